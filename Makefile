@@ -1,0 +1,74 @@
+PYTHON ?= python3
+SOURCES := $(wildcard gateway tests benchmarks)
+
+# Debian packages, installed when they are missing.
+TEST_PACKAGES :=
+BENCH_PACKAGES := nginx-light
+
+COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+INSTALL := -m pip install --quiet --disable-pip-version-check
+ITSELF := --no-deps --no-build-isolation --editable .
+
+.DELETE_ON_ERROR:
+.PHONY: run test check bench lock clean
+
+run: .venv/.run-stamp
+	.venv/bin/pairgate demo
+
+test: .venv/.test-stamp .venv-legacy/.stamp
+	@$(call debian,$(TEST_PACKAGES))
+	.venv/bin/python -m pytest
+
+check: .venv/.test-stamp
+	.venv/bin/ruff check $(SOURCES)
+	.venv/bin/ruff format --check $(SOURCES)
+	.venv/bin/flake8 $(SOURCES)
+	.venv/bin/mypy --strict
+	.venv/bin/python -m pytest --quiet tests/test_layers.py
+
+bench: .venv/.test-stamp
+	@$(call debian,$(BENCH_PACKAGES))
+	.venv/bin/python benchmarks/overhead.py
+	.venv/bin/python benchmarks/failover.py
+
+# Keeps the versions that still fit. To renew one, delete its entry in locks/ first.
+lock: .venv/.test-stamp
+	$(COMPILE) --output-file locks/run.txt pyproject.toml locks/build.in
+	$(COMPILE) --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
+	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
+
+clean:
+	rm -rf .venv .venv-legacy *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
+	.venv/bin/python $(INSTALL) --require-hashes -r locks/run.txt
+	.venv/bin/python $(INSTALL) $(ITSELF)
+	touch $@
+
+.venv/.test-stamp: locks/test.txt .venv/.run-stamp
+	.venv/bin/python $(INSTALL) --require-hashes -r locks/test.txt
+	touch $@
+
+.venv-legacy/.stamp: locks/legacy.txt | .venv-legacy/bin/pip
+	.venv-legacy/bin/python $(INSTALL) --require-hashes -r locks/legacy.txt
+	touch $@
+
+.venv/bin/pip .venv-legacy/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }
+	$(PYTHON) -m venv $(@D:/bin=)
+
+# Shell code that installs those packages of $(1) that are missing, as root or through sudo, or says what to do.
+define debian
+missing=$$(for package in $(1); do dpkg-query --show --showformat '$${db:Status-Status}' $$package 2>/dev/null \
+	| grep -qx installed || echo $$package; done); \
+if [ -n "$$missing" ]; then \
+	if [ "$$(id -u)" = 0 ]; then root=env; else root=$$(command -v sudo) \
+		|| { echo "Install these Debian packages first:" $$missing >&2; exit 1; }; fi; \
+	echo "Installing" $$missing; \
+	$$root apt-get update -qq && $$root DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$missing; \
+fi
+endef
