@@ -1,0 +1,1 @@
+"""Adapters: each implements `gateway.ports.Broker` for one kind of namespace."""

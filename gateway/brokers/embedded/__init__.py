@@ -1,0 +1,1 @@
+"""The durable broker on SQLite."""

@@ -1,0 +1,157 @@
+"""Things that happened, for whoever watches: telemetry, tests, the demo."""
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Leg
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """Something happened. The class name is what; the fields are to whom and why."""
+
+
+@attrs.frozen(kw_only=True)
+class StandingChanged(Event):
+    """An entity moved in the failover table."""
+
+    entity: EntityPath
+    before: str
+    after: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Diverted(Event):
+    """A send was accepted by another leg than the primary."""
+
+    entity: EntityPath
+    leg: Leg
+    queue: EntityPath
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
+class SendFailed(Event):
+    """A send ended with an error for the client."""
+
+    entity: EntityPath
+    outcome: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class BusyPause(Event):
+    """The primary asked for a pause; all sends to the entity wait."""
+
+    entity: EntityPath
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class BacklogQueueFailed(Event):
+    """A backlog queue leaves the rotation for a while."""
+
+    queue: EntityPath
+    seconds: float
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class BacklogReady(Event):
+    """How many of the wanted backlog queues can be used."""
+
+    wanted: int
+    usable: int
+    reason: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Syphoned(Event):
+    """Messages of one entity arrived at the primary and left the backlog."""
+
+    entity: EntityPath
+    queue: EntityPath
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
+class SyphonHeld(Event):
+    """The syphon lets one entity's messages rest for a while."""
+
+    entity: EntityPath
+    seconds: float
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Parked(Event):
+    """A backlog message ended in the dead-letter sub-queue of its backlog queue."""
+
+    queue: EntityPath
+    message_id: str
+    reason: str
+    description: str
+
+
+@attrs.frozen(kw_only=True)
+class LeftUntouched(Event):
+    """The syphon won't touch these messages: somebody must look (a red state)."""
+
+    queue: EntityPath
+    messages: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class SyphonFailed(Event):
+    """A backlog queue couldn't be read; the syphon tries again."""
+
+    queue: EntityPath
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class SyphonStalled(Event):
+    """Messages wait on the backlog and nothing moved for `seconds` (a red state)."""
+
+    pending: int
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class BacklogOrphaned(Event):
+    """The primary is back for long, and the backlog stays: nobody runs a syphon."""
+
+    pending: int
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class LoopPaused(Event):
+    """The gateway itself stood still (suspended, stopped, stalled): what it judged is void."""
+
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class StateNotSaved(Event):
+    """The state file couldn't be written: a restart would forget what failed over."""
+
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionLost(Event):
+    """A client's connection ended with an error of the transport or the protocol."""
+
+    peer: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionCrashed(Event):
+    """A bug ended one connection; the others go on."""
+
+    peer: str
+    traceback: str

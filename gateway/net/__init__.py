@@ -1,0 +1,1 @@
+"""Trio shells around the codecs: the only part that touches sockets."""

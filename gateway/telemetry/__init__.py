@@ -1,0 +1,1 @@
+"""Observers: what happened, told to people and machines."""

@@ -1,0 +1,1 @@
+"""Test tools that ship with the package; no other part imports them."""

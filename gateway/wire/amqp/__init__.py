@@ -1,0 +1,1 @@
+"""AMQP 1.0: the type system, messages and error conditions."""

@@ -1,0 +1,61 @@
+"""HTTP requests and responses as values: what a codec builds and parses, without any I/O."""
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+
+
+@attrs.frozen
+class Headers:
+    """
+    Header fields in the order and case they came in; look-up ignores case (RFC 9110, 5.1).
+
+    Values are text: bytes that are no UTF-8 are read as Latin-1, as RFC 9110 5.5 allows.
+    """
+
+    items: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=tuple)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> "Headers":
+        pairs = fields.items() if isinstance(fields, Mapping) else fields
+        return cls(tuple(pairs))
+
+    def get(self, name: str) -> str | None:
+        """The first value of that name, or None."""
+        wanted = name.lower()
+        return next((value for key, value in self.items if key.lower() == wanted), None)
+
+    def all(self, name: str) -> list[str]:
+        wanted = name.lower()
+        return [value for key, value in self.items if key.lower() == wanted]
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """One whole request. `target` is in origin form, still percent-encoded."""
+
+    method: str
+    target: str
+    headers: Headers = attrs.field(factory=Headers)
+    body: bytes = b""
+
+    @property
+    def path(self) -> str:
+        """The path, decoded once."""
+        return unquote(self.target.partition("?")[0])
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The query's parameters; names keep their case, the last of a repeated one counts."""
+        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
+
+
+@attrs.frozen(kw_only=True)
+class Response:
+    """One whole response. `Content-Length`, `Date` and `Connection` are the server's to add."""
+
+    status: int
+    headers: Headers = attrs.field(factory=Headers)
+    body: bytes = b""
+    close: bool = False  # end the connection after this response
