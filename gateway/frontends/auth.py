@@ -1,0 +1,80 @@
+"""Checks the tokens that clients bring against the access policies."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Final
+
+from gateway.domain.access import MAX_CLOCK_SKEW, Access, AccessPolicy, Claim, Right, authorize
+from gateway.domain.errors import NotAuthorized
+from gateway.ports import WallClock
+from gateway.wire.sas import parse_sas, verify
+
+# Microsoft's Service Bus emulator takes these, so the connection strings of developers have them.
+EMULATOR_POLICY: Final = AccessPolicy(
+    name="RootManageSharedAccessKey", keys=("SAS_KEY_VALUE",), rights=frozenset({Right.MANAGE})
+)
+# Keys to compute with where the name is unknown, so that the time doesn't tell which names exist.
+_NOBODY: Final = ("nobody", "nobody")
+
+
+class Authorizer:
+    """
+    Says who may do what on one endpoint.
+
+    An endpoint without policies takes the emulator's well-known key if it is on loopback, and
+    nobody at all if it isn't.
+    """
+
+    def __init__(
+        self,
+        policies: Iterable[AccessPolicy],
+        *,
+        wall_clock: WallClock,
+        loopback: bool,
+        skew: timedelta = MAX_CLOCK_SKEW,
+    ) -> None:
+        """
+        Take the policies.
+
+        Raises:
+            ValueError: two of them have one name.
+        """
+        chosen = tuple(policies) or ((EMULATOR_POLICY,) if loopback else ())
+        self._policies = {policy.name: policy for policy in chosen}
+        if len(self._policies) < len(chosen):
+            raise ValueError("access policies: each name once expected")
+        self._wall_clock = wall_clock
+        self._skew = skew
+
+    def claim(self, token: str | None) -> Claim:
+        """
+        Read a token and check its signature; what it is good for is still to be asked.
+
+        Raises:
+            NotAuthorized: there is none, or it is malformed.
+        """
+        if token is None:
+            raise NotAuthorized("no token: an Authorization header is expected")
+        parsed = parse_sas(token)
+        policy = self._policies.get(parsed.key_name)
+        keys = policy.keys if policy else _NOBODY
+        matches = [verify(parsed, key) for key in keys]
+        return Claim(
+            key_name=parsed.key_name,
+            resource=parsed.resource,
+            expires=parsed.expires,
+            signed=policy is not None and any(matches),
+        )
+
+    def check(self, token: str | None, access: Access) -> None:
+        """
+        Return if the token allows the access now.
+
+        Raises:
+            NotAuthorized: the text says why not.
+        """
+        self.check_claim(self.claim(token), access)
+
+    def check_claim(self, claim: Claim, access: Access) -> None:
+        """As `check`, for a protocol where a token comes once and is used many times."""
+        authorize(self._policies, claim, access, now=self._wall_clock(), skew=self._skew)

@@ -1,0 +1,75 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway.domain.access import Access, AccessPolicy, Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotAuthorized
+from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
+from gateway.wire.sas import sign_sas
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+SOON = int(NOW.timestamp()) + 300
+URI = "http://localhost:8080/orders"
+SENDER = AccessPolicy(name="sender", keys=("primary", "secondary"), rights=frozenset({Right.SEND}))
+TO_SEND = Access(right=Right.SEND, entity=EntityPath("orders"), path="/orders/messages")
+TO_LISTEN = Access(right=Right.LISTEN, entity=EntityPath("orders"), path="/orders/messages/head")
+EMULATOR_TOKEN = sign_sas(URI, "RootManageSharedAccessKey", "SAS_KEY_VALUE", SOON)
+
+
+def authorizer(*policies: AccessPolicy, loopback: bool = True) -> Authorizer:
+    return Authorizer(policies, wall_clock=lambda: NOW, loopback=loopback)
+
+
+@pytest.mark.parametrize("key", ["primary", "secondary"])
+def test_either_key_is_good(key: str) -> None:
+    authorizer(SENDER).check(sign_sas(URI, "sender", key, SOON), TO_SEND)
+
+
+@pytest.mark.parametrize(
+    ("token", "text"),
+    [
+        (None, "no token"),
+        ("", "scheme"),
+        ("Bearer é", "ASCII"),
+        (sign_sas(URI, "sender", "guess", SOON), "signature"),
+        (sign_sas(URI, "nobody", "nobody", SOON), "unknown key name"),
+        (sign_sas(URI, "sender", "primary", SOON - 601), "expired"),
+        (sign_sas(URI + "2", "sender", "primary", SOON), "doesn't cover"),
+        (EMULATOR_TOKEN, "unknown key name"),
+    ],
+)
+def test_wrong_token_is_refused(token: str | None, text: str) -> None:
+    with pytest.raises(NotAuthorized, match=text):
+        authorizer(SENDER).check(token, TO_SEND)
+
+
+def test_right_that_the_policy_lacks_is_refused() -> None:
+    with pytest.raises(NotAuthorized, match="'Listen' claim"):
+        authorizer(SENDER).check(sign_sas(URI, "sender", "primary", SOON), TO_LISTEN)
+
+
+def test_emulators_key_is_good_on_loopback_without_policies() -> None:
+    authorizer().check(EMULATOR_TOKEN, TO_LISTEN)
+
+
+def test_emulators_key_is_no_good_elsewhere() -> None:
+    with pytest.raises(NotAuthorized):
+        authorizer(loopback=False).check(EMULATOR_TOKEN, TO_LISTEN)
+
+
+def test_claim_is_judged_at_each_use() -> None:
+    now = NOW
+    authorizer = Authorizer([SENDER], wall_clock=lambda: now, loopback=True)
+    claim = authorizer.claim(sign_sas(URI, "sender", "primary", SOON))
+    authorizer.check_claim(claim, TO_SEND)
+
+    now += timedelta(hours=1)
+
+    with pytest.raises(NotAuthorized, match="expired"):
+        authorizer.check_claim(claim, TO_SEND)
+
+
+def test_names_are_unique() -> None:
+    with pytest.raises(ValueError, match="once"):
+        authorizer(SENDER, EMULATOR_POLICY, SENDER)
