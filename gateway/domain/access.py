@@ -79,22 +79,20 @@ class Access:
     path: str  # decoded
 
 
-def authorize(
+def authenticate(
     policies: Mapping[str, AccessPolicy],
     claim: Claim,
-    access: Access,
     *,
     now: datetime,
     skew: timedelta = MAX_CLOCK_SKEW,
-) -> None:
+) -> AccessPolicy:
     """
-    Return if the claim allows the access. `policies` are by name.
+    Tell whose claim it is. `policies` are by name.
 
     A token is taken for `skew` longer than it says, since its maker's clock may be behind.
 
     Raises:
-        NotAuthorized: the text says why: unknown key name, bad signature, expired, the resource
-            doesn't cover the path, the policy doesn't cover the entity, a right is missing.
+        NotAuthorized: the text says why: unknown key name, bad signature, expired.
     """
     policy = policies.get(claim.key_name)
     if policy is None:
@@ -104,14 +102,21 @@ def authorize(
     late = now.timestamp() - claim.expires
     if late > skew.total_seconds():
         raise NotAuthorized(f"the token expired {late:.0f} s ago")
+    return policy
+
+
+def authorize(policy: AccessPolicy, claim: Claim, access: Access) -> None:
+    """
+    Return if a claim of that policy's owner allows the access.
+
+    Raises:
+        NotAuthorized: the text says why: the resource doesn't cover the path, the policy doesn't
+            cover the entity, a right is missing.
+    """
     if not audience_covers(claim.resource, access.path):
         raise NotAuthorized(
             f"the token's resource {claim.resource!r} doesn't cover {access.path!r}"
         )
-    _check_policy(policy, access)
-
-
-def _check_policy(policy: AccessPolicy, access: Access) -> None:
     if not policy.covers(access.entity):
         subject = "the namespace" if access.entity is None else f"entity {access.entity}"
         raise NotAuthorized(f"policy {policy.name!r} doesn't cover {subject}")

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
-from gateway.domain.access import MAX_CLOCK_SKEW, Access, AccessPolicy, Claim, Right, authorize
+from gateway.domain.access import (
+    MAX_CLOCK_SKEW,
+    Access,
+    AccessPolicy,
+    Claim,
+    Right,
+    authenticate,
+    authorize,
+)
 from gateway.domain.errors import NotAuthorized
 from gateway.ports import WallClock
 from gateway.wire.sas import parse_sas, verify
@@ -48,10 +56,10 @@ class Authorizer:
 
     def claim(self, token: str | None) -> Claim:
         """
-        Read a token and check its signature; what it is good for is still to be asked.
+        Read a token and say whose it is; what it is good for is still to be asked.
 
         Raises:
-            NotAuthorized: there is none, or it is malformed.
+            NotAuthorized: there is none, or it is malformed, wrongly signed, or expired.
         """
         if token is None:
             raise NotAuthorized("no token: an Authorization header is expected")
@@ -59,22 +67,23 @@ class Authorizer:
         policy = self._policies.get(parsed.key_name)
         keys = policy.keys if policy else _NOBODY
         matches = [verify(parsed, key) for key in keys]
-        return Claim(
+        claim = Claim(
             key_name=parsed.key_name,
             resource=parsed.resource,
             expires=parsed.expires,
             signed=policy is not None and any(matches),
         )
+        self._owner(claim)
+        return claim
 
-    def check(self, token: str | None, access: Access) -> None:
+    def check(self, claim: Claim, access: Access) -> None:
         """
-        Return if the token allows the access now.
+        Return if the claim allows the access now; it may have come long ago.
 
         Raises:
             NotAuthorized: the text says why not.
         """
-        self.check_claim(self.claim(token), access)
+        authorize(self._owner(claim), claim, access)
 
-    def check_claim(self, claim: Claim, access: Access) -> None:
-        """As `check`, for a protocol where a token comes once and is used many times."""
-        authorize(self._policies, claim, access, now=self._wall_clock(), skew=self._skew)
+    def _owner(self, claim: Claim) -> AccessPolicy:
+        return authenticate(self._policies, claim, now=self._wall_clock(), skew=self._skew)

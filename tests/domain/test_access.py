@@ -10,6 +10,7 @@ from gateway.domain.access import (
     Claim,
     Right,
     audience_covers,
+    authenticate,
     authorize,
 )
 from gateway.domain.entity import EntityPath
@@ -37,16 +38,16 @@ def check(
     right: Right = Right.SEND,
     skew: timedelta = timedelta(0),
 ) -> None:
+    claim = Claim(key_name=name, signed=signed, expires=expires, resource=resource)
+    policy = authenticate(POLICIES, claim, now=NOW, skew=skew)
     authorize(
-        POLICIES,
-        Claim(key_name=name, signed=signed, expires=expires, resource=resource),
+        policy,
+        claim,
         Access(
             right=right,
             entity=EntityPath(entity) if entity else None,
-            path=f"{entity or '$Resources/Queues'}",
+            path=entity or "$Resources/Queues",
         ),
-        now=NOW,
-        skew=skew,
     )
 
 
