@@ -1,0 +1,74 @@
+"""XML from outside: no document types, no entities, and limits of size, depth and attributes."""
+
+import re
+from typing import Final
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser
+
+from gateway.domain.errors import MessageError
+
+MAX_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 32
+MAX_ATTRIBUTES: Final = 64
+# What no XML 1.0 document may hold, escaped or not (section 2.2, Char).
+_ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class XmlError(MessageError):
+    """The bytes are no XML document that we take."""
+
+
+class _Builder(TreeBuilder):
+    """A tree builder that stops at the limits, which expat doesn't have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+
+    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise XmlError(f"XML: up to {MAX_DEPTH} nested elements expected")
+        if len(attrs) > MAX_ATTRIBUTES:
+            raise XmlError(f"XML: up to {MAX_ATTRIBUTES} attributes expected, got {len(attrs)}")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)
+
+
+def parse_xml(body: bytes) -> Element:
+    """
+    Read a document in UTF-8, whatever encoding it names.
+
+    Raises:
+        XmlError: the text says why.
+    """
+    if len(body) > MAX_BYTES:
+        raise XmlError(f"XML: up to {MAX_BYTES} bytes expected, got {len(body)}")
+    parser = DefusedXMLParser(target=_Builder(), forbid_dtd=True)
+    try:
+        parser.feed(body.decode("utf-8-sig"))
+        root: Element = parser.close()
+    except (ParseError, DefusedXmlException, UnicodeDecodeError) as error:
+        raise XmlError(f"XML: {error}") from error
+    return root
+
+
+def text_of(parent: Element, name: str) -> str:
+    """The text of the first child of that name, in any namespace; empty where there is none."""
+    child = parent.find(f"{{*}}{name}")
+    return ("" if child is None else child.text or "").strip()
+
+
+def is_legal(text: str) -> bool:
+    """Whether a document can hold the text."""
+    return _ILLEGAL.search(text) is None
+
+
+def without_illegal(text: str) -> str:
+    """The text, with a replacement character for each that no document can hold."""
+    return _ILLEGAL.sub("\ufffd", text)
