@@ -12,6 +12,37 @@ class Event:
 
 
 @attrs.frozen(kw_only=True)
+class Doubtful(Event):
+    """Something in the configuration or the surroundings is allowed and seldom wise."""
+
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class Listening(Event):
+    """An endpoint takes connections."""
+
+    protocol: str
+    address: str  # host:port as it was bound
+
+
+@attrs.frozen(kw_only=True)
+class Started(Event):
+    """All parts run. With the seed and the same load, choices by chance can be repeated."""
+
+    configuration: str  # where it came from
+    seed: int
+
+
+@attrs.frozen(kw_only=True)
+class Draining(Event):
+    """No connection is taken any more; what is under way has that long to end."""
+
+    reason: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
 class StandingChanged(Event):
     """An entity moved in the failover table."""
 

@@ -1,0 +1,99 @@
+import io
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.events import (
+    BacklogReady,
+    ConnectionLost,
+    Diverted,
+    Event,
+    Listening,
+    StandingChanged,
+    StateNotSaved,
+)
+from gateway.domain.message import Leg
+from gateway.telemetry.log import LogObserver, level_of, name_of
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def logged(event: Event, *, level: str = "debug", as_json: bool = True) -> str:
+    stream = io.StringIO()
+    observer = LogObserver(stream, json=as_json, level=level, clock=lambda: NOON)
+    observer.report(event)
+    return stream.getvalue()
+
+
+def parsed(event: Event) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(logged(event))
+    return line
+
+
+def test_a_line_names_the_event_its_fields_and_the_date() -> None:
+    event = Diverted(
+        entity=EntityPath("Orders"), leg=Leg.BACKLOG, queue=EntityPath("east/q"), messages=3
+    )
+
+    assert parsed(event) == {
+        "timestamp": "2026-01-01T12:00:00.000+00:00",
+        "level": "debug",
+        "event": "diverted",
+        "entity": "Orders",
+        "leg": "backlog",
+        "queue": "east/q",
+        "messages": 3,
+    }
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_control_characters_forge_no_line_and_steer_no_terminal(as_json: bool) -> None:
+    reason = "a\nb\r\x1b[2J\x9b\u2028\ud800 é"
+
+    line = logged(ConnectionLost(peer="10.0.0.1", reason=reason), as_json=as_json)
+
+    assert line.count("\n") == 1
+    assert line.endswith("\n")
+    assert not set("\r\x1b\x9b\u2028\ud800") & set(line)
+
+
+def test_events_below_the_level_are_not_written() -> None:
+    event = Diverted(entity=EntityPath("a"), leg=Leg.BACKLOG, queue=EntityPath("q"), messages=1)
+
+    assert logged(event, level="info") == ""
+
+
+def test_the_level_can_be_changed_while_it_runs() -> None:
+    stream = io.StringIO()
+    observer = LogObserver(stream, json=True, level="error", clock=lambda: NOON)
+    event = Listening(protocol="service-bus-http", address="127.0.0.1:1")
+
+    observer.report(event)
+    observer.level = "info"
+    observer.report(event)
+
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_fewer_backlog_queues_than_wanted_are_a_warning() -> None:
+    assert level_of(BacklogReady(wanted=10, usable=9)) == "warning"
+    assert level_of(BacklogReady(wanted=10, usable=10)) == "info"
+
+
+def test_a_log_that_cannot_be_written_stops_nothing() -> None:
+    stream = io.StringIO()
+    observer = LogObserver(stream, json=True, level="info", clock=lambda: NOON)
+    stream.close()
+
+    observer.report(StateNotSaved(reason="disk full"))
+
+    assert stream.closed
+
+
+def test_names_are_in_snake_case() -> None:
+    event = StandingChanged(entity=EntityPath("a"), before="x", after="y", reason="")
+
+    assert name_of(event) == "standing_changed"
