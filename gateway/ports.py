@@ -19,6 +19,9 @@ from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settleme
 WallClock = Callable[[], datetime]
 """The date, always UTC. Intervals are measured with `trio.current_time()` instead."""
 
+NewId = Callable[[], str]
+"""A fresh id, never given before: of a message, an attempt, a lock."""
+
 
 class Receiver(Protocol):
     """

@@ -71,7 +71,7 @@ class OutcomeUnknown(BrokerError):
 
 
 class Busy(BrokerError):
-    """The broker asks for a pause of `retry_after` seconds. Waiting is right, failing over isn't."""
+    """The broker asks for a pause of `retry_after` seconds: waiting is right, failing over not."""
 
     def __init__(self, message: str = "the broker is busy", *, retry_after: float = 10.0) -> None:
         super().__init__(message)

@@ -4,7 +4,6 @@ import enum
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
-from uuid import UUID
 
 import attrs
 

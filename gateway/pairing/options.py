@@ -84,9 +84,10 @@ class SyphonOptions:
     """How the backlog moves back."""
 
     batch: int = attrs.field(default=100, validator=[validators.ge(1), validators.le(1000)])
-    concurrency: int = attrs.field(default=8, validator=validators.ge(1))  # sends at once, per queue
     attempt_timeout: float = attrs.field(default=10.0, validator=positive)
-    hold: Backoff = Backoff(first=1.0, cap=300.0)  # an entity's rest after a failure
+    hold: Backoff = Backoff(first=1.0, cap=300.0)  # an entity's rest after an unknown outcome
+    retry: Backoff = Backoff(first=1.0, cap=30.0)  # its rest after any other failure
+    busy_pause: float = attrs.field(default=10.0, validator=positive)
     queue_retry: Backoff = Backoff(first=1.0, cap=60.0)  # a backlog queue's that can't be read
     gone_grace: float = attrs.field(default=3600.0, validator=validators.ge(0.0))
     rescan: float = attrs.field(default=60.0, validator=positive)  # looks for new backlog queues

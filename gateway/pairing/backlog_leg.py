@@ -1,0 +1,55 @@
+"""The way to the backlog: a randomly chosen queue on the secondary, the next one if that fails."""
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope
+from gateway.domain.errors import BrokerError, InvalidRequest, MessageTooLarge
+from gateway.domain.events import Diverted
+from gateway.domain.message import Leg
+from gateway.pairing.rotation import Rotation
+from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time
+from gateway.ports import Broker, NewId, Observer, WallClock
+
+
+@attrs.define(eq=False, kw_only=True)
+class BacklogLeg:
+    """Wraps messages and sends them to a backlog queue of `broker`: the secondary, or the spool."""
+
+    broker: Broker
+    rotation: Rotation
+    envelope: Envelope
+    clock: WallClock
+    new_id: NewId
+    observer: Observer
+    leg: Leg = Leg.BACKLOG
+
+    async def take(self, sending: Sending) -> bool:
+        """True: a queue has the messages. False: none took them, `sending.error` says why."""
+        for queue in self.rotation.candidates():
+            if sending.backlog_seconds < SHORTEST_ATTEMPT:
+                return False
+            error = await self._attempt(sending, queue)
+            if error is None:
+                self.rotation.worked(queue)
+                return True
+            if isinstance(error, MessageTooLarge | InvalidRequest):
+                return False  # the message's fault: the next queue would say the same
+            self.rotation.failed(queue, str(error))
+        return False
+
+    async def _attempt(self, sending: Sending, queue: EntityPath) -> BrokerError | None:
+        attempt, now = self.new_id(), self.clock()
+        wrapped = [
+            self.envelope.wrap(message, sending.entity, attempt=attempt, now=now)
+            for message in sending.messages
+        ]
+        try:
+            await send_in_time(self.broker, queue, wrapped, sending.backlog_seconds)
+        except BrokerError as error:
+            sending.failed(error)
+            return error
+        self.observer.report(
+            Diverted(entity=sending.entity, leg=self.leg, queue=queue, messages=len(wrapped))
+        )
+        return None

@@ -1,0 +1,144 @@
+"""
+Two namespaces seen as one: send to the primary, or to the backlog of the secondary.
+
+    standing     what a send does
+    PRIMARY      one attempt on the primary; if that fails, the backlog, in the same call
+    SUSPECT      one send at a time tries the primary; the others wait a moment for what it finds
+                 and are then diverted, as the trial itself is when it fails
+    SECONDARY    the backlog at once
+    HALF_OPEN    one send at a time tries the primary, with the backlog behind it
+    PINNED       the backlog at once; only an operator changes that
+
+When no backlog queue takes it, the primary is asked once more (it may be the secondary that is
+down), then the spool.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, NotSupported, Unavailable
+from gateway.domain.events import SendFailed
+from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
+from gateway.pairing.admission import Admission
+from gateway.pairing.backlog_leg import BacklogLeg
+from gateway.pairing.inflight import InFlight
+from gateway.pairing.options import OnUnreachable, PairOptions
+from gateway.pairing.primary_leg import PrimaryLeg
+from gateway.pairing.sending import Sending
+from gateway.pairing.standings import Standings, entity_rule
+from gateway.ports import Broker, NewId, Observer, Peeks, Receiver
+
+
+@attrs.define(eq=False, kw_only=True)
+class PairedBroker:
+    """The pair as a `Broker`: sends are protected, everything else passes to the primary."""
+
+    primary: Broker
+    options: PairOptions
+    standings: Standings
+    admission: Admission
+    to_primary: PrimaryLeg
+    to_backlog: BacklogLeg
+    to_spool: BacklogLeg | None = None
+    inflight: InFlight
+    new_id: NewId
+    observer: Observer
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        """
+        Return once the primary, a backlog queue or the spool owns all messages; say which.
+
+        The deadline is the caller's cancel scope, or `send_timeout` if that is earlier. Messages
+        without an id get one, and keep it on every leg.
+
+        Raises:
+            BrokerError: as `Broker.send`; `Busy` says for how long to wait.
+        """
+        prepared = [self._with_id(message) for message in messages]
+        size = self.admission.admit(entity, prepared)
+        now = trio.current_time()
+        deadline = min(trio.current_effective_deadline(), now + self.options.send_timeout)
+        async with self.inflight.room(entity, size, deadline):
+            try:
+                return await self._deliver(self._sending(entity, prepared, deadline))
+            except BrokerError as error:
+                self.observer.report(
+                    SendFailed(entity=entity, outcome=error.outcome.value, reason=str(error))
+                )
+                raise
+
+    async def _deliver(self, sending: Sending) -> Leg:
+        if await self.to_primary.take(sending):
+            return Leg.PRIMARY
+        self._refuse_what_the_primary_would(sending)
+        if await self.to_backlog.take(sending):
+            return Leg.BACKLOG
+        if await self.to_primary.take_after_all(sending):
+            return Leg.PRIMARY
+        if self.to_spool is not None and await self.to_spool.take(sending):
+            return Leg.SPOOL
+        raise sending.verdict(
+            Unavailable(f"neither the primary nor the backlog took it: {sending.error}")
+        )
+
+    def _refuse_what_the_primary_would(self, sending: Sending) -> None:
+        found = self.standings.unreachable(sending.entity)
+        if found is not None and self.options.on_unreachable is OnUnreachable.RAISE:
+            raise sending.verdict(found)
+        rule = entity_rule(sending.entity, self.options.entities)
+        policy = (rule and rule.unknown_entity) or self.options.unknown_entity
+        try:
+            self.admission.admit_to_backlog(sending.entity, sending.messages, policy)
+        except BrokerError as error:
+            raise sending.verdict(error) from error
+
+    def _sending(self, entity: EntityPath, messages: Sequence[Message], deadline: float) -> Sending:
+        rule = entity_rule(entity, self.options.entities)
+        return Sending(
+            entity=entity,
+            messages=messages,
+            deadline=deadline,
+            attempt_timeout=self.options.attempt_timeout,
+            on_unknown=(rule and rule.on_unknown) or self.options.on_unknown,
+            may_divert=rule is None or rule.divert,
+        )
+
+    def _with_id(self, message: Message) -> Message:
+        if message.message_id is not None:
+            return message
+        return attrs.evolve(message, message_id=self.new_id())
+
+    # Everything but sending is the primary's.
+
+    def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AbstractAsyncContextManager[Receiver]:
+        return self.primary.open_receiver(entity, mode)
+
+    async def probe(self, entity: EntityPath) -> None:
+        await self.primary.probe(entity)
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return await self.primary.inspect(entity)
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        return await self.primary.list_queues(prefix, skip=skip, top=top)
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        return await self.primary.create_queue(entity, properties)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        await self.primary.delete_queue(entity)
+
+    async def peek(
+        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        if not isinstance(self.primary, Peeks):
+            raise NotSupported("the primary namespace can't show messages without taking them")
+        return await self.primary.peek(entity, from_sequence=from_sequence, limit=limit)

@@ -1,0 +1,189 @@
+"""
+Empties one backlog queue.
+
+Each message is moved, parked (dead-lettered with its reason), or rests: it stays locked while its
+entity is held, and is given back when the hold ends, so that it neither spins nor waits for its
+lock. Messages that aren't ours stay untouched until their lock runs out.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope, Malformed, NotOurs, Unwrapped
+from gateway.domain.errors import BrokerError
+from gateway.domain.events import LeftUntouched
+from gateway.domain.message import Abandon, Delivery, Message
+from gateway.pairing.holds import Holds
+from gateway.pairing.mover import Mover
+from gateway.pairing.options import SyphonOptions
+from gateway.pairing.transfer import Cargo, Copy, Progress, Transferred
+from gateway.ports import Broker, Observer, Receiver, WallClock
+
+MAX_RESTING: Final = 10_000  # handles per queue; what is beyond comes back when its lock runs out
+SCAN_PAUSE: Final = 0.25  # seconds between batches in which nothing could be moved
+LONGEST_SCAN_PAUSE: Final = 5.0
+LOCK: Final = 60.0  # seconds: a backlog queue's lock as the legacy client makes it
+PATIENCE: Final = 1.5  # attempt time-outs until the next batch is begun without waiting
+MALFORMED: Final = "EnvelopeMalformed"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Drain:
+    """Moves messages from one backlog queue to the primary."""
+
+    primary: Broker
+    source: Broker
+    queue: EntityPath
+    envelope: Envelope
+    options: SyphonOptions
+    holds: Holds
+    transferred: Transferred
+    progress: Progress
+    clock: WallClock
+    observer: Observer
+    depth: int | None = None  # as the source told last
+    _resting: dict[str, list[Delivery]] = attrs.field(factory=lambda: defaultdict(list), init=False)
+
+    async def run(self) -> BrokerError:
+        """Drain until the queue can't be read any more; return why. What is in hand is released."""
+        try:
+            async with self.source.open_receiver(self.queue) as receiver:
+                return await self._drain(receiver, self._mover(receiver))
+        except BrokerError as error:
+            return error
+        finally:
+            self._resting.clear()
+
+    async def _drain(self, receiver: Receiver, mover: Mover) -> BrokerError:
+        limit = self.options.batch
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    deliveries = await receiver.receive(limit)
+                except BrokerError as error:
+                    nursery.cancel_scope.cancel()
+                    return error
+                started, moved = trio.current_time(), self.progress.moved
+                await self._handle(deliveries, mover, nursery)
+                limit = self._next_limit(limit, trio.current_time() - started)
+                if self.progress.moved == moved:
+                    await trio.sleep(self._scan_pause(limit))
+
+    async def _handle(
+        self, deliveries: Sequence[Delivery], mover: Mover, nursery: trio.Nursery
+    ) -> None:
+        """Move each entity's messages in a task of its own; wait, but not for one that hangs."""
+        groups = await self._open_all(deliveries, mover)
+        under_way = len(groups)
+        finished = trio.Event()
+
+        async def move(cargo: Sequence[Cargo]) -> None:
+            nonlocal under_way
+            entity = cargo[0].unwrapped.entity
+            self._rest(entity, await mover.move(entity, cargo), mover, nursery)
+            under_way -= 1
+            if under_way == 0:
+                finished.set()
+
+        for cargo in groups:
+            nursery.start_soon(move, cargo)
+        if groups:
+            with trio.move_on_after(PATIENCE * self.options.attempt_timeout):
+                await finished.wait()
+
+    async def _open_all(self, deliveries: Sequence[Delivery], mover: Mover) -> list[list[Cargo]]:
+        """Open the envelopes; settle what needs no transfer; the rest by entity."""
+        groups: dict[str, list[Cargo]] = defaultdict(list)
+        untouched: dict[str, int] = defaultdict(int)
+        for delivery in deliveries:
+            try:
+                unwrapped = self._open(delivery)
+            except NotOurs as error:
+                untouched[str(error)] += 1
+            except Malformed as error:
+                await mover.park(delivery, MALFORMED, str(error))
+            else:
+                copy = self._copy(delivery, unwrapped)
+                if copy in self.transferred:
+                    await mover.complete(delivery, copy)
+                else:
+                    cargo = Cargo(copy=copy, delivery=delivery, unwrapped=unwrapped)
+                    groups[unwrapped.entity.key].append(cargo)
+        for reason, messages in untouched.items():
+            self.observer.report(LeftUntouched(queue=self.queue, messages=messages, reason=reason))
+        return list(groups.values())
+
+    def _open(self, delivery: Delivery) -> Unwrapped:
+        unwrapped = self.envelope.unwrap(delivery.message)
+        legacy = unwrapped.expires is None and unwrapped.time_to_live is not None
+        if legacy and delivery.enqueued is not None and unwrapped.time_to_live is not None:
+            # The legacy client doesn't say when; it began to live when it was diverted.
+            return attrs.evolve(unwrapped, expires=delivery.enqueued + unwrapped.time_to_live)
+        return unwrapped
+
+    def _copy(self, delivery: Delivery, unwrapped: Unwrapped) -> Copy:
+        identity = unwrapped.attempt or str(delivery.message.message_id)
+        return self.queue.key, delivery.sequence_number, identity
+
+    def _rest(
+        self,
+        entity: EntityPath,
+        cargo: Sequence[Cargo],
+        mover: Mover,
+        nursery: trio.Nursery,
+    ) -> None:
+        """Keep a handle of each, to give it back when the entity isn't held any more."""
+        if not cargo:
+            return
+        if not self._resting[entity.key]:
+            nursery.start_soon(self._give_back, entity, mover.receiver)
+        room = MAX_RESTING - sum(map(len, self._resting.values()))
+        self._resting[entity.key] += [
+            attrs.evolve(one.delivery, message=Message()) for one in cargo[: max(room, 0)]
+        ]
+
+    async def _give_back(self, entity: EntityPath, receiver: Receiver) -> None:
+        await self.holds.wait_release(entity)
+        for delivery in self._resting.pop(entity.key, []):
+            lock = delivery.locked_until
+            if lock is not None and lock <= self.clock():
+                continue
+            with trio.move_on_after(self.options.attempt_timeout):
+                try:
+                    await receiver.settle(delivery, Abandon())
+                except BrokerError:
+                    continue  # it comes back by itself when its lock runs out
+
+    def _next_limit(self, limit: int, seconds: float) -> int:
+        """Take no more than what can be moved well within a lock."""
+        if seconds > LOCK / 6:
+            return max(1, limit // 2)
+        return min(self.options.batch, limit * 2)
+
+    def _scan_pause(self, limit: int) -> float:
+        """
+        Slow enough to be cheap in a long outage, quick enough to see the whole queue in one lock,
+        so that a healthy entity's messages wait no longer behind those of a held one.
+        """
+        if self.depth is None:
+            return SCAN_PAUSE
+        batches = max(1.0, self.depth / limit)
+        return min(LONGEST_SCAN_PAUSE, LOCK / 2 / batches)
+
+    def _mover(self, receiver: Receiver) -> Mover:
+        return Mover(
+            primary=self.primary,
+            receiver=receiver,
+            receiver_queue=self.queue,
+            holds=self.holds,
+            options=self.options,
+            transferred=self.transferred,
+            progress=self.progress,
+            clock=self.clock,
+            observer=self.observer,
+        )

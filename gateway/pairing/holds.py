@@ -1,0 +1,107 @@
+"""Entities that the syphon lets rest, and how gently it begins again."""
+
+import random
+
+import attrs
+import trio
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.domain.events import SyphonHeld
+from gateway.domain.failover import State
+from gateway.pairing.standings import DIVERTED, Attempt, Standings
+from gateway.ports import Observer
+
+
+@attrs.define(eq=False)
+class _Hold:
+    until: float
+    failures: int = 0
+    gone_since: float | None = None
+    window: int = 1  # messages that may go at once after a failure
+
+
+@attrs.define(eq=False, kw_only=True)
+class Holds:
+    """
+    One row for each entity that failed, shared by the tasks of all backlog queues.
+
+    Where the failover standings are known (the syphon runs inside the gateway), an entity that
+    is failed over or pinned is held too, and is let go as soon as it comes back.
+    """
+
+    rng: random.Random
+    observer: Observer
+    largest: int  # messages that may go at once in good times
+    standings: Standings | None = None
+    _holds: dict[str, _Hold] = attrs.field(factory=dict, init=False)
+
+    def held(self, entity: EntityPath) -> bool:
+        hold = self._holds.get(entity.key)
+        resting = hold is not None and hold.until > trio.current_time()
+        return resting or self._out(entity)
+
+    def window(self, entity: EntityPath) -> int:
+        """How many messages may go at once: it doubles with each success after a failure."""
+        hold = self._holds.get(entity.key)
+        return self.largest if hold is None else hold.window
+
+    def trial(self, entity: EntityPath) -> Attempt | None:
+        """The right to send the one message that shows whether a half-open entity is well."""
+        if self.standings is None or self.standings.state_of(entity) is not State.HALF_OPEN:
+            return None
+        return self.standings.begin_trial(entity)
+
+    def end_trial(self, trial: Attempt, error: BrokerError | None) -> None:
+        """Tell the standings what the trial found."""
+        if self.standings is None:
+            return
+        if error is None:
+            self.standings.sent(trial)
+        elif error.counts_as_outage:
+            self.standings.failed(trial, error)
+        else:
+            self.standings.release(trial)
+
+    def hold(self, entity: EntityPath, backoff: Backoff, reason: str, least: float = 0.0) -> None:
+        """A send to that entity failed: it rests, longer after each failure in a row."""
+        hold = self._holds.setdefault(entity.key, _Hold(0.0))
+        hold.failures += 1
+        hold.window = 1
+        seconds = max(least, backoff.delay(hold.failures, self.rng))
+        hold.until = max(hold.until, trio.current_time() + seconds)
+        self.observer.report(SyphonHeld(entity=entity, seconds=seconds, reason=reason))
+
+    def gone_for(self, entity: EntityPath) -> float:
+        """Seconds since the primary first said that there is no such entity."""
+        hold = self._holds.setdefault(entity.key, _Hold(0.0))
+        if hold.gone_since is None:
+            hold.gone_since = trio.current_time()
+        return trio.current_time() - hold.gone_since
+
+    def confirm(self, entity: EntityPath) -> None:
+        """The primary accepted a message: no more waiting, but a slow start."""
+        hold = self._holds.get(entity.key)
+        if hold is None:
+            return
+        hold.failures, hold.until, hold.gone_since = 0, 0.0, None
+        hold.window *= 2
+        if hold.window >= self.largest:
+            del self._holds[entity.key]
+
+    async def wait_release(self, entity: EntityPath) -> None:
+        """Return when the entity isn't held any more."""
+        await trio.lowlevel.checkpoint()
+        while self.held(entity):
+            hold = self._holds.get(entity.key)
+            until = 0.0 if hold is None else hold.until
+            if until > trio.current_time():
+                await trio.sleep_until(until)
+            elif self.standings is not None:
+                await self.standings.changes.wait(self.standings.changes.version)
+
+    def _out(self, entity: EntityPath) -> bool:
+        if self.standings is None:
+            return False
+        return self.standings.state_of(entity) in DIVERTED

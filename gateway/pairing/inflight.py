@@ -1,0 +1,68 @@
+"""A bound on the bytes that are on their way, and on one entity's share of them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Busy
+
+SHARE: Final = 4  # no entity holds more than a quarter
+RETRY_AFTER: Final = 1.0
+
+
+@attrs.define(eq=False)
+class InFlight:
+    """Bytes of sends that aren't answered yet."""
+
+    limit: int
+    _total: int = attrs.field(default=0, init=False)
+    _by_entity: dict[str, int] = attrs.field(factory=dict, init=False)
+    _freed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @asynccontextmanager
+    async def room(self, entity: EntityPath, size: int, deadline: float) -> AsyncIterator[None]:
+        """
+        Hold that many bytes while the body runs; wait for room until the deadline.
+
+        What is larger than a share may go alone.
+
+        Raises:
+            Busy: there was no room in time.
+        """
+        if not self._fits(entity, size):
+            await self._wait(entity, size, deadline)
+        self._total += size
+        self._by_entity[entity.key] = self._by_entity.get(entity.key, 0) + size
+        try:
+            yield
+        finally:
+            self._total -= size
+            self._by_entity[entity.key] -= size
+            if not self._by_entity[entity.key]:
+                del self._by_entity[entity.key]
+            self._freed.unpark_all()
+
+    async def _wait(self, entity: EntityPath, size: int, deadline: float) -> None:
+        with trio.move_on_at(deadline):
+            while not self._fits(entity, size):
+                await self._freed.park()
+            return
+        raise Busy(
+            f"more than {self.limit} bytes are on their way, or a quarter of them to {entity}",
+            retry_after=RETRY_AFTER,
+        )
+
+    def _fits(self, entity: EntityPath, size: int) -> bool:
+        held = self._by_entity.get(entity.key, 0)
+        if held == 0 and self._total == 0:
+            return True
+        share_kept = held == 0 or held + size <= self.limit // SHARE
+        return share_kept and self._total + size <= self.limit

@@ -1,0 +1,231 @@
+"""
+Moves one entity's backlog messages to the primary.
+
+The source is settled only after the primary has the message: that one order is the product.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain import envelope
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Unwrapped
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidRequest,
+    MessageTooLarge,
+    NotSupported,
+    Outcome,
+    OutcomeUnknown,
+)
+from gateway.domain.events import Parked, Syphoned, SyphonFailed
+from gateway.domain.message import (
+    MAX_REASON_LENGTH,
+    Complete,
+    DeadLetter,
+    Delivery,
+    Message,
+    Settlement,
+)
+from gateway.pairing.holds import Holds
+from gateway.pairing.options import BacklogTimeToLive, SyphonOptions
+from gateway.pairing.standings import Attempt
+from gateway.pairing.transfer import Cargo, Copy, Progress, Transferred
+from gateway.ports import Broker, Observer, Receiver, WallClock
+
+LATE: Final = 3.0  # attempt time-outs until a send without an answer is given up
+LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
+UNKNOWN_LOCK: Final = 60.0  # seconds, where the source doesn't tell
+SHORTEST_LOCK: Final = 0.3
+EXPIRED: Final = "TTLExpiredException"
+MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)
+GONE: Final = (EntityNotFound, EntityDisabled)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Mover:
+    """Sends to the primary and settles at one receiver of the backlog."""
+
+    primary: Broker
+    receiver: Receiver
+    receiver_queue: EntityPath
+    holds: Holds
+    options: SyphonOptions
+    transferred: Transferred
+    progress: Progress
+    clock: WallClock
+    observer: Observer
+
+    async def move(self, entity: EntityPath, cargo: Sequence[Cargo]) -> Sequence[Cargo]:
+        """
+        Move what can be moved, park what never can; return what has to rest.
+
+        Cancelled, what was sent and not completed is still on the backlog: it comes twice.
+        """
+        in_hand = await self._without_expired(cargo)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_locked, in_hand)
+            await self._move_all(entity, in_hand)
+            nursery.cancel_scope.cancel()
+        return in_hand
+
+    async def _move_all(self, entity: EntityPath, in_hand: list[Cargo]) -> None:
+        """Take from `in_hand` what is moved or parked, until the entity is held."""
+        singly = False
+        while in_hand:
+            trial = self.holds.trial(entity)
+            if trial is None and self.holds.held(entity):
+                return
+            chunk = in_hand[: 1 if trial or singly else self.holds.window(entity)]
+            error = await self._send(entity, chunk, trial)
+            if error is None:
+                await self._complete_all(entity, chunk)
+            elif isinstance(error, MESSAGE_FAULTS) and len(chunk) > 1:
+                singly = True  # to find the one that is at fault
+                continue
+            elif self._is_final(entity, error):
+                await self._park_all(chunk, type(error).__name__, str(error))
+            else:
+                self._hold(entity, error)
+                return
+            del in_hand[: len(chunk)]
+
+    async def _send(
+        self, entity: EntityPath, chunk: Sequence[Cargo], trial: Attempt | None
+    ) -> BrokerError | None:
+        """
+        Send to the primary; return the error, if any.
+
+        A send that gets no answer in time isn't cut off at once: the entity is held meanwhile,
+        and if it turns out done, its messages are completed instead of sent again.
+        """
+        await self.progress.pace(len(chunk))
+        now = self.clock()
+        messages = [_restored(cargo.unwrapped, now, self.options) for cargo in chunk]
+        error: BrokerError | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._hold_if_late, entity)
+            with trio.move_on_after(LATE * self.options.attempt_timeout) as scope:
+                try:
+                    await self.primary.send(entity, messages)
+                except BrokerError as raised:
+                    error = raised
+            nursery.cancel_scope.cancel()
+        if scope.cancelled_caught:
+            error = OutcomeUnknown(f"no answer from {entity}")
+        if trial is not None:
+            self.holds.end_trial(trial, error)
+        if error is None:
+            self.holds.confirm(entity)
+            for cargo in chunk:
+                self.transferred.remember(cargo.copy)
+        return error
+
+    async def _hold_if_late(self, entity: EntityPath) -> None:
+        seconds = self.options.attempt_timeout
+        await trio.sleep(seconds)
+        self.holds.hold(entity, self.options.hold, f"no answer within {seconds:g} s")
+
+    def _is_final(self, entity: EntityPath, error: BrokerError) -> bool:
+        """Whether the message can never be moved; an entity that is gone may come back."""
+        if isinstance(error, GONE):
+            return self.holds.gone_for(entity) >= self.options.gone_grace
+        return isinstance(error, MESSAGE_FAULTS)
+
+    def _hold(self, entity: EntityPath, error: BrokerError) -> None:
+        unknown = error.outcome is Outcome.UNKNOWN
+        least = max(error.retry_after, self.options.busy_pause) if isinstance(error, Busy) else 0.0
+        backoff = self.options.hold if unknown else self.options.retry
+        self.holds.hold(entity, backoff, f"{type(error).__name__}: {error}", least)
+
+    async def _without_expired(self, cargo: Sequence[Cargo]) -> list[Cargo]:
+        now = self.clock()
+        expired = [c for c in cargo if _is_expired(c.unwrapped, now, self.options)]
+        await self._park_all(expired, EXPIRED, "the time to live ended on the backlog")
+        return [c for c in cargo if not _is_expired(c.unwrapped, now, self.options)]
+
+    # Settling at the backlog.
+
+    async def _complete_all(self, entity: EntityPath, chunk: Sequence[Cargo]) -> None:
+        self.progress.note(len(chunk))
+        self.observer.report(
+            Syphoned(entity=entity, queue=self.receiver_queue, messages=len(chunk))
+        )
+        async with trio.open_nursery() as nursery:
+            for cargo in chunk:
+                nursery.start_soon(self.complete, cargo.delivery, cargo.copy)
+
+    async def complete(self, delivery: Delivery, copy: Copy) -> None:
+        """Complete a copy that the primary has; forget it once that is confirmed."""
+        if await self._settle(delivery, Complete()):
+            self.transferred.forget(copy)
+
+    async def _park_all(self, chunk: Sequence[Cargo], reason: str, description: str) -> None:
+        for cargo in chunk:
+            origin = f" (diverted by {cargo.unwrapped.origin or 'a legacy client'})"
+            await self.park(cargo.delivery, reason, description + origin)
+
+    async def park(self, delivery: Delivery, reason: str, description: str) -> None:
+        """Dead-letter a message on its backlog queue, with why."""
+        description = description[:MAX_REASON_LENGTH]
+        if await self._settle(delivery, DeadLetter(reason=reason, description=description)):
+            self.observer.report(
+                Parked(
+                    queue=self.receiver_queue,
+                    message_id=str(delivery.message.message_id),
+                    reason=reason,
+                    description=description,
+                )
+            )
+
+    async def _settle(self, delivery: Delivery, settlement: Settlement) -> bool:
+        """False: it isn't confirmed. The message comes again, and is then known or parked anew."""
+        with trio.move_on_after(self.options.attempt_timeout) as scope:
+            try:
+                await self.receiver.settle(delivery, settlement)
+            except BrokerError as error:
+                self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=str(error)))
+                return False
+        return not scope.cancelled_caught
+
+    async def _keep_locked(self, in_hand: Sequence[Cargo]) -> None:
+        while in_hand:
+            await trio.sleep(self._lock_left(in_hand) / LOCK_SHARE)
+            for cargo in list(in_hand):
+                await self._renew(cargo.delivery)
+
+    async def _renew(self, delivery: Delivery) -> None:
+        with trio.move_on_after(self.options.attempt_timeout):
+            try:
+                await self.receiver.renew(delivery)
+            except BrokerError as error:
+                # It may be delivered to another syphon as well: a duplicate, not a loss.
+                self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=str(error)))
+
+    def _lock_left(self, in_hand: Sequence[Cargo]) -> float:
+        now = self.clock()
+        ends = [c.delivery.locked_until for c in in_hand if c.delivery.locked_until is not None]
+        left = min(((end - now).total_seconds() for end in ends), default=UNKNOWN_LOCK)
+        return max(left, SHORTEST_LOCK)
+
+
+def _is_expired(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> bool:
+    left = _left(unwrapped, now, options)
+    return left is not None and left <= timedelta(0)
+
+
+def _restored(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> Message:
+    return attrs.evolve(unwrapped.message, time_to_live=_left(unwrapped, now, options))
+
+
+def _left(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> timedelta | None:
+    if options.backlog_ttl is BacklogTimeToLive.RESTART:
+        return unwrapped.time_to_live
+    return envelope.remaining(unwrapped, now)

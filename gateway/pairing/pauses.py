@@ -1,0 +1,70 @@
+"""One pause per busy entity, shared by all of its senders."""
+
+import random
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.backoff import jittered
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Busy
+from gateway.domain.events import BusyPause
+from gateway.ports import Observer
+
+JITTER: Final = 0.1
+
+
+@attrs.define(eq=False)
+class _Pause:
+    until: float
+    since: float  # of the first busy answer in a row
+
+
+@attrs.define(eq=False, kw_only=True)
+class BusyPauses:
+    """ServerBusy: all sends to that entity wait, at least `least` seconds, then go on."""
+
+    least: float
+    rng: random.Random
+    observer: Observer
+    _pauses: dict[str, _Pause] = attrs.field(factory=dict, init=False)
+
+    def begin(self, entity: EntityPath, error: Busy) -> float:
+        """The primary said busy; return for how long it has said so, in seconds."""
+        now = trio.current_time()
+        self._forget_old(now)
+        seconds = max(self.least, error.retry_after)
+        pause = self._pauses.setdefault(entity.key, _Pause(now, now))
+        if pause.until < now + seconds:
+            pause.until = now + seconds
+            self.observer.report(BusyPause(entity=entity, seconds=seconds))
+        return now - pause.since
+
+    def end(self, entity: EntityPath) -> None:
+        """The primary accepted a send."""
+        self._pauses.pop(entity.key, None)
+
+    def left(self, entity: EntityPath) -> float:
+        """Seconds until sends may go on."""
+        pause = self._pauses.get(entity.key)
+        return 0.0 if pause is None else max(0.0, pause.until - trio.current_time())
+
+    async def wait(self, entity: EntityPath, deadline: float) -> None:
+        """
+        Wait for the pause to end, and a little for each sender more, so that not all go at once.
+
+        Raises:
+            Busy: the pause ends after the deadline; says for how long to wait.
+        """
+        while (left := self.left(entity)) > 0:
+            if trio.current_time() + left >= deadline:
+                raise Busy(f"{entity} is busy for another {left:.0f} s", retry_after=left)
+            spread = jittered(left * JITTER, 1.0 - 1e-9, self.rng)
+            await trio.sleep(min(left + spread, deadline - trio.current_time()))
+
+    def _forget_old(self, now: float) -> None:
+        """A pause that nobody renewed for as long again is over, also as a row."""
+        for key, pause in list(self._pauses.items()):
+            if pause.until + self.least < now:
+                del self._pauses[key]

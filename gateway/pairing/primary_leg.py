@@ -1,0 +1,149 @@
+"""The way to the primary: who may try it, and what each answer means."""
+
+import attrs
+import trio
+
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityDisabled,
+    EntityNotFound,
+    QuotaExceeded,
+)
+from gateway.domain.failover import State
+from gateway.pairing.knowledge import Knowledge
+from gateway.pairing.options import OnUnreachable, PairOptions, WhileSuspect
+from gateway.pairing.pauses import BusyPauses
+from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time
+from gateway.pairing.standings import Attempt, Standings
+from gateway.ports import Broker
+
+HEALTHY_OR_SUSPECT = frozenset({State.PRIMARY, State.SUSPECT})
+
+
+@attrs.define(eq=False, kw_only=True)
+class PrimaryLeg:
+    """Attempts on the primary, in turn."""
+
+    primary: Broker
+    options: PairOptions
+    standings: Standings
+    knowledge: Knowledge
+    pauses: BusyPauses
+
+    async def take(self, sending: Sending) -> bool:
+        """
+        True: the primary has the messages. False: they belong on the backlog.
+
+        Raises:
+            BrokerError: for the caller; the backlog doesn't help.
+        """
+        while (attempt := await self._turn(sending)) is not None:
+            try:
+                return await self._attempt(sending, attempt)
+            except Busy as error:
+                if self._throttled_for_too_long(sending, error):
+                    return False
+        return False
+
+    async def take_after_all(self, sending: Sending) -> bool:
+        """No backlog queue took it: ask the primary once more, whatever its standing."""
+        entity, seconds = sending.entity, sending.backlog_seconds
+        pinned = self.standings.state_of(entity) is State.PINNED
+        if pinned or seconds < SHORTEST_ATTEMPT or self.pauses.left(entity) > 0:
+            return False
+        attempt = self.standings.begin(entity)
+        try:
+            await send_in_time(self.primary, entity, sending.messages, seconds)
+        except BrokerError as error:
+            if error.counts_as_outage:
+                self.standings.failed(attempt, error)
+            sending.failed(error)
+            return False
+        self._accepted(sending, attempt)
+        if self.standings.state_of(entity) is State.SECONDARY:
+            self.standings.probed(entity)  # it was asked just now, and answered
+        return True
+
+    async def _turn(self, sending: Sending) -> Attempt | None:
+        """Wait until this send may try the primary. None: it may not."""
+        entity = sending.entity
+        while self._open_to_all(sending):
+            if self.pauses.left(entity) == 0:
+                return self.standings.begin(entity)
+            await self._wait_for_pause(sending)
+        if self.pauses.left(entity) > 0:
+            return None
+        trial = self.standings.begin_trial(entity)
+        if trial is None and self.standings.state_of(entity) is State.SUSPECT:
+            await self.standings.wait_verdict(entity, min(self.options.suspect_wait, sending.left))
+            if self.standings.state_of(entity) is State.PRIMARY:
+                return self.standings.begin(entity)
+        return trial
+
+    def _open_to_all(self, sending: Sending) -> bool:
+        state = self.standings.state_of(sending.entity)
+        # The legacy client tried the primary with every send until the interval was over.
+        as_legacy = state is State.SUSPECT and self.options.while_suspect is WhileSuspect.RAISE
+        return state is State.PRIMARY or as_legacy or not sending.may_divert
+
+    async def _wait_for_pause(self, sending: Sending) -> None:
+        try:
+            await self.pauses.wait(sending.entity, sending.deadline)
+        except Busy as error:
+            raise sending.verdict(error) from error
+
+    async def _attempt(self, sending: Sending, attempt: Attempt) -> bool:
+        started = trio.current_time()
+        seconds = min(sending.primary_seconds, sending.left)
+        try:
+            await send_in_time(self.primary, sending.entity, sending.messages, seconds)
+        except Busy:
+            raise
+        except BrokerError as error:
+            self._failed(sending, attempt, error)
+            return False
+        else:
+            self._accepted(sending, attempt)
+            return True
+        finally:
+            # For what says nothing of the primary's health: busy, refused, cancelled.
+            self.standings.release(attempt)
+            sending.primary_seconds -= trio.current_time() - started
+
+    def _accepted(self, sending: Sending, attempt: Attempt) -> None:
+        self.standings.sent(attempt)
+        self.pauses.end(sending.entity)
+        self.knowledge.saw(sending.entity)
+
+    def _failed(self, sending: Sending, attempt: Attempt, error: BrokerError) -> None:
+        """Return if the send goes on to the backlog; raise what the caller gets otherwise."""
+        if error.counts_as_outage and sending.may_divert:
+            self.standings.failed(attempt, error)
+        if isinstance(error, EntityNotFound):
+            self.knowledge.gone(sending.entity)
+        sending.failed(error)
+        if not (sending.may_divert and self._diverts(attempt, error)):
+            raise sending.verdict(error)
+
+    def _diverts(self, attempt: Attempt, error: BrokerError) -> bool:
+        state = self.standings.state_of(attempt.entity)
+        if isinstance(error, QuotaExceeded):
+            return self.options.divert_on_quota
+        if isinstance(error, EntityNotFound | EntityDisabled):
+            # The trial of an entity that failed over: as if a probe had found it.
+            diverted = attempt.trial and state is State.HALF_OPEN
+            return diverted and self.options.on_unreachable is OnUnreachable.DIVERT
+        if self.options.while_suspect is WhileSuspect.RAISE and state in HEALTHY_OR_SUSPECT:
+            return False
+        return error.counts_as_outage
+
+    def _throttled_for_too_long(self, sending: Sending, error: Busy) -> bool:
+        """Begin or go on with the pause; by choice, a long one counts as an outage."""
+        busy_for = self.pauses.begin(sending.entity, error)
+        limit = self.options.throttle_failover_after
+        if limit is None or busy_for < limit or not sending.may_divert:
+            return False
+        self.standings.failed(self.standings.begin(sending.entity), error)
+        sending.failed(error)
+        return True

@@ -1,0 +1,46 @@
+"""Which backlog queues to try, in which order. One that fails rests, for all senders."""
+
+import random
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath
+from gateway.domain.events import BacklogQueueFailed
+from gateway.ports import Observer
+
+
+@attrs.define(eq=False, kw_only=True)
+class Rotation:
+    """The usable backlog queues of the secondary."""
+
+    queues: Sequence[EntityPath]
+    cooldown: float  # seconds
+    rng: random.Random
+    observer: Observer
+    _resting: dict[str, float] = attrs.field(factory=dict, init=False)  # until when
+
+    def candidates(self) -> list[EntityPath]:
+        """
+        All queues, each once, in random order: those at rest last.
+
+        They are kept as a last resort, so that a secondary that had a bad second isn't refused
+        for the whole cool-down when nothing else is left.
+        """
+        now = trio.current_time()
+        shuffled = backlog.queues_to_try(self.queues, self.rng)
+        return sorted(shuffled, key=lambda queue: self._resting.get(queue.key, 0.0) > now)
+
+    def failed(self, queue: EntityPath, reason: str) -> None:
+        """Leave that queue out for the cool-down."""
+        now = trio.current_time()
+        if self._resting.get(queue.key, 0.0) <= now:
+            self.observer.report(
+                BacklogQueueFailed(queue=queue, seconds=self.cooldown, reason=reason)
+            )
+        self._resting[queue.key] = now + self.cooldown
+
+    def worked(self, queue: EntityPath) -> None:
+        self._resting.pop(queue.key, None)

@@ -1,0 +1,69 @@
+"""What a syphon has in hand, what it has moved, and what it must not send twice."""
+
+from collections import OrderedDict
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.envelope import Unwrapped
+from gateway.domain.message import Delivery
+
+MAX_TRANSFERRED: Final = 100_000
+
+Copy = tuple[str, int, str]
+"""One copy on the backlog: queue, sequence number, attempt or message id."""
+
+
+@attrs.frozen(kw_only=True)
+class Cargo:
+    """One backlog message, opened."""
+
+    copy: Copy
+    delivery: Delivery
+    unwrapped: Unwrapped
+
+
+@attrs.define(eq=False)
+class Transferred:
+    """
+    Copies that the primary has, but whose completion on the backlog isn't confirmed.
+
+    When one is seen again it is completed instead of sent again. Bounded: the oldest is forgotten,
+    which costs a duplicate, never a message.
+    """
+
+    _copies: OrderedDict[Copy, None] = attrs.field(factory=OrderedDict, init=False)
+
+    def remember(self, copy: Copy) -> None:
+        self._copies[copy] = None
+        if len(self._copies) > MAX_TRANSFERRED:
+            self._copies.popitem(last=False)
+
+    def forget(self, copy: Copy) -> None:
+        self._copies.pop(copy, None)
+
+    def __contains__(self, copy: Copy) -> bool:
+        return copy in self._copies
+
+
+@attrs.define(eq=False)
+class Progress:
+    """What all drains of one syphon have moved, and the pace that they share."""
+
+    rate: float | None  # messages/s
+    moved: int = 0
+    last_move: float = attrs.field(factory=trio.current_time)
+    _free_at: float = attrs.field(default=0.0, init=False)
+
+    def note(self, messages: int) -> None:
+        self.moved += messages
+        self.last_move = trio.current_time()
+
+    async def pace(self, messages: int) -> None:
+        """Wait for these messages' turn under the largest rate."""
+        if self.rate is None:
+            return
+        turn = max(self._free_at, trio.current_time())
+        self._free_at = turn + messages / self.rate
+        await trio.sleep_until(turn)
