@@ -21,57 +21,54 @@ the key wrote it: whoever can write to a backlog queue could otherwise write to 
 
 import hashlib
 import hmac
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.envelope_fields import (
+    ATTEMPT,
+    EXPIRES,
+    KEY_ID,
+    MAC,
+    ORIGIN,
+    OURS,
+    PAIR,
+    PATH,
+    RESERVED,
+    SCHEDULED,
+    SESSION,
+    TIME_TO_LIVE,
+    TIMESPAN,
+    VERSION,
+    Malformed,
+    NotOurs,
+    expires_of,
+    expiry_of,
+    scheduled_of,
+    text_of_id,
+    ticks_of,
+    time_to_live_of,
+    without_envelope,
+)
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import (
     Body,
     DataBody,
     Described,
     Message,
-    Properties,
+    SequenceBody,
     Value,
-    symbol,
+    ValueBody,
 )
 
-PATH: Final = "x-ms-path"
-SESSION: Final = "x-ms-sessionid"
-TIME_TO_LIVE: Final = "x-ms-timetolive"
-SCHEDULED: Final = "x-ms-scheduledenqueuetimeutc"
-LEGACY: Final = (PATH, SESSION, TIME_TO_LIVE, SCHEDULED)
-
-VERSION: Final = "x-pairgate-v"
-PAIR: Final = "x-pairgate-pair"
-ORIGIN: Final = "x-pairgate-origin"
-ATTEMPT: Final = "x-pairgate-attempt"
-EXPIRES: Final = "x-pairgate-expires"
-KEY_ID: Final = "x-pairgate-kid"
-MAC: Final = "x-pairgate-mac"
-OURS: Final = (VERSION, PAIR, ORIGIN, ATTEMPT, EXPIRES, KEY_ID, MAC)
-RESERVED: Final = frozenset((*LEGACY, *OURS))
-
 ENVELOPE_VERSION: Final = "1"
-TIMESPAN: Final = symbol("com.microsoft:timespan")
-TICKS_PER_MICROSECOND: Final = 10
 RESERVE: Final = 1024  # bytes of envelope, beside path and session
 
 EncodeValue = Callable[[Value], bytes]
 """Encodes a value of a section; of a map, with sorted keys. `wire.amqp` has it."""
-
-
-class Malformed(MessageError):
-    """A backlog message that can never be moved: it belongs into the dead-letter sub-queue."""
-
-
-class NotOurs(MessageError):
-    """A backlog message that this pair must not touch: somebody else may know what it is."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +81,7 @@ class EnvelopeKey:
 
 @attrs.frozen(kw_only=True)
 class Unwrapped:
-    """What an envelope held. `message` has its session and schedule back, its time to live not yet."""
+    """What an envelope held. `message` has its session and schedule back, not its time to live."""
 
     entity: EntityPath
     message: Message
@@ -133,14 +130,14 @@ class Envelope:
         if message.session_id is not None:
             envelope[SESSION] = message.session_id
         if message.time_to_live is not None:
-            envelope[TIME_TO_LIVE] = Described(TIMESPAN, _ticks(message.time_to_live))
+            envelope[TIME_TO_LIVE] = Described(TIMESPAN, ticks_of(message.time_to_live))
         if message.scheduled is not None:
             envelope[SCHEDULED] = message.scheduled
         envelope[VERSION] = ENVELOPE_VERSION
         envelope[PAIR] = self.pair
         envelope[ORIGIN] = self.origin
         envelope[ATTEMPT] = attempt
-        envelope[EXPIRES] = _expiry(message, now)
+        envelope[EXPIRES] = expiry_of(message, now)
         envelope[KEY_ID] = self.keys[0].id
         wrapped = attrs.evolve(
             message,
@@ -181,13 +178,13 @@ class Envelope:
             message,
             properties=without_envelope(message.properties),
             session_id=session if session is not None else message.session_id,
-            scheduled=_scheduled(message, text_allowed=authentic),
+            scheduled=scheduled_of(message, text_allowed=authentic),
         )
         return Unwrapped(
             entity=entity,
             message=restored,
-            time_to_live=_time_to_live(message, text_allowed=authentic),
-            expires=_expires(message),
+            time_to_live=time_to_live_of(message, text_allowed=authentic),
+            expires=expires_of(message),
             attempt=str(message.properties.get(ATTEMPT, "")),
             origin=str(message.properties.get(ORIGIN, "")),
         )
@@ -209,18 +206,18 @@ class Envelope:
 
     def _mac(self, key: EnvelopeKey, message: Message) -> str:
         properties = message.properties
-        ticks = _time_to_live(message, text_allowed=True)
-        scheduled = _scheduled(message, text_allowed=True)
+        ticks = time_to_live_of(message, text_allowed=True)
+        scheduled = scheduled_of(message, text_allowed=True)
         fields = (
             str(properties[VERSION]),
             str(properties[PAIR]),
             str(properties[ORIGIN]),
             str(properties.get(PATH, "")),
-            _text_of_id(message.message_id),
+            text_of_id(message.message_id),
             str(properties[EXPIRES]),
             str(properties[ATTEMPT]),
             str(properties.get(SESSION, "")),
-            "" if ticks is None else str(_ticks(ticks)),
+            "" if ticks is None else str(ticks_of(ticks)),
             # Whole seconds, since a date in an HTTP header has no more.
             "" if scheduled is None else str(int(scheduled.timestamp())),
         )
@@ -256,106 +253,3 @@ def remaining(unwrapped: Unwrapped, now: datetime) -> timedelta | None:
     scheduled = unwrapped.message.scheduled
     begin = now if scheduled is None else max(now, scheduled)
     return unwrapped.expires - begin
-
-
-def without_envelope(properties: Properties) -> dict[str, Value]:
-    return {name: value for name, value in properties.items() if name not in RESERVED}
-
-
-def _ticks(span: timedelta) -> int:
-    return (span // timedelta(microseconds=1)) * TICKS_PER_MICROSECOND
-
-
-def _expiry(message: Message, now: datetime) -> str:
-    if message.time_to_live is None:
-        return ""
-    begin = now if message.scheduled is None else max(now, message.scheduled)
-    try:
-        return (begin + message.time_to_live).isoformat()
-    except OverflowError:  # past the year 9999
-        return ""
-
-
-def _expires(message: Message) -> datetime | None:
-    text = message.properties.get(EXPIRES)
-    if not isinstance(text, str) or not text:
-        return None
-    try:
-        expires = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise Malformed(f"{EXPIRES}: an ISO date expected, found {text!r}") from error
-    if expires.tzinfo is None:
-        raise Malformed(f"{EXPIRES}: a date with its offset expected, found {text!r}")
-    return expires
-
-
-def _time_to_live(message: Message, *, text_allowed: bool) -> timedelta | None:
-    match message.properties.get(TIME_TO_LIVE):
-        case None:
-            return None
-        case Described(descriptor, int(ticks)) if descriptor == TIMESPAN:
-            return _span(ticks)
-        case str(text) if text_allowed:
-            return _span_of_text(text)
-        case other:
-            found = type(other).__name__
-            raise Malformed(f"{TIME_TO_LIVE}: com.microsoft:timespan expected, found {found}")
-
-
-def _span(ticks: int) -> timedelta:
-    try:
-        return timedelta(microseconds=ticks // TICKS_PER_MICROSECOND)
-    except OverflowError as error:
-        raise Malformed(f"{TIME_TO_LIVE}: {ticks} ticks are out of range") from error
-
-
-_SPAN_TEXT: Final = re.compile(
-    r"(?:(?P<d>\d{1,8})\.)?(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:\.(?P<f>\d{1,7}))?", re.ASCII
-)
-
-
-def _span_of_text(text: str) -> timedelta:
-    """What REST makes of a timespan, as it has no such type: .NET's `d.hh:mm:ss.fffffff`."""
-    match = _SPAN_TEXT.fullmatch(text)
-    if match is None:
-        raise Malformed(f"{TIME_TO_LIVE}: d.hh:mm:ss expected, found {text[:40]!r}")
-    ticks = int((match["f"] or "").ljust(7, "0"))
-    return timedelta(
-        days=int(match["d"] or 0),
-        hours=int(match["h"]),
-        minutes=int(match["m"]),
-        seconds=int(match["s"]),
-        microseconds=ticks // TICKS_PER_MICROSECOND,
-    )
-
-
-def _scheduled(message: Message, *, text_allowed: bool) -> datetime | None:
-    match message.properties.get(SCHEDULED):
-        case None:
-            return None
-        case datetime() as date:
-            return date
-        case str(text) if text_allowed:
-            return _date_of_text(text)
-        case other:
-            raise Malformed(f"{SCHEDULED}: a timestamp expected, found {type(other).__name__}")
-
-
-def _date_of_text(text: str) -> datetime:
-    try:
-        date = parsedate_to_datetime(text)
-    except ValueError as error:
-        raise Malformed(f"{SCHEDULED}: an HTTP date expected, found {text[:40]!r}") from error
-    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
-
-
-def _text_of_id(message_id: Value) -> str:
-    match message_id:
-        case None:
-            return ""
-        case bytes():
-            return message_id.hex()
-        case str():
-            return message_id
-        case other:
-            return str(getattr(other, "value", other))

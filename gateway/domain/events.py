@@ -173,6 +173,14 @@ class StateNotSaved(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Quarantined(Event):
+    """A stored message can't be read any more: it was put aside, and somebody must look."""
+
+    queue: EntityPath
+    sequence_number: int
+
+
+@attrs.frozen(kw_only=True)
 class ConnectionLost(Event):
     """A client's connection ended with an error of the transport or the protocol."""
 

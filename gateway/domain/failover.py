@@ -86,7 +86,7 @@ class Failover:
         )
 
     def _streak_start(self, rule: FailoverRule, now: float) -> float:
-        """One error and then silence isn't an outage: after a quiet interval a new streak starts."""
+        """One error and then silence isn't an outage: a quiet interval ends the streak."""
         if self.failing_since is None or self.last_failure is None:
             return now
         quiet = now - self.last_failure

@@ -14,7 +14,8 @@ import attrs
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.envelope import Envelope, Malformed, NotOurs, Unwrapped
+from gateway.domain.envelope import Envelope, Unwrapped
+from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError
 from gateway.domain.events import LeftUntouched
 from gateway.domain.message import Abandon, Delivery, Message

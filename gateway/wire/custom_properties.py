@@ -21,7 +21,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from gateway.domain.backlog import SCHEDULED, TIMESPAN
+from gateway.domain.envelope_fields import SCHEDULED, TIMESPAN
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.message import Described, Kind, Typed, Value
 from gateway.wire.http import Headers

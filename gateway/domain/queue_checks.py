@@ -1,0 +1,75 @@
+"""What comes into a queue of our own: its properties, messages, reasons. Checked and made a row."""
+
+from datetime import timedelta
+from typing import Final
+
+from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter
+from gateway.domain.stored import Incoming, Now, Row, State, later, to_micros
+
+_NO_LIMIT: Final = timedelta(days=10_675_199)  # TimeSpan.MaxValue of .NET, less its hours
+_NOT_SUPPORTED: Final = (
+    "requires_session",
+    "requires_duplicate_detection",
+    "forward_to",
+    "forward_dead_lettered_messages_to",
+)
+
+
+def check_properties(properties: QueueProperties) -> None:
+    """
+    Refuse what these rules can't do, rather than ignore it.
+
+    Raises:
+        NotSupported: names the property.
+        InvalidRequest: names the property and the limit.
+    """
+    for name in _NOT_SUPPORTED:
+        if getattr(properties, name):
+            raise NotSupported(f"{name}: this namespace has no such queues")
+    idle = properties.auto_delete_on_idle
+    if idle is not None and idle < _NO_LIMIT:
+        raise NotSupported("auto_delete_on_idle: this namespace doesn't delete queues on its own")
+    for name in ("lock_duration", "default_time_to_live"):
+        duration = getattr(properties, name)
+        if duration is not None and duration <= timedelta(0):
+            raise InvalidRequest(f"{name}: more than zero expected, got {duration}")
+    for name in ("max_size_in_megabytes", "max_message_size"):
+        size = getattr(properties, name)
+        if size is not None and size < 1:
+            raise InvalidRequest(f"{name}: at least 1 expected, got {size}")
+
+
+def accept(message: Incoming, sequence: int, properties: QueueProperties, now: Now) -> Row:
+    """Make a message a row: available now or later, and for how long from then on."""
+    enqueued, state, due = now.wall, State.ACTIVE, None
+    if message.scheduled is not None and to_micros(message.scheduled) > now.wall:
+        enqueued = due = to_micros(message.scheduled)
+        state = State.SCHEDULED
+    lives = (message.time_to_live, properties.default_time_to_live)
+    life = min((life for life in lives if life is not None), default=None)
+    return Row(
+        sequence=sequence,
+        state=state,
+        enqueued=enqueued,
+        due=due,
+        expires=None if life is None else later(enqueued, life),
+        size=message.size,
+        content=message.content,
+    )
+
+
+def check_reason(why: DeadLetter) -> None:
+    """
+    Raises:
+        InvalidRequest: names the field and the limit.
+    """
+    for field, text in (("reason", why.reason), ("description", why.description)):
+        if len(text) > MAX_REASON_LENGTH:
+            raise InvalidRequest(
+                f"dead-letter {field}: at most {MAX_REASON_LENGTH} characters expected,"
+                f" got {len(text)}"
+            )
+        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+            raise InvalidRequest(f"dead-letter {field}: half a surrogate pair is no text")
