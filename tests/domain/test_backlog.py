@@ -1,0 +1,325 @@
+import random
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.backlog import queue_name, queues_to_try
+from gateway.domain.envelope import (
+    Envelope,
+    EnvelopeKey,
+    refuse_reserved,
+    remaining,
+    reserve,
+)
+from gateway.domain.envelope_fields import OURS, RESERVED, Malformed, NotOurs
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.message import DataBody, Described, Message, SequenceBody, ValueBody, symbol
+from gateway.wire.amqp.message import encode_message, encode_properties, encoded_size
+from gateway.wire.amqp.types import encode
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ORDERS = EntityPath("Orders/new")
+KEYS = (EnvelopeKey(id="2", key=b"new"), EnvelopeKey(id="1", key=b"old"))
+
+
+def encode_value(value):
+    return encode_properties(value) if isinstance(value, dict) else encode(value)
+
+
+def envelope(**changes):
+    given_fields = {"pair": "east", "origin": "gateway-1", "keys": KEYS, "encode": encode_value}
+    return Envelope(**{**given_fields, **changes})
+
+
+def wrap(message, **changes):
+    return envelope(**changes).wrap(message, ORDERS, attempt="a1", now=NOW)
+
+
+def changed(message, **properties):
+    """The message with other properties; None takes one away."""
+    merged = {**message.properties, **properties}
+    kept = {name: value for name, value in merged.items() if value is not None}
+    return attrs.evolve(message, properties=kept)
+
+
+DATES = st.datetimes(datetime(2020, 1, 1), datetime(2400, 1, 1), timezones=st.just(UTC)).map(
+    lambda date: date.replace(microsecond=date.microsecond // 1000 * 1000)
+)
+MESSAGES = st.builds(
+    Message,
+    message_id=st.one_of(st.none(), st.text(max_size=8), st.binary(max_size=4), st.uuids()),
+    body=st.one_of(
+        st.binary(max_size=20),
+        st.builds(DataBody, st.tuples(st.binary(max_size=4), st.binary(max_size=4))),
+        st.builds(ValueBody, st.one_of(st.integers(-9, 9), st.text(max_size=4))),
+        st.builds(SequenceBody, st.just(((1, "a"), (None,)))),
+    ),
+    properties=st.dictionaries(
+        st.text("abc", min_size=1, max_size=3),
+        st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), st.text(max_size=4)),
+        max_size=4,
+    ),
+    session_id=st.one_of(st.none(), st.text(max_size=128)),
+    time_to_live=st.one_of(st.none(), st.timedeltas(timedelta(), timedelta(days=10_000))),
+    scheduled=st.one_of(st.none(), DATES),
+    subject=st.one_of(st.none(), st.text(max_size=4)),
+)
+
+
+@given(message=MESSAGES)
+def test_unwrap_undoes_wrap(message):
+    unwrapped = envelope().unwrap(wrap(message))
+
+    assert unwrapped.entity.name == "Orders/new"
+    assert unwrapped.message == attrs.evolve(message, time_to_live=None)
+    assert unwrapped.time_to_live == message.time_to_live
+    assert (unwrapped.attempt, unwrapped.origin) == ("a1", "gateway-1")
+
+
+@given(message=MESSAGES)
+def test_nothing_expires_or_waits_on_the_backlog(message):
+    wrapped = wrap(message)
+
+    assert wrapped.session_id is None
+    assert wrapped.time_to_live is None
+    assert wrapped.scheduled is None
+    assert wrapped.absolute_expiry is None
+    assert (wrapped.message_id, wrapped.body) == (message.message_id, message.body)
+
+
+@given(message=MESSAGES)
+def test_the_reserve_is_an_upper_bound_of_what_a_diversion_adds(message):
+    assert encoded_size(wrap(message)) - encoded_size(message) <= reserve(ORDERS, message)
+
+
+def test_the_envelope_is_byte_for_byte_as_the_legacy_client_writes_it():
+    message = Message(
+        message_id="m",
+        session_id="s1",
+        time_to_live=timedelta(seconds=90),
+        scheduled=datetime(2026, 11, 21, 12, 0, 0, 250_000, tzinfo=UTC),
+    )
+
+    encoded = encode_message(wrap(message))
+
+    timespan = "00a316636f6d2e6d6963726f736f66743a74696d657370616e810000000035a4e900"
+    for name, value in {
+        "x-ms-path": b"\xa1\x0aOrders/new",
+        "x-ms-sessionid": b"\xa1\x02s1",
+        "x-ms-timetolive": bytes.fromhex(timespan),
+        "x-ms-scheduledenqueuetimeutc": b"\x83" + (1_795_262_400_250).to_bytes(8, "big"),
+    }.items():
+        assert bytes([0xA1, len(name)]) + name.encode() + value in encoded
+
+
+@pytest.mark.parametrize(
+    ("message", "absent"),
+    [
+        (Message(), {"x-ms-sessionid", "x-ms-timetolive", "x-ms-scheduledenqueuetimeutc"}),
+        (Message(session_id=""), {"x-ms-timetolive", "x-ms-scheduledenqueuetimeutc"}),
+    ],
+)
+def test_only_what_a_message_has_is_in_its_envelope(message, absent):
+    assert set(RESERVED) - set(wrap(message).properties) == absent
+
+
+FULL = Message(
+    message_id="m",
+    body=b"body",
+    properties={"a": 1},
+    session_id="s",
+    time_to_live=timedelta(seconds=90),
+    scheduled=NOW + timedelta(minutes=1),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-ms-path", "other"),
+        ("x-ms-sessionid", "t"),
+        ("x-ms-sessionid", None),
+        ("x-ms-timetolive", Described(symbol("com.microsoft:timespan"), 10)),
+        ("x-ms-timetolive", None),
+        ("x-ms-scheduledenqueuetimeutc", NOW),
+        ("x-ms-scheduledenqueuetimeutc", None),
+        ("x-pairgate-origin", "gateway-2"),
+        ("x-pairgate-attempt", "a2"),
+        ("x-pairgate-expires", (NOW + timedelta(days=9)).isoformat()),
+        ("x-pairgate-expires", ""),
+        ("x-pairgate-kid", "1"),
+        ("x-pairgate-mac", "0" * 64),
+        ("x-pairgate-mac", "ä"),
+        ("x-pairgate-mac", None),
+        ("x-pairgate-attempt", 1),
+        ("a", 2),
+        ("a", None),
+        ("b", 1),
+    ],
+)
+def test_a_changed_property_is_noticed(name, value):
+    with pytest.raises(Malformed):
+        envelope().unwrap(changed(wrap(FULL), **{name: value}))
+
+
+@pytest.mark.parametrize("change", [{"message_id": "n"}, {"body": b"corpse"}])
+def test_a_changed_message_is_noticed(change):
+    with pytest.raises(Malformed):
+        envelope().unwrap(attrs.evolve(wrap(FULL), **change))
+
+
+def test_neighbouring_fields_can_not_be_shifted():
+    wrapped = wrap(Message(message_id="ab"))
+    shifted = changed(attrs.evolve(wrapped, message_id="a"), **{"x-pairgate-expires": "b"})
+
+    with pytest.raises(Malformed):
+        envelope().unwrap(shifted)
+
+
+def test_each_key_verifies_and_the_first_signs():
+    by_old_key = wrap(FULL, keys=KEYS[1:])
+
+    assert envelope().unwrap(by_old_key).message.message_id == "m"
+    assert wrap(FULL).properties["x-pairgate-kid"] == "2"
+
+
+@pytest.mark.parametrize("accept_legacy", [False, True])
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        wrap(FULL, keys=(EnvelopeKey(id="3", key=b"new"),)),
+        wrap(FULL, pair="west"),
+        changed(wrap(FULL), **{"x-pairgate-v": "2"}),
+    ],
+    ids=["unknown key", "another pair", "unknown version"],
+)
+def test_what_is_not_ours_stays_untouched(wrapped, accept_legacy):
+    with pytest.raises(NotOurs):
+        envelope(accept_legacy=accept_legacy).unwrap(wrapped)
+
+
+def legacy(message):
+    """As the legacy client leaves it: without our properties."""
+    wrapped = wrap(message)
+    return changed(wrapped, **dict.fromkeys(OURS))
+
+
+def test_a_legacy_message_is_taken_only_where_that_is_allowed():
+    unwrapped = envelope(accept_legacy=True).unwrap(legacy(FULL))
+
+    assert unwrapped.message == attrs.evolve(FULL, time_to_live=None)
+    assert unwrapped.time_to_live == timedelta(seconds=90)
+    assert unwrapped.expires is None
+    with pytest.raises(NotOurs):
+        envelope().unwrap(legacy(FULL))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-ms-path", None),
+        ("x-ms-path", 1),
+        ("x-ms-path", ""),
+        ("x-ms-path", "a//b"),
+        ("x-ms-sessionid", 1),
+        ("x-ms-timetolive", 900_000_000),
+        ("x-ms-timetolive", "00:01:30"),
+        ("x-ms-timetolive", Described(symbol("com.microsoft:uri"), 1)),
+        ("x-ms-timetolive", Described(symbol("com.microsoft:timespan"), 2**80)),
+        ("x-ms-scheduledenqueuetimeutc", 1),
+        ("x-ms-scheduledenqueuetimeutc", format_datetime(NOW, usegmt=True)),
+    ],
+)
+def test_a_legacy_message_with_a_wrong_type_is_malformed(name, value):
+    with pytest.raises(Malformed):
+        envelope(accept_legacy=True).unwrap(changed(legacy(FULL), **{name: value}))
+
+
+@pytest.mark.parametrize(
+    ("span", "text"),
+    [
+        (timedelta(seconds=90), "00:01:30"),
+        (timedelta(days=2, hours=3, microseconds=500_000), "2.03:00:00.5000000"),
+    ],
+)
+def test_what_rest_makes_of_the_types_is_taken_if_it_is_authentic(span, text):
+    message = attrs.evolve(FULL, time_to_live=span)
+    over_rest = changed(
+        wrap(message),
+        **{
+            "x-ms-timetolive": text,
+            "x-ms-scheduledenqueuetimeutc": format_datetime(FULL.scheduled, usegmt=True),
+        },
+    )
+
+    unwrapped = envelope().unwrap(over_rest)
+
+    assert unwrapped.time_to_live == span
+    assert unwrapped.message.scheduled == FULL.scheduled
+
+
+@pytest.mark.parametrize("text", ["90", "1:2:3", "00:01:30.", "-00:01:30", "0\u0660:01:30"])
+def test_another_text_for_a_time_to_live_is_malformed(text):
+    with pytest.raises(Malformed):
+        envelope().unwrap(changed(wrap(FULL), **{"x-ms-timetolive": text}))
+
+
+@pytest.mark.parametrize("waited", [0, 60, 90, 100])
+def test_the_time_to_live_keeps_running_on_the_backlog(waited):
+    message = Message(time_to_live=timedelta(seconds=90))
+
+    unwrapped = envelope().unwrap(wrap(message))
+
+    left = remaining(unwrapped, NOW + timedelta(seconds=waited))
+    assert left == timedelta(seconds=90 - waited)
+
+
+@pytest.mark.parametrize(("waited", "left"), [(0, 90), (60, 90), (100, 50), (150, 0)])
+def test_a_scheduled_message_begins_to_live_at_its_date(waited, left):
+    unwrapped = envelope().unwrap(wrap(FULL))
+
+    assert remaining(unwrapped, NOW + timedelta(seconds=waited)) == timedelta(seconds=left)
+
+
+def test_a_legacy_messages_time_to_live_restarts():
+    unwrapped = envelope(accept_legacy=True).unwrap(legacy(FULL))
+
+    assert remaining(unwrapped, NOW + timedelta(days=1)) == timedelta(seconds=90)
+
+
+def test_a_message_without_a_time_to_live_never_expires():
+    assert remaining(envelope().unwrap(wrap(Message())), NOW + timedelta(days=9999)) is None
+
+
+def test_a_time_to_live_beyond_the_calendar_never_expires():
+    unwrapped = envelope().unwrap(wrap(Message(time_to_live=timedelta(days=10**7))))
+
+    assert unwrapped.expires is None
+    assert unwrapped.time_to_live == timedelta(days=10**7)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_reserved_names_are_refused(name):
+    with pytest.raises(InvalidRequest, match=name):
+        refuse_reserved(Message(properties={"a": 1, name: "x"}))
+
+
+def test_other_names_are_not_refused():
+    refuse_reserved(Message(properties={"x-ms-other": 1, "x-pairgate": 2}))
+
+
+def test_the_queues_are_named_as_the_legacy_client_does():
+    assert queue_name("contoso", 0).name == "contoso/x-servicebus-transfer/0"
+
+
+def test_all_queues_are_tried_each_once_in_random_order():
+    queues = [queue_name("east", index) for index in range(4)]
+
+    orders = {tuple(map(str, queues_to_try(queues, random.Random(seed)))) for seed in range(200)}
+
+    assert len(orders) == 24
