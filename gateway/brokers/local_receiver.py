@@ -1,0 +1,159 @@
+"""Receiving from a namespace that we keep ourselves."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+import attrs
+import trio
+
+from gateway.brokers.bell import Bell
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import MessageError
+from gateway.domain.message import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    Delivery,
+    Message,
+    ReceiveMode,
+    Settlement,
+)
+from gateway.domain.queue import Queue, Taken
+from gateway.domain.stored import Now, Row, State, to_date
+
+T = TypeVar("T")
+
+
+class QueueRunner(Protocol):
+    """What a receiver needs of its broker."""
+
+    async def on_queue(
+        self,
+        entity: EntityPath,
+        work: Callable[[Queue, Now], T],
+        *,
+        undo: Callable[[T], None] | None = None,
+    ) -> T: ...
+
+    def post_on_queue(self, entity: EntityPath, work: Callable[[Queue, Now], None]) -> None: ...
+
+    def unpack(self, content: Any) -> Message: ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class LocalReceiver:
+    """Takes messages of one queue; what it still holds at the end it gives back."""
+
+    _broker: QueueRunner
+    _entity: EntityPath
+    _mode: ReceiveMode
+    _state: State
+    _bell: Bell
+    _held: dict[str, float] = attrs.field(factory=dict)  # until when, by Trio's clock
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`. Cancelled, it gives back at once what was on its way, and that
+        doesn't count as a delivery; in receive-and-delete mode that is lost.
+        """
+        try:
+            while True:
+                rings = self._bell.rings(self._state)
+                taken = await self._take(limit)
+                deliveries = [made for each in taken if (made := self._read(each)) is not None]
+                if deliveries:
+                    return deliveries
+                if not taken and self._bell.rings(self._state) == rings:
+                    await self._bell.wait(self._state)
+        except trio.Cancelled:
+            self._bell.ring(self._state, 1)  # it may have rung for us: somebody else must look
+            raise
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`; any receiver of the queue may settle what another one took."""
+        token = delivery.lock_token
+        await self._broker.on_queue(
+            self._entity, lambda queue, now: queue.settle(token, settlement, now)
+        )
+        self._held.pop(token or "", None)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        token = delivery.lock_token
+
+        def work(queue: Queue, now: Now) -> tuple[int, float]:
+            return queue.renew(token, now), now.monotonic + _seconds(queue)
+
+        until, end = await self._broker.on_queue(self._entity, work)
+        if self._held.pop(token or "", None) is not None:
+            self._held[token or ""] = end
+        return to_date(until)
+
+    def close(self) -> None:
+        """Give back what is still locked: it is visible again soon, as delivered once more."""
+        self._give_back(list(self._held), delivered=True)
+        self._held.clear()
+
+    async def _take(self, limit: int) -> list[Taken]:
+        def work(queue: Queue, now: Now) -> tuple[list[Taken], float]:
+            taken = queue.take(self._state, limit, self._mode, now)
+            return taken, now.monotonic + _seconds(queue)
+
+        def undo(result: tuple[list[Taken], float]) -> None:
+            tokens = [each.token for each in result[0] if each.token is not None]
+            self._give_back(tokens, delivered=False)
+
+        taken, end = await self._broker.on_queue(self._entity, work, undo=undo)
+        self._forget_ended()
+        self._held.update((each.token, end) for each in taken if each.token is not None)
+        return taken
+
+    def _forget_ended(self) -> None:
+        """A consumer that never settles must not fill the memory. The first to end stands first."""
+        now = trio.current_time()
+        while self._held and self._held[first := next(iter(self._held))] <= now:
+            del self._held[first]
+
+    def _give_back(self, tokens: list[str], *, delivered: bool) -> None:
+        if tokens:
+            self._broker.post_on_queue(
+                self._entity, lambda queue, now: queue.release(tokens, now, delivered=delivered)
+            )
+
+    def _read(self, taken: Taken) -> Delivery | None:
+        try:
+            message = self._broker.unpack(taken.row.content)
+        except MessageError:
+            self._put_aside(taken)
+            return None
+        return to_delivery(taken.row, message, taken.token, taken.locked_until)
+
+    def _put_aside(self, taken: Taken) -> None:
+        token = taken.token
+        if token is not None:
+            self._held.pop(token, None)
+            self._broker.post_on_queue(
+                self._entity, lambda queue, now: queue.quarantine(token, now)
+            )
+
+
+def to_delivery(
+    row: Row, message: Message, token: str | None = None, locked_until: int | None = None
+) -> Delivery:
+    """What a user sees of a row; a dead letter says why among its application properties."""
+    if row.reason is not None:
+        why = {DEAD_LETTER_REASON: row.reason, DEAD_LETTER_DESCRIPTION: row.description or ""}
+        message = attrs.evolve(message, properties={**message.properties, **why})
+    return Delivery(
+        message=message,
+        sequence_number=row.sequence,
+        lock_token=token,
+        delivery_count=row.deliveries,
+        enqueued=to_date(row.enqueued),
+        enqueued_sequence_number=row.original or row.sequence,
+        locked_until=None if locked_until is None else to_date(locked_until),
+        expires=None if row.expires is None else to_date(row.expires),
+    )
+
+
+def _seconds(queue: Queue) -> float:
+    return queue.properties.lock_duration.total_seconds()
