@@ -1,0 +1,113 @@
+"""
+A durable namespace for one machine, in one SQLite file. What it has acknowledged survives a
+power cut; locks don't survive a restart, so that messages come again.
+
+Supports queues with their dead-letter sub-queues, both receive modes, scheduled messages, peek.
+"""
+
+import random
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import apsw
+import attrs
+import trio
+
+from gateway.brokers.embedded.committer import Committer
+from gateway.brokers.embedded.files import Disk, StoreError
+from gateway.brokers.embedded.store import Store
+from gateway.brokers.embedded.writer import Writer
+from gateway.brokers.local import LocalBroker, LocalOptions, Step
+from gateway.brokers.moments import Moments
+from gateway.brokers.tokens import lock_tokens
+from gateway.domain.message import Message
+from gateway.domain.namespace import Namespace
+from gateway.ports import Observer, WallClock
+from gateway.wire.amqp.message import decode_message, encode_message
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class EmbeddedOptions(LocalOptions):
+    """How much may wait for the disk at once: more operations wait before they begin."""
+
+    max_pending_operations: int = 1000
+    max_pending_bytes: int = 16 * 1024 * 1024
+
+
+class EmbeddedBroker(LocalBroker):
+    """
+    Implements `ports.Broker` and `ports.Peeks`. A context manager, which opens the store
+    (`StoreInUse`, `StoreDamaged`, `StoreError`) and closes it.
+
+    `failed` is set when the disk has failed: every later call raises `Unavailable`, and only
+    a new process finds out what is really there (exit code 75).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        clock: WallClock,
+        rng: random.Random,
+        options: EmbeddedOptions | None = None,
+        observer: Observer | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        super().__init__(Moments(clock), observer)
+        self._path = path
+        self._rng = rng
+        self._options = options or EmbeddedOptions()
+        self._disk = disk or Disk()
+        self._writer = Writer(
+            open=self._open,
+            report=self._report,
+            most_steps=self._options.max_pending_operations,
+            most_bytes=self._options.max_pending_bytes,
+        )
+
+    @property
+    def failed(self) -> trio.Event:
+        return self._writer.failed
+
+    async def __aenter__(self) -> Self:
+        await self._writer.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._writer.stop()
+
+    async def _run(self, step: Step[T]) -> T:
+        return await self._writer.run(step)
+
+    def _post(self, step: Step[Any]) -> None:
+        self._writer.post(step)
+
+    def _pack(self, message: Message) -> tuple[bytes, int]:
+        content = encode_message(message)
+        return content, len(content)
+
+    def unpack(self, content: Any) -> Message:
+        return decode_message(content)
+
+    def _open(self) -> Committer:
+        """In the writer's thread."""
+        store = Store.open(self._path, lambda: self._rng.getrandbits(63), self._disk)
+        try:
+            namespace = Namespace(
+                max_message_size=self._options.max_message_size,
+                max_queues=self._options.max_queues,
+                create_missing=self._options.create_missing,
+                shelf=store,
+                new_token=lock_tokens(self._rng),
+            )
+        except apsw.Error as error:
+            store.forsake()
+            raise StoreError(f"{self._path}: {error}") from error
+        return Committer(store, namespace)

@@ -1,0 +1,122 @@
+"""Runs steps on a store, a batch in one transaction, and says of each what is known afterwards."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+import attrs
+
+from gateway.brokers.embedded.store import Store
+from gateway.brokers.local import Step
+from gateway.domain.errors import (
+    BrokerError,
+    MessageTooLarge,
+    OutcomeUnknown,
+    StorageFull,
+    Unavailable,
+)
+from gateway.domain.namespace import Namespace
+
+# What SQLite refuses for one step alone: nothing of it is there, and the others go on.
+_DEFINITE: Final[dict[type[apsw.Error], type[BrokerError]]] = {
+    apsw.FullError: StorageFull,
+    apsw.BusyError: StorageFull,
+    apsw.TooBigError: MessageTooLarge,
+}
+_REFUSED: Final = tuple(_DEFINITE)
+
+
+@attrs.define(eq=False)
+class Committer:
+    """
+    Plain blocking code for the writer's thread.
+
+    After an error of the disk it has `failed` and does nothing more: SQLite would go on, and
+    acknowledge what is lost. Whoever opens the store again finds what really is on the disk.
+    """
+
+    _store: Store
+    _namespace: Namespace
+    failed: str = ""  # why
+    _untidy: bool = True
+
+    def run(self, steps: Sequence[Step[Any]]) -> None:
+        """Give every step its result: the commit has returned, or the error says what is known."""
+        try:
+            self._store.begin(steps[0].now.monotonic)
+        except _REFUSED as error:
+            _refuse(steps, error)
+            return
+        except apsw.Error as error:
+            self.failed = f"the store can't begin: {error}"
+            for step in steps:
+                step.error = Unavailable(self.failed)
+            return
+        try:
+            if self._run_steps(steps):
+                self._store.commit()
+                self._untidy = True
+        except (apsw.Error, OSError) as error:
+            self.fail(steps, str(error))
+
+    def fail(self, steps: Sequence[Step[Any]], why: str) -> None:
+        """Stop for good; what the steps did may be on the disk or not."""
+        self.failed = f"the store has failed: {why}"
+        for step in steps:
+            if step.error is None:
+                step.error = OutcomeUnknown(self.failed)
+
+    @property
+    def untidy(self) -> bool:
+        """Whether something is left to do for when nobody asks for anything."""
+        return self._untidy and not self.failed
+
+    def tidy(self) -> None:
+        """Do a slice of it: messages of deleted queues go, the log moves into the store."""
+        try:
+            self._untidy = self._store.tidy()
+            self._store.checkpoint()
+        except _REFUSED:
+            self._untidy = False  # no room: it can wait
+        except (apsw.Error, OSError) as error:
+            self.fail((), str(error))
+
+    def shorten_log(self) -> None:
+        """Move the log into the store where it has become long."""
+        if self._store.wants_checkpoint and not self.failed:
+            try:
+                self._store.checkpoint()
+            except apsw.Error as error:
+                self.fail((), str(error))
+
+    def close(self) -> None:
+        """Let go of the store; tidily, unless it has failed."""
+        if self.failed:
+            self._store.forsake()
+            return
+        try:
+            self._store.close()
+        except (apsw.Error, OSError) as error:
+            self.fail((), str(error))
+
+    def _run_steps(self, steps: Sequence[Step[Any]]) -> bool:
+        """False where SQLite has taken back the whole transaction: nothing is there of any."""
+        for step in steps:
+            self._store.savepoint()
+            try:
+                step.run(self._namespace)
+            except _REFUSED as error:
+                intact = self._store.take_back()
+                self._namespace.reload()
+                _refuse([step] if intact else steps, error)
+                if not intact:
+                    return False
+            else:
+                self._store.release()
+        return True
+
+
+def _refuse(steps: Sequence[Step[Any]], error: apsw.Error) -> None:
+    refusal = next(ours for theirs, ours in _DEFINITE.items() if isinstance(error, theirs))
+    for step in steps:
+        step.value, step.error = None, refusal(str(error))

@@ -1,0 +1,191 @@
+"""The messages of one queue in SQLite. Every question is answered by an index."""
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import apsw
+import attrs
+
+from gateway.domain.stored import Row, State, Total
+
+_SELECT: Final = """
+SELECT sequence, state, enqueued, size, content, due, expires, times, original, reason,
+       description, checksum
+FROM message LEFT JOIN delivered USING (sequence)
+"""
+_GET: Final = f"{_SELECT} WHERE sequence = ?"
+_AFTER: Final = (
+    f"{_SELECT} WHERE queue = ? AND state = ? AND sequence > ? ORDER BY sequence LIMIT ?"
+)
+_DUE: Final = f"{_SELECT} WHERE queue = ? AND due <= ? ORDER BY due, sequence LIMIT ?"
+_EXPIRED: Final = (
+    f"{_SELECT} WHERE queue = ? AND state = 0 AND expires > ? AND expires <= ?"
+    " ORDER BY expires, sequence LIMIT ?"
+)
+_NEXT_DUE: Final = "SELECT min(due) FROM message WHERE queue = ? AND due IS NOT NULL"
+_NEXT_EXPIRY: Final = (
+    "SELECT min(expires) FROM message WHERE queue = ? AND state = 0 AND expires > ?"
+)
+_TOTALS: Final = "SELECT state, count(*), sum(size) FROM message WHERE queue = ? GROUP BY state"
+
+_INSERT: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_REPLACE: Final = """
+UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, original = ?,
+       reason = ?, description = ?
+WHERE sequence = ?
+"""
+_DELETE: Final = "DELETE FROM message WHERE sequence = ?"
+_DELETE_TIMES: Final = "DELETE FROM delivered WHERE sequence = ?"
+_QUARANTINE: Final = (
+    "INSERT INTO quarantine SELECT sequence, queue, checksum, content FROM message"
+    " WHERE sequence = ?"
+)
+_SAVE_TIMES: Final = (
+    "INSERT INTO delivered VALUES (?, ?)"
+    " ON CONFLICT (sequence) DO UPDATE SET times = excluded.times"
+)
+
+
+@attrs.define(eq=False)
+class DeliveryCounts:
+    """
+    How often messages were delivered, as far as that isn't written yet.
+
+    A receive alone needs no commit: its counts ride on the next one, and `urgent` asks for one.
+    """
+
+    _pending: dict[int, int] = attrs.field(factory=dict)
+    urgent: bool = False
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def set(self, sequence: int, times: int, *, durable: bool = False) -> None:
+        self._pending[sequence] = times
+        self.urgent = self.urgent or durable
+
+    def get(self, sequence: int, stored: int | None) -> int:
+        return self._pending.get(sequence, stored or 0)
+
+    def drop(self, sequence: int) -> None:
+        self._pending.pop(sequence, None)
+
+    def save(self, connection: apsw.Connection) -> None:
+        connection.executemany(_SAVE_TIMES, self._pending.items())
+
+    def saved(self) -> None:
+        """What `save` wrote is committed."""
+        self._pending.clear()
+        self.urgent = False
+
+
+@attrs.define(eq=False)
+class SqliteRows:
+    """`Rows` of one queue. Runs inside the transaction of whoever calls."""
+
+    _connection: apsw.Connection
+    _queue: int
+    _counts: DeliveryCounts
+
+    def add(self, rows: Iterable[Row]) -> None:
+        self._connection.executemany(_INSERT, (self._values(row) for row in rows))
+
+    def get(self, sequence: int) -> Row | None:
+        values = self._connection.execute(_GET, (sequence,)).fetchone()
+        return None if values is None else self._row(values)
+
+    def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
+        return self._select(_AFTER, state, sequence, limit)
+
+    def due(self, wall: int, limit: int) -> Sequence[Row]:
+        return self._select(_DUE, wall, limit)
+
+    def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
+        return self._select(_EXPIRED, since, wall, limit)
+
+    def next_due(self) -> int | None:
+        date: int | None = self._connection.execute(_NEXT_DUE, (self._queue,)).get
+        return date
+
+    def next_expiry(self, since: int) -> int | None:
+        date: int | None = self._connection.execute(_NEXT_EXPIRY, (self._queue, since)).get
+        return date
+
+    def count_delivery(self, row: Row, deliveries: int, *, durable: bool) -> None:
+        self._counts.set(row.sequence, deliveries, durable=durable)
+
+    def replace(self, old: Row, new: Row) -> None:
+        values = (
+            new.sequence,
+            new.state.value,
+            new.enqueued,
+            new.due,
+            new.expires,
+            new.original,
+            new.reason,
+            new.description,
+            old.sequence,
+        )
+        self._connection.execute(_REPLACE, values)
+        self._forget_count(old.sequence)
+        if new.deliveries:
+            self._counts.set(new.sequence, new.deliveries)
+
+    def remove(self, sequence: int) -> None:
+        self._connection.execute(_DELETE, (sequence,))
+        self._forget_count(sequence)
+
+    def quarantine(self, sequence: int) -> None:
+        self._connection.execute(_QUARANTINE, (sequence,))
+        self.remove(sequence)
+
+    def totals(self) -> Mapping[State, Total]:
+        found = self._connection.execute(_TOTALS, (self._queue,))
+        return {State(state): Total(messages, size) for state, messages, size in found}
+
+    def _forget_count(self, sequence: int) -> None:
+        self._counts.drop(sequence)
+        self._connection.execute(_DELETE_TIMES, (sequence,))
+
+    def _select(self, statement: str, *values: int) -> list[Row]:
+        found = self._connection.execute(statement, (self._queue, *values)).fetchall()
+        return [self._row(each) for each in found]
+
+    def _values(self, row: Row) -> tuple[Any, ...]:
+        return (
+            row.sequence,
+            self._queue,
+            row.state.value,
+            row.enqueued,
+            row.due,
+            row.expires,
+            row.original,
+            row.size,
+            row.reason,
+            row.description,
+            self._checksum(row.content),
+            row.content,
+        )
+
+    def _row(self, values: tuple[Any, ...]) -> Row:
+        sequence, state, enqueued, size, content, due, expires, times, *rest = values
+        original, reason, description, checksum = rest
+        return Row(
+            sequence=sequence,
+            state=State(state),
+            enqueued=enqueued,
+            size=size,
+            content=content,
+            due=due,
+            expires=expires,
+            deliveries=self._counts.get(sequence, times),
+            original=original,
+            reason=reason,
+            description=description,
+            damaged=self._checksum(content) != checksum,
+        )
+
+    def _checksum(self, content: bytes) -> int:
+        """Of the content, and of whose it is."""
+        return zlib.crc32(content, self._queue)

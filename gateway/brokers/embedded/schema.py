@@ -1,0 +1,139 @@
+"""The tables of a store, and the settings under which SQLite keeps its promises."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from gateway.brokers.embedded.files import StoreDamaged, private_file, sync_directory
+
+APPLICATION_ID: Final = 0x50474154  # "PGAT"
+VERSION: Final = 1
+WAL_CAP: Final = 16 * 1024 * 1024  # bytes
+
+# In this order; each is read back. Why each one: reference/reliability.md, 5.1.
+PRAGMAS: Final[tuple[tuple[str, str | int, str | int], ...]] = (
+    # Before WAL: no second process, no shared memory file.
+    ("locking_mode", "exclusive", "exclusive"),
+    ("journal_mode", "wal", "wal"),
+    ("synchronous", "FULL", 2),
+    # The writer thread checkpoints when it has time.
+    ("wal_autocheckpoint", 0, 0),
+    ("journal_size_limit", WAL_CAP, WAL_CAP),
+    # A read error is to be an error, not a signal that ends the process.
+    ("mmap_size", 0, 0),
+    ("cache_size", -32768, -32768),
+    ("temp_store", "MEMORY", 2),
+    ("foreign_keys", "ON", 1),
+    ("trusted_schema", "OFF", 0),
+    ("cell_size_check", "ON", 1),
+    ("secure_delete", "FAST", 2),
+)
+
+# A queue without key is deleted, and its messages go when there is time.
+# How often a message was delivered stands in a narrow table of its own: to change a number in
+# the message's row SQLite would write the whole body again.
+TABLES: Final = """
+CREATE TABLE store (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    store_id INTEGER NOT NULL,
+    commits INTEGER NOT NULL,
+    next_sequence INTEGER NOT NULL
+) STRICT;
+CREATE TABLE queue (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT UNIQUE,
+    name TEXT NOT NULL,
+    properties TEXT NOT NULL,
+    created INTEGER NOT NULL
+) STRICT;
+CREATE TABLE message (
+    sequence INTEGER PRIMARY KEY,
+    queue INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    enqueued INTEGER NOT NULL,
+    due INTEGER,
+    expires INTEGER,
+    original INTEGER,
+    size INTEGER NOT NULL,
+    reason TEXT,
+    description TEXT,
+    checksum INTEGER NOT NULL,
+    content BLOB NOT NULL
+) STRICT;
+CREATE INDEX message_order ON message (queue, state, sequence, size);
+CREATE INDEX message_due ON message (queue, due) WHERE due IS NOT NULL;
+CREATE INDEX message_expiry ON message (queue, expires) WHERE state = 0 AND expires IS NOT NULL;
+CREATE TABLE delivered (
+    sequence INTEGER PRIMARY KEY,
+    times INTEGER NOT NULL
+) STRICT;
+CREATE TABLE quarantine (
+    sequence INTEGER PRIMARY KEY,
+    queue INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    content BLOB NOT NULL
+) STRICT;
+"""
+
+
+def create(path: Path, store_id: int) -> None:
+    """Make an empty store: after a crash at any moment it's there as a whole, or not at all."""
+    draft = path.with_name(f"{path.name}.new")
+    for leftover in (draft, Path(f"{draft}-journal")):
+        with contextlib.suppress(FileNotFoundError):
+            leftover.unlink()
+    file = private_file(draft)
+    try:
+        connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute(f"BEGIN; {TABLES}")
+            connection.execute("INSERT INTO store VALUES (1, ?, 0, 1)", (store_id,))
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+        os.fsync(file)
+    finally:
+        os.close(file)
+    draft.rename(path)
+    sync_directory(path.parent)
+
+
+def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
+    """
+    Open a store under the settings above.
+
+    Raises:
+        StoreDamaged: it is no store of ours, of another version, or SQLite won't promise enough.
+        apsw.Error: it can't be read.
+    """
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+    try:
+        _check_identity(connection, path)
+        for name, value, expected in PRAGMAS:
+            _set(connection, name, value, expected)
+    except apsw.NotADBError as error:
+        connection.close()
+        raise StoreDamaged(f"{path}: not a store") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_identity(connection: apsw.Connection, path: Path) -> None:
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise StoreDamaged(f"{path}: not a store of this gateway")
+    if (version := connection.pragma("user_version")) != VERSION:
+        raise StoreDamaged(f"{path}: version {version} of the tables, {VERSION} expected")
+
+
+def _set(connection: apsw.Connection, name: str, value: str | int, expected: str | int) -> None:
+    connection.execute(f"PRAGMA {name} = {value}")
+    if (actual := connection.pragma(name)) != expected:
+        raise StoreDamaged(f"PRAGMA {name} is {actual!r}, not {expected!r}")

@@ -1,0 +1,247 @@
+"""
+One store: a namespace's queues in SQLite, and its transactions.
+
+Plain blocking code for one thread. An acknowledged commit is on the disk: see `schema.PRAGMAS`.
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Self
+
+import apsw
+import attrs
+import cattrs
+
+from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.files import (
+    Disk,
+    HighWaterMark,
+    StoreDamaged,
+    StoreError,
+    StoreLock,
+    private_directory,
+)
+from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import StorageFull
+from gateway.domain.namespace import StoredQueue
+from gateway.domain.stored import MICROSECOND
+
+LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
+_LOOK_EVERY: Final = 1.0  # seconds between two looks at the disk
+_CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // 4096
+_MANY_COUNTS: Final = 1000  # deliveries that may wait for somebody else's commit
+_SLICE: Final = 1000  # messages of a deleted queue that go at once
+
+_converter: Final = cattrs.Converter()
+_converter.register_unstructure_hook(timedelta, lambda span: span // MICROSECOND)
+_converter.register_structure_hook(timedelta, lambda micros, _: timedelta(microseconds=micros))
+
+
+@attrs.define(eq=False, kw_only=True)
+class Store:
+    """`Shelf` on disk. `open` makes one."""
+
+    _path: Path
+    _connection: apsw.Connection
+    _lock: StoreLock
+    _mark: HighWaterMark
+    _disk: Disk
+    _commits: int
+    _next_sequence: int
+    wal_pages: int = 0
+    _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
+    _changes: int = 0
+    _looked: float | None = None
+    _full: bool = False
+
+    @classmethod
+    def open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
+        """
+        Open the store, made where there is none; `new_id` gives it a name of 63 bits.
+
+        Raises:
+            StoreInUse, StoreDamaged, StoreError: it can't be used; the text says why.
+        """
+        try:
+            return cls._open(path, new_id, disk)
+        except (apsw.Error, OSError) as error:
+            raise StoreError(f"{path}: {error}") from error
+
+    @classmethod
+    def _open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
+        private_directory(path.parent)
+        lock = StoreLock.take(path.with_name(f"{path.name}.lock"))
+        try:
+            mark_path = path.with_name(f"{path.name}.hwm")
+            if not path.exists():
+                _refuse_to_begin_anew(path, mark_path)
+                schema.create(path, new_id())
+            connection = schema.connect(path, disk.vfs)
+            store_id, commits, sequence = connection.execute(
+                "SELECT store_id, commits, next_sequence FROM store"
+            ).get
+            try:
+                mark = HighWaterMark.open(mark_path, store_id, commits)
+            except BaseException:
+                connection.close()
+                raise
+        except BaseException:
+            lock.release()
+            raise
+        store = cls(
+            path=path,
+            connection=connection,
+            lock=lock,
+            mark=mark,
+            disk=disk,
+            commits=commits,
+            next_sequence=sequence,
+        )
+        connection.set_wal_hook(store._note_wal)
+        return store
+
+    # --- transactions
+
+    def begin(self, monotonic: float) -> None:
+        self._look_at_disk(monotonic)
+        self._begin()
+
+    def savepoint(self) -> None:
+        self._connection.execute("SAVEPOINT step")
+
+    def release(self) -> None:
+        self._connection.execute("RELEASE step")
+
+    def take_back(self) -> bool:
+        """Undo all since the savepoint; False where SQLite has undone the whole transaction."""
+        if not self._connection.in_transaction:
+            return False
+        self._connection.execute("ROLLBACK TO step; RELEASE step")
+        return True
+
+    def commit(self) -> None:
+        """
+        Return once everything since `begin` is on the disk.
+
+        Raises:
+            apsw.Error: nobody knows what is; the connection must not be used again.
+        """
+        changed = self._connection.total_changes() != self._changes
+        if not (changed or self._counts.urgent or len(self._counts) > _MANY_COUNTS):
+            self._connection.execute("COMMIT")
+            return
+        self._counts.save(self._connection)
+        self._connection.execute(
+            "UPDATE store SET commits = ?, next_sequence = ?",
+            (self._commits + 1, self._next_sequence),
+        )
+        self._connection.execute("COMMIT")
+        self._commits += 1
+        self._counts.saved()
+        self._mark.set(self._commits)
+
+    # --- between transactions
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        return self.wal_pages > _CHECKPOINT_PAGES
+
+    def checkpoint(self, mode: int = apsw.SQLITE_CHECKPOINT_PASSIVE) -> None:
+        self._connection.wal_checkpoint(mode=mode)
+        self.wal_pages = 0
+
+    def tidy(self) -> bool:
+        """Remove some of the messages of deleted queues; False if there is none."""
+        queue = self._connection.execute("SELECT id FROM queue WHERE key IS NULL LIMIT 1").get
+        if queue is None:
+            return False
+        self._begin()
+        found: list[Any] = self._connection.execute(
+            "SELECT sequence FROM message WHERE queue = ? LIMIT ?", (queue, _SLICE)
+        ).fetchall()
+        self._connection.executemany("DELETE FROM message WHERE sequence = ?", found)
+        self._connection.executemany("DELETE FROM delivered WHERE sequence = ?", found)
+        for (sequence,) in found:
+            self._counts.drop(sequence)
+        if len(found) < _SLICE:
+            self._connection.execute("DELETE FROM queue WHERE id = ?", (queue,))
+        self.commit()
+        return True
+
+    def close(self) -> None:
+        """Write what waits, empty the log, and let go of the store."""
+        self._counts.urgent = len(self._counts) > 0
+        try:
+            self._begin()
+            self.commit()
+            self.checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except BaseException:
+            self.forsake()
+            raise
+        self._connection.close()
+        self._mark.close()
+        self._lock.release()
+
+    def forsake(self) -> None:
+        """Let go after an error: write nothing more, not even a checkpoint."""
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._connection.close(force=True)
+        self._mark.close()
+        self._lock.release()
+
+    # --- as a shelf
+
+    def load(self) -> Iterable[StoredQueue]:
+        found: list[Any] = self._connection.execute(
+            "SELECT id, name, properties, created FROM queue WHERE key IS NOT NULL"
+        ).fetchall()
+        for number, name, properties, created in found:
+            yield StoredQueue(
+                path=EntityPath(name),
+                properties=_converter.structure(json.loads(properties), QueueProperties),
+                created=created,
+                rows=self._rows(number),
+            )
+
+    def add_queue(self, path: EntityPath, properties: QueueProperties, created: int) -> SqliteRows:
+        values = (path.key, path.name, json.dumps(_converter.unstructure(properties)), created)
+        self._connection.execute(
+            "INSERT INTO queue (key, name, properties, created) VALUES (?, ?, ?, ?)", values
+        )
+        return self._rows(self._connection.last_insert_rowid())
+
+    def remove_queue(self, path: EntityPath) -> None:
+        self._connection.execute("UPDATE queue SET key = NULL WHERE key = ?", (path.key,))
+
+    def check_room(self) -> None:
+        if self._full:
+            raise StorageFull(f"less than {LOW_WATER} bytes are free on the disk of {self._path}")
+
+    def next_sequence(self) -> int:
+        sequence = self._next_sequence
+        self._next_sequence += 1
+        return sequence
+
+    def _rows(self, number: int) -> SqliteRows:
+        return SqliteRows(self._connection, number, self._counts)
+
+    def _begin(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        self._changes = self._connection.total_changes()
+
+    def _look_at_disk(self, monotonic: float) -> None:
+        if self._looked is None or monotonic - self._looked >= _LOOK_EVERY:
+            self._looked = monotonic
+            self._full = self._disk.free_bytes(self._path.parent) < LOW_WATER
+
+    def _note_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
+        self.wal_pages = pages
+        return apsw.SQLITE_OK
+
+
+def _refuse_to_begin_anew(path: Path, mark: Path) -> None:
+    if mark.exists():
+        raise StoreDamaged(f"{path} is gone, and {mark} says that it was there")

@@ -1,0 +1,224 @@
+"""
+The one thread that owns a store: natural group commit.
+
+It takes whatever has been asked meanwhile, runs it in one transaction, and answers after the
+COMMIT has returned. While one batch is being synced the next one forms by itself: no timer.
+
+    asker                       thread                                  Trio
+    run() ─ room? ─ put ─────▶ drain ─ BEGIN ─ steps ─ COMMIT ───────▶ answer all, one hop
+      waits ◀─────────────────────────────────────────────────────────── reschedule
+
+An asker that is cancelled changes nothing about its step, which is committed all the same.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import attrs
+import trio
+
+from gateway.brokers.embedded.committer import Committer
+from gateway.brokers.embedded.files import StoreError
+from gateway.brokers.local import Step
+from gateway.domain.errors import Unavailable
+
+T = TypeVar("T")
+
+_MOST_STEPS: Final = 1000  # in one transaction
+_MOST_BYTES: Final = 4 * 1024 * 1024
+_IDLE: Final = 0.2  # seconds without work, after which there is time to tidy
+_CLOSE: Final = 30.0  # seconds for the last batch and the checkpoint
+
+
+@attrs.define(eq=False)
+class Request:
+    """A step, and the task that waits for it; None where nobody does (any more)."""
+
+    step: Step[Any]
+    task: trio.lowlevel.Task | None = None
+
+
+@attrs.define(eq=False, kw_only=True)
+class Writer:
+    """
+    Runs steps durably. Opens the store when it starts.
+
+    `failed` is set when it has stopped for good, by itself. Methods are for Trio's side, but for
+    those after the line.
+    """
+
+    _open: Callable[[], Committer]
+    _report: Callable[[Step[Any]], None]
+    _most_steps: int  # asked and not answered; more wait outside
+    _most_bytes: int
+    failed: trio.Event = attrs.field(factory=trio.Event)
+    _steps: int = 0
+    _bytes: int = 0
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _requests: "queue.SimpleQueue[Request | None]" = attrs.field(factory=queue.SimpleQueue)
+    _closed: str = "the store is not open"  # why nothing more is taken; empty: it is
+    _refusal: StoreError | None = None
+    _started: trio.Event = attrs.field(factory=trio.Event)
+    _ended: trio.Event = attrs.field(factory=trio.Event)
+    _token: trio.lowlevel.TrioToken | None = None
+
+    async def start(self) -> None:
+        """
+        Return once the store is open.
+
+        Raises:
+            StoreError: it can't be opened.
+        """
+        self._token = trio.lowlevel.current_trio_token()
+        threading.Thread(target=self._main, name="pairgate-store", daemon=True).start()
+        try:
+            await self._started.wait()
+        except trio.Cancelled:
+            self._requests.put(None)
+            raise
+        if self._refusal is not None:
+            raise self._refusal
+        self._closed = ""
+
+    async def stop(self) -> None:
+        """Take nothing more, finish what was asked, close the store."""
+        self._closed = self._closed or "the store is closed"
+        self._requests.put(None)
+        with trio.move_on_after(_CLOSE, shield=True):
+            await self._ended.wait()
+
+    async def run(self, step: Step[T]) -> T:
+        """
+        Return the step's result once it's durable. Cancelled: it happens, or never will.
+
+        Raises:
+            Unavailable: the store is closed, or has failed; nothing was done.
+            OutcomeUnknown: the store failed while it was done.
+            BrokerError: the step's own.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._steps >= self._most_steps or self._bytes >= self._most_bytes:
+            await self._room.park()
+        if self._closed:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+            raise Unavailable(self._closed)
+        request = Request(step, trio.lowlevel.current_task())
+
+        def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
+            request.task = None
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        self._put(request)
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        return step.result()
+
+    def post(self, step: Step[Any]) -> None:
+        """Have a step run soon, if the store lives that long."""
+        if not self._closed:
+            self._put(Request(step))
+
+    def _put(self, request: Request) -> None:
+        self._steps += 1
+        self._bytes += request.step.cost
+        self._requests.put(request)
+
+    def _answer(self, requests: Sequence[Request]) -> None:
+        for request in requests:
+            step = request.step
+            self._steps -= 1
+            self._bytes -= step.cost
+            self._report(step)
+            if request.task is not None:
+                trio.lowlevel.reschedule(request.task)
+            elif step.undo is not None and step.error is None:
+                step.undo(step.result())
+        self._room.unpark(count=len(requests))
+
+    def _end(self, why: str) -> None:
+        """The thread is gone: nothing that still waits was begun."""
+        if why:
+            self._closed = why
+            self.failed.set()
+        left: list[Request] = []
+        while not self._requests.empty():
+            request = self._requests.get_nowait()
+            if request is not None:
+                request.step.error = Unavailable(self._closed)
+                left.append(request)
+        self._answer(left)
+        self._room.unpark_all()
+        self._ended.set()
+
+    def _begin(self, refusal: StoreError | None) -> None:
+        self._refusal = refusal
+        self._started.set()
+        if refusal is not None:
+            self._ended.set()
+
+    # --- in the thread -------------------------------------------------------------------
+
+    def _main(self) -> None:
+        refusal: StoreError | None = StoreError("a bug ended the writer before it began")
+        try:
+            committer = self._open()
+            refusal = None
+        except StoreError as error:
+            refusal = error
+            return
+        finally:
+            self._hop(self._begin, refusal)
+        try:
+            self._serve(committer)
+        finally:
+            committer.close()
+            self._hop(self._end, committer.failed)
+
+    def _serve(self, committer: Committer) -> None:
+        while not committer.failed:
+            batch, last = self._next_batch(committer)
+            if batch:
+                self._run_batch(committer, batch)
+                committer.shorten_log()
+            if last:
+                return
+
+    def _run_batch(self, committer: Committer, batch: Sequence[Request]) -> None:
+        steps = [request.step for request in batch]
+        done = False
+        try:
+            committer.run(steps)
+            done = True
+        finally:
+            if not done:
+                committer.fail(steps, "a bug ended the writer")
+            self._hop(self._answer, batch)
+
+    def _next_batch(self, committer: Committer) -> tuple[list[Request], bool]:
+        """What has been asked, at least one, and whether that was the last; nothing when idle."""
+        batch: list[Request] = []
+        size = 0
+        try:
+            request = self._requests.get(timeout=_IDLE if committer.untidy else None)
+            while request is not None:
+                batch.append(request)
+                size += request.step.cost
+                if len(batch) >= _MOST_STEPS or size >= _MOST_BYTES:
+                    return batch, False
+                request = self._requests.get_nowait()
+        except queue.Empty:
+            if not batch:
+                committer.tidy()
+            return batch, False
+        return batch, True
+
+    def _hop(self, function: Callable[..., object], *arguments: object) -> None:
+        """Go on on Trio's side, if there still is one."""
+        token = self._token
+        if token is None:
+            raise RuntimeError("the writer was never started")
+        try:
+            token.run_sync_soon(function, *arguments)
+        except trio.RunFinishedError:
+            self._requests.put(None)

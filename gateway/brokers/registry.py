@@ -1,0 +1,120 @@
+"""From the URL of a namespace to the adapter that talks to it."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+import attrs
+
+from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
+from gateway.brokers.local import LocalOptions
+from gateway.brokers.memory import MemoryBroker
+from gateway.domain.errors import InvalidRequest
+from gateway.ports import Broker, Observer, WallClock
+
+
+class Adapter(Broker, Protocol):
+    """
+    A `Broker` that lives as long as its `async with` block, which yields the adapter itself.
+
+    Entering opens what is local (a store, a pool) and waits for no peer; leaving ends it in order.
+    """
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """What an adapter gets from the app."""
+
+    clock: WallClock
+    rng: random.Random
+    observer: Observer
+
+
+@attrs.frozen(kw_only=True)
+class Address:
+    """
+    A namespace as configured: what it's called, and the parts of its URL.
+
+    `options` is of the class that its kind names, or None for the defaults.
+    """
+
+    name: str
+    scheme: str
+    rest: str  # of the URL, after the scheme's colon
+    options: Any
+    surroundings: Surroundings
+
+
+@attrs.frozen(kw_only=True)
+class Kind:
+    """One kind of namespace: the class of its options, and how to build its adapter."""
+
+    options: type
+    make: Callable[[Address], Adapter]
+
+
+def _memory(address: Address) -> Adapter:
+    if address.rest:
+        raise InvalidRequest(f"namespace {address.name}: nothing expected after 'memory:'")
+    around = address.surroundings
+    return MemoryBroker(around.clock, around.rng, address.options)
+
+
+def _embedded(address: Address) -> Adapter:
+    if not address.rest:
+        raise InvalidRequest(f"namespace {address.name}: a path expected after 'embedded:'")
+    around = address.surroundings
+    path = Path(address.rest)
+    return EmbeddedBroker(path, around.clock, around.rng, address.options, around.observer)
+
+
+KINDS: Final[dict[str, Kind]] = {
+    "memory": Kind(options=LocalOptions, make=_memory),
+    "embedded": Kind(options=EmbeddedOptions, make=_embedded),
+}
+
+
+def options_class(url: str) -> type:
+    """
+    The class of the options of this URL's kind.
+
+    Raises:
+        InvalidRequest: there is no such kind.
+    """
+    return _kind(url).options
+
+
+def build(url: str, name: str, surroundings: Surroundings, options: Any = None) -> Adapter:
+    """
+    The adapter for a namespace, not yet open.
+
+    Raises:
+        InvalidRequest: there is no such kind, or the rest of the URL doesn't fit it.
+    """
+    kind = _kind(url)
+    scheme, _, rest = url.partition(":")
+    return kind.make(
+        Address(
+            name=name, scheme=scheme.lower(), rest=rest, options=options, surroundings=surroundings
+        )
+    )
+
+
+def _kind(url: str) -> Kind:
+    scheme, colon, _ = url.partition(":")
+    kind = KINDS.get(scheme.lower()) if colon else None
+    if kind is None:
+        # Not the whole URL: it may hold a secret.
+        raise InvalidRequest(f"URL of a namespace: one of {', '.join(KINDS)} expected")
+    return kind
