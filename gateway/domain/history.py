@@ -98,7 +98,7 @@ class Place(enum.Enum):
 class AuditBegan(Record):
     """All faults are over, all producers are done; these queues are read until they are empty."""
 
-    queues: frozenset[str] = attrs.field(converter=frozenset)
+    queues: frozenset[str]
 
 
 @attrs.frozen(kw_only=True)

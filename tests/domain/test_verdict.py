@@ -23,7 +23,7 @@ from gateway.domain.history import (
 from gateway.domain.message import Message
 from gateway.domain.verdict import EXPIRED, Rules, Violation, judge
 
-AUDIT = (AuditBegan(at=100, queues={"orders"}), QueueRead(at=101, queue="orders"))
+AUDIT = (AuditBegan(at=100, queues=frozenset({"orders"})), QueueRead(at=101, queue="orders"))
 INVOKED = Invoked(at=0, message_id="1", entity="orders", fingerprint="f")
 MORTAL = attrs.evolve(INVOKED, expires=50)
 ACKED = Acked(at=1, message_id="1")
