@@ -1,0 +1,345 @@
+"""
+Messages to bytes and back (AMQP 1.0, part 3, section 3.2).
+
+What nobody changed leaves byte for byte as it came: `Message.encoded` keeps each section's bytes,
+and they are written again while the message still says the same. Delivery annotations are for
+one hop only (3.2.2): they are read, wherever they stand, and dropped.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from operator import attrgetter, is_
+from typing import Any, Final
+
+import attrs
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import (
+    Body,
+    DataBody,
+    Described,
+    EncodedSection,
+    Kind,
+    Message,
+    Properties,
+    SequenceBody,
+    Typed,
+    Value,
+    ValueBody,
+)
+from gateway.wire.amqp import fields
+from gateway.wire.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    Section,
+    section_name,
+    split_sections,
+)
+from gateway.wire.amqp.types import MAX_DEPTH, encode, from_milliseconds, to_milliseconds
+
+_BODY: Final = DATA  # under which code `Message.encoded` has the sections of a body
+
+_MAX_TTL: Final = 2**32 - 1  # milliseconds that a header can say: 49.7 days
+_BEYOND_HEADER: Final = timedelta(milliseconds=_MAX_TTL + 1)
+_FAR: Final = 253_402_214_400_000  # 9999-12-31: expiry of what doesn't know when it was made
+
+
+def encode_message(message: Message) -> bytes:
+    """
+    The message in AMQP's encoding, sections that nobody changed as they came.
+
+    The time to live is cut off to whole milliseconds. One of more than 2^32-1 ms is said as
+    the SDKs of Service Bus do it: the header says the most that it can, and the difference of
+    absolute-expiry-time and creation-time is what counts. The SDKs take the current time for
+    a missing creation time; here one is made up, so that the expiry is at the end of the year
+    9999, and reading takes it away again. A producer's own absolute expiry stays.
+
+    Raises:
+        MessageError: a field that AMQP can't say; the text names the section.
+    """
+    return b"".join(_parts(message))
+
+
+def encoded_size(message: Message) -> int:
+    """How many bytes `encode_message` makes, without copying the body. Raises as it does."""
+    return sum(map(len, _parts(message)))
+
+
+def encode_properties(properties: Properties) -> bytes:
+    """
+    The map of an application-properties section, the same bytes for equal properties.
+
+    Keys are sorted, in maps inside too: a codec or broker that keeps types and reorders keys
+    changes no byte.
+
+    Raises:
+        MessageError: a key that is no string, or a value that AMQP can't say.
+    """
+    fields.check_names(properties)
+    return encode({key: _sorted(properties[key], 1) for key in sorted(properties)})
+
+
+def decode_message(data: bytes) -> Message:
+    """
+    The message that `data` is. Without a body section, the body is empty.
+
+    Where absolute-expiry-time and creation-time are further apart than a header can say, their
+    difference is the time to live, and `absolute_expiry` is None.
+
+    Raises:
+        MessageError: it is none; the text names the section and the byte.
+    """
+    values: dict[int, Any] = {}
+    pieces: dict[int, bytes] = {}
+    body_sections: list[Section] = []
+    for section in split_sections(data):
+        code, start, end, value = section
+        if DATA <= code <= VALUE:
+            body_sections.append(section)
+        else:
+            values[code] = _read(code, value)
+            pieces[code] = data[start:end]
+    durable, priority, ttl = values.get(HEADER, fields.NO_HEADER)
+    properties = values.get(PROPERTIES, fields.NO_PROPERTIES)
+    ttl, expiry, creation = _long_life(ttl, properties[8], properties[9])
+    if HEADER in values:
+        values[HEADER] = (durable, priority, ttl)
+    scheduled, partition_key, annotations = values.get(MESSAGE_ANNOTATIONS, (None, None, {}))
+    body, encoded = _read_body(data, body_sections)
+    encoded += [EncodedSection(code, raw, values[code]) for code, raw in pieces.items()]
+    return Message(
+        message_id=properties[0],
+        user_id=properties[1],
+        to=properties[2],
+        subject=properties[3],
+        reply_to=properties[4],
+        correlation_id=properties[5],
+        content_type=properties[6],
+        content_encoding=properties[7],
+        absolute_expiry=expiry,
+        creation_time=creation,
+        session_id=properties[10],
+        group_sequence=properties[11],
+        reply_to_session_id=properties[12],
+        body=body,
+        properties=values.get(APPLICATION_PROPERTIES, {}),
+        time_to_live=ttl,
+        durable=durable,
+        priority=priority,
+        scheduled=scheduled,
+        partition_key=partition_key,
+        annotations=annotations,
+        footer=values.get(FOOTER, {}),
+        encoded=tuple(encoded),
+    )
+
+
+# What a section says
+
+
+_properties_of = attrgetter(
+    "message_id",
+    "user_id",
+    "to",
+    "subject",
+    "reply_to",
+    "correlation_id",
+    "content_type",
+    "content_encoding",
+    "absolute_expiry",
+    "creation_time",
+    "session_id",
+    "group_sequence",
+    "reply_to_session_id",
+)
+
+
+def _properties_with_expiry(message: Message) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = _properties_of(message)
+    ttl = message.time_to_live
+    if ttl is None or ttl < _BEYOND_HEADER or message.absolute_expiry is not None:
+        return values
+    if not isinstance(message.creation_time, datetime | Typed | None):
+        return values  # which is then refused, as it is without a time to live
+    milliseconds = ttl // fields.MILLISECOND
+    creation = message.creation_time
+    if creation is None:
+        creation = from_milliseconds(_FAR - milliseconds)
+    expiry = from_milliseconds(_milliseconds(creation) + milliseconds)
+    return (*values[:8], expiry, creation, *values[10:])
+
+
+def _long_life(
+    ttl: timedelta | None, expiry: Value, creation: Value
+) -> tuple[timedelta | None, Value, Value]:
+    """Undo `_properties_with_expiry`: the time to live, absolute expiry and creation time."""
+    if ttl is None or expiry is None or creation is None:
+        return ttl, expiry, creation
+    expires = _milliseconds(expiry)
+    apart = expires - _milliseconds(creation)
+    if apart <= _MAX_TTL or apart > timedelta.max // fields.MILLISECOND:
+        return ttl, expiry, creation
+    return timedelta(milliseconds=apart), None, None if expires == _FAR else creation
+
+
+def _milliseconds(moment: datetime | Typed) -> int:
+    return moment.value if isinstance(moment, Typed) else to_milliseconds(moment)
+
+
+@attrs.frozen
+class _Codec:
+    """What a message says in one section, how it is written, and how it is read."""
+
+    of: Callable[[Message], Any]
+    write: Callable[[Any], bytes]
+    read: Callable[[Any], Any]
+
+
+_CODECS: Final = {
+    HEADER: _Codec(
+        attrgetter("durable", "priority", "time_to_live"), fields.write_header, fields.read_header
+    ),
+    MESSAGE_ANNOTATIONS: _Codec(
+        attrgetter("scheduled", "partition_key", "annotations"),
+        fields.write_message_annotations,
+        fields.read_message_annotations,
+    ),
+    PROPERTIES: _Codec(_properties_with_expiry, fields.write_properties, fields.read_properties),
+    APPLICATION_PROPERTIES: _Codec(
+        attrgetter("properties"),
+        fields.write_application_properties,
+        fields.read_application_properties,
+    ),
+    FOOTER: _Codec(attrgetter("footer"), fields.write_annotations, fields.read_annotations),
+}
+
+
+def _read(code: int, value: Value) -> Any:
+    try:
+        return _CODECS[code].read(value)
+    except MessageError as error:
+        raise MessageError(f"{section_name(code)}: {error}") from error
+
+
+def _write(code: int, value: Any) -> bytes:
+    """The section with its descriptor, or nothing if it would say nothing."""
+    try:
+        content = _CODECS[code].write(value)
+    except MessageError as error:
+        raise MessageError(f"{section_name(code)}: {error}") from error
+    return _start(code) + content if content else b""
+
+
+def _start(code: int) -> bytes:
+    return bytes((0x00, 0x53, code))
+
+
+def _parts(message: Message) -> list[bytes]:
+    """The encoded message in pieces, of which the body is one, not copied."""
+    kept = {section.code: section for section in message.encoded}
+    parts = [
+        _part(code, _CODECS[code].of(message), kept.get(code))
+        for code in (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES)
+    ]
+    parts += _body_parts(message.body, kept.get(_BODY))
+    parts.append(_part(FOOTER, message.footer, kept.get(FOOTER)))
+    return parts
+
+
+def _part(code: int, value: Any, kept: EncodedSection | None) -> bytes:
+    if kept is None:
+        return _write(code, value)
+    if _is_same(value, kept.value):
+        return kept.raw
+    # Python's == takes 1, 1.0 and true for one value. What is written tells them apart.
+    written = _write(code, value)
+    return kept.raw if written == _write(code, kept.value) else written
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """The very same objects, which is what an unchanged message has."""
+    return one is other or (type(one) is type(other) is tuple and all(map(is_, one, other)))
+
+
+def _sorted(value: Value, depth: int) -> Value:
+    """The value with the keys of its maps in order of their encoding."""
+    if depth > MAX_DEPTH:
+        raise MessageError(f"nested deeper than {MAX_DEPTH}")
+    match value:
+        case dict():
+            entries = sorted(value.items(), key=lambda entry: encode(_sorted(entry[0], depth + 1)))
+            return {key: _sorted(each, depth + 1) for key, each in entries}
+        case list():
+            return [_sorted(each, depth + 1) for each in value]
+        case Described():
+            return Described(value.descriptor, _sorted(value.value, depth + 1))
+        case Typed(kind=Kind.ARRAY):
+            return Typed(Kind.ARRAY, tuple(_sorted(each, depth + 1) for each in value.value))
+    return value
+
+
+# The body
+
+
+def _body_parts(body: Body, kept: EncodedSection | None) -> list[bytes]:
+    if kept is not None and body is kept.value:
+        return [kept.raw]
+    written = _write_body(body)
+    if kept is not None and written == _write_body(kept.value):
+        return [kept.raw]
+    return written
+
+
+def _write_body(body: Body) -> list[bytes]:
+    try:
+        return _body_pieces(body)
+    except MessageError as error:
+        raise MessageError(f"body: {error}") from error
+
+
+def _body_pieces(body: Body) -> list[bytes]:
+    match body:
+        case bytes():
+            return [_data_prefix(len(body)), body]
+        case DataBody(parts) if parts:
+            return [piece for part in parts for piece in (_data_prefix(len(part)), part)]
+        case SequenceBody(sequences) if sequences:
+            return [_start(SEQUENCE) + encode(list(sequence)) for sequence in sequences]
+        case ValueBody(value):
+            return [_start(VALUE) + encode(value)]
+    raise MessageError(f"a {type(body).__name__} without any section")
+
+
+def _data_prefix(size: int) -> bytes:
+    if size < 256:
+        return bytes((0x00, 0x53, DATA, 0xA0, size))
+    return b"\x00\x53\x75\xb0" + size.to_bytes(4)
+
+
+def _read_body(data: bytes, sections: list[Section]) -> tuple[Body, list[EncodedSection]]:
+    """The body, and its bytes as they came if writing it would make others."""
+    if not sections:
+        return b"", [EncodedSection(_BODY, b"", b"")]
+    code, start, end, value = sections[0]
+    if len(sections) == 1 and code == DATA:
+        body: Body = value
+        if end - start == len(value) + (5 if len(value) < 256 else 8):
+            return body, []  # of all descriptors and sizes, only `_data_prefix` is that short
+    else:
+        body = _body_of(code, [value for _, _, _, value in sections])
+    raw = b"".join([data[start:end] for _, start, end, _ in sections])
+    return body, [EncodedSection(_BODY, raw, body)]
+
+
+def _body_of(code: int, values: list[Value]) -> Body:
+    if code == VALUE:
+        return ValueBody(values[0])
+    if code == SEQUENCE:
+        return SequenceBody(tuple(tuple(value) for value in values))
+    return DataBody(tuple(values))

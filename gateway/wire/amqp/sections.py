@@ -1,0 +1,126 @@
+"""The sections of an encoded message: which there are, and where each one starts and ends."""
+
+from typing import Final, NamedTuple
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import Kind, Typed, Value
+from gateway.wire.amqp.types import decode_at
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+SEQUENCE: Final = 0x76
+VALUE: Final = 0x77
+FOOTER: Final = 0x78
+
+
+class _Kind(NamedTuple):
+    name: str
+    holds: type
+    repeats: bool = False
+
+
+_KINDS: Final = {
+    HEADER: _Kind("header", list),
+    DELIVERY_ANNOTATIONS: _Kind("delivery-annotations", dict),
+    MESSAGE_ANNOTATIONS: _Kind("message-annotations", dict),
+    PROPERTIES: _Kind("properties", list),
+    APPLICATION_PROPERTIES: _Kind("application-properties", dict),
+    DATA: _Kind("data", bytes, repeats=True),
+    SEQUENCE: _Kind("amqp-sequence", list, repeats=True),
+    VALUE: _Kind("amqp-value", object),
+    FOOTER: _Kind("footer", dict),
+}
+_LONG_NAMES: Final = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": SEQUENCE,
+    "amqp:amqp-value:*": VALUE,
+    "amqp:footer:map": FOOTER,
+}
+
+
+# Code, where it starts and ends, and its value. A plain tuple, since every message has several.
+Section = tuple[int, int, int, Value]
+
+
+def section_name(code: int) -> str:
+    return _KINDS[code].name
+
+
+def split_sections(data: bytes) -> list[Section]:
+    """
+    All sections but the delivery annotations, in the order of the standard.
+
+    The delivery annotations may stand anywhere: azure-servicebus for Python puts them last.
+
+    Raises:
+        MessageError: not sections, one twice, one out of order, or one with a wrong type.
+    """
+    sections: list[Section] = []
+    previous = 0
+    seen_delivery_annotations = False
+    at = 0
+    while at < len(data):
+        start = at
+        code, value_at = _descriptor(data, at)
+        value, at = _value(data, code, value_at)
+        if code == DELIVERY_ANNOTATIONS:
+            if seen_delivery_annotations:
+                raise MessageError(f"byte {start}: delivery-annotations twice")
+            seen_delivery_annotations = True
+            continue
+        if code <= previous or DATA <= previous < code < FOOTER:
+            _check_order(previous, code, start)
+        previous = code
+        sections.append((code, start, at, value))
+    return sections
+
+
+def _descriptor(data: bytes, at: int) -> tuple[int, int]:
+    """The section's code, and where its value starts."""
+    if data[at : at + 2] == b"\x00\x53" and at + 2 < len(data):  # smallulong: what all write
+        code, value_at = data[at + 2], at + 3
+    elif data[at] != 0:
+        raise MessageError(f"byte {at}: {data[at]:#04x} starts no section")
+    else:
+        descriptor, value_at = decode_at(data, at + 1)
+        code = _code_of(descriptor)
+    if code not in _KINDS:
+        raise MessageError(f"byte {at}: no section of a message")
+    return code, value_at
+
+
+def _value(data: bytes, code: int, at: int) -> tuple[Value, int]:
+    kind = _KINDS[code]
+    try:
+        value, end = decode_at(data, at)
+    except MessageError as error:
+        raise MessageError(f"{kind.name}, {error}") from error
+    if not isinstance(value, kind.holds):
+        raise MessageError(f"byte {at}: {kind.name} holds a {type(value).__name__}")
+    return value, end
+
+
+def _code_of(descriptor: Value) -> int:
+    match descriptor:
+        case Typed(kind=Kind.ULONG, value=int(code)):
+            return code
+        case Typed(kind=Kind.SYMBOL, value=name):
+            return _LONG_NAMES.get(name, 0)
+    return 0
+
+
+def _check_order(previous: int, code: int, at: int) -> None:
+    kind = _KINDS[code]
+    if code != previous:
+        raise MessageError(f"byte {at}: {kind.name} after {_KINDS[previous].name}")
+    if not kind.repeats:
+        raise MessageError(f"byte {at}: {kind.name} twice")
