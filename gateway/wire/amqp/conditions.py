@@ -1,0 +1,148 @@
+"""AMQP error conditions as Service Bus uses them, and what each one means for a send."""
+
+import enum
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityDisabled,
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    LockLost,
+    MessageNotFound,
+    MessageTooLarge,
+    NotAuthorized,
+    NotSupported,
+    OutcomeUnknown,
+    PreconditionFailed,
+    QuotaExceeded,
+    Unavailable,
+)
+
+
+class Reaction(enum.Enum):
+    """What a condition asks for that says nothing of a request."""
+
+    RECONNECT = "reconnect"  # idle, moved, displaced: open anew; only if that fails, it counts
+
+
+_TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
+    {
+        "com.microsoft:server-busy": Busy,
+        "com.microsoft:timeout": OutcomeUnknown,
+        "com.microsoft:operation-cancelled": OutcomeUnknown,
+        "com.microsoft:container-close": OutcomeUnknown,  # the broker's node is moving
+        "amqp:internal-error": OutcomeUnknown,
+        "amqp:connection:forced": Reaction.RECONNECT,
+        "amqp:link:detach-forced": Reaction.RECONNECT,
+        # Somebody broke the protocol: a new connection may do, and if not, it counts.
+        "amqp:connection:framing-error": Reaction.RECONNECT,
+        "amqp:illegal-state": Reaction.RECONNECT,
+        "amqp:invalid-field": Reaction.RECONNECT,
+        "amqp:decode-error": Reaction.RECONNECT,
+        "amqp:frame-size-too-small": Reaction.RECONNECT,
+        "amqp:connection:redirect": Reaction.RECONNECT,
+        "amqp:link:redirect": Reaction.RECONNECT,
+        "amqp:link:transfer-limit-exceeded": Reaction.RECONNECT,
+        "amqp:link:stolen": Reaction.RECONNECT,
+        "amqp:resource-locked": Busy,
+        "amqp:not-found": EntityNotFound,
+        "amqp:resource-deleted": EntityNotFound,
+        "com.microsoft:relay-not-found": NotSupported,  # of relays only
+        "com.microsoft:address-already-in-use": NotSupported,
+        "com.microsoft:entity-disabled": EntityDisabled,
+        "com.microsoft:entity-already-exists": EntityExists,
+        "amqp:resource-limit-exceeded": QuotaExceeded,
+        "amqp:link:message-size-exceeded": MessageTooLarge,
+        "amqp:unauthorized-access": NotAuthorized,
+        "com.microsoft:auth-failed": NotAuthorized,
+        "com.microsoft:publisher-revoked": NotAuthorized,
+        "amqp:not-allowed": InvalidRequest,
+        "amqp:not-implemented": NotSupported,
+        "amqp:precondition-failed": PreconditionFailed,
+        "com.microsoft:precondition-failed": PreconditionFailed,
+        "com.microsoft:argument-error": InvalidRequest,
+        "com.microsoft:argument-out-of-range": InvalidRequest,
+        "com.microsoft:message-lock-lost": LockLost,
+        "com.microsoft:session-lock-lost": LockLost,
+        "com.microsoft:session-cannot-be-locked": Busy,  # another consumer has it
+        "com.microsoft:message-not-found": MessageNotFound,
+        "com.microsoft:store-lock-lost": OutcomeUnknown,  # the broker fails over
+        "com.microsoft:partition-not-owned": OutcomeUnknown,
+        "com.microsoft:no-matching-subscription": InvalidRequest,
+        "amqp:transaction:unknown-id": OutcomeUnknown,
+        "amqp:transaction:rollback": OutcomeUnknown,
+        "amqp:transaction:timeout": OutcomeUnknown,
+        # Not on any wire: what the Python SDK calls a failure of its own connection.
+        "amqp:client-error": OutcomeUnknown,
+        "amqp:socket-error": OutcomeUnknown,
+        "amqp:unknown-error": OutcomeUnknown,
+    }
+)
+
+# What a client is told. Each is read back as the same class, or as one that claims less: whoever
+# reads container-close (the node is moving, try again) takes the outcome for unknown.
+_CONDITIONS: Final[Mapping[type[BrokerError], str]] = MappingProxyType(
+    {
+        BrokerError: "amqp:internal-error",
+        Unavailable: "com.microsoft:container-close",
+        OutcomeUnknown: "com.microsoft:timeout",
+        Busy: "com.microsoft:server-busy",
+        QuotaExceeded: "amqp:resource-limit-exceeded",
+        NotAuthorized: "amqp:unauthorized-access",
+        EntityNotFound: "amqp:not-found",
+        EntityDisabled: "com.microsoft:entity-disabled",
+        EntityExists: "com.microsoft:entity-already-exists",
+        PreconditionFailed: "amqp:precondition-failed",
+        MessageTooLarge: "amqp:link:message-size-exceeded",
+        InvalidRequest: "amqp:not-allowed",
+        NotSupported: "amqp:not-implemented",
+        LockLost: "com.microsoft:message-lock-lost",
+        MessageNotFound: "com.microsoft:message-not-found",
+    }
+)
+
+_SESSION_BROKEN: Final = "amqp:session:"  # window-violation, errant-link and so on
+
+_BUSY_FOR: Final = 10.0  # seconds that Azure advises
+_BUSY_BRIEFLY: Final = 2.0  # with the detail code 50009
+
+
+def meaning_of(condition: str) -> type[BrokerError] | Reaction:
+    """
+    What the condition says (Service Bus error model, 8.1). An unknown one is an unknown outcome.
+
+    For `Reaction.RECONNECT`, a new link or connection comes before any verdict.
+    """
+    if condition.startswith(_SESSION_BROKEN):
+        return Reaction.RECONNECT
+    return _TABLE.get(condition, OutcomeUnknown)
+
+
+def error_from_condition(condition: str, description: str) -> BrokerError:
+    """
+    The error that a peer's condition stands for, with both texts in its message.
+
+    Where the condition asks to reconnect, what was under way has no answer: `OutcomeUnknown`.
+    """
+    meaning = meaning_of(condition)
+    text = f"{description} ({condition})" if description else condition
+    if isinstance(meaning, Reaction):
+        return OutcomeUnknown(text)
+    if meaning is Busy:
+        return Busy(text, retry_after=_BUSY_BRIEFLY if "50009" in description else _BUSY_FOR)
+    return meaning(text)
+
+
+def condition_of(error: BrokerError) -> str:
+    """
+    The condition that tells a client of `error`, as Service Bus would.
+
+    One without a condition of its own gets that of its nearest base class. For an unknown
+    outcome, a link is detached with it; the delivery isn't rejected, since that is an answer.
+    """
+    return next(_CONDITIONS[cls] for cls in type(error).__mro__ if cls in _CONDITIONS)
