@@ -1,4 +1,3 @@
-import random
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -7,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.backlog import queue_name, queues_to_try
+from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import (
     Envelope,
     EnvelopeKey,
@@ -16,7 +15,6 @@ from gateway.domain.envelope import (
     reserve,
 )
 from gateway.domain.envelope_fields import OURS, RESERVED, Malformed, NotOurs
-from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import DataBody, Described, Message, SequenceBody, ValueBody, symbol
 from gateway.wire.amqp.message import encode_message, encode_properties, encoded_size
@@ -311,15 +309,3 @@ def test_reserved_names_are_refused(name):
 
 def test_other_names_are_not_refused():
     refuse_reserved(Message(properties={"x-ms-other": 1, "x-pairgate": 2}))
-
-
-def test_the_queues_are_named_as_the_legacy_client_does():
-    assert queue_name("contoso", 0).name == "contoso/x-servicebus-transfer/0"
-
-
-def test_all_queues_are_tried_each_once_in_random_order():
-    queues = [queue_name("east", index) for index in range(4)]
-
-    orders = {tuple(map(str, queues_to_try(queues, random.Random(seed)))) for seed in range(200)}
-
-    assert len(orders) == 24
