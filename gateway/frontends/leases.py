@@ -1,0 +1,281 @@
+"""
+Deliveries that wait between two HTTP requests for their settlement.
+
+A receiver is a scope and HTTP has none: the client takes a message with one request and settles it
+with another. So one task per queue holds a receiver open, requests borrow it, and each locked
+delivery is a lease until it is settled or its lock runs out.
+
+    first request for a queue      a task enters the receiver's scope
+    requests                       borrow the receiver, several at once
+    nobody for `idle_timeout`,     the task leaves the scope
+    and no lease left
+    the receiver fails             retired: its leases may still be settled, requests get another
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import attrs
+import trio
+from attrs import validators
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Busy, LockLost, Unavailable
+from gateway.domain.message import Abandon, Delivery, Settlement
+from gateway.ports import Broker, Receiver, WallClock
+
+
+@attrs.frozen(kw_only=True)
+class LeaseOptions:
+    max_leases: int = attrs.field(default=10_000, validator=validators.ge(1))
+    max_receivers: int = attrs.field(default=1_000, validator=validators.ge(1))
+    idle_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
+    open_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
+    close_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
+    # For a namespace that doesn't tell how long its locks hold: after that they are given back.
+    lock_duration: float = attrs.field(default=60.0, validator=validators.gt(0.0))
+
+
+@attrs.define(eq=False)
+class _Tap:
+    """A receiver held open for one queue, who uses it, and what was taken from it."""
+
+    entity: EntityPath
+    last_used: float
+    users: int = 0
+    leases: "dict[str, _Lease]" = attrs.field(factory=dict)
+    receiver: Receiver | None = None
+    error: BrokerError | None = None
+    retired: bool = False
+    ready: trio.Event = attrs.field(factory=trio.Event)  # receiver or error is there
+    needless: trio.Event = attrs.field(factory=trio.Event)  # retired, and nobody uses it any more
+
+    async def opened(self) -> Receiver:
+        await self.ready.wait()
+        if self.receiver is None:
+            raise self.error or Unavailable(f"no receiver of {self.entity}")
+        return self.receiver
+
+    def closes_at(self, idle_timeout: float) -> float:
+        """When to close it, as far as one can tell now; later, if it is used in the meantime."""
+        if self.users:
+            return trio.current_time() + idle_timeout
+        ends = [lease.ends for lease in self.leases.values()]
+        return max([self.last_used if self.retired else self.last_used + idle_timeout, *ends])
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        self.users += 1
+        try:
+            yield
+        finally:
+            self.users -= 1
+            self.last_used = trio.current_time()
+            self.note_whether_needless()
+
+    def note_whether_needless(self) -> None:
+        if self.retired and not self.users and not self.leases:
+            self.needless.set()
+
+
+@attrs.define(eq=False)
+class _Lease:
+    tap: _Tap
+    delivery: Delivery
+    ends: float  # trio.current_time()
+
+
+@attrs.define(eq=False)
+class Leases:
+    """
+    Receives, settles and renews for clients that have no connection of their own.
+
+    It is a `gateway.ports.Service`: `run` owns the receivers. What isn't settled when `run` ends
+    goes back to the namespace.
+    """
+
+    _broker: Broker
+    _wall_clock: WallClock
+    _options: LeaseOptions = attrs.field(factory=LeaseOptions)
+
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _taps: dict[str, _Tap] = attrs.field(factory=dict, init=False)
+    _open_taps: int = attrs.field(default=0, init=False)
+    _leases: dict[str, _Lease] = attrs.field(factory=dict, init=False)  # by lock token
+    _awaited: int = attrs.field(default=0, init=False)  # deliveries that requests wait for
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the receivers until cancelled."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
+
+    async def receive(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+        """
+        Wait for at least one delivery; return at most `limit`, each locked and leased.
+
+        Cancelling loses nothing.
+
+        Raises:
+            Busy: as many deliveries wait for their settlement as may.
+            BrokerError: what the namespace says.
+        """
+        self._check_room(limit)
+        tap = self._taps.get(entity.key) or self._open(entity)
+        self._awaited += limit
+        try:
+            with tap.in_use():
+                receiver = await tap.opened()
+                try:
+                    deliveries = await receiver.receive(limit)
+                except BrokerError:
+                    self._retire(tap)
+                    raise
+                for delivery in deliveries:
+                    self._begin(tap, delivery)
+        finally:
+            self._awaited -= limit
+        return deliveries
+
+    async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
+        """
+        Return once the namespace has done it. If it couldn't, the lease goes on.
+
+        Raises:
+            LockLost: there is no such lease, or not any more.
+            BrokerError: what the namespace says.
+        """
+        lease = self._lease(entity, lock_token)
+        with lease.tap.in_use():
+            receiver = await lease.tap.opened()
+            try:
+                await receiver.settle(lease.delivery, settlement)
+            except LockLost:
+                self._end(lock_token, lease)
+                raise
+            self._end(lock_token, lease)
+
+    async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
+        """
+        Extend the lock, and the lease with it; return the delivery with its new time.
+
+        Raises:
+            LockLost: there is no such lease, or not any more.
+            BrokerError: what the namespace says.
+        """
+        lease = self._lease(entity, lock_token)
+        with lease.tap.in_use():
+            receiver = await lease.tap.opened()
+            try:
+                locked_until = await receiver.renew(lease.delivery)
+            except LockLost:
+                self._end(lock_token, lease)
+                raise
+            lease.delivery = attrs.evolve(lease.delivery, locked_until=locked_until)
+            lease.ends = self._end_of_lock(lease.delivery)
+        return lease.delivery
+
+    def _check_room(self, limit: int) -> None:
+        if self._full(limit):
+            # Which have run out is looked up when it matters; until then they do no harm.
+            for token, lease in list(self._leases.items()):
+                if lease.ends <= trio.current_time() and lease.delivery.locked_until is not None:
+                    self._end(token, lease)
+        if self._full(limit):
+            raise Busy(f"{self._options.max_leases} deliveries wait for their settlement")
+
+    def _full(self, limit: int) -> bool:
+        return len(self._leases) + self._awaited + limit > self._options.max_leases
+
+    def _open(self, entity: EntityPath) -> _Tap:
+        if self._nursery is None:
+            raise Unavailable("the gateway isn't receiving now")
+        if self._open_taps >= self._options.max_receivers:
+            raise Busy(f"{self._options.max_receivers} queues are being received from")
+        tap = self._taps[entity.key] = _Tap(entity, trio.current_time())
+        self._open_taps += 1
+        self._nursery.start_soon(self._hold, tap)
+        return tap
+
+    async def _hold(self, tap: _Tap) -> None:
+        await trio.lowlevel.checkpoint()
+        options = self._options
+        try:
+            with trio.move_on_after(options.open_timeout) as scope:
+                async with self._broker.open_receiver(tap.entity) as receiver:
+                    scope.deadline = math.inf
+                    tap.receiver = receiver
+                    tap.ready.set()
+                    await self._until_needless(tap, receiver)
+                    self._retire(tap)
+                    scope.deadline = trio.current_time() + options.close_timeout
+        except BrokerError as error:
+            tap.error = error
+        finally:
+            self._retire(tap)
+            self._open_taps -= 1
+            for token, lease in list(tap.leases.items()):
+                self._end(token, lease)
+            tap.ready.set()
+
+    async def _until_needless(self, tap: _Tap, receiver: Receiver) -> None:
+        await trio.lowlevel.checkpoint()
+        idle_timeout = self._options.idle_timeout
+        while (closes_at := tap.closes_at(idle_timeout)) > trio.current_time():
+            # No longer than the idle time-out, so that what has no lock of its own goes back soon.
+            with trio.move_on_at(min(closes_at, trio.current_time() + idle_timeout)):
+                await tap.needless.wait()
+                return
+            for delivery in self._drop_ended(tap):
+                if delivery.locked_until is None:
+                    await self._give_back(tap, receiver, delivery)
+
+    def _drop_ended(self, tap: _Tap) -> list[Delivery]:
+        now = trio.current_time()
+        ended = [(token, lease) for token, lease in tap.leases.items() if lease.ends <= now]
+        for token, lease in ended:
+            self._end(token, lease)
+        return [lease.delivery for _, lease in ended]
+
+    async def _give_back(self, tap: _Tap, receiver: Receiver, delivery: Delivery) -> None:
+        await trio.lowlevel.checkpoint()
+        try:
+            with trio.move_on_after(self._options.close_timeout):
+                await receiver.settle(delivery, Abandon())
+        except BrokerError:
+            self._retire(tap)  # leaving its scope gives it back
+
+    def _retire(self, tap: _Tap) -> None:
+        """Take no more from it. What was taken may still be settled."""
+        tap.retired = True
+        if self._taps.get(tap.entity.key) is tap:
+            del self._taps[tap.entity.key]
+        tap.note_whether_needless()
+
+    def _begin(self, tap: _Tap, delivery: Delivery) -> None:
+        assert delivery.lock_token is not None, "a locked delivery has a token"
+        token = delivery.lock_token.lower()
+        self._leases[token] = tap.leases[token] = _Lease(tap, delivery, self._end_of_lock(delivery))
+
+    def _end(self, lock_token: str, lease: _Lease) -> None:
+        """End a lease, unless that was done while somebody waited."""
+        token = lock_token.lower()
+        if self._leases.get(token) is lease:
+            del self._leases[token], lease.tap.leases[token]
+
+    def _lease(self, entity: EntityPath, lock_token: str) -> _Lease:
+        lease = self._leases.get(lock_token.lower())
+        if lease is None or lease.tap.entity != entity or lease.ends <= trio.current_time():
+            raise LockLost(f"the lock {lock_token} of {entity} isn't known, or it ran out")
+        return lease
+
+    def _end_of_lock(self, delivery: Delivery) -> float:
+        if delivery.locked_until is None:
+            return trio.current_time() + self._options.lock_duration
+        left = delivery.locked_until - self._wall_clock()
+        return trio.current_time() + left.total_seconds()
