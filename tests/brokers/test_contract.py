@@ -1,0 +1,768 @@
+"""What every broker must do. A new adapter is finished when it passes this file."""
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import (
+    EntityDisabled,
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    LockLost,
+    MessageTooLarge,
+    NotSupported,
+    QuotaExceeded,
+)
+from gateway.domain.message import (
+    MAX_REASON_LENGTH,
+    Abandon,
+    Complete,
+    DataBody,
+    DeadLetter,
+    Delivery,
+    Kind,
+    Leg,
+    Message,
+    ReceiveMode,
+    SequenceBody,
+    Typed,
+    ValueBody,
+    symbol,
+)
+from gateway.ports import Broker, Peeks, Receiver
+from tests.brokers.kinds import Capability, needs
+
+PATIENCE = 20  # seconds until something that must happen has not
+SHORTLY = 0.2  # seconds for something that must not happen
+SECOND = timedelta(seconds=1)
+
+
+def numbered(*numbers: object) -> list[Message]:
+    return [Message(message_id=str(number), body=b"x") for number in numbers]
+
+
+def ids(deliveries: Sequence[Delivery]) -> list[str]:
+    return [delivery.message.message_id for delivery in deliveries]
+
+
+async def take(receiver: Receiver, limit: int = 1) -> Sequence[Delivery]:
+    with trio.fail_after(PATIENCE):
+        return await receiver.receive(limit)
+
+
+async def take_one(receiver: Receiver) -> Delivery:
+    [delivery] = await take(receiver)
+    return delivery
+
+
+async def take_all(receiver: Receiver, wanted: int) -> list[Delivery]:
+    taken: list[Delivery] = []
+    while len(taken) < wanted:
+        taken += await take(receiver, wanted - len(taken))
+    return taken
+
+
+async def is_empty(broker: Broker, queue: EntityPath) -> bool:
+    async with broker.open_receiver(queue) as receiver:
+        with trio.move_on_after(SHORTLY):
+            await receiver.receive(1)
+            return False
+    return True
+
+
+async def make(broker: Broker, name: str = "special", **properties: Any) -> EntityPath:
+    path = EntityPath.parse(name)
+    await broker.create_queue(path, QueueProperties(**properties))
+    return path
+
+
+# --- sending and receiving
+
+
+async def test_a_message_comes_out_as_it_went_in(broker, orders):
+    message = Message(
+        message_id="1",
+        body=b"\x00\xff",
+        properties={"color": "blue"},
+        correlation_id="c",
+        subject="s",
+        content_type="text/plain",
+        reply_to="r",
+        time_to_live=timedelta(hours=1),
+    )
+    await broker.send(orders, [message])
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.message == message
+
+
+async def test_the_first_delivery_counts_one_and_says_when_and_until_when(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.delivery_count == 1
+        assert delivery.lock_token
+        assert delivery.locked_until - delivery.enqueued > timedelta(seconds=30)
+
+
+async def test_an_accepted_send_says_where_it_went(broker, orders):
+    leg = await broker.send(orders, numbered(1))
+
+    assert leg is Leg.PRIMARY
+
+
+async def test_messages_come_out_in_the_order_of_their_sends(broker, orders):
+    for first in range(0, 30, 3):
+        await broker.send(orders, numbered(*range(first, first + 3)))
+    async with broker.open_receiver(orders) as receiver:
+        taken = await take_all(receiver, 30)
+
+        assert ids(taken) == [str(number) for number in range(30)]
+        sequence = [delivery.sequence_number for delivery in taken]
+        assert sequence == sorted(set(sequence))
+
+
+async def test_receive_returns_no_more_than_its_limit(broker, orders):
+    await broker.send(orders, numbered(1, 2, 3))
+    async with broker.open_receiver(orders) as receiver:
+        assert len(await take(receiver, 2)) <= 2
+
+
+@needs(Capability.MANAGEMENT)
+async def test_a_batch_with_one_message_too_large_is_refused_whole(broker):
+    queue = await make(broker, max_message_size=2000)
+    with pytest.raises(MessageTooLarge):
+        await broker.send(queue, [*numbered(1), Message(message_id="2", body=b"x" * 3000)])
+
+    assert await is_empty(broker, queue)
+
+
+@needs(Capability.ALL_TYPES)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        -(2**63),
+        1.5,
+        "text",
+        b"\x00",
+        uuid.UUID(int=7),
+        datetime(2026, 1, 1, tzinfo=UTC),
+        Typed(Kind.UINT, 7),
+        Typed(Kind.ULONG, 2**64 - 1),
+        symbol("s"),
+        Typed(Kind.CHAR, "x"),
+        Typed(Kind.DECIMAL64, b"12345678"),
+        ["list", 1],
+        {"map": 1},
+        Typed(Kind.ARRAY, (1, 2)),
+    ],
+    ids=repr,
+)
+async def test_every_amqp_type_survives(broker, orders, value):
+    message = Message(message_id="1", properties={"value": value}, body=ValueBody(value))
+    await broker.send(orders, [message])
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.message == message
+
+
+@needs(Capability.ALL_TYPES)
+@pytest.mark.parametrize(
+    "body", [b"", DataBody((b"one", b"two")), SequenceBody(((1, "two"), ()))], ids=repr
+)
+async def test_every_kind_of_body_survives(broker, orders, body):
+    await broker.send(orders, [Message(message_id="1", body=body)])
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.message.body == body
+
+
+# --- locks
+
+
+async def test_a_locked_message_is_hidden_from_others(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        await take_one(receiver)
+
+        assert await is_empty(broker, orders)
+
+
+async def test_a_completed_message_is_gone(broker, orders):
+    await broker.send(orders, numbered(1, 2))
+    async with broker.open_receiver(orders) as receiver:
+        await receiver.settle(await take_one(receiver), Complete())
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.message.message_id == "2"
+
+
+async def test_messages_may_be_settled_in_any_order(broker, orders):
+    await broker.send(orders, numbered(1, 2, 3))
+    async with broker.open_receiver(orders) as receiver:
+        one, two, three = await take_all(receiver, 3)
+        for delivery in (three, one, two):
+            await receiver.settle(delivery, Complete())
+
+    assert await is_empty(broker, orders)
+
+
+async def test_an_abandoned_message_comes_again_and_counts(broker, orders):
+    await broker.send(orders, numbered(1, 2))
+    async with broker.open_receiver(orders) as receiver:
+        await receiver.settle(await take_one(receiver), Abandon())
+        again = await take_one(receiver)
+
+        assert (again.message.message_id, again.delivery_count) == ("1", 2)
+
+
+@needs(Capability.PROMPT_RETURN)
+async def test_leaving_the_receiver_gives_back_what_is_unsettled(broker, orders):
+    await broker.send(orders, numbered(1, 2))
+    async with broker.open_receiver(orders) as receiver:
+        await take_all(receiver, 2)
+    async with broker.open_receiver(orders) as receiver:
+        taken = await take_all(receiver, 2)
+
+        assert ids(taken) == ["1", "2"]
+        assert [delivery.delivery_count for delivery in taken] == [2, 2]
+
+
+@needs(Capability.SHORT_LOCKS)
+async def test_a_lock_that_runs_out_gives_the_message_back(broker, clock):
+    queue = await make(broker, lock_duration=SECOND)
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue) as receiver:
+        first = await take_one(receiver)
+        second = await take_one(receiver)
+
+        assert (second.message.message_id, second.delivery_count) == ("1", 2)
+        assert second.lock_token != first.lock_token
+
+
+@needs(Capability.SHORT_LOCKS)
+async def test_settling_after_the_lock_ran_out_is_too_late(broker, clock):
+    queue = await make(broker, lock_duration=SECOND)
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue) as receiver:
+        delivery = await take_one(receiver)
+        await trio.sleep(1.2)
+
+        with pytest.raises(LockLost):
+            await receiver.settle(delivery, Complete())
+        assert (await take_one(receiver)).delivery_count == 2
+
+
+@needs(Capability.SHORT_LOCKS)
+async def test_a_renewed_lock_holds_longer(broker, clock):
+    queue = await make(broker, lock_duration=SECOND)
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue) as receiver:
+        delivery = await take_one(receiver)
+        await trio.sleep(0.6)
+        until = await receiver.renew(delivery)
+        await trio.sleep(0.6)
+        await receiver.settle(delivery, Complete())
+
+        assert until > delivery.locked_until
+    assert await is_empty(broker, queue)
+
+
+@needs(Capability.SHORT_LOCKS)
+async def test_renewing_after_the_lock_ran_out_is_too_late(broker, clock):
+    queue = await make(broker, lock_duration=SECOND)
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue) as receiver:
+        delivery = await take_one(receiver)
+        await trio.sleep(1.2)
+
+        with pytest.raises(LockLost):
+            await receiver.renew(delivery)
+
+
+@pytest.mark.parametrize("settlement", [Complete(), Abandon(), DeadLetter(reason="r")], ids=repr)
+async def test_a_message_is_settled_once_only(broker, orders, settlement):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, settlement)
+
+        with pytest.raises(LockLost):
+            await receiver.settle(delivery, Complete())
+
+
+async def test_an_unknown_lock_token_is_a_lost_lock(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+        forged = attrs.evolve(delivery, lock_token=str(uuid.UUID(int=1)))
+
+        with pytest.raises(LockLost):
+            await receiver.settle(forged, Complete())
+
+
+@needs(Capability.RECEIVE_AND_DELETE)
+async def test_receive_and_delete_deletes(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders, ReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.lock_token is None
+    assert await is_empty(broker, orders)
+
+
+# --- dead letters
+
+
+@needs(Capability.DEAD_LETTER)
+async def test_a_dead_letter_says_why(broker, orders):
+    await broker.send(orders, [Message(message_id="1", properties={"mine": 1})])
+    async with broker.open_receiver(orders) as receiver:
+        await receiver.settle(
+            await take_one(receiver), DeadLetter(reason="bad", description="very bad")
+        )
+    async with broker.open_receiver(orders.dead_letter) as receiver:
+        dead = await take_one(receiver)
+
+        assert dead.message.properties == {
+            "mine": 1,
+            "DeadLetterReason": "bad",
+            "DeadLetterErrorDescription": "very bad",
+        }
+    assert await is_empty(broker, orders)
+
+
+@needs(Capability.DEAD_LETTER)
+async def test_a_dead_letter_can_be_completed(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        await receiver.settle(await take_one(receiver), DeadLetter(reason="bad"))
+    async with broker.open_receiver(orders.dead_letter) as receiver:
+        await receiver.settle(await take_one(receiver), Complete())
+
+    assert await is_empty(broker, orders.dead_letter)
+
+
+@needs(Capability.DEAD_LETTER)
+async def test_a_reason_above_the_limit_is_refused_and_the_lock_holds(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+        with pytest.raises(InvalidRequest):
+            await receiver.settle(delivery, DeadLetter(reason="x" * (MAX_REASON_LENGTH + 1)))
+        await receiver.settle(delivery, Complete())
+
+    assert await is_empty(broker, orders)
+
+
+@needs(Capability.DEAD_LETTER | Capability.MANAGEMENT)
+async def test_a_message_delivered_too_often_is_dead_lettered(broker):
+    queue = await make(broker, max_delivery_count=2)
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue) as receiver:
+        for _ in range(2):
+            await receiver.settle(await take_one(receiver), Abandon())
+    async with broker.open_receiver(queue.dead_letter) as receiver:
+        dead = await take_one(receiver)
+
+        assert dead.message.properties["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+    assert await is_empty(broker, queue)
+
+
+@needs(Capability.DEAD_LETTER | Capability.MANAGEMENT)
+async def test_a_dead_letter_is_never_dead_lettered_again(broker):
+    queue = await make(broker, max_delivery_count=1)
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue) as receiver:
+        await receiver.settle(await take_one(receiver), Abandon())
+    async with broker.open_receiver(queue.dead_letter) as receiver:
+        for _ in range(3):
+            await receiver.settle(await take_one(receiver), Abandon())
+        dead = await take_one(receiver)
+
+        assert dead.message.message_id == "1"
+
+
+@needs(Capability.DEAD_LETTER)
+async def test_nobody_sends_to_a_dead_letter_queue(broker, orders):
+    with pytest.raises(InvalidRequest):
+        await broker.send(orders.dead_letter, numbered(1))
+
+
+# --- time
+
+
+@needs(Capability.TIME_TO_LIVE)
+async def test_a_message_past_its_time_to_live_is_gone(broker, orders, clock):
+    short = Message(message_id="short", time_to_live=timedelta(seconds=0.5))
+    await broker.send(orders, [short, *numbered("long")])
+    await trio.sleep(0.7)
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.message.message_id == "long"
+
+
+@needs(Capability.TIME_TO_LIVE | Capability.DEAD_LETTER | Capability.MANAGEMENT)
+async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(broker, clock):
+    queue = await make(
+        broker,
+        dead_lettering_on_expiration=True,
+        default_time_to_live=timedelta(seconds=0.5),
+    )
+    await broker.send(queue, numbered(1))
+    async with broker.open_receiver(queue.dead_letter) as receiver:
+        dead = await take_one(receiver)
+
+        assert dead.message.properties["DeadLetterReason"] == "TTLExpiredException"
+
+
+@needs(Capability.TIME_TO_LIVE | Capability.MANAGEMENT)
+async def test_the_shorter_time_to_live_counts(broker):
+    queue = await make(broker, default_time_to_live=timedelta(hours=1))
+    long = Message(message_id="1", time_to_live=timedelta(days=1))
+    short = Message(message_id="2", time_to_live=timedelta(minutes=1))
+    await broker.send(queue, [long, short])
+    async with broker.open_receiver(queue) as receiver:
+        taken = await take_all(receiver, 2)
+
+        lives = [delivery.expires - delivery.enqueued for delivery in taken]
+        assert lives == [timedelta(hours=1), timedelta(minutes=1)]
+
+
+@needs(Capability.SCHEDULE)
+async def test_a_scheduled_message_comes_when_it_is_due_and_after_what_was_there(
+    broker, orders, clock
+):
+    await broker.send(orders, numbered("now"))
+    async with broker.open_receiver(orders) as receiver:
+        first = await take_one(receiver)
+        due = first.enqueued + SECOND
+        await broker.send(orders, [Message(message_id="later", scheduled=due)])
+        await broker.send(orders, numbered("next"))
+        second, third = await take_one(receiver), await take_one(receiver)
+
+        assert ids([second, third]) == ["next", "later"]
+        assert third.enqueued >= due
+        assert third.sequence_number > second.sequence_number
+
+
+# --- waiting
+
+
+async def test_a_waiting_receiver_is_woken_by_a_send(broker, orders, nursery):
+    taken: list[Delivery] = []
+    done = trio.Event()
+
+    async def wait_for_one() -> None:
+        async with broker.open_receiver(orders) as receiver:
+            taken.append(await take_one(receiver))
+            done.set()
+
+    nursery.start_soon(wait_for_one)
+    await trio.sleep(SHORTLY)
+    await broker.send(orders, numbered(1))
+    with trio.fail_after(PATIENCE):
+        await done.wait()
+
+    assert ids(taken) == ["1"]
+
+
+@needs(Capability.PROMPT_RETURN)
+async def test_a_waiting_receiver_is_woken_by_an_abandon(broker, orders, nursery):
+    await broker.send(orders, numbered(1))
+    done = trio.Event()
+
+    async def wait_for_one() -> None:
+        async with broker.open_receiver(orders) as receiver:
+            await take_one(receiver)
+            done.set()
+
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+        nursery.start_soon(wait_for_one)
+        await trio.sleep(SHORTLY)
+        await receiver.settle(delivery, Abandon())
+        with trio.fail_after(PATIENCE):
+            await done.wait()
+
+        assert done.is_set()
+
+
+async def test_a_cancelled_receive_loses_nothing(broker, orders):
+    async with broker.open_receiver(orders) as receiver:
+        for number in range(20):
+            with trio.move_on_after(0.001 * (number % 5)):
+                await receiver.receive(1)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await receiver.receive(1)
+        await broker.send(orders, numbered(1))
+        delivery = await take_one(receiver)
+
+        assert (delivery.message.message_id, delivery.delivery_count) == ("1", 1)
+
+
+@needs(Capability.PROMPT_RETURN)
+async def test_messages_of_a_receive_that_is_cancelled_on_the_way_are_visible_at_once(
+    broker, orders
+):
+    await broker.send(orders, numbered(*range(10)))
+    async with broker.open_receiver(orders) as impatient, trio.open_nursery() as nursery:
+        nursery.start_soon(impatient.receive, 10)
+        await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    async with broker.open_receiver(orders) as receiver:
+        taken = await take_all(receiver, 10)
+
+        assert ids(taken) == [str(number) for number in range(10)]
+
+
+async def test_receivers_compete_without_double_deliveries(broker, orders, nursery):
+    taken: list[str] = []
+    total = 60
+    done = trio.Event()
+
+    async def consume() -> None:
+        async with broker.open_receiver(orders) as receiver:
+            while True:
+                for delivery in await receiver.receive(3):
+                    taken.append(delivery.message.message_id)
+                    await receiver.settle(delivery, Complete())
+                if len(taken) >= total:
+                    done.set()
+
+    for _ in range(4):
+        nursery.start_soon(consume)
+    for first in range(0, total, 5):
+        await broker.send(orders, numbered(*range(first, first + 5)))
+    with trio.fail_after(PATIENCE):
+        await done.wait()
+    await trio.sleep(SHORTLY)
+    nursery.cancel_scope.cancel()
+
+    assert sorted(taken, key=int) == [str(number) for number in range(total)]
+
+
+# --- entities
+
+
+async def test_sending_to_an_unknown_entity_is_refused(broker):
+    with pytest.raises(EntityNotFound):
+        await broker.send(EntityPath.parse("nowhere"), numbered(1))
+
+
+async def test_receiving_from_an_unknown_entity_is_refused(broker):
+    with pytest.raises(EntityNotFound):
+        async with broker.open_receiver(EntityPath.parse("nowhere")) as receiver:
+            await take(receiver)
+
+
+async def test_probing_an_unknown_entity_fails(broker):
+    with pytest.raises(EntityNotFound):
+        await broker.probe(EntityPath.parse("nowhere"))
+
+
+async def test_probing_a_healthy_entity_leaves_no_message(broker, orders):
+    await broker.probe(orders)
+
+    assert await is_empty(broker, orders)
+
+
+async def test_inspecting_an_unknown_entity_fails(broker):
+    with pytest.raises(EntityNotFound):
+        await broker.inspect(EntityPath.parse("nowhere"))
+
+
+async def test_the_case_of_a_path_is_ignored(broker, orders):
+    await broker.send(EntityPath.parse("ORDERS"), numbered(1))
+    async with broker.open_receiver(EntityPath.parse("Orders")) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.message.message_id == "1"
+
+
+@needs(Capability.MANAGEMENT)
+async def test_creating_a_queue_twice_is_refused_and_changes_nothing(broker, orders):
+    with pytest.raises(EntityExists):
+        await broker.create_queue(EntityPath.parse("Orders"), QueueProperties(max_delivery_count=3))
+    info = await broker.inspect(orders)
+
+    assert info.properties.max_delivery_count == QueueProperties().max_delivery_count
+
+
+@needs(Capability.MANAGEMENT)
+async def test_the_properties_of_a_queue_are_kept(broker):
+    # What the legacy library asked of its backlog queues.
+    wanted = QueueProperties(
+        lock_duration=timedelta(minutes=1),
+        max_delivery_count=2**31 - 1,
+        dead_lettering_on_expiration=True,
+        max_size_in_megabytes=5120,
+        enable_batched_operations=True,
+    )
+    queue = EntityPath.parse("east/x-servicebus-transfer/0")
+    created = await broker.create_queue(queue, wanted)
+    info = await broker.inspect(queue)
+
+    assert created.properties == info.properties == wanted
+
+
+@needs(Capability.MANAGEMENT)
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"requires_session": True},
+        {"requires_duplicate_detection": True},
+        {"forward_to": "elsewhere"},
+        {"forward_dead_lettered_messages_to": "elsewhere"},
+        {"auto_delete_on_idle": timedelta(hours=1)},
+    ],
+    ids=lambda properties: next(iter(properties)),
+)
+async def test_a_property_that_is_not_supported_is_refused_by_name(broker, properties):
+    with pytest.raises(NotSupported, match=next(iter(properties))):
+        await make(broker, **properties)
+    with pytest.raises(EntityNotFound):
+        await broker.inspect(EntityPath.parse("special"))
+
+
+@needs(Capability.MANAGEMENT)
+async def test_a_deleted_queue_is_gone_with_its_messages(broker, orders):
+    await broker.send(orders, numbered(1))
+    await broker.delete_queue(orders)
+    with pytest.raises(EntityNotFound):
+        await broker.inspect(orders)
+    await broker.create_queue(orders, QueueProperties())
+
+    assert await is_empty(broker, orders)
+
+
+@needs(Capability.MANAGEMENT)
+async def test_deleting_an_unknown_queue_fails(broker):
+    with pytest.raises(EntityNotFound):
+        await broker.delete_queue(EntityPath.parse("nowhere"))
+
+
+@needs(Capability.MANAGEMENT)
+async def test_a_receiver_learns_that_its_queue_was_deleted(broker, orders, nursery):
+    seen: list[type[Exception]] = []
+    done = trio.Event()
+
+    async def wait_for_one() -> None:
+        try:
+            async with broker.open_receiver(orders) as receiver:
+                await receiver.receive(1)
+        except EntityNotFound as error:
+            seen.append(type(error))
+            done.set()
+
+    nursery.start_soon(wait_for_one)
+    await trio.sleep(SHORTLY)
+    await broker.delete_queue(orders)
+    with trio.fail_after(PATIENCE):
+        await done.wait()
+
+    assert seen == [EntityNotFound]
+
+
+@needs(Capability.MANAGEMENT)
+async def test_queues_are_listed_by_name_in_pages(broker):
+    for name in ("b/2", "A/1", "b/1", "c", "b/3", "B/0"):
+        await make(broker, name)
+    page = await broker.list_queues("B/", skip=1, top=2)
+    everything = await broker.list_queues()
+
+    assert [info.path.name for info in page] == ["b/1", "b/2"]
+    assert [info.path.key for info in everything] == ["a/1", "b/0", "b/1", "b/2", "b/3", "c"]
+
+
+@needs(Capability.COUNTS | Capability.DEAD_LETTER)
+async def test_inspect_counts(broker, orders):
+    later = datetime.now(UTC) + timedelta(days=3650)
+    await broker.send(orders, [*numbered(1, 2, 3), Message(message_id="4", scheduled=later)])
+    async with broker.open_receiver(orders) as receiver:
+        one, two = await take_all(receiver, 2)
+        await receiver.settle(one, Complete())
+        await receiver.settle(two, DeadLetter(reason="bad"))
+        info = await broker.inspect(orders)
+
+    assert (info.active, info.dead_lettered, info.scheduled) == (1, 1, 1)
+    assert info.size > 0
+
+
+@needs(Capability.MANAGEMENT)
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
+async def test_a_disabled_queue_takes_nothing(broker, status):
+    queue = await make(broker, status=status)
+    with pytest.raises(EntityDisabled):
+        await broker.send(queue, numbered(1))
+    with pytest.raises(EntityDisabled):
+        await broker.probe(queue)
+
+
+@needs(Capability.MANAGEMENT)
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
+async def test_a_disabled_queue_gives_nothing(broker, status):
+    queue = await make(broker, status=status)
+    with pytest.raises(EntityDisabled):
+        async with broker.open_receiver(queue) as receiver:
+            await take(receiver)
+
+
+@needs(Capability.QUOTA | Capability.MANAGEMENT)
+async def test_a_full_queue_refuses_until_something_is_completed(broker):
+    queue = await make(broker, max_size_in_megabytes=1)
+    big = Message(message_id="big", body=b"x" * 600_000)
+    await broker.send(queue, [big])
+    with pytest.raises(QuotaExceeded):
+        await broker.send(queue, [big])
+    async with broker.open_receiver(queue) as receiver:
+        await receiver.settle(await take_one(receiver), Complete())
+    await broker.send(queue, [big])
+
+    async with broker.open_receiver(queue) as receiver:
+        assert (await take_one(receiver)).delivery_count == 1
+
+
+# --- peeking
+
+
+@needs(Capability.PEEK)
+async def test_peek_shows_locked_and_scheduled_messages_and_takes_none(broker, orders):
+    assert isinstance(broker, Peeks)
+    later = datetime.now(UTC) + timedelta(days=3650)
+    await broker.send(orders, [Message(message_id="1", scheduled=later), *numbered(2, 3)])
+    async with broker.open_receiver(orders) as receiver:
+        await take_one(receiver)
+        shown = await broker.peek(orders, limit=10)
+        rest = await broker.peek(orders, from_sequence=shown[0].sequence_number + 1, limit=1)
+
+        assert ids(shown) == ["1", "2", "3"]
+        assert ids(rest) == ["2"]
+        assert all(delivery.lock_token is None for delivery in shown)
+        assert (await take_one(receiver)).message.message_id == "3"
+
+
+@needs(Capability.PEEK | Capability.DEAD_LETTER)
+async def test_dead_letters_can_be_peeked(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        await receiver.settle(await take_one(receiver), DeadLetter(reason="bad"))
+    [dead] = await broker.peek(orders.dead_letter)
+
+    assert dead.message.properties["DeadLetterReason"] == "bad"
