@@ -1,0 +1,159 @@
+"""`pairgate serve` as processes that are started, killed and started again."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.domain.errors import GatewayError
+
+START_LIMIT: Final = 20.0  # seconds
+STOP_LIMIT: Final = 10.0
+KEY_VARIABLE: Final = "PAIRGATE_DEMO_KEY"
+KEY_NAME: Final = "RootManageSharedAccessKey"  # the emulators' well-known credentials
+KEY: Final = "SAS_KEY_VALUE"
+_BIND: Final = re.compile(r'bind = "127\.0\.0\.1:\d+"')
+
+LogLine = Mapping[str, Any]
+
+
+class MachineFailed(GatewayError):
+    """A process ended, or didn't begin to listen; the text has the end of its log."""
+
+
+@attrs.define(eq=False)
+class Machine:
+    """One process with a folder of its own. It keeps its port over restarts."""
+
+    name: str
+    folder: Path
+    config: str
+    on_log: Callable[["Machine", LogLine], None]
+    port: int = attrs.field(default=0, init=False)
+    pid: int = attrs.field(default=0, init=False)
+    _process: trio.Process | None = attrs.field(default=None, init=False)
+    _listening: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _tail: list[str] = attrs.field(factory=list, init=False)
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """
+        Return when it listens.
+
+        Raises:
+            MachineFailed: it didn't in time.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / "pairgate.toml"
+        file.write_text(_BIND.sub(f'bind = "127.0.0.1:{self.port}"', self.config))
+        self._listening = trio.Event()
+        command = [sys.executable, "-m", "gateway", "serve", "--json", "--config", str(file)]
+        self._process = await trio.lowlevel.open_process(
+            command,
+            cwd=self.folder,
+            env={**_environment(), KEY_VARIABLE: KEY},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        self.pid = self._process.pid
+        nursery.start_soon(self._read_log, self._process)
+        with trio.move_on_after(START_LIMIT):
+            await self._listening.wait()
+        if self.port == 0 or self._process.returncode is not None:
+            raise MachineFailed(f"{self.name} doesn't listen: {' '.join(self._tail)}")
+
+    async def kill(self) -> None:
+        """SIGKILL: no goodbye. Returns when it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL if it takes too long. Returns when it is gone."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        with trio.move_on_after(STOP_LIMIT) as limit:
+            await self._process.wait()
+        if limit.cancelled_caught:
+            await self.kill()
+
+    def kill_at_once(self) -> None:
+        """For the end of a cancelled run: nothing is waited for."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+
+    async def _read_log(self, process: trio.Process) -> None:
+        stream = process.stderr
+        if stream is None:
+            return
+        rest = b""
+        async for chunk in stream:
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                self._take(line.decode(errors="replace"))
+        self._listening.set()  # whoever waits for a process that ended looks at its exit code
+
+    def _take(self, text: str) -> None:
+        self._tail = [*self._tail[-4:], text]
+        try:
+            line = json.loads(text)
+        except ValueError:
+            return  # no log line: it stays in the tail, for an error message
+        if line.get("event") == "listening":
+            self.port = int(str(line["address"]).rpartition(":")[2])
+            self._listening.set()
+        self.on_log(self, line)
+
+
+def broker_config(*queues: str) -> str:
+    """A plain broker with these queues, durable in its folder."""
+    return f"""
+[namespaces.here]
+url = "embedded:broker.db"
+queues = {json.dumps(queues)}
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+"""
+
+
+def gateway_config(primary: int, secondary: int, label: str) -> str:
+    """A gateway in front of the brokers on these ports, with times that suit a short show."""
+    url = f"servicebus+http://{KEY_NAME}@127.0.0.1"
+    return f"""
+[namespaces.primary]
+url = "{url}:{primary}"
+key = {{ env = "{KEY_VARIABLE}" }}
+
+[namespaces.secondary]
+url = "{url}:{secondary}"
+key = {{ env = "{KEY_VARIABLE}" }}
+
+[pairing]
+primary = "primary"
+secondary = "secondary"
+label = "{label}"
+failover_interval = "2s"
+attempt_timeout = "2s"
+send_timeout = "10s"
+ping_interval = "1s"
+enable_syphon = true
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+"""
+
+
+def _environment() -> dict[str, str]:
+    """What a child needs to find Python and this package."""
+    return {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}

@@ -1,0 +1,111 @@
+"""The demo on a terminal: what happens, the counters meanwhile, and the verdict."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from gateway.demo.machines import MachineFailed
+from gateway.demo.story import Result, Story
+
+REFRESH: Final = 0.2  # seconds
+SHOWN: Final = 5  # findings, of a run that failed
+
+
+def main(*, as_json: bool = False) -> int:
+    """Play the demo to its end; 0 only if nothing was lost. With `as_json` only the result."""
+    console = Console(stderr=as_json)
+    with tempfile.TemporaryDirectory(prefix="pairgate-demo-") as folder:
+        result = _play(Path(folder), console)
+    if result is None:
+        return 1
+    if as_json:
+        print(json.dumps(_figures(result)))  # noqa: T201
+    else:
+        _show_verdict(result, console)
+    return 0 if result.passed else 1
+
+
+def _play(folder: Path, console: Console) -> Result | None:
+    result = None
+    try:
+        result = trio.run(_perform, folder, console)
+    except* MachineFailed as group:
+        console.print(f"[red]the demo can't run:[/red] {group.exceptions[0]}")
+    return result
+
+
+async def _perform(folder: Path, console: Console) -> Result:
+    started = trio.current_time()
+
+    def narrate(text: str) -> None:
+        console.print(f"[dim]{trio.current_time() - started:5.1f} s[/dim]  {text}", highlight=False)
+
+    story = Story(folder, narrate)
+    with Live(_counters(story), console=console, auto_refresh=False, transient=True) as live:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_refresh, live, story)
+            result = await story.tell()
+            nursery.cancel_scope.cancel()
+    return result
+
+
+async def _refresh(live: Live, story: Story) -> None:
+    while True:
+        live.update(_counters(story), refresh=True)
+        await trio.sleep(REFRESH)
+
+
+def _counters(story: Story) -> Table:
+    table = Table("sent", "acknowledged", "by the primary", "diverted", "syphoned", "errors")
+    legs = {leg.value: count for leg, count in story.traffic.legs.items()}
+    table.add_row(
+        str(story.traffic.sent),
+        str(story.traffic.acknowledged),
+        str(legs.get("primary", 0)),
+        str(legs.get("backlog", 0)),
+        str(story.syphoned),
+        str(story.traffic.errors),
+    )
+    return table
+
+
+def _figures(result: Result) -> dict[str, object]:
+    figures = attrs.asdict(result, filter=lambda field, _: field.name != "verdict")
+    figures["passed"] = result.passed
+    figures["findings"] = [str(finding) for finding in result.verdict.findings]
+    figures["undecided"] = list(result.verdict.undecided)
+    return figures
+
+
+def _show_verdict(result: Result, console: Console) -> None:
+    table = Table("what", "messages", title="the verdict", title_justify="left")
+    rows = {
+        "sent": result.sent,
+        "acknowledged": result.acknowledged,
+        "errors that a producer saw": result.errors,
+        "diverted to the backlog": result.diverted,
+        "moved home by the syphon": result.syphoned,
+        "received from the primary": result.received,
+        "duplicates": result.duplicates,
+        "lost": result.lost,
+    }
+    for name, count in rows.items():
+        table.add_row(name, str(count))
+    console.print(table)
+    console.print(
+        f"the primary was gone for {result.outage:.1f} s;"
+        f" the longest stall of a producer was {result.longest_stall:.2f} s"
+    )
+    for reason in result.verdict.undecided:
+        console.print(f"[red]can't be judged:[/red] {reason}")
+    for finding in result.verdict.findings[:SHOWN]:
+        console.print(f"[red]broken:[/red] {finding}")
+    if result.passed:
+        console.print("[green]nothing acknowledged was lost[/green]")
