@@ -1,0 +1,139 @@
+"""
+What azure-servicebus 0.21.1 gets when it talks to a Pairgate: prints one JSON object.
+
+Runs in `.venv-legacy`, as a process of its own. Usage: legacy_client.py PORT KEY
+"""
+
+import json
+import sys
+from datetime import datetime
+
+from azure.common import AzureConflictHttpError, AzureHttpError, AzureMissingResourceHttpError
+from azure.servicebus import Message, Queue, ServiceBusService
+from azure.servicebus.models import AzureServiceBusResourceNotFound
+
+PORT, KEY = int(sys.argv[1]), sys.argv[2]
+
+
+def client(key=KEY):
+    service = ServiceBusService(
+        "localhost",
+        host_base=f":{PORT}",
+        shared_access_key_name="RootManageSharedAccessKey",
+        shared_access_key_value=key,
+    )
+    service._httpclient.protocol = "http"  # there is no argument for it
+    return service
+
+
+def error_of(call, *arguments, **named):
+    try:
+        call(*arguments, **named)
+    except AzureServiceBusResourceNotFound:
+        return "not found"
+    except (AzureConflictHttpError, AzureMissingResourceHttpError, AzureHttpError) as error:
+        return [type(error).__name__, error.status_code]
+    return None
+
+
+def management(service):
+    queue = Queue(max_delivery_count=3, lock_duration="PT30S")
+    return {
+        "created": service.create_queue("ut/queue", queue, fail_on_exist=True),
+        "created again": service.create_queue("ut/queue"),
+        "exists": error_of(service.create_queue, "ut/queue", fail_on_exist=True),
+        "told": [
+            getattr(service.get_queue("ut/queue"), name)
+            for name in ("name", "max_delivery_count", "lock_duration", "requires_session")
+        ],
+        "listed": [queue.name for queue in service.list_queues()],
+        "missing": error_of(service.get_queue, "missing"),
+        "missing to delete": error_of(service.delete_queue, "missing", fail_not_exist=True),
+    }
+
+
+def messages(service):
+    message = Message(
+        "käse".encode(),
+        type="text/plain",
+        custom_properties={
+            "text": 'a "quoted" one',
+            "int": 42,
+            "float": 1.5,
+            "yes": True,
+            "no": False,
+            "due": datetime(2026, 1, 2, 3, 4, 5),
+        },
+        broker_properties={"Label": "M1", "TimeToLive": 60, "MessageId": "m-1"},
+    )
+    service.send_queue_message("ut/queue", message)
+    first = service.receive_queue_message("ut/queue", peek_lock=True, timeout=5)
+    first.unlock()
+    second = service.receive_queue_message("ut/queue", peek_lock=True, timeout=5)
+    second.renew_lock()
+    second.delete()
+    return {
+        "body": first.body.decode(),
+        "type": first.type,
+        "properties": {
+            name: first.custom_properties[name] for name in ("text", "int", "float", "yes", "no")
+        },
+        "due": str(first.custom_properties["due"]),
+        "broker": {
+            name: first.broker_properties[name]
+            for name in ("Label", "TimeToLive", "MessageId", "DeliveryCount")
+        },
+        "deliveries": second.broker_properties["DeliveryCount"],
+        "deleted twice": error_of(second.delete),
+    }
+
+
+def batch(service):
+    service.send_queue_message_batch(
+        "ut/queue", [Message(f"b{n}", custom_properties={"n": n}) for n in range(3)]
+    )
+    received = [
+        service.receive_queue_message("ut/queue", peek_lock=False, timeout=5) for _ in range(3)
+    ]
+    empty = service.receive_queue_message("ut/queue", peek_lock=False, timeout=1)
+    return {
+        "bodies": [message.body.decode() for message in received],
+        "properties": [message.custom_properties["n"] for message in received],
+        "empty": empty.body,
+        "locked": error_of(received[0].delete) if received[0].location else None,
+    }
+
+
+def dead_letters(service):
+    service.send_queue_message("ut/queue", Message(b"poison"))
+    for _ in range(3):
+        service.receive_queue_message("ut/queue", timeout=5).unlock()
+    name = ServiceBusService.format_dead_letter_queue_name("ut/queue")
+    dead = service.receive_queue_message(name, timeout=5)
+    dead.delete()
+    return {"body": dead.body.decode(), "reason": dead.custom_properties["deadletterreason"]}
+
+
+def refusals(service):
+    return {
+        "send to missing": error_of(service.send_queue_message, "missing", Message(b"x")),
+        "receive from missing": error_of(service.receive_queue_message, "missing", timeout=1),
+        "bad name": error_of(service.send_queue_message, "ünicode", Message(b"x")),
+        "wrong key": error_of(client("wrong").send_queue_message, "ut/queue", Message(b"x")),
+        "too large": error_of(service.send_queue_message, "ut/queue", Message(b"x" * 2**21)),
+    }
+
+
+def main():
+    service = client()
+    results = {
+        part.__name__: part(service)
+        for part in (management, messages, batch, dead_letters, refusals)
+    }
+    results["deleted"] = service.delete_queue("ut/queue")
+    results["left"] = [queue.name for queue in service.list_queues()]
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The legacy Python client, unmodified, in its own process and environment, over a real socket."""
+
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.memory import MemoryBroker
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.leases import Leases
+from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
+from gateway.net.http_server import HttpServer
+from gateway.net.listeners import open_listener
+
+HERE = Path(__file__).parent
+LEGACY_PYTHON = HERE.parents[1] / ".venv-legacy" / "bin" / "python"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def crash(error: BaseException) -> None:
+    raise error
+
+
+@asynccontextmanager
+async def served(broker: MemoryBroker | EmbeddedBroker) -> AsyncIterator[int]:
+    """A front end over the broker on loopback; yields its port."""
+    leases = Leases(broker, now)
+    frontend = ServiceBusRestFrontend(
+        broker=broker,
+        leases=leases,
+        authorizer=Authorizer((), wall_clock=now, loopback=True),
+        wall_clock=now,
+    )
+    server = HttpServer(
+        handler=frontend.handle,
+        error_body=frontend.refuse,
+        wall_clock=now,
+        cancels_when_gone=is_long_poll,
+    )
+    listener = await open_listener("127.0.0.1:0", on_crash=crash)
+    async with broker, trio.open_nursery() as nursery:
+        await nursery.start(leases.run)
+        await nursery.start(partial(listener.serve, server.serve_connection, connections=nursery))
+        yield listener.port
+        nursery.cancel_scope.cancel()
+
+
+async def run_legacy_client(port: int) -> dict[str, Any]:
+    command = [str(LEGACY_PYTHON), str(HERE / "legacy_client.py"), str(port), "SAS_KEY_VALUE"]
+    with trio.fail_after(60):
+        result = await trio.run_process(
+            command, capture_stdout=True, capture_stderr=True, check=False
+        )
+    assert result.returncode == 0, result.stderr.decode()
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["memory", "embedded"])
+async def test_legacy_client_works_unmodified(kind: str, tmp_path: Path) -> None:
+    broker = (
+        MemoryBroker(now, random.Random(1))
+        if kind == "memory"
+        else EmbeddedBroker(tmp_path / "broker.db", now, random.Random(1))
+    )
+    async with served(broker) as port:
+        results = await run_legacy_client(port)
+
+    assert results == {
+        "management": {
+            "created": True,
+            "created again": False,
+            "exists": ["AzureConflictHttpError", 409],
+            "told": ["ut/queue", 3, "PT30S", False],
+            "listed": ["ut/queue"],
+            "missing": "not found",
+            "missing to delete": ["AzureMissingResourceHttpError", 404],
+        },
+        "messages": {
+            "body": "käse",
+            "type": "text/plain",
+            "properties": {
+                "text": 'a "quoted" one',
+                "int": 42,
+                "float": 1.5,
+                "yes": True,
+                "no": False,
+            },
+            "due": "2026-01-02 03:04:05",
+            "broker": {"Label": "M1", "TimeToLive": 60, "MessageId": "m-1", "DeliveryCount": 1},
+            "deliveries": 2,
+            "deleted twice": ["AzureMissingResourceHttpError", 404],
+        },
+        "batch": {
+            "bodies": ["b0", "b1", "b2"],
+            "properties": ["0", "1", "2"],  # this client writes all of a batch as text
+            "empty": None,
+            "locked": None,
+        },
+        "dead_letters": {"body": "poison", "reason": "MaxDeliveryCountExceeded"},
+        "refusals": {
+            "send to missing": ["AzureMissingResourceHttpError", 404],
+            "receive from missing": ["AzureMissingResourceHttpError", 404],
+            "bad name": ["AzureHttpError", 400],
+            "wrong key": ["AzureHttpError", 401],
+            "too large": ["AzureHttpError", 413],
+        },
+        "deleted": True,
+        "left": [],
+    }
