@@ -6,6 +6,10 @@ from urllib.parse import parse_qsl, unquote
 import attrs
 
 
+def _as_tuple(items: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple(items)
+
+
 @attrs.frozen
 class Headers:
     """
@@ -14,11 +18,11 @@ class Headers:
     Values are text: bytes that are no UTF-8 are read as Latin-1, as RFC 9110 5.5 allows.
     """
 
-    items: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=tuple)
+    items: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_as_tuple)
 
     @classmethod
     def of(cls, fields: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> "Headers":
-        pairs = fields.items() if isinstance(fields, Mapping) else fields
+        pairs: Iterable[tuple[str, str]] = fields.items() if isinstance(fields, Mapping) else fields
         return cls(tuple(pairs))
 
     def get(self, name: str) -> str | None:
