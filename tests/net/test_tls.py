@@ -1,0 +1,99 @@
+"""Contexts that can't be weakened by accident, and errors that name the file."""
+
+import ssl
+
+import pytest
+
+from gateway.net.tls import (
+    ClientTlsOptions,
+    TlsFileError,
+    TlsOptions,
+    client_context,
+    server_context,
+)
+
+
+@pytest.fixture
+def server_options(certificates):
+    return TlsOptions(certificate=certificates / "server.pem", key=certificates / "server.key")
+
+
+def test_nothing_below_tls_1_2_is_spoken(server_options):
+    assert server_context(server_options).minimum_version == ssl.TLSVersion.TLSv1_2
+    assert client_context().minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_client_checks_the_certificate_and_the_name():
+    context = client_context()
+
+    assert context.verify_mode == ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
+def test_a_server_with_a_client_authority_demands_a_certificate(certificates):
+    options = TlsOptions(
+        certificate=certificates / "server.pem",
+        key=certificates / "server.key",
+        client_ca=certificates / "ca.pem",
+    )
+
+    assert server_context(options).verify_mode == ssl.CERT_REQUIRED
+
+
+def test_session_keys_are_never_written_to_a_file(monkeypatch, tmp_path, server_options):
+    monkeypatch.setenv("SSLKEYLOGFILE", str(tmp_path / "keys"))
+
+    assert server_context(server_options).keylog_filename is None
+    assert client_context().keylog_filename is None
+
+
+@pytest.mark.parametrize("missing", ["certificate", "key", "client_ca"])
+def test_a_missing_file_is_named(missing, certificates, tmp_path):
+    paths = {
+        "certificate": certificates / "server.pem",
+        "key": certificates / "server.key",
+        "client_ca": certificates / "ca.pem",
+        missing: tmp_path / "nowhere.pem",
+    }
+
+    with pytest.raises(TlsFileError, match=r"nowhere\.pem: No such file"):
+        server_context(TlsOptions(**paths))
+
+
+def test_a_file_without_a_certificate_is_named(certificates, tmp_path):
+    (tmp_path / "text.pem").write_text("hello")
+
+    with pytest.raises(TlsFileError, match=r"text\.pem"):
+        client_context(ClientTlsOptions(ca=tmp_path / "text.pem"))
+    with pytest.raises(TlsFileError, match=r"text\.pem"):
+        client_context(ClientTlsOptions(certificate=tmp_path / "text.pem"))
+
+
+def test_a_key_of_another_certificate_is_an_error(certificates):
+    options = TlsOptions(certificate=certificates / "server.pem", key=certificates / "client.key")
+
+    with pytest.raises(TlsFileError, match=r"client\.key"):
+        server_context(options)
+
+
+def test_an_encrypted_key_is_an_error_and_no_question(certificates, tmp_path):
+    from cryptography.hazmat.primitives import serialization
+
+    key = serialization.load_pem_private_key((certificates / "server.key").read_bytes(), None)
+    (tmp_path / "locked.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    options = TlsOptions(certificate=certificates / "server.pem", key=tmp_path / "locked.key")
+
+    with pytest.raises(TlsFileError, match="encrypted"):
+        server_context(options)
+
+
+def test_keys_can_be_read_by_their_owner_only(certificates):
+    modes = {path.name: path.stat().st_mode & 0o777 for path in certificates.glob("*.key")}
+
+    assert modes == {"server.key": 0o600, "client.key": 0o600}
