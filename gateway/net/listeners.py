@@ -1,0 +1,216 @@
+"""Ports that we listen on: limits before accept, TLS, and the one place that contains crashes."""
+
+import ipaddress
+import ssl
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NoReturn
+
+import attrs
+import trio
+
+CLOSE_SECONDS = 2.0
+
+ConnectionHandler = Callable[[trio.abc.Stream], Awaitable[None]]
+"""Serves one connection to its end. The stream is closed for it afterwards."""
+
+
+class CannotListen(OSError):
+    """The address can't be listened on; the text names it and says what to do."""
+
+
+@attrs.frozen(kw_only=True)
+class ListenerOptions:
+    """Limits of one port."""
+
+    max_connections: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
+    # 0: no limit. All clients on this machine count as one peer.
+    max_connections_per_peer: int = attrs.field(default=0, validator=attrs.validators.ge(0))
+    handshake_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
+    backlog: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
+
+
+def _ignore(error: BaseException) -> None:
+    """Losing a connection is everyday life."""
+
+
+async def open_listener(
+    address: str,
+    *,
+    on_crash: Callable[[BaseException], None],
+    on_lost: Callable[[BaseException], None] = _ignore,
+    tls: ssl.SSLContext | None = None,
+    options: ListenerOptions | None = None,
+) -> "Listener":
+    """
+    Bind `host:port` or `[ipv6]:port`; from then on clients are queued by the kernel.
+
+    Port 0 takes a free one. `on_crash` is told each exception out of a connection's handler that
+    is a bug, `on_lost` each reset, failed TLS handshake and refused surplus connection.
+
+    Raises:
+        CannotListen: the address is taken, not ours, not allowed, or no address at all.
+    """
+    options = options or ListenerOptions()
+    host, port = _split(address)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host, backlog=options.backlog)
+    except OSError as error:
+        raise CannotListen(
+            f"can't listen on {address} ({error.strerror or error}): "
+            "end what uses it, choose another port, or move all ports with --port-offset"
+        ) from error
+    if port == 0:
+        # A name may have several addresses, and each has got another free port.
+        for surplus in listeners[1:]:
+            await surplus.aclose()
+        del listeners[1:]
+    return Listener(listeners, on_crash=on_crash, on_lost=on_lost, tls=tls, options=options)
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, colon, port = address.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        _refuse_address(address)
+    if ":" in host and not bracketed:
+        _refuse_address(address)
+    return host.strip("[]"), int(port)
+
+
+def _refuse_address(address: str) -> NoReturn:
+    raise CannotListen(
+        f"{address!r} is no address to listen on: write host:port, such as 127.0.0.1:5672, "
+        "[::1]:5672, or 0.0.0.0:5672 for all of this machine"
+    )
+
+
+class Listener:
+    """One port, and the limits, TLS and error handling of its connections."""
+
+    def __init__(
+        self,
+        sockets: Sequence[trio.SocketListener],
+        *,
+        on_crash: Callable[[BaseException], None],
+        on_lost: Callable[[BaseException], None] = _ignore,
+        tls: ssl.SSLContext | None = None,
+        options: ListenerOptions | None = None,
+    ) -> None:
+        self._sockets = sockets
+        self._on_crash = on_crash
+        self._on_lost = on_lost
+        self._tls = tls
+        self._options = options or ListenerOptions()
+        self._slots = trio.Semaphore(self._options.max_connections)
+        self._peers: Counter[str] = Counter()
+
+    @property
+    def address(self) -> str:
+        """`host:port` as it was bound, with the port that the kernel chose for 0."""
+        host, port = self._sockets[0].socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def port(self) -> int:
+        port: int = self._sockets[0].socket.getsockname()[1]
+        return port
+
+    async def serve(
+        self,
+        handler: ConnectionHandler,
+        *,
+        connections: trio.Nursery,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """
+        Run `handler` for each connection, as a task of `connections`, until cancelled.
+
+        A cancellation closes the port and nothing else: connections live as long as their
+        nursery lets them. Whoever is still in the kernel's queue is reset.
+        """
+        task_status.started()  # the kernel has been queueing clients since the socket was bound
+        await trio.serve_listeners(
+            partial(self._contained, handler),
+            [_SlottedListener(socket, self._slots) for socket in self._sockets],
+            handler_nursery=connections,
+        )
+
+    async def aclose(self) -> None:
+        """Free the port of a listener that is never served."""
+        for socket in self._sockets:
+            await socket.aclose()
+        await trio.lowlevel.checkpoint()
+
+    async def _contained(  # noqa: ASYNC910 the handler waits
+        self, handler: ConnectionHandler, stream: trio.SocketStream
+    ) -> None:
+        """The one place where an exception of a connection ends."""
+        try:
+            await self._admitted(handler, stream)
+        except* (
+            trio.BrokenResourceError,
+            trio.ClosedResourceError,
+            trio.TooSlowError,
+            ConnectionError,
+        ) as group:
+            self._on_lost(group)
+        except* Exception as group:
+            self._on_crash(group)
+        finally:
+            self._slots.release()
+
+    async def _admitted(self, handler: ConnectionHandler, stream: trio.SocketStream) -> None:
+        try:
+            peer = _peer_of(stream)
+        except OSError as error:  # gone since it was accepted
+            raise trio.BrokenResourceError("gone before it was served") from error
+        limit = self._options.max_connections_per_peer
+        if limit and self._peers[peer] >= limit:
+            raise ConnectionRefusedError(f"{peer} has {limit} connections already")
+        self._peers[peer] += 1
+        try:
+            await self._secured(handler, stream)
+        finally:
+            self._peers[peer] -= 1
+            if not self._peers[peer]:
+                del self._peers[peer]
+
+    async def _secured(self, handler: ConnectionHandler, socket: trio.SocketStream) -> None:
+        stream: trio.abc.Stream = socket
+        if self._tls is not None:
+            secured = trio.SSLStream(socket, self._tls, server_side=True, https_compatible=True)
+            with trio.fail_after(self._options.handshake_timeout):
+                await secured.do_handshake()
+            stream = secured
+        try:
+            await handler(stream)
+        finally:
+            # The close of TLS writes; a peer that doesn't read must not keep the slot.
+            with trio.move_on_after(CLOSE_SECONDS, shield=True):
+                await stream.aclose()
+
+
+def _peer_of(stream: trio.SocketStream) -> str:
+    address = ipaddress.ip_address(stream.socket.getpeername()[0].partition("%")[0])
+    return "this machine" if address.is_loopback else str(address)
+
+
+@attrs.define(eq=False)
+class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
+    """Accepts only when a slot is free: surplus clients wait in the kernel, not in our memory."""
+
+    inner: trio.SocketListener
+    slots: trio.Semaphore
+
+    async def accept(self) -> trio.SocketStream:
+        await self.slots.acquire()
+        try:
+            return await self.inner.accept()
+        except BaseException:
+            self.slots.release()
+            raise
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()

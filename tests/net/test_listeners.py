@@ -1,0 +1,197 @@
+"""Ports: where they are, how many may come, and that one bad connection harms no other."""
+
+from functools import partial
+
+import pytest
+import trio
+
+from gateway.net.listeners import CannotListen, ListenerOptions, open_listener
+from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
+
+
+def crash(error):
+    raise error
+
+
+async def echo(stream):
+    async for data in stream:
+        await stream.send_all(data)
+
+
+async def start(nursery, handler, **fields):
+    fields.setdefault("on_crash", crash)
+    listener = await open_listener("127.0.0.1:0", **fields)
+    await nursery.start(partial(listener.serve, handler, connections=nursery))
+    return listener
+
+
+async def ask(listener, data=b"hello"):
+    with trio.fail_after(5):
+        async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:
+            await stream.send_all(data)
+            return await stream.receive_some()
+
+
+async def test_port_0_takes_a_free_port_and_says_which(nursery):
+    listener = await start(nursery, echo)
+
+    assert listener.address == f"127.0.0.1:{listener.port}"
+    assert listener.port > 0
+    assert await ask(listener) == b"hello"
+
+
+async def test_an_ipv6_address_stands_in_brackets():
+    listener = await open_listener("[::1]:0", on_crash=crash)
+
+    assert listener.address == f"[::1]:{listener.port}"
+    await listener.aclose()
+
+
+async def test_a_name_with_several_addresses_has_one_port():
+    listener = await open_listener("localhost:0", on_crash=crash)
+
+    assert listener.port > 0
+    await listener.aclose()
+
+
+async def test_a_taken_port_is_named_with_what_to_do(nursery):
+    taken = await start(nursery, echo)
+
+    with pytest.raises(CannotListen, match=f"{taken.address}.*another port.*--port-offset"):
+        await open_listener(taken.address, on_crash=crash)
+
+
+@pytest.mark.parametrize(
+    "address", ["", "5672", ":5672", "localhost", "::1:5672", "localhost:x", "localhost:70000"]
+)
+async def test_what_is_no_address_is_an_error_with_examples(address):
+    with pytest.raises(CannotListen, match=r"write host:port"):
+        await open_listener(address, on_crash=crash)
+
+
+async def test_surplus_clients_wait_in_the_kernel(nursery):
+    running, most = 0, 0
+
+    async def handler(stream):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await stream.receive_some()
+        await trio.sleep(0.02)
+        await stream.send_all(b"done")
+        running -= 1
+
+    listener = await start(nursery, handler, options=ListenerOptions(max_connections=2))
+    answers = []
+
+    async def client():
+        answers.append(await ask(listener))
+
+    async with trio.open_nursery() as clients:
+        for _ in range(8):
+            clients.start_soon(client)
+
+    assert answers == [b"done"] * 8
+    assert most == 2
+
+
+async def test_one_peer_can_not_take_all_connections(nursery):
+    lost = []
+    options = ListenerOptions(max_connections_per_peer=1)
+    listener = await start(nursery, echo, options=options, on_lost=lost.append)
+
+    async with await trio.open_tcp_stream("127.0.0.1", listener.port) as first:
+        await first.send_all(b"a")
+        await first.receive_some()
+        async with await trio.open_tcp_stream("127.0.0.1", listener.port) as second:
+            with trio.fail_after(5):
+                refused = await second.receive_some()
+        await first.send_all(b"b")
+        still_served = await first.receive_some()
+
+    assert (refused, still_served) == (b"", b"b")
+    assert len(lost) == 1
+
+
+async def test_a_crash_is_reported_and_harms_nobody_else(nursery):
+    crashes = []
+
+    async def handler(stream):
+        if await stream.receive_some() == b"bad":
+            raise ZeroDivisionError
+        await stream.send_all(b"fine")
+
+    listener = await start(
+        nursery,
+        handler,
+        on_crash=crashes.append,
+        options=ListenerOptions(max_connections=1),  # the slot comes back too
+    )
+
+    assert [await ask(listener, data) for data in (b"good", b"bad", b"good")] == [
+        b"fine",
+        b"",
+        b"fine",
+    ]
+    (group,) = crashes
+    assert isinstance(group.exceptions[0], ZeroDivisionError)
+
+
+async def test_a_lost_connection_is_no_crash(nursery):
+    lost = []
+
+    async def handler(stream):
+        await stream.receive_some()
+        raise trio.BrokenResourceError("reset")
+
+    listener = await start(nursery, handler, on_lost=lost.append)
+
+    assert await ask(listener) == b""
+    assert len(lost) == 1
+
+
+async def test_cancelling_closes_the_port_and_leaves_the_connections(nursery):
+    listener = await open_listener("127.0.0.1:0", on_crash=crash)
+    async with trio.open_nursery() as acceptors:
+        await acceptors.start(partial(listener.serve, echo, connections=nursery))
+        address = ("127.0.0.1", listener.port)
+        stream = await trio.open_tcp_stream(*address)
+        await stream.send_all(b"a")
+        await stream.receive_some()
+        acceptors.cancel_scope.cancel()
+
+    with pytest.raises(OSError, match="all attempts to connect"):
+        await trio.open_tcp_stream(*address)
+    await stream.send_all(b"still there")
+    assert await stream.receive_some() == b"still there"
+    await stream.aclose()
+
+
+async def test_a_silent_client_can_not_hold_a_slot_by_its_handshake(nursery, certificates):
+    tls = server_context(
+        TlsOptions(certificate=certificates / "server.pem", key=certificates / "server.key")
+    )
+    lost = []
+    options = ListenerOptions(handshake_timeout=0.05)
+    listener = await start(nursery, echo, tls=tls, options=options, on_lost=lost.append)
+
+    async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:
+        with trio.fail_after(5):
+            assert await stream.receive_some() == b""
+
+    assert isinstance(lost[0].exceptions[0], trio.TooSlowError)
+
+
+async def test_tls_serves_those_who_trust_it(nursery, certificates):
+    tls = server_context(
+        TlsOptions(certificate=certificates / "server.pem", key=certificates / "server.key")
+    )
+    listener = await start(nursery, echo, tls=tls)
+    trust = client_context(ClientTlsOptions(ca=certificates / "ca.pem"))
+
+    stream = await trio.open_ssl_over_tcp_stream(
+        "localhost", listener.port, ssl_context=trust, https_compatible=True
+    )
+    async with stream:
+        await stream.send_all(b"secret")
+        assert await stream.receive_some() == b"secret"
