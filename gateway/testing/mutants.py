@@ -1,0 +1,220 @@
+"""
+Planted bugs: what a checker is worth is what it catches.
+
+Each replaces one method or function of the pairing, for as long as a `with` lasts.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope, Unwrapped
+from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Unavailable
+from gateway.domain.message import Leg, Message
+from gateway.pairing import backlog_leg, mover, primary_leg
+from gateway.pairing.backlog_leg import BacklogLeg
+from gateway.pairing.broker import PairedBroker
+from gateway.pairing.mover import Mover
+from gateway.pairing.primary_leg import PrimaryLeg
+from gateway.pairing.prober import Prober
+from gateway.pairing.sending import Sending
+from gateway.ports import Broker
+from gateway.testing.scenario import ENTITIES
+
+Function = Callable[..., Any]
+
+
+def _as_tuple(owner: Any) -> tuple[Any, ...]:
+    return owner if isinstance(owner, tuple) else (owner,)
+
+
+@attrs.frozen
+class Mutant:
+    """`replace` makes the wrong function from the right one."""
+
+    name: str
+    owners: tuple[Any, ...] = attrs.field(converter=_as_tuple)  # classes or modules
+    attribute: str
+    replace: Callable[[Function], Function]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        right = [getattr(owner, self.attribute) for owner in self.owners]
+        for owner, function in zip(self.owners, right, strict=True):
+            setattr(owner, self.attribute, self.replace(function))
+        try:
+            yield
+        finally:
+            for owner, function in zip(self.owners, right, strict=True):
+                setattr(owner, self.attribute, function)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def ack_early(right: Function) -> Function:
+    async def send(self: PairedBroker, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        async def later() -> None:
+            with suppress(BrokerError):
+                await right(self, entity, messages)
+
+        trio.lowlevel.spawn_system_task(later)
+        await trio.lowlevel.checkpoint()
+        return Leg.PRIMARY
+
+    return send
+
+
+def complete_first(right: Function) -> Function:
+    async def send(self: Mover, entity: EntityPath, chunk: Sequence[Any], trial: Any) -> Any:
+        for cargo in chunk:
+            await self.complete(cargo.delivery, cargo.copy)
+        return await right(self, entity, chunk, trial)
+
+    return send
+
+
+def unknown_is_not_sent(right: Function) -> Function:
+    async def send_in_time(*arguments: Any) -> None:
+        try:
+            await right(*arguments)
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error
+
+    return send_in_time
+
+
+def unknown_is_accepted(right: Function) -> Function:
+    async def send_in_time(*arguments: Any) -> None:
+        with suppress(OutcomeUnknown):
+            await right(*arguments)
+
+    return send_in_time
+
+
+def forget_the_taint(right: Function) -> Function:
+    def verdict(self: Sending, error: BrokerError) -> BrokerError:
+        return error
+
+    return verdict
+
+
+def restart_the_time_to_live(right: Function) -> Function:
+    def left(unwrapped: Unwrapped, now: Any, options: Any) -> Any:
+        return unwrapped.time_to_live
+
+    return left
+
+
+def come_back_without_a_probe(right: Function) -> Function:
+    async def probe(self: Prober, entity: EntityPath) -> bool:
+        await trio.lowlevel.checkpoint()
+        self.standings.probed(entity)
+        return True
+
+    return probe
+
+
+def probe_with_a_message(right: Function) -> Function:
+    async def probe(self: Prober, entity: EntityPath) -> bool:
+        with suppress(BrokerError):
+            await self.primary.send(entity, [Message(message_id="ping")])
+        return bool(await right(self, entity))
+
+    return probe
+
+
+def busy_is_an_outage(right: Function) -> Function:
+    def throttled(self: PrimaryLeg, sending: Sending, error: Busy) -> bool:
+        self.standings.failed(self.standings.begin(sending.entity), error)
+        sending.failed(error)
+        return True
+
+    return throttled
+
+
+def divert_with_a_new_id(right: Function) -> Function:
+    async def attempt(self: BacklogLeg, sending: Sending, queue: EntityPath) -> Any:
+        sending.messages = [
+            attrs.evolve(message, message_id=self.new_id()) for message in sending.messages
+        ]
+        return await right(self, sending, queue)
+
+    return attempt
+
+
+def wrap_without(**absent: Any) -> Callable[[Function], Function]:
+    def replace(right: Function) -> Function:
+        def wrap(self: Envelope, message: Message, *arguments: Any, **named: Any) -> Any:
+            return right(self, attrs.evolve(message, **absent), *arguments, **named)
+
+        return wrap
+
+    return replace
+
+
+def unwrap_to_one_entity(right: Function) -> Function:
+    def unwrap(self: Envelope, message: Message) -> Any:
+        return attrs.evolve(right(self, message), entity=ENTITIES[0])
+
+    return unwrap
+
+
+def half_a_batch_is_not_sent(right: Function) -> Function:
+    async def send_in_time(
+        broker: Broker, entity: EntityPath, messages: Sequence[Message], seconds: float
+    ) -> None:
+        for message in messages:
+            await right(broker, entity, [message], seconds)
+
+    return send_in_time
+
+
+def park_whatever_fails(right: Function) -> Function:
+    def is_final(self: Mover, entity: EntityPath, error: BrokerError) -> bool:
+        return True
+
+    return is_final
+
+
+def syphon_takes_unknown_for_accepted(right: Function) -> Function:
+    async def send(*arguments: Any) -> Any:
+        error = await right(*arguments)
+        return None if error is not None and error.outcome is Outcome.UNKNOWN else error
+
+    return send
+
+
+def leave_the_client_alone(right: Function) -> Function:
+    def diverts(*arguments: Any) -> bool:
+        return False
+
+    return diverts
+
+
+MUTANTS: Final = (
+    Mutant("the answer goes out before a broker has it", PairedBroker, "send", ack_early),
+    Mutant("the syphon completes before the primary accepted", Mover, "_send", complete_first),
+    Mutant(
+        "a time-out is a failure", (primary_leg, backlog_leg), "send_in_time", unknown_is_not_sent
+    ),
+    Mutant("no answer is success", backlog_leg, "send_in_time", unknown_is_accepted),
+    Mutant("the taint is forgotten", Sending, "verdict", forget_the_taint),
+    Mutant("the time to live starts again", mover, "_left", restart_the_time_to_live),
+    Mutant("back without a probe", Prober, "_probe", come_back_without_a_probe),
+    Mutant("probes are messages", Prober, "_probe", probe_with_a_message),
+    Mutant("busy is an outage", PrimaryLeg, "_throttled_for_too_long", busy_is_an_outage),
+    Mutant("the backlog gets a new message id", BacklogLeg, "_attempt", divert_with_a_new_id),
+    Mutant("the session is dropped", Envelope, "wrap", wrap_without(session_id=None)),
+    Mutant("the schedule is dropped", Envelope, "wrap", wrap_without(scheduled=None)),
+    Mutant("the time to live is dropped", Envelope, "wrap", wrap_without(time_to_live=None)),
+    Mutant("the syphon mixes up entities", Envelope, "unwrap", unwrap_to_one_entity),
+    Mutant("half a batch is not sent", primary_leg, "send_in_time", half_a_batch_is_not_sent),
+    Mutant("a transient error parks", Mover, "_is_final", park_whatever_fails),
+    Mutant("the syphon believes", Mover, "_send", syphon_takes_unknown_for_accepted),
+    Mutant("nothing is diverted at once", PrimaryLeg, "_diverts", leave_the_client_alone),
+)

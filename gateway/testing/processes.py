@@ -1,0 +1,210 @@
+"""The system under test as processes that can be killed: a gateway, and syphons."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.domain.errors import OutcomeUnknown, Unavailable
+from gateway.domain.message import Leg, Message, Value
+from gateway.pairing.pair import Pair, PairParts, Surroundings
+from gateway.pairing.provision import Backlog
+from gateway.pairing.standings import Standings
+from gateway.pairing.state import SavedState, StateFile, build, parse
+from gateway.pairing.syphon import Syphon
+from gateway.ports import Broker
+from gateway.testing.faults import Call, FaultyBroker
+from gateway.testing.scenario import Scenario
+from gateway.wire.amqp.message import encode_properties
+from gateway.wire.amqp.types import encode
+
+KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")
+
+
+@attrs.define(eq=False, kw_only=True)
+class KeptState(StateFile):
+    """The state file, on a disk that outlives the process and needs no thread."""
+
+    disk: dict[Path, bytes]
+
+    def restore(self) -> None:
+        saved = parse(self.disk[self.path]) if self.path in self.disk else SavedState()
+        self.knowledge.restore(saved.known)
+        self.standings.restore(saved.standings)
+
+    async def save(self) -> bool:
+        await trio.lowlevel.checkpoint()
+        state = SavedState(
+            standings=tuple(self.standings.troubled()), known=tuple(self.knowledge.all())
+        )
+        self.disk[self.path] = build(state)
+        return True
+
+
+def encode_value(value: Value) -> bytes:
+    return encode_properties(value) if isinstance(value, dict) else encode(value)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Site:
+    """What every process finds where it starts."""
+
+    scenario: Scenario
+    primary: Broker
+    secondary: Broker
+    around: Surroundings
+    watch: Callable[[str, str, Call], None]  # of which process, to which namespace, what
+    home: trio.Nursery  # where connections of the dead live on
+    disk: dict[Path, bytes] = attrs.field(factory=dict)
+
+    @property
+    def backlog(self) -> Backlog:
+        pair = self.scenario.pair
+        queues = (backlog.queue_name(pair.label, index) for index in range(pair.backlog_queues))
+        return Backlog(queues=tuple(queues), max_message_size=None)
+
+    def envelope(self, origin: str) -> Envelope:
+        label = self.scenario.pair.label
+        return Envelope(pair=label, origin=origin, keys=(KEY,), encode=encode_value)
+
+    def pair(self, origin: str, primary: Broker, secondary: Broker) -> Pair:
+        pair = PairParts(
+            primary=primary,
+            secondary=secondary,
+            options=self.scenario.pair,
+            backlog=self.backlog,
+            envelope=self.envelope(origin),
+            around=self.around,
+        ).assemble()
+        state = KeptState(
+            path=Path("state.json"),
+            standings=pair.standings,
+            knowledge=pair.knowledge,
+            observer=self.around.observer,
+            disk=self.disk,
+        )
+        return attrs.evolve(pair, state=state)
+
+    def syphon(
+        self, origin: str, primary: Broker, secondary: Broker, standings: Standings | None = None
+    ) -> Syphon:
+        return Syphon(
+            primary=primary,
+            source=secondary,
+            label=self.scenario.pair.label,
+            options=self.scenario.syphon,
+            envelope=self.envelope(origin),
+            clock=self.around.clock,
+            rng=self.around.rng,
+            observer=self.around.observer,
+            standings=standings,
+        )
+
+    async def connect(self, process: str, namespace: str) -> FaultyBroker:
+        broker = self.primary if namespace == "primary" else self.secondary
+        link = FaultyBroker(inner=broker, watch=partial(self.watch, process, namespace))
+        await self.home.start(link.run)
+        return link
+
+
+@attrs.define(eq=False, kw_only=True)
+class Process:
+    """
+    Lives in lives: `kill` ends one at any point, without a clean-up that reaches anybody.
+
+    A subclass says what it does by `live`, over its connections to both namespaces.
+    """
+
+    name: str
+    site: Site
+    lives: int = attrs.field(default=0, init=False)
+    _scope: trio.CancelScope | None = attrs.field(default=None, init=False)
+    _links: tuple[FaultyBroker, ...] = attrs.field(default=(), init=False)
+    _may_live: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        self._may_live.set()
+        while True:
+            await self._may_live.wait()
+            self.lives += 1
+            primary = await self.site.connect(self.name, "primary")
+            secondary = await self.site.connect(self.name, "secondary")
+            self._links = (primary, secondary)
+            with trio.CancelScope() as self._scope:
+                await self.live(primary, secondary, task_status=task_status)
+            task_status = trio.TASK_STATUS_IGNORED
+
+    def kill(self) -> None:
+        if self._scope is not None:
+            self._may_live = trio.Event()
+            for link in self._links:
+                link.crash()
+            self._scope.cancel()
+
+    def revive(self) -> None:
+        self._may_live.set()
+
+    async def live(
+        self, primary: Broker, secondary: Broker, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        raise AssertionError("a subclass says what it does")
+
+
+@attrs.define(eq=False, kw_only=True)
+class SyphonProcess(Process):
+    """`pairgate syphon`: knows nothing of the standings."""
+
+    async def live(
+        self, primary: Broker, secondary: Broker, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        await self.site.syphon(self.name, primary, secondary).run(task_status=task_status)
+
+
+@attrs.define(eq=False, kw_only=True)
+class GatewayProcess(Process):
+    """`pairgate serve`: `send` is what a client does."""
+
+    syphons: bool
+    pair: Pair | None = attrs.field(default=None, init=False)  # None: it doesn't live
+    _clients: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        """As a client sees it: no gateway, no connection; a gateway that dies gives no answer."""
+        await trio.lowlevel.checkpoint()
+        if self.pair is None:
+            raise Unavailable("connection refused by the gateway")
+        with trio.CancelScope() as scope:
+            self._clients[scope] = None
+            try:
+                return await self.pair.broker.send(entity, messages)
+            finally:
+                del self._clients[scope]
+        raise OutcomeUnknown("the gateway died")
+
+    @property
+    def sends_under_way(self) -> int:
+        return len(self._clients)
+
+    def kill(self) -> None:
+        super().kill()
+        self.pair = None
+        for scope in self._clients:
+            scope.cancel()
+
+    async def live(
+        self, primary: Broker, secondary: Broker, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        pair = self.site.pair(self.name, primary, secondary)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(pair.run)
+            if self.syphons:
+                syphon = self.site.syphon(self.name, primary, secondary, pair.standings)
+                await nursery.start(syphon.run)
+            self.pair = pair
+            task_status.started()

@@ -1,0 +1,188 @@
+"""What a seed stands for: the options of a pair, its producers, and a schedule of faults."""
+
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
+from gateway.testing.faults import (
+    Fault,
+    Hang,
+    Late,
+    LoseAnswer,
+    Operation,
+    Refuse,
+    Reset,
+    SwallowAnswer,
+    busy,
+)
+
+ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "audit/log"))
+CALM: Final = 10.0  # seconds before the first fault
+CHAOS: Final = 110.0  # seconds until all faults are healed
+LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
+
+NAMES: Final = ("primary", "secondary")
+FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
+    "refuse": lambda rng: Refuse(),
+    "hang": lambda rng: Hang(),
+    "reset": lambda rng: Reset(),
+    "lose answer": lambda rng: LoseAnswer(),
+    "swallow answer": lambda rng: SwallowAnswer(),
+    "busy": lambda rng: busy(rng.choice([1.0, 5.0, 15.0])),
+    "late": lambda rng: Late(rng.uniform(1.0, LONGEST_HOLD)),
+}
+CRASHES: Final = ("primary", "secondary", "gateway", "syphon", "pause")
+
+
+@attrs.frozen(kw_only=True)
+class Window:
+    """From `start` to `end` a share of the operations on one namespace meets a fault."""
+
+    namespace: str
+    kind: str
+    start: float
+    end: float
+    entities: frozenset[str] | None  # keys; None: all
+    operations: frozenset[Operation]
+    share: float
+
+    def covers(self, operation: Operation, entity: EntityPath, now: float) -> bool:
+        hit = self.entities is None or entity.key in self.entities
+        return hit and operation in self.operations and self.start <= now < self.end
+
+
+@attrs.frozen(kw_only=True)
+class Crash:
+    """
+    What is killed, when, and when it is started again.
+
+    `pause`: nothing is killed, but all processes stand still from `at` to `back`.
+    """
+
+    what: str
+    at: float
+    back: float
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    seed: int
+    pair: PairOptions
+    syphon: SyphonOptions
+    syphons: int  # processes, beside the one in the gateway
+    producers: int
+    sends: int  # of each producer
+    latency: float  # seconds, on average, each way
+    clients_deadline: float | None
+    windows: tuple[Window, ...]
+    crashes: tuple[Crash, ...]
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(window.kind for window in self.windows)
+
+    @property
+    def troubled_namespaces(self) -> frozenset[str]:
+        faulty = {window.namespace for window in self.windows}
+        return frozenset(faulty) | self.killed.intersection(NAMES)
+
+    @property
+    def killed(self) -> frozenset[str]:
+        return frozenset(crash.what for crash in self.crashes)
+
+
+def draw(seed: int) -> Scenario:
+    """
+    The scenario of that seed.
+
+    Swarm testing: each seed allows some kinds of faults only, and some seeds one namespace only,
+    so that what one fault does isn't hidden by another.
+    """
+    rng = random.Random(seed)
+    namespaces = rng.choice([("primary",), ("primary",), ("secondary",), NAMES, NAMES])
+    kinds = rng.sample(sorted(FAULTS), rng.randint(1, 4))
+    crashes = rng.sample(CRASHES, rng.randint(0, 3))
+    windows = rng.randint(2, 6)
+    match seed % 10:
+        case 0:  # what throttling must never do shows where nothing else happens
+            namespaces, kinds, crashes = ("primary",), ["busy"], []
+        case 1:  # nothing works for long: sends end with an error
+            namespaces, kinds, windows = NAMES, ["hang", "lose answer", "refuse"], 12
+        case 2:  # a gateway that stands still mustn't blame others
+            windows, crashes = 0, ["pause"]
+    return Scenario(
+        seed=seed,
+        pair=_pair_options(rng),
+        syphon=SyphonOptions(
+            batch=rng.choice([1, 4, 100]),
+            attempt_timeout=rng.choice([3.0, 10.0]),
+            hold=Backoff(first=1.0, cap=20.0),
+            retry=Backoff(first=1.0, cap=20.0),
+            busy_pause=rng.choice([2.0, 10.0]),
+            queue_retry=Backoff(first=1.0, cap=20.0),
+        ),
+        syphons=rng.choice([0, 0, 1]),
+        producers=rng.randint(1, 4),
+        sends=rng.randint(6, 12),
+        latency=rng.choice([0.0, 0.005, 0.2]),
+        clients_deadline=rng.choice([None, None, None, 4.0]),
+        windows=tuple(_window(rng, namespaces, kinds) for _ in range(windows)),
+        crashes=tuple(
+            _crash(rng, what) for what in crashes if what not in NAMES or what in namespaces
+        ),
+    )
+
+
+def _pair_options(rng: random.Random) -> PairOptions:
+    return PairOptions(
+        label="east",
+        failover_interval=rng.choice([0.0, 0.0, 5.0, 30.0]),
+        send_timeout=rng.choice([10.0, 30.0]),
+        attempt_timeout=rng.choice([3.0, 10.0]),
+        busy_pause=rng.choice([2.0, 10.0]),
+        backlog_queues=rng.randint(1, 3),
+        backlog_cooldown=10.0,
+        ping_interval=rng.choice([5.0, 20.0]),
+        successes_to_return=rng.choice([1, 2, 2, 3]),
+        on_unknown=rng.choice([OnUnknown.DIVERT] * 4 + [OnUnknown.RAISE]),
+    )
+
+
+ALL_OPERATIONS: Final = frozenset(Operation)
+SENDS_ONLY: Final = frozenset({Operation.SEND})
+SETTLES_ONLY: Final = frozenset({Operation.SETTLE})
+
+
+def _window(rng: random.Random, namespaces: tuple[str, ...], kinds: list[str]) -> Window:
+    namespace, kind = rng.choice(namespaces), rng.choice(kinds)
+    start = rng.uniform(CALM, CHAOS - 20.0)
+    all_entities = namespace == "secondary" or rng.random() < 0.5
+    operations = rng.choice([ALL_OPERATIONS, ALL_OPERATIONS, SENDS_ONLY])
+    if namespace == "secondary" and rng.random() < 0.3:
+        operations = SETTLES_ONLY
+    if kind == "late":
+        operations = SENDS_ONLY
+    return Window(
+        namespace=namespace,
+        kind=kind,
+        start=start,
+        end=min(CHAOS, start + rng.choice([2.0, 20.0, 50.0, 80.0]) * rng.uniform(0.5, 1.5)),
+        entities=None if all_entities else frozenset({rng.choice(ENTITIES).key}),
+        operations=operations,
+        share=rng.choice([0.3, 1.0, 1.0]),
+    )
+
+
+def _crash(rng: random.Random, what: str) -> Crash:
+    at = rng.uniform(CALM, CHAOS - 20.0)
+    return Crash(what=what, at=at, back=min(CHAOS, at + rng.choice([1.0, 10.0, 60.0])))
+
+
+def time_to_live(rng: random.Random) -> timedelta | None:
+    return rng.choice([None, None, None, timedelta(seconds=90), timedelta(minutes=10)])
