@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "workers": {"config", "net"},
     "app": SIBLINGS | {"config", "net", "wire", "ports", "domain"},
     "demo": {"app", "config", "brokers", "net", "wire", "ports", "domain"},
-    "cli": {"demo", "app", "workers", "config", "ports", "domain"},
+    "terminal": {"app", "config", "domain"},
+    "cli": {"terminal", "demo", "app", "workers", "config", "ports", "domain"},
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -35,6 +35,15 @@ class Started(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Reloaded(Event):
+    """The configuration was read again; what changed in `needs_restart` has no effect yet."""
+
+    configuration: str
+    level: str  # of the log, which has effect
+    needs_restart: str
+
+
+@attrs.frozen(kw_only=True)
 class Draining(Event):
     """No connection is taken any more; what is under way has that long to end."""
 

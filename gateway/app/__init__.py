@@ -1,0 +1,1 @@
+"""Puts the parts together and owns the tasks: one module for each thing that `pairgate` does."""

@@ -1,0 +1,207 @@
+"""`pairgate check` and `pairgate provision`: is everything there that the pair needs; make it."""
+
+import enum
+from contextlib import AsyncExitStack
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.namespaces import check_credentials, enter, is_own, make_queues
+from gateway.app.outside import Outside
+from gateway.app.targets import find_running, through
+from gateway.config.file import Loaded
+from gateway.config.options import Config, Namespace, Pairing
+from gateway.domain import backlog
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized
+from gateway.pairing.provision import doubts, provision
+from gateway.ports import Broker
+
+ASK_SECONDS: Final = 30.0
+MISSING: Final = "missing"
+
+
+class Grade(enum.Enum):
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    grade: Grade
+    text: str
+
+
+@attrs.frozen
+class Findings:
+    """What was found so far."""
+
+    items: list[Finding] = attrs.field(factory=list)
+
+    def add(self, subject: str, grade: Grade, text: str) -> None:
+        self.items.append(Finding(subject=subject, grade=grade, text=text))
+
+
+async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> list[Finding]:
+    """Connect to everything and tell what was found. Nothing is changed."""
+    config, findings = loaded.config, Findings()
+    findings.add(loaded.source, Grade.GOOD, "the configuration is good")
+    for warning in loaded.warnings:
+        findings.add(loaded.source, Grade.WARNING, warning)
+    running = await find_running(config, port_offset)
+    for namespace in config.namespaces.values():
+        subject = f"namespace {namespace.name}"
+        try:
+            async with AsyncExitStack() as stack:
+                broker = await enter(stack, namespace, outside)
+                await _check_namespace(broker, namespace, findings)
+                if config.pairing is not None and config.pairing.secondary == namespace.name:
+                    await _check_backlog(broker, namespace, config.pairing, findings)
+        except Failure as failure:
+            findings.add(subject, *_of_failure(failure, running))
+    return findings.items
+
+
+async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findings) -> None:
+    """
+    Say whether it answers.
+
+    Raises:
+        Failure: it doesn't, or refuses the credentials.
+    """
+    subject = f"namespace {namespace.name}"
+    doubt = await check_credentials(broker, namespace)
+    if doubt is not None:
+        findings.add(subject, Grade.WARNING, doubt)
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            queues = await broker.list_queues(top=1)
+    except NotAuthorized:
+        text = "it answers; without the right Manage its queues can't be listed"
+        findings.add(subject, Grade.GOOD, text)
+    except (BrokerError, trio.TooSlowError) as error:
+        raise Failure(_reason(error)) from error
+    else:
+        text = "it answers" if queues else "it answers, and has no queue yet"
+        findings.add(subject, Grade.GOOD, text)
+
+
+async def _check_backlog(
+    broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
+) -> None:
+    wanted, there = pairing.options.backlog_queues, 0
+    for index in range(wanted):
+        queue = backlog.queue_name(pairing.options.label, index)
+        problems = await _problems_of(broker, queue)
+        there += problems != [MISSING]
+        for problem in problems:
+            findings.add(f"backlog queue {queue}", Grade.WARNING, problem)
+    made_by = "`pairgate serve` makes them" if is_own(namespace) else "run `pairgate provision`"
+    hint = "" if there == wanted else f"; {made_by}"
+    usable = Grade.WARNING if there or is_own(namespace) else Grade.BAD
+    findings.add(
+        f"namespace {namespace.name}",
+        Grade.GOOD if there == wanted else usable,
+        f"{there} of {wanted} backlog queues are there{hint}",
+    )
+
+
+async def _problems_of(broker: Broker, queue: EntityPath) -> list[str]:
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            return doubts(await broker.inspect(queue))
+    except EntityNotFound:
+        return [MISSING]
+    except NotAuthorized:
+        return ["its properties can't be read without the right Manage"]
+    except (BrokerError, trio.TooSlowError) as error:
+        return [_reason(error)]
+
+
+def _of_failure(failure: Failure, running: str | None) -> tuple[Grade, str]:
+    if failure.code is ExitCode.TEMPORARY and running is not None:
+        text = f"the gateway at {running} has it open; what is in it can't be looked at from here"
+        return Grade.GOOD, text
+    return Grade.BAD, str(failure)
+
+
+def _reason(error: BrokerError | trio.TooSlowError) -> str:
+    return str(error) or f"no answer within {ASK_SECONDS:.0f} s"
+
+
+@attrs.frozen(kw_only=True)
+class Made:
+    """Queues that were missing and are there now."""
+
+    namespace: str
+    queues: tuple[str, ...]
+
+
+async def provision_all(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> list[Made]:
+    """
+    Make the configured queues of every namespace, and the backlog queues of the secondary.
+
+    Raises:
+        Failure: a queue couldn't be made; the earlier ones stay.
+    """
+    return [
+        await _provision(loaded.config, namespace, outside, port_offset)
+        for namespace in loaded.config.namespaces.values()
+    ]
+
+
+async def _provision(
+    config: Config, namespace: Namespace, outside: Outside, port_offset: int
+) -> Made:
+    pairing = config.pairing
+    async with AsyncExitStack() as stack:
+        try:
+            broker = await enter(stack, namespace, outside)
+        except Failure as failure:
+            running = await find_running(config, port_offset)
+            if failure.code is not ExitCode.TEMPORARY or running is None:
+                raise
+            return await _provision_running(config, namespace, outside, running)
+        try:
+            with trio.fail_after(ASK_SECONDS):
+                made = await make_queues(broker, namespace)
+                if pairing is not None and pairing.secondary == namespace.name:
+                    wanted = pairing.options.backlog_queues
+                    made += await provision(broker, pairing.options.label, wanted)
+        except (BrokerError, trio.TooSlowError) as error:
+            raise _not_made(namespace, error) from error
+    return Made(namespace=namespace.name, queues=tuple(queue.name for queue in made))
+
+
+async def _provision_running(
+    config: Config, namespace: Namespace, outside: Outside, running: str
+) -> Made:
+    """A store that the running gateway has open: its endpoint leads to the primary only."""
+    pairing = config.pairing
+    if pairing is not None and pairing.primary != namespace.name:
+        # The gateway has made this store's backlog queues when it started.
+        return Made(namespace=namespace.name, queues=())
+    async with AsyncExitStack() as stack:
+        broker = await enter(stack, through(config, running, Right.MANAGE), outside)
+        try:
+            with trio.fail_after(ASK_SECONDS):
+                made = await make_queues(broker, namespace)
+        except (BrokerError, trio.TooSlowError) as error:
+            raise _not_made(namespace, error) from error
+    return Made(namespace=namespace.name, queues=tuple(queue.name for queue in made))
+
+
+def _not_made(namespace: Namespace, error: BrokerError | trio.TooSlowError) -> Failure:
+    if isinstance(error, NotAuthorized):
+        text = f"{error}; this needs a key with the right Manage"
+        return Failure(f"namespace {namespace.name}: {text}", ExitCode.WRONG)
+    temporary = isinstance(error, trio.TooSlowError) or error.counts_as_outage
+    code = ExitCode.TEMPORARY if temporary else ExitCode.FAILED
+    return Failure(f"namespace {namespace.name}: {_reason(error)}", code)

@@ -1,0 +1,52 @@
+"""Where events go: the log, as the configuration wants it, and what SIGHUP changes of that."""
+
+from collections.abc import Callable
+from typing import TextIO
+
+import attrs
+
+from gateway.app.outside import Outside
+from gateway.config.file import Loaded
+from gateway.config.options import Config
+from gateway.config.problems import ConfigError
+from gateway.domain.events import Doubtful, Reloaded
+from gateway.telemetry.log import LogObserver
+
+
+def open_log(loaded: Loaded, stream: TextIO, *, as_json: bool) -> LogObserver:
+    """The log of a process; `as_json` outdoes the configuration."""
+    logging = loaded.config.logging
+    json = as_json or logging.format == "json"
+    json = json or (logging.format == "auto" and not stream.isatty())
+    return LogObserver(stream, json=json, level=logging.level, clock=Outside.now)
+
+
+def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Callable[[], None]:
+    """
+    What SIGHUP does: read the file again, take over the level of the log, and say what else
+    has changed and needs a restart. A file with mistakes changes nothing.
+    """
+
+    def reload() -> None:
+        try:
+            fresh = load()
+        except ConfigError as error:
+            log.report(Doubtful(text=f"not reloaded: {error}"))
+            return
+        log.level = fresh.config.logging.level
+        log.report(
+            Reloaded(
+                configuration=fresh.source,
+                level=log.level,
+                needs_restart=", ".join(_changed(loaded.config, fresh.config)),
+            )
+        )
+
+    return reload
+
+
+def _changed(before: Config, after: Config) -> list[str]:
+    level = after.logging.level
+    before = attrs.evolve(before, logging=attrs.evolve(before.logging, level=level))
+    names = [field.name for field in attrs.fields(Config)]
+    return [name for name in names if getattr(before, name) != getattr(after, name)]

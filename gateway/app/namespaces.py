@@ -1,0 +1,104 @@
+"""Opens the configured namespaces; what goes wrong with one is said with its name."""
+
+from contextlib import AsyncExitStack
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.outside import Outside
+from gateway.brokers.embedded.files import StoreError, StoreInUse
+from gateway.brokers.registry import Adapter, Surroundings, build
+from gateway.config.options import Config, Namespace
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, EntityExists, InvalidRequest, NotAuthorized
+from gateway.ports import Broker
+
+OWN_KINDS: Final = ("embedded:", "memory:")
+ASK_SECONDS: Final = 10.0
+
+
+def is_own(namespace: Namespace) -> bool:
+    """Whether the namespace is kept by this very process: then it makes its queues itself."""
+    return namespace.url.startswith(OWN_KINDS)
+
+
+async def enter(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -> Adapter:
+    """
+    Open a namespace until the stack is closed.
+
+    Raises:
+        Failure: the store is in use (temporary) or damaged, or the options don't fit.
+    """
+    surroundings = Surroundings(
+        clock=outside.now, rng=outside.rng(namespace.name), observer=outside.observer
+    )
+    try:
+        adapter = build(namespace.url, namespace.name, surroundings, namespace.options)
+        return await stack.enter_async_context(adapter)
+    except InvalidRequest as error:
+        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
+    except StoreInUse as error:
+        raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
+    except (StoreError, OSError) as error:
+        raise Failure(f"namespace {namespace.name}: {error}") from error
+
+
+async def make_queues(broker: Broker, namespace: Namespace) -> list[EntityPath]:
+    """
+    Make the configured queues that are missing; return those made.
+
+    Raises:
+        BrokerError: of the first that couldn't be made.
+    """
+    made = []
+    for name in namespace.queues:
+        queue = EntityPath(name)
+        try:
+            await broker.create_queue(queue, QueueProperties())
+        except EntityExists:
+            continue
+        made.append(queue)
+    return made
+
+
+async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
+    """
+    Ask whether the configured queues can be sent to; return what is doubtful.
+
+    A namespace that can't be reached isn't asked further: starting in an outage must work.
+
+    Raises:
+        Failure: the credentials are refused.
+    """
+    if not namespace.queues:
+        return None
+    queue = EntityPath(namespace.queues[0])
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            await broker.probe(queue)
+    except NotAuthorized as error:
+        raise Failure(
+            f"namespace {namespace.name} refuses the credentials: {error};"
+            f" check the key name in namespaces.{namespace.name}.url, and the key",
+            ExitCode.WRONG,
+        ) from error
+    except (BrokerError, trio.TooSlowError) as error:
+        reason = str(error) or f"no answer within {ASK_SECONDS:.0f} s"
+        return f"namespace {namespace.name}, queue {queue}: {reason}"
+    return None
+
+
+def only_namespace(config: Config) -> Namespace:
+    """The namespace of a configuration without a pair."""
+    return next(iter(config.namespaces.values()))
+
+
+@attrs.frozen(kw_only=True)
+class Sides:
+    """The two open namespaces of a pair, and the spool where one is configured."""
+
+    primary: Adapter
+    secondary: Adapter
+    spool: Adapter | None = None

@@ -1,0 +1,118 @@
+"""What `serve` is made of: the open namespaces, the broker that clients see, and the services."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+import attrs
+
+from gateway.app.failure import Failure
+from gateway.app.namespaces import (
+    Sides,
+    check_credentials,
+    enter,
+    is_own,
+    make_queues,
+    only_namespace,
+)
+from gateway.app.outside import Outside
+from gateway.app.pairs import make_pair, make_syphons, spool_queue
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.registry import Adapter
+from gateway.config.options import Config, Namespace, Pairing
+from gateway.domain import backlog
+from gateway.domain.errors import BrokerError, EntityExists
+from gateway.domain.events import Doubtful
+from gateway.frontends.leases import Leases
+from gateway.pairing.pair import Pair
+from gateway.pairing.provision import provision
+from gateway.ports import Broker, Service
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """All of one gateway but its endpoints; nothing of it runs yet."""
+
+    broker: Broker
+    leases: Leases
+    services: Sequence[Service]
+    stores: Sequence[EmbeddedBroker]  # a failed one ends the gateway
+    pair: Pair | None = None
+
+
+async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) -> Parts:
+    """
+    Open the namespaces, which the stack closes, and put the parts around them.
+
+    Raises:
+        Failure: a namespace can't be opened or refuses the credentials, or no backlog is usable.
+    """
+    if config.pairing is None:
+        namespace = only_namespace(config)
+        adapter = await _enter_ready(stack, namespace, outside)
+        leases = Leases(adapter, outside.now, config.limits.leases)
+        return Parts(broker=adapter, leases=leases, services=[leases], stores=_stores(adapter))
+    return await _make_paired_parts(stack, config, config.pairing, outside)
+
+
+async def _make_paired_parts(
+    stack: AsyncExitStack, config: Config, pairing: Pairing, outside: Outside
+) -> Parts:
+    sides = await enter_sides(stack, config, pairing, outside)
+    pair = await make_pair(pairing, sides, outside)
+    leases = Leases(pair.broker, outside.now, config.limits.leases)
+    return Parts(
+        broker=pair.broker,
+        leases=leases,
+        services=[pair, leases, *make_syphons(pairing, sides, outside, pair)],
+        stores=_stores(sides.primary, sides.secondary, sides.spool),
+        pair=pair,
+    )
+
+
+async def enter_sides(
+    stack: AsyncExitStack, config: Config, pairing: Pairing, outside: Outside
+) -> Sides:
+    """
+    Open both namespaces and the spool; those that are our own get the queues that they lack.
+
+    Raises:
+        Failure: one can't be opened, or refuses the credentials.
+    """
+    primary = await _enter_ready(stack, config.namespaces[pairing.primary], outside)
+    west = config.namespaces[pairing.secondary]
+    secondary = await _enter_ready(stack, west, outside)
+    if is_own(west):
+        await provision(secondary, pairing.options.label, pairing.options.backlog_queues)
+    return Sides(
+        primary=primary, secondary=secondary, spool=await _enter_spool(stack, pairing, outside)
+    )
+
+
+async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, outside: Outside) -> Adapter | None:
+    if pairing.spool is None:
+        return None
+    namespace = Namespace(name="spool", url=f"embedded:{pairing.spool}")
+    spool = await enter(stack, namespace, outside)
+    try:
+        await spool.create_queue(spool_queue(pairing), backlog.QUEUE_PROPERTIES)
+    except EntityExists:
+        return spool
+    return spool
+
+
+async def _enter_ready(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -> Adapter:
+    adapter = await enter(stack, namespace, outside)
+    if not is_own(namespace):
+        doubt = await check_credentials(adapter, namespace)
+        if doubt is not None:
+            outside.observer.report(Doubtful(text=doubt))
+        return adapter
+    try:
+        await make_queues(adapter, namespace)
+    except BrokerError as error:
+        raise Failure(f"namespace {namespace.name}: its queues can't be made: {error}") from error
+    return adapter
+
+
+def _stores(*adapters: Adapter | None) -> list[EmbeddedBroker]:
+    return [adapter for adapter in adapters if isinstance(adapter, EmbeddedBroker)]

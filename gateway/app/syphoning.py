@@ -1,0 +1,70 @@
+"""`pairgate syphon`: the syphon alone, beside the receivers or to empty a backlog elsewhere."""
+
+from contextlib import AsyncExitStack
+from functools import partial
+
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.namespaces import enter
+from gateway.app.outside import Outside
+from gateway.app.pairs import make_envelope
+from gateway.app.serving import watch_signals
+from gateway.config.file import Loaded
+from gateway.domain.events import Doubtful, Draining, Started
+from gateway.pairing.syphon import Syphon
+
+
+async def syphon(
+    loaded: Loaded,
+    outside: Outside,
+    *,
+    label: str | None = None,
+    to: str | None = None,
+) -> None:
+    """
+    Move the backlog of `label` from the secondary to the namespace `to`, until SIGTERM or SIGINT.
+
+    Without them: the pair's own label, to its primary.
+
+    Raises:
+        Failure: there is no pair or no such namespace, or one can't be opened.
+    """
+    config, pairing = loaded.config, loaded.config.pairing
+    if pairing is None:
+        raise Failure(f"{loaded.source}: a syphon needs [pairing]", ExitCode.WRONG)
+    target = to or pairing.primary
+    if target not in config.namespaces:
+        known = ", ".join(sorted(config.namespaces))
+        raise Failure(f"there is no namespace {target!r}; there are {known}", ExitCode.WRONG)
+    for warning in loaded.warnings:
+        outside.observer.report(Doubtful(text=warning))
+    label = label or pairing.options.label
+    async with AsyncExitStack() as stack:
+        source = await enter(stack, config.namespaces[pairing.secondary], outside)
+        primary = source
+        if target != pairing.secondary:
+            primary = await enter(stack, config.namespaces[target], outside)
+        service = Syphon(
+            primary=primary,
+            source=source,
+            label=label,
+            options=pairing.syphon,
+            envelope=make_envelope(pairing, label),
+            clock=outside.now,
+            rng=outside.rng("syphon"),
+            observer=outside.observer,
+        )
+        await _run(service, loaded, outside)
+
+
+async def _run(service: Syphon, loaded: Loaded, outside: Outside) -> None:
+    async with trio.open_nursery() as nursery:
+
+        def end(reason: str) -> None:
+            outside.observer.report(Draining(reason=reason, seconds=0.0))
+            nursery.cancel_scope.cancel()
+
+        await nursery.start(partial(watch_signals, end, lambda: None))
+        await nursery.start(service.run)
+        outside.observer.report(Started(configuration=loaded.source, seed=outside.seed))

@@ -1,0 +1,110 @@
+"""Where a command for people goes: through the running gateway's endpoint, or straight in."""
+
+from contextlib import AsyncExitStack
+from typing import Final
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from gateway.app.endpoints import moved
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.namespaces import enter, is_own, make_queues, only_namespace
+from gateway.app.outside import Outside
+from gateway.brokers.registry import Adapter, options_class
+from gateway.config.options import Config, Endpoint, Namespace
+from gateway.domain.access import Right
+from gateway.frontends.auth import EMULATOR_POLICY
+
+KNOCK_SECONDS: Final = 2.0
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """An open namespace, and how people would call it."""
+
+    broker: Adapter
+    name: str
+    running: bool  # it is a gateway that runs, not the namespace itself
+
+
+async def open_target(
+    stack: AsyncExitStack,
+    config: Config,
+    outside: Outside,
+    *,
+    right: Right,
+    namespace: str | None = None,
+    port_offset: int = 0,
+) -> Target:
+    """
+    Open the namespace of that name; without one the running gateway, else the primary.
+
+    Raises:
+        Failure: there is no such namespace, or its store is in use.
+    """
+    if namespace is not None and namespace not in config.namespaces:
+        known = ", ".join(sorted(config.namespaces))
+        raise Failure(f"there is no namespace {namespace!r}; there are {known}", ExitCode.WRONG)
+    if namespace is None:
+        address = await find_running(config, port_offset)
+        if address is not None:
+            gateway = through(config, address, right)
+            broker = await enter(stack, gateway, outside)
+            return Target(broker=broker, name=gateway.name, running=True)
+    chosen = _chosen(config, namespace)
+    broker = await enter(stack, chosen, outside)
+    if is_own(chosen):
+        await make_queues(broker, chosen)
+    return Target(broker=broker, name=f"namespace {chosen.name}", running=False)
+
+
+async def find_running(config: Config, port_offset: int = 0) -> str | None:
+    """The address of the first endpoint without TLS where something listens; None: nobody does."""
+    for endpoint in config.endpoints:
+        address = _connectable(endpoint, port_offset)
+        if address is not None and await _answers(address):
+            return address
+    return None
+
+
+def through(config: Config, address: str, right: Right) -> Namespace:
+    """The running gateway as a namespace, with a key of the configuration that has the right."""
+    granting = (policy for policy in config.access if policy.grants(right))
+    policy = next(granting, None if config.access else EMULATOR_POLICY)
+    if policy is None:
+        raise Failure(
+            f"no [[access]] has the right {right.value}, which this needs at {address}",
+            ExitCode.WRONG,
+        )
+    url = f"servicebus+http://{quote(policy.name, safe='')}@{address}"
+    options = options_class(url)(key=policy.keys[0])
+    return Namespace(name=f"the gateway at {address}", url=url, options=options)
+
+
+def _chosen(config: Config, name: str | None) -> Namespace:
+    if name is not None:
+        return config.namespaces[name]
+    if config.pairing is not None:
+        return config.namespaces[config.pairing.primary]
+    return only_namespace(config)
+
+
+def _connectable(endpoint: Endpoint, port_offset: int) -> str | None:
+    host, _, port = moved(endpoint.bind, port_offset).rpartition(":")
+    if endpoint.tls is not None or port == "0":
+        return None
+    everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+    return f"{everywhere.get(host, host)}:{port}"
+
+
+async def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with trio.move_on_after(KNOCK_SECONDS):
+        try:
+            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+        except OSError:
+            return False
+        await stream.aclose()
+        return True
+    return False

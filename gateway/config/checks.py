@@ -1,0 +1,184 @@
+"""What no single key can tell: mistakes and doubts that only the whole configuration shows."""
+
+import ipaddress
+import os
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.config.options import Config, Pairing
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
+_NETWORK: Final = "://"
+
+
+def label_of(url: str) -> str:
+    """The first DNS label of the URL's host; empty where the host is no name of several labels."""
+    host = host_of(url)
+    first, dot, _ = host.partition(".")
+    return first if dot and _DNS_LABEL.fullmatch(first) and not _address(host) else ""
+
+
+def host_of(url: str) -> str:
+    """The host that a namespace is on; empty where it is in this process."""
+    if _NETWORK not in url:
+        return ""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_loopback(host: str) -> bool:
+    address = _address(host)
+    return host.lower() == "localhost" or (address is not None and address.is_loopback)
+
+
+def host_of_bind(bind: str) -> str:
+    return bind.rpartition(":")[0].strip("[]")
+
+
+def problems_of(config: Config) -> list[str]:
+    """One line for each mistake; each begins with the path of a key."""
+    found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
+    found += _names_twice(config)
+    if config.pairing is not None:
+        found += _pairing(config, config.pairing)
+    elif len(config.namespaces) > 1:
+        found.append("pairing: is missing, and without it there can be only one namespace")
+    elif config.entities:
+        found.append("entities: they are of a pair, and there is no [pairing]")
+    return found
+
+
+def warnings_of(config: Config) -> list[str]:
+    """One line for each thing that is allowed and seldom wise."""
+    if config.pairing is None:
+        return []
+    pair = config.namespaces[config.pairing.primary], config.namespaces[config.pairing.secondary]
+    hosts = {host_of(namespace.url) for namespace in pair}
+    if hosts == {""}:
+        disks = {_disk(namespace.url) for namespace in pair}
+        shared = "disk" if len(disks) == 1 and None not in disks else "machine"
+        return [f"pairing: both namespaces are on this {shared}; one fault can take both"]
+    if len(hosts) == 1:
+        return [f"pairing: both namespaces are on the host {hosts.pop()}; one fault can take both"]
+    return []
+
+
+def _namespaces(config: Config) -> Iterator[str]:
+    stores = {f"namespaces.{name}": space.url for name, space in config.namespaces.items()}
+    if config.pairing is not None and config.pairing.spool is not None:
+        stores["pairing.spool"] = f"embedded:{config.pairing.spool}"
+    for (first, one), (second, other) in combinations(stores.items(), 2):
+        if _same_store(one, other):
+            yield f"{second}: is the same store as {first}; each needs its own"
+    for name, namespace in config.namespaces.items():
+        if ":" in _user_of(namespace.url):
+            yield f"namespaces.{name}.url: no secret in a URL; write key = {{ env = ... }}"
+
+
+def _user_of(url: str) -> str:
+    return urlsplit(url).netloc.rpartition("@")[0] if _NETWORK in url else ""
+
+
+def _same_store(one: str, other: str) -> bool:
+    if one.partition(":")[0] != other.partition(":")[0] or one.startswith("memory:"):
+        return False
+    if _NETWORK not in one:
+        return os.path.realpath(one.partition(":")[2]) == os.path.realpath(other.partition(":")[2])
+    return urlsplit(one).netloc.rpartition("@")[2] == urlsplit(other).netloc.rpartition("@")[2]
+
+
+def _queues(config: Config) -> Iterator[str]:
+    for name, namespace in config.namespaces.items():
+        for index, queue in enumerate(namespace.queues):
+            try:
+                EntityPath.parse(queue)
+            except InvalidRequest as error:
+                yield f"namespaces.{name}.queues[{index}]: {error}"
+
+
+def _endpoints(config: Config) -> Iterator[str]:
+    for index, endpoint in enumerate(config.endpoints):
+        if not is_loopback(host_of_bind(endpoint.bind)) and not config.access:
+            yield (
+                f"endpoints[{index}].bind: {endpoint.bind} can be reached from other machines:"
+                " add [[access]], or bind to 127.0.0.1"
+            )
+    fixed = [endpoint.bind for endpoint in config.endpoints if not endpoint.bind.endswith(":0")]
+    for bind in sorted({bind for bind in fixed if fixed.count(bind) > 1}):
+        yield f"endpoints: {bind} is there twice"
+
+
+def _names_twice(config: Config) -> Iterator[str]:
+    policies = [policy.name for policy in config.access]
+    yield from (f"access: the name {n!r} is there twice" for n in _twice(policies))
+    if config.pairing is not None:
+        ids = [key.id for key in config.pairing.envelope_keys]
+        yield from (f"pairing.envelope_keys: the id {n!r} is there twice" for n in _twice(ids))
+
+
+def _twice(names: list[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def _pairing(config: Config, pairing: Pairing) -> Iterator[str]:
+    for role, name in (("primary", pairing.primary), ("secondary", pairing.secondary)):
+        if name not in config.namespaces:
+            known = ", ".join(sorted(config.namespaces))
+            yield f"pairing.{role}: there is no namespace {name!r}; there are {known}"
+    if pairing.primary == pairing.secondary:
+        yield "pairing.secondary: is the primary too; a pair needs two namespaces"
+    yield from _label(pairing)
+    if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
+        yield (
+            "pairing.envelope_keys: is missing; where others than this machine take part, each"
+            ' gateway of the pair needs the same key: [{ id = "1", key = { env = "NAME" } }]'
+        )
+
+
+def _label(pairing: Pairing) -> Iterator[str]:
+    label = pairing.options.label
+    if not label:
+        yield (
+            "pairing.label: is missing, and the primary's URL has no DNS name to take it from;"
+            " backlog queues are named {label}/x-servicebus-transfer/{i}"
+        )
+    elif "/" in label or not _is_entity(label):
+        yield f"pairing.label: letters, digits, '.', '-', '_' expected, found {label!r}"
+
+
+def _is_entity(text: str) -> bool:
+    try:
+        EntityPath.parse(text)
+    except InvalidRequest:
+        return False
+    return True
+
+
+def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:
+    for endpoint in config.endpoints:
+        yield not is_loopback(host_of_bind(endpoint.bind))
+    for name in (pairing.primary, pairing.secondary):
+        host = host_of(config.namespaces[name].url) if name in config.namespaces else ""
+        yield bool(host) and not is_loopback(host)
+
+
+def _disk(url: str) -> int | None:
+    if not url.startswith("embedded:"):
+        return None
+    path = Path(url.partition(":")[2])
+    return next((folder.stat().st_dev for folder in path.parents if folder.exists()), None)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

@@ -1,0 +1,117 @@
+"""Finds the configuration file, reads it, and fills in what follows from it."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from gateway.config.checks import label_of, problems_of, warnings_of
+from gateway.config.options import DEFAULT, Config, Namespace, Pairing
+from gateway.config.problems import ConfigError
+from gateway.config.reading import structure
+from gateway.config.values import SecretSource
+
+FILE_NAME: Final = "pairgate.toml"
+
+
+@attrs.frozen(kw_only=True)
+class Loaded:
+    """A configuration that passed all checks, where it came from, and what is doubtful in it."""
+
+    config: Config
+    source: str
+    folder: Path
+    warnings: tuple[str, ...] = ()
+
+
+def load(path: Path | None, *, environ: Mapping[str, str], here: Path) -> Loaded:
+    """
+    Read that file; without one `pairgate.toml` in the folder `here`, else the embedded default.
+
+    Relative paths start at the file's folder, so that a command finds the same stores from
+    wherever it is called.
+
+    Raises:
+        ConfigError: there is no such file, it is no TOML, or its content can't be used.
+    """
+    if path is None and (here / FILE_NAME).exists():
+        path = here / FILE_NAME
+    if path is None:
+        return parse(DEFAULT, source="the embedded default", folder=here, environ=environ)
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: no UTF-8 text"]) from error
+    folder = path.resolve().parent
+    return parse(text, source=str(path), folder=folder, environ=environ)
+
+
+def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -> Loaded:
+    """
+    Read the text of a configuration.
+
+    Raises:
+        ConfigError: it is no TOML, or its content can't be used; each line begins with `source`.
+    """
+    secrets = SecretSource(environ=environ, folder=folder)
+    try:
+        config = structure(tomllib.loads(text), Config, secrets)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{source}: {error}"]) from error
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {problem}" for problem in error.problems) from error
+    config = _completed(config, folder)
+    problems = problems_of(config)
+    if problems:
+        raise ConfigError(f"{source}: {problem}" for problem in problems)
+    warnings = (*secrets.warnings, *warnings_of(config))
+    return Loaded(config=config, source=source, folder=folder, warnings=warnings)
+
+
+def _completed(config: Config, folder: Path) -> Config:
+    namespaces = {
+        name: attrs.evolve(namespace, name=name, url=_absolute(namespace.url, folder))
+        for name, namespace in config.namespaces.items()
+    }
+    config = _rooted(attrs.evolve(config, namespaces=namespaces), folder)
+    if config.pairing is None:
+        return config
+    return attrs.evolve(config, pairing=_completed_pairing(config, config.pairing))
+
+
+def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:
+    label = pairing.options.label
+    primary: Namespace | None = config.namespaces.get(pairing.primary)
+    if not label and primary is not None:
+        label = label_of(primary.url)
+    options = attrs.evolve(pairing.options, label=label, entities=config.entities)
+    return attrs.evolve(pairing, options=options)
+
+
+def _absolute(url: str, folder: Path) -> str:
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() == "embedded" and rest:
+        rest = str(folder / rest)
+    return f"{scheme.lower()}:{rest}"
+
+
+def _rooted(value: Any, folder: Path) -> Any:
+    """The value with every relative path in it, at any depth, put below `folder`."""
+    if isinstance(value, Path):
+        return folder / value
+    if isinstance(value, tuple):
+        return tuple(_rooted(item, folder) for item in value)
+    if isinstance(value, dict):
+        return {key: _rooted(item, folder) for key, item in value.items()}
+    if attrs.has(type(value)):
+        changes = {
+            field.name: _rooted(getattr(value, field.name), folder)
+            for field in attrs.fields(type(value))
+            if field.init
+        }
+        return attrs.evolve(value, **changes)
+    return value

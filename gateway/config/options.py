@@ -1,0 +1,156 @@
+"""The file as values: which part's options stand where, and what no part defines itself."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+from attrs import validators
+
+from gateway.config.values import Secret
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.envelope import EnvelopeKey
+from gateway.frontends.leases import LeaseOptions
+from gateway.frontends.servicebus_rest import RestOptions
+from gateway.net.http_server import HttpServerOptions
+from gateway.net.listeners import ListenerOptions
+from gateway.net.tls import TlsOptions
+from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
+
+# What `serve` does without a file; conf/pairgate.toml says the same, with every option.
+DEFAULT: Final = """
+[namespaces.east]
+url = "embedded:var/east.db"
+
+[namespaces.west]
+url = "embedded:var/west.db"
+
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+enable_syphon = true
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:5300"
+"""
+
+PROTOCOLS: Final = ("service-bus-http",)
+PROTOCOLS_TO_COME: Final = ("service-bus", "amqp", "storage-queue", "admin")
+LEVELS: Final = ("debug", "info", "warning", "error")
+FORMATS: Final = ("auto", "console", "json")
+SHORTEST_KEY: Final = 16  # bytes
+
+
+# Metadata of a field whose options stand in the table around it, not in one of their own.
+FLAT: Final = {"flat": True}
+
+
+@attrs.frozen(kw_only=True)
+class Namespace:
+    """`[namespaces.NAME]`: `options` is of the class that the URL's kind asks for."""
+
+    name: str = ""  # filled in from its table's name
+    url: str
+    queues: tuple[str, ...] = ()  # made by `serve` (where it owns the store) and `provision`
+    options: Any = attrs.field(default=None, metadata=FLAT)
+
+
+@attrs.frozen(kw_only=True)
+class Pairing:
+    """`[pairing]`."""
+
+    primary: str
+    secondary: str
+    options: PairOptions = attrs.field(metadata=FLAT)
+    enable_syphon: bool = False
+    state: Path = Path("var/state.json")
+    spool: Path | None = None
+    origin: str | None = None  # None: this machine's name
+    envelope_keys: tuple[EnvelopeKey, ...] = ()
+    accept_legacy_backlog: bool = False
+    syphon: SyphonOptions = attrs.field(factory=SyphonOptions)
+
+
+@attrs.frozen(kw_only=True)
+class Endpoint:
+    """`[[endpoints]]`."""
+
+    protocol: str = attrs.field()
+    bind: str
+    tls: TlsOptions | None = None
+
+    @protocol.validator
+    def _built(self, _: object, protocol: str) -> None:
+        if protocol in PROTOCOLS_TO_COME:
+            raise ValueError(f"{protocol!r} is not available in this version")
+        validators.in_(PROTOCOLS)(self, attrs.fields(Endpoint).protocol, protocol)
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """`[limits]`, of each endpoint."""
+
+    grace: float = attrs.field(default=10.0, validator=validators.ge(0.0))  # to drain in, seconds
+    listener: ListenerOptions = attrs.field(factory=ListenerOptions, metadata=FLAT)
+    http: HttpServerOptions = attrs.field(factory=HttpServerOptions, metadata=FLAT)
+    rest: RestOptions = attrs.field(factory=RestOptions)
+    leases: LeaseOptions = attrs.field(factory=LeaseOptions)
+
+
+@attrs.frozen(kw_only=True)
+class Logging:
+    """`[logging]`."""
+
+    level: str = attrs.field(default="info", validator=validators.in_(LEVELS))
+    format: str = attrs.field(default="auto", validator=validators.in_(FORMATS))
+
+
+@attrs.frozen(kw_only=True)
+class EnvelopeKeyEntry:
+    """One of `pairing.envelope_keys`."""
+
+    id: str = attrs.field(validator=validators.min_len(1))
+    key: Secret = attrs.field()
+
+    @key.validator
+    def _long_enough(self, _: object, key: Secret) -> None:
+        if len(key.text.encode()) < SHORTEST_KEY:
+            raise ValueError(f"at least {SHORTEST_KEY} bytes expected")
+
+    def value(self) -> EnvelopeKey:
+        return EnvelopeKey(id=self.id, key=self.key.text.encode())
+
+
+@attrs.frozen(kw_only=True)
+class AccessEntry:
+    """`[[access]]`: two keys, so that one can be changed while clients still use the other."""
+
+    name: str = attrs.field(validator=validators.min_len(1))
+    key: Secret
+    second_key: Secret | None = None
+    rights: tuple[Right, ...] = attrs.field(validator=validators.min_len(1))
+    entities: tuple[str, ...] = attrs.field(default=("*",), validator=validators.min_len(1))
+
+    def value(self) -> AccessPolicy:
+        keys = [key.text for key in (self.key, self.second_key) if key is not None]
+        return AccessPolicy(
+            name=self.name,
+            keys=tuple(keys),
+            rights=frozenset(self.rights),
+            entities=self.entities,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Config:
+    """The whole file. `folder` is where it lies: relative paths start there."""
+
+    namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
+    pairing: Pairing | None = None
+    endpoints: tuple[Endpoint, ...] = ()
+    access: tuple[AccessPolicy, ...] = ()
+    entities: tuple[EntityRule, ...] = ()
+    limits: Limits = attrs.field(factory=Limits)
+    logging: Logging = attrs.field(factory=Logging)

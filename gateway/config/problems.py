@@ -1,0 +1,86 @@
+"""Every mistake of a configuration in one line each, with the path of its key."""
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import attrs
+from cattrs import ClassValidationError, IterableValidationError
+
+_NOT_YET: Final = frozenset({"accounts", "claim_check_above", "ordered"})
+
+
+class ConfigError(Exception):
+    """The configuration can't be used; `problems` has one line for each mistake."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class UnknownKeysError(Exception):
+    """A table has keys that nobody reads."""
+
+    def __init__(self, keys: Iterable[str], known: Iterable[str]) -> None:
+        self.keys = sorted(keys)
+        self.known = sorted(known)
+        super().__init__(", ".join(self.keys))
+
+
+def is_flat(field: "attrs.Attribute[Any]") -> bool:
+    """Whether the field's own options stand in the table around it."""
+    return bool(field.metadata.get("flat"))
+
+
+def problems_in(error: BaseException, path: str = "") -> Iterator[str]:
+    """One line for each leaf of the tree of errors that cattrs raises."""
+    if isinstance(error, ClassValidationError | IterableValidationError):
+        yield from _problems_of_children(error, path)
+    elif isinstance(error, UnknownKeysError):
+        yield from (f"{_join(path, key)}: {_unknown(key, error.known)}" for key in error.keys)
+    elif isinstance(error, KeyError):
+        yield f"{path}: is missing"
+    else:
+        yield f"{path}: {_text(error, path)}"
+
+
+def _problems_of_children(
+    error: ClassValidationError | IterableValidationError, path: str
+) -> Iterator[str]:
+    steps: list[tuple[Exception, str | int | None]]
+    if isinstance(error, ClassValidationError):
+        noted, others = error.group_exceptions()
+        steps = [(inner, _step_into(error.cl, note.name)) for inner, note in noted]
+    else:
+        indexed, others = error.group_exceptions()
+        steps = [(inner, note.index) for inner, note in indexed]
+    for inner, step in steps:
+        yield from problems_in(inner, _join(path, step))
+    for other in others:
+        yield from problems_in(other, path)
+
+
+def _step_into(kind: type[Any], name: str) -> str | None:
+    return None if is_flat(attrs.fields_dict(kind)[name]) else name
+
+
+def _join(path: str, step: str | int | None) -> str:
+    if step is None:
+        return path
+    if isinstance(step, int):
+        return f"{path}[{step}]"
+    return f"{path}.{step}" if path else step
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    if key in _NOT_YET:
+        return "not available in this version"
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+    return f"unknown key; {hint}"
+
+
+def _text(error: BaseException, path: str) -> str:
+    """The text of an error; those of attrs begin with the field's name, which the path has."""
+    text = str(error.args[0]) if error.args else str(error)
+    return text.removeprefix(f"{path.rpartition('.')[2]!r} ")

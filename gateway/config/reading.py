@@ -1,0 +1,216 @@
+"""Turns tables into option classes by the types of their fields; mistakes are found all at once."""
+
+import enum
+import types
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, TypeVar, Union, get_args, get_origin
+
+import attrs
+from cattrs import ClassValidationError, Converter
+from cattrs.gen import make_dict_structure_fn, override
+
+from gateway.brokers.registry import options_class
+from gateway.config.options import AccessEntry, EnvelopeKeyEntry, Namespace
+from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
+from gateway.config.values import Secret, SecretSource, expected, seconds, size
+from gateway.domain.access import AccessPolicy
+from gateway.domain.envelope import EnvelopeKey
+from gateway.domain.errors import InvalidRequest
+from gateway.frontends.servicebus_rest import RestOptions
+from gateway.pairing.options import PairOptions
+
+T = TypeVar("T")
+Hook = Callable[[Any, Any], Any]
+Read = Callable[[Any], Any]
+
+# A number's unit isn't in its type: these fields are no durations (float) and no counts (int).
+PLAIN_NUMBERS: Final = frozenset({"jitter", "max_drain_rate"})
+SIZES: Final = frozenset(
+    {"max_body", "max_inflight", "max_message_size", "max_pending_bytes", "min_body_rate"}
+)
+# Fields that are filled in from elsewhere in the file.
+FILLED_LATER: Final = frozenset(
+    {
+        (Namespace, "name"),
+        (PairOptions, "entities"),
+        (RestOptions, "secure"),
+        (RestOptions, "send_timeout"),
+    }
+)
+OFF: Final = "off"
+KINDS_TO_COME: Final = frozenset(
+    {"amqp", "amqps", "rabbitmq", "rabbitmqs", "servicebus", "storage-queue"}
+)
+
+
+def structure(table: Mapping[str, Any], kind: type[T], secrets: SecretSource) -> T:
+    """
+    Make a value of that attrs class.
+
+    Raises:
+        ConfigError: keys are unknown or missing, or values are bad.
+    """
+    try:
+        value: T = _TableReader(secrets).read(table, kind)
+    except ClassValidationError as error:
+        raise ConfigError(problems_in(error)) from error
+    return value
+
+
+def option_names(kind: Any) -> set[str]:
+    """The keys that a table of this class may have."""
+    names: set[str] = set()
+    for field in attrs.fields(kind) if attrs.has(kind) else ():
+        if is_flat(field):
+            names |= option_names(field.type)
+        elif (kind, field.name) not in FILLED_LATER:
+            names.add(field.name)
+    return names
+
+
+def without_none(kind: Any) -> Any:
+    """The X of `X | None`; any other type is returned as it is."""
+    if get_origin(kind) in {Union, types.UnionType}:
+        left = [arm for arm in get_args(kind) if arm is not types.NoneType]
+        return left[0] if len(left) == 1 else kind
+    return kind
+
+
+class _TableReader:
+    """A cattrs converter for the types that a configuration has; it converts nothing silently."""
+
+    def __init__(self, secrets: SecretSource) -> None:
+        self._secrets = secrets
+        self._converter = Converter()
+        for kind, name in ((str, "a text"), (int, "a whole number"), (bool, "true or false")):
+            self._converter.register_structure_hook(kind, _exactly(kind, name))
+        by_type: dict[Any, Hook] = {
+            Path: _read_path,
+            Secret: lambda value, _: secrets.read(value),
+            Namespace: lambda value, _: self._read_namespace(value),
+            AccessPolicy: lambda value, _: self.read(value, AccessEntry).value(),
+            EnvelopeKey: lambda value, _: self.read(value, EnvelopeKeyEntry).value(),
+        }
+        # The later a hook is registered, the earlier it is asked.
+        self._converter.register_structure_hook_factory(
+            attrs.has, lambda kind: self._class_hook(kind)
+        )
+        self._converter.register_structure_hook_func(_is_enum, _read_enum)
+        self._converter.register_structure_hook_factory(
+            lambda kind: kind in by_type, lambda kind: by_type[kind]
+        )
+
+    def read(self, value: Any, kind: Any) -> Any:
+        if get_origin(kind) is tuple and not isinstance(value, list):
+            raise expected("a list", value)
+        if get_origin(kind) is Mapping and not isinstance(value, dict):
+            raise expected("a table", value)
+        return self._converter.structure(value, kind)
+
+    def _read_namespace(self, table: Any) -> Any:
+        """Its further keys are those of the URL's kind."""
+        url = table.get("url") if isinstance(table, dict) else None
+        if not isinstance(url, str):
+            return self._class_hook(Namespace)(table, Namespace)
+        scheme = url.partition(":")[0]
+        if scheme.lower() in KINDS_TO_COME:
+            raise ValueError(f"{scheme}: is not available in this version")
+        try:
+            kind = options_class(url)
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from error
+        return self._class_hook(Namespace, options=kind)(table, Namespace)
+
+    def _class_hook(self, kind: Any, **flat_kinds: Any) -> Hook:
+        """A hook that takes the flat fields' options out of the same table."""
+        attrs.resolve_types(kind)
+        flat_kinds = {f.name: f.type for f in attrs.fields(kind) if is_flat(f)} | flat_kinds
+        overrides: dict[str, Any] = {
+            field.name: override(
+                struct_hook=self._field_hook(field, flat_kinds.get(field.name, field.type)),
+                omit=(kind, field.name) in FILLED_LATER,
+            )
+            for field in attrs.fields(kind)
+        }
+        fill = make_dict_structure_fn(kind, self._converter, **overrides)
+        known = option_names(kind).union(*map(option_names, flat_kinds.values()))
+
+        def read(table: Any, _: Any) -> Any:
+            if not isinstance(table, dict):
+                raise expected("a table", table)
+            # The label may follow from the primary's name, which isn't known here.
+            left = {"label": "", **table} if kind is PairOptions else dict(table)
+            unknown = [UnknownKeysError(left.keys() - known, known)] if left.keys() - known else []
+            for name, part in flat_kinds.items():
+                left[name] = {key: left[key] for key in option_names(part) & left.keys()}
+            try:
+                value = fill(left, kind)
+            except ClassValidationError as error:
+                raise ClassValidationError("", [*error.exceptions, *unknown], kind) from error
+            if unknown:
+                raise ClassValidationError("", unknown, kind)
+            return value
+
+        return read
+
+    def _field_hook(self, field: "attrs.Attribute[Any]", full_kind: Any) -> Hook:
+        kind = without_none(full_kind)
+        may_be_off = kind is not full_kind and kind not in {str, Path}
+        read = self._unit_reader(field.name, kind) or (lambda value: self.read(value, kind))
+
+        def hook(value: Any, _: Any) -> Any:
+            if may_be_off and value == OFF:
+                return None
+            found = read(value)
+            if field.validator is not None:
+                field.validator(None, field, found)
+            return found
+
+        return hook
+
+    def _unit_reader(self, name: str, kind: Any) -> Read | None:
+        """How to read a field whose name says more than its type."""
+        if name in SIZES:
+            return lambda value: kind(size(value))
+        if kind is float:
+            return _number if name in PLAIN_NUMBERS else seconds
+        if kind is timedelta:
+            return lambda value: timedelta(seconds=seconds(value))
+        if kind is str and name == "key":
+            return lambda value: self._secrets.read(value).text
+        return None
+
+
+def _exactly(kind: type, name: str) -> Hook:
+    def read(value: Any, _: Any) -> Any:
+        if type(value) is not kind:
+            raise expected(name, value)
+        return value
+
+    return read
+
+
+def _read_path(value: Any, _: Any) -> Path:
+    if not isinstance(value, str) or not value:
+        raise expected("a path", value)
+    return Path(value)
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, enum.Enum)
+
+
+def _read_enum(value: Any, kind: Any) -> Any:
+    allowed = [member.value for member in kind]
+    if value not in allowed:
+        names = ", ".join(f'"{name}"' for name in allowed)
+        raise expected(f"one of {names}", value)
+    return kind(value)
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise expected("a number", value)
+    return float(value)

@@ -1,0 +1,117 @@
+"""What a value of the file can be: durations, sizes and secrets, each from its text."""
+
+import re
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+_UNITS_OF_TIME: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"(?P<number>\d{1,12}(?:\.\d{1,6})?)(?P<unit>ms|s|m|h|d)", re.ASCII)
+_ISO_DURATION: Final = re.compile(
+    r"P(?=.)(?:(?P<d>\d{1,9})D)?"
+    r"(?:T(?=.)(?:(?P<h>\d{1,9})H)?(?:(?P<m>\d{1,9})M)?(?:(?P<s>\d{1,9}(?:\.\d{1,6})?)S)?)?",
+    re.ASCII,
+)
+_UNITS_OF_SIZE: Final = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+_SIZE: Final = re.compile(r"(?P<number>\d{1,12}) ?(?P<unit>B|KiB|MiB|GiB)", re.ASCII)
+_LONGEST_SECRET: Final = 64 * 1024
+
+
+@attrs.frozen
+class Secret:
+    """A text that no log, error or `repr` ever shows."""
+
+    text: str = attrs.field(repr=False)
+
+
+def seconds(value: object) -> float:
+    """
+    Read `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"` or ISO 8601's `"PT1M"`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if isinstance(value, str):
+        if match := _DURATION.fullmatch(value):
+            return float(match["number"]) * _UNITS_OF_TIME[match["unit"]]
+        if match := _ISO_DURATION.fullmatch(value):
+            return sum(
+                float(number or 0) * _UNITS_OF_TIME[unit]
+                for unit, number in match.groupdict().items()
+            )
+    raise expected('a duration such as "10s", "250ms" or "PT1M"', value)
+
+
+def size(value: object) -> int:
+    """
+    Read a number of bytes, or a text such as `"64KiB"`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
+        return int(match["number"]) * _UNITS_OF_SIZE[match["unit"]]
+    raise expected('a size such as "64KiB" or "1MiB"', value)
+
+
+@attrs.define
+class SecretSource:
+    """Where secrets are: variables of the environment, and files relative to a folder."""
+
+    environ: Mapping[str, str] = attrs.field(repr=False)
+    folder: Path
+    warnings: list[str] = attrs.field(factory=list)
+
+    def read(self, value: object) -> Secret:
+        """
+        Follow `{ env = "NAME" }` or `{ file = "PATH" }`; a file's last line end is dropped.
+
+        Raises:
+            ValueError: it is no reference, or leads to nothing; the text never holds a secret.
+        """
+        match value:
+            case {"env": str(name), **rest} if not rest:
+                return self._from_environment(name)
+            case {"file": str(path), **rest} if not rest:
+                return self._from_file(self.folder / path)
+        raise ValueError(
+            'a secret doesn\'t stand in this file: write { env = "NAME" } or { file = "PATH" }'
+        )
+
+    def _from_environment(self, name: str) -> Secret:
+        text = self.environ.get(name, "")
+        if not text:
+            raise ValueError(f"set the environment variable {name}: it is empty or not there")
+        return Secret(text)
+
+    def _from_file(self, path: Path) -> Secret:
+        try:
+            with path.open(encoding="utf-8") as file:
+                text = file.read(_LONGEST_SECRET).rstrip("\r\n")
+            mode = path.stat().st_mode
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: no UTF-8 text") from error
+        if not text:
+            raise ValueError(f"{path}: a secret expected, the file is empty")
+        if mode & (stat.S_IRGRP | stat.S_IROTH):
+            self.warnings.append(f"{path}: others can read this secret; chmod 600 ends that")
+        return Secret(text)
+
+
+def expected(what: str, value: Any) -> ValueError:
+    """An error that says what was expected and shows, in short, what was found."""
+    match value:
+        case dict():
+            found = "a table"  # not what is in it: it may be meant as a secret
+        case list():
+            found = "a list"
+        case _:
+            found = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
+    return ValueError(f"{what} expected, found {found}")

@@ -1,0 +1,150 @@
+"""How commands read their configuration and print, for people or machines, and how they fail."""
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial, update_wrapper
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+import attrs
+import click
+import trio
+from rich.console import Console
+from rich.text import Text
+
+from gateway.app.checking import Finding, Grade
+from gateway.app.failure import ExitCode, Failure
+from gateway.config.file import Loaded, load
+from gateway.config.problems import ConfigError
+from gateway.config.values import seconds
+from gateway.domain.errors import GatewayError
+from gateway.domain.message import DataBody, Delivery
+
+T = TypeVar("T")
+
+STYLES: Final = {Grade.GOOD: "green", Grade.WARNING: "yellow", Grade.BAD: "red"}
+
+
+@attrs.frozen
+class Invocation:
+    """What every command takes, and how it reads and prints."""
+
+    config: Path | None
+    as_json: bool
+
+    def read(self) -> Loaded:
+        return load(self.config, environ=os.environ, here=Path.cwd())
+
+    def print(self, value: Any, *lines: Text) -> None:
+        """The value for machines, or the lines for people."""
+        if self.as_json:
+            click.echo(json.dumps(value))
+            return
+        console = Console(soft_wrap=True)
+        for line in lines:
+            console.print(line)
+
+
+class Duration(click.ParamType[float]):
+    """A number of seconds, from `250ms`, `10s`, `5m`."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            return seconds(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def run(function: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
+    """Run it to its end in Trio."""
+    return trio.run(partial(function, *arguments, **options))
+
+
+def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
+    """Expected errors are a text and an exit code, never a traceback."""
+
+    def wrapper(*, config: Path | None, as_json: bool, **arguments: Any) -> None:
+        try:
+            function(Invocation(config, as_json), **arguments)
+        except Failure as failure:
+            _end(failure, failure.code)
+        except ConfigError as error:
+            _end(error, ExitCode.WRONG)
+        except GatewayError as error:
+            _end(error, ExitCode.FAILED)
+
+    update_wrapper(wrapper, function)
+    return wrapper
+
+
+def _end(error: Exception, code: ExitCode) -> NoReturn:
+    click.echo(f"Error: {printable(str(error))}", err=True)
+    sys.exit(code)
+
+
+def printable(text: str) -> str:
+    """The text with line ends and tabs, and everything else escaped that could steer a terminal."""
+    return "".join(
+        letter
+        if letter.isprintable() or letter in "\n\t"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
+
+
+def finding_line(finding: Finding) -> Text:
+    text = printable(f"{finding.subject}: {finding.text}")
+    return Text.assemble((f"{finding.grade.value:8}", STYLES[finding.grade]), text)
+
+
+def delivery_value(delivery: Delivery) -> dict[str, Any]:
+    """A delivery as JSON. A body that is no UTF-8 is `body_base64`."""
+    message = delivery.message
+    value = {
+        "sequence_number": delivery.sequence_number,
+        "message_id": _text(message.message_id),
+        "session_id": message.session_id,
+        "content_type": message.content_type,
+        "delivery_count": delivery.delivery_count,
+        "enqueued": delivery.enqueued.isoformat() if delivery.enqueued else None,
+        "properties": {name: _plain(found) for name, found in message.properties.items()},
+    }
+    body = _body(delivery)
+    try:
+        return {**value, "body": body.decode()}
+    except UnicodeDecodeError:
+        return {**value, "body_base64": base64.b64encode(body).decode()}
+
+
+def delivery_lines(delivery: Delivery) -> tuple[Text, Text]:
+    """A delivery for people: a head, and the body."""
+    value = delivery_value(delivery)
+    properties = " ".join(f"{name}={found}" for name, found in value["properties"].items())
+    head = f"#{value['sequence_number']} {value['message_id'] or ''} {properties}".rstrip()
+    body = value.get("body", f"{len(_body(delivery))} bytes that are no text")
+    return Text(printable(head), style="dim"), Text(printable(body))
+
+
+def _body(delivery: Delivery) -> bytes:
+    match delivery.message.body:
+        case bytes() as body:
+            return body
+        case DataBody(parts):
+            return b"".join(parts)
+        case other:
+            return str(other).encode()
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, bool | int | float | None) else _text(value)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(getattr(value, "value", value))
