@@ -11,7 +11,10 @@ import attrs
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
+from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
 from gateway.domain.errors import InvalidRequest
+from gateway.net.tls import TlsFileError
 from gateway.ports import Broker, Observer, WallClock
 
 
@@ -79,9 +82,27 @@ def _embedded(address: Address) -> Adapter:
     return EmbeddedBroker(path, around.clock, around.rng, address.options, around.observer)
 
 
+def _servicebus_rest(address: Address) -> Adapter:
+    options = address.options or ServiceBusRestOptions()
+    return open_namespace(address.scheme, address.rest, options, address.surroundings.clock)
+
+
+def _servicebus_rest(address: Address) -> Adapter:
+    clock = address.surroundings.clock
+    options = address.options or ServiceBusRestOptions()
+    try:
+        return open_namespace(address.scheme, address.rest, options, clock)
+    except (InvalidRequest, TlsFileError) as error:
+        raise InvalidRequest(f"namespace {address.name}: {error}") from error
+
+
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
+    "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
+    "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
+    "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
+    "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
 }
 
 
