@@ -22,13 +22,13 @@ from attrs import validators
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, LockLost, Unavailable
-from gateway.domain.message import Abandon, Delivery, Settlement
+from gateway.domain.message import Abandon, Delivery, Message, Settlement
 from gateway.ports import Broker, Receiver, WallClock
 
 
 @attrs.frozen(kw_only=True)
 class LeaseOptions:
-    max_leases: int = attrs.field(default=10_000, validator=validators.ge(1))
+    max_leases: int = attrs.field(default=100_000, validator=validators.ge(1))
     max_receivers: int = attrs.field(default=1_000, validator=validators.ge(1))
     idle_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     open_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
@@ -162,7 +162,7 @@ class Leases:
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
         """
-        Extend the lock, and the lease with it; return the delivery with its new time.
+        Extend the lock, and the lease with it; return until when, in a delivery without a message.
 
         Raises:
             LockLost: there is no such lease, or not any more.
@@ -260,7 +260,9 @@ class Leases:
     def _begin(self, tap: _Tap, delivery: Delivery) -> None:
         assert delivery.lock_token is not None, "a locked delivery has a token"
         token = delivery.lock_token.lower()
-        self._leases[token] = tap.leases[token] = _Lease(tap, delivery, self._end_of_lock(delivery))
+        # Without its message, which nobody needs to settle it: there may be very many leases.
+        handle = attrs.evolve(delivery, message=Message())
+        self._leases[token] = tap.leases[token] = _Lease(tap, handle, self._end_of_lock(handle))
 
     def _end(self, lock_token: str, lease: _Lease) -> None:
         """End a lease, unless that was done while somebody waited."""

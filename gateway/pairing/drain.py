@@ -26,7 +26,7 @@ from gateway.pairing.transfer import Cargo, Copy, Progress, Transferred
 from gateway.ports import Broker, Observer, Receiver, WallClock
 
 MAX_RESTING: Final = 10_000  # handles per queue; what is beyond comes back when its lock runs out
-SCAN_PAUSE: Final = 0.25  # seconds between batches in which nothing could be moved
+SCAN_PAUSE: Final = 0.6  # seconds between batches in which nothing could be moved, at least
 LONGEST_SCAN_PAUSE: Final = 5.0
 LOCK: Final = 60.0  # seconds: a backlog queue's lock as the legacy client makes it
 PATIENCE: Final = 1.5  # attempt time-outs until the next batch is begun without waiting
@@ -169,12 +169,13 @@ class Drain:
     def _scan_pause(self, limit: int) -> float:
         """
         Slow enough to be cheap in a long outage, quick enough to see the whole queue in one lock,
-        so that a healthy entity's messages wait no longer behind those of a held one.
+        so that a healthy entity's messages wait no longer behind those of a held one. Past some
+        10,000 held messages in one queue that isn't kept: looking would cost more than it gives.
         """
         if self.depth is None:
             return SCAN_PAUSE
         batches = max(1.0, self.depth / limit)
-        return min(LONGEST_SCAN_PAUSE, LOCK / 2 / batches)
+        return min(LONGEST_SCAN_PAUSE, max(SCAN_PAUSE, LOCK / 2 / batches))
 
     def _mover(self, receiver: Receiver) -> Mover:
         return Mover(
