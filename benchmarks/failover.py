@@ -1,0 +1,295 @@
+"""
+What an outage of the primary costs a producer: through the gateway, and without it.
+
+    open loop ──▶ gateway ──▶ primary (killed, or frozen)
+                      └─────▶ secondary ──(the gateway's syphon)──▶ primary
+    open loop ──────────────▶ primary                                  the baseline
+
+Both loops run at once, through the same outage. In the end every queue is audited.
+"""
+
+import argparse
+import json
+import os
+import resource
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet
+from benchmarks.traffic import OpenLoop, Service, service_of
+from gateway.demo.audit import Site, audit, pending
+from gateway.demo.machines import Machine
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.domain.history import Found, Place, Uncertain
+from gateway.domain.verdict import Rules, Verdict, Violation, judge
+from gateway.ports import Broker
+
+CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for another
+HEALTHY: Final = 3.0  # seconds before the outage, and after it
+LOOK: Final = 0.1
+DRAIN_LIMIT: Final = 60.0
+WAYS: Final = ("gateway", "direct")  # each has a queue of that name
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """An outage. Both loops send at `rate`, messages/s."""
+
+    outage: str
+    interval: str  # `failover_interval`
+    seconds: float
+    rate: float
+
+
+SCENARIOS: Final = (
+    Scenario(outage="killed", interval="0s", seconds=8.0, rate=100.0),
+    Scenario(outage="killed", interval="2s", seconds=8.0, rate=100.0),
+    Scenario(outage="killed", interval="60s", seconds=8.0, rate=100.0),
+    # Longer than one attempt, and with a rate that leaves no more sends open than files may be.
+    Scenario(outage="frozen", interval="2s", seconds=16.0, rate=40.0),
+    Scenario(outage="frozen", interval="60s", seconds=16.0, rate=40.0),
+)
+
+
+@attrs.frozen(kw_only=True)
+class Drain:
+    """How the backlog went home. Times are seconds."""
+
+    messages: int  # on the backlog when the primary was back
+    time: float | None  # from then until it was empty; None: it never was
+    rate: float | None  # messages/s, from the first that moved
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """What one loop saw of one scenario."""
+
+    scenario: Scenario
+    way: str
+    service: Service
+    drain: Drain | None  # None: there is no backlog
+    lost: int
+    duplicates: int
+    passed: bool
+
+
+@attrs.define(eq=False)
+class Run:
+    """One scenario, with processes of its own."""
+
+    scenario: Scenario
+    fleet: Fleet
+    loops: Sequence[OpenLoop] = attrs.field(
+        factory=lambda: [OpenLoop(way, EntityPath(way)) for way in WAYS], init=False
+    )
+    _began: float = attrs.field(default=0.0, init=False)  # the outage
+    _ended: float = attrs.field(default=0.0, init=False)
+
+    async def perform(self) -> list[Row]:
+        primary, secondary = await self.fleet.start_brokers(*WAYS)
+        gateway = await self.fleet.start(
+            "gateway",
+            gateway_config(
+                primary, secondary, failover_interval=self.scenario.interval, enable_syphon=True
+            ),
+        )
+        async with AsyncExitStack() as stack:
+            at_primary, at_secondary = [
+                await stack.enter_async_context(client_of(machine.port))
+                for machine in (primary, secondary)
+            ]
+            drain = await self._suffer(primary, gateway, at_secondary)
+            await gateway.stop()
+            return await self._rows(at_primary, at_secondary, drain)
+
+    async def _suffer(self, primary: Machine, gateway: Machine, at_secondary: Broker) -> Drain:
+        async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+            for loop, machine in zip(self.loops, (gateway, primary), strict=True):
+                client = client_of(machine.port, connections=CONNECTIONS)
+                broker = await stack.enter_async_context(client)
+                nursery.start_soon(loop.run, broker, self.scenario.rate)
+            await trio.sleep(HEALTHY)
+            self._began = trio.current_time()
+            await self._take_away(primary)
+            await trio.sleep(self.scenario.seconds)
+            await self._bring_back(primary)
+            self._ended = trio.current_time()
+            nursery.start_soon(self._stop_later)
+            return await _watch(at_secondary)
+
+    async def _take_away(self, primary: Machine) -> None:
+        if self.scenario.outage == "killed":
+            await primary.kill()
+        else:
+            os.kill(primary.pid, signal.SIGSTOP)
+
+    async def _bring_back(self, primary: Machine) -> None:
+        if self.scenario.outage == "killed":
+            await primary.start(self.fleet.nursery)
+        else:
+            os.kill(primary.pid, signal.SIGCONT)
+
+    async def _stop_later(self) -> None:
+        await trio.sleep(HEALTHY)
+        for loop in self.loops:
+            loop.stopping = True
+
+    async def _rows(self, at_primary: Broker, at_secondary: Broker, drain: Drain) -> list[Row]:
+        found = await audit(
+            [
+                Site(
+                    broker=at_primary,
+                    name="primary",
+                    place=Place.PRIMARY,
+                    dead_letters=Place.PRIMARY_DEAD_LETTER,
+                ),
+                Site(
+                    broker=at_secondary,
+                    name="secondary",
+                    place=Place.BACKLOG,
+                    dead_letters=Place.BACKLOG_DEAD_LETTER,
+                ),
+            ]
+        )
+        sent = [record for loop in self.loops for record in loop.records]
+        verdict = judge([*sent, *self._uncertain(), *found], Rules())
+        copies = Counter(
+            one.message_id for one in found if isinstance(one, Found) and one.place is Place.PRIMARY
+        )
+        return [self._row(loop, drain, verdict, copies) for loop in self.loops]
+
+    def _uncertain(self) -> list[Uncertain]:
+        """Of a send that met the outage nobody here knows whether the primary got it as well."""
+        return [
+            Uncertain(at=self._ended, message_id=send.message_id)
+            for loop in self.loops
+            for send in loop.sends
+            if send.due <= self._ended and send.answered >= self._began
+        ]
+
+    def _row(self, loop: OpenLoop, drain: Drain, verdict: Verdict, copies: Counter[str]) -> Row:
+        mine = {send.message_id for send in loop.sends}
+        lost = [f for f in verdict.findings if f.violation is Violation.LOST]
+        return Row(
+            scenario=self.scenario,
+            way=loop.name,
+            service=service_of(loop, self._began),
+            drain=drain if loop.name == "gateway" else None,
+            lost=sum(finding.message_id in mine for finding in lost),
+            duplicates=sum(copies[identity] - 1 for identity in mine if copies[identity] > 1),
+            passed=verdict.passed,
+        )
+
+
+async def _watch(at_secondary: Broker) -> Drain:
+    """Return when the backlog is empty, or it has been too long."""
+    back = moving_since = trio.current_time()
+    most: int | None = None
+    while trio.current_time() < back + DRAIN_LIMIT:
+        left = await _left(at_secondary)
+        now = trio.current_time()
+        if left is not None and (most is None or left >= most):
+            most, moving_since = left, now
+        if left == 0:
+            moving = now - moving_since
+            rate = most / moving if most and moving > 0 else None
+            return Drain(messages=most or 0, time=now - back, rate=rate)
+        await trio.sleep(LOOK)  # another process: nobody here can tell when
+    return Drain(messages=most or 0, time=None, rate=None)
+
+
+async def _left(at_secondary: Broker) -> int | None:
+    try:
+        return await pending(at_secondary)
+    except BrokerError:
+        return None  # it's busy: ask again
+
+
+def _show(rows: Sequence[Row], console: Console) -> None:
+    table = Table(
+        *("outage", "interval", "way", "sent", "acked %", "windows %", "stall s", "p50 ms"),
+        *("worst s", "diverted", "first s", "drain s", "drain/s", "lost", "twice", "verdict"),
+        title="an outage of the primary",
+    )
+    for row in rows:
+        service, drain = row.service, row.drain
+        table.add_row(
+            row.scenario.outage,
+            row.scenario.interval if row.way == "gateway" else "",
+            row.way,
+            str(service.sent),
+            f"{100 * service.share:.2f}",
+            f"{100 * service.available:.1f}",
+            f"{service.longest_stall:.2f}",
+            f"{1000 * service.p50:.1f}",
+            f"{service.worst:.2f}",
+            str(service.diverted),
+            _text(service.first_diverted, 2),
+            _text(drain.time if drain else None, 1),
+            _text(drain.rate if drain else None, 0),
+            str(row.lost),
+            str(row.duplicates),
+            "[green]good[/green]" if row.passed else "[red]broken[/red]",
+            end_section=row.way == WAYS[-1],
+        )
+    console.print(table)
+    console.print(
+        "acked: within the deadline. windows: of 100 ms, with an answered send. stall: the longest"
+        " time without one. first: the first diverted send is answered so long after the outage"
+        " begins. drain: from when the primary is back until the backlog is empty.",
+        highlight=False,
+    )
+
+
+def _text(number: float | None, digits: int) -> str:
+    return "" if number is None else f"{number:.{digits}f}"
+
+
+def _as_json(rows: Sequence[Row]) -> str:
+    return json.dumps([attrs.asdict(row) for row in rows], indent=2)
+
+
+async def measure(folder: Path, scenarios: Sequence[Scenario]) -> list[Row]:
+    rows: list[Row] = []
+    for number, scenario in enumerate(scenarios):
+        async with open_fleet(folder / str(number)) as fleet:
+            rows += await Run(scenario, fleet).perform()
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What an outage of the primary costs a producer.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--only", choices=sorted({one.outage for one in SCENARIOS}))
+    arguments = parser.parse_args()
+    scenarios = [one for one in SCENARIOS if arguments.only in {None, one.outage}]
+    _allow_many_files()
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
+        rows = trio.run(measure, Path(folder), scenarios)
+    if arguments.json:
+        print(_as_json(rows))
+    else:
+        _show(rows, Console())
+    return 0 if all(row.passed for row in rows) else 1
+
+
+def _allow_many_files() -> None:
+    """While the primary is frozen each open send is a connection; the machines inherit it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

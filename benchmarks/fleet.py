@@ -1,0 +1,111 @@
+"""The processes that are measured: brokers, and gateways with a chosen configuration."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.app.outside import Outside
+from gateway.brokers.servicebus_rest import (
+    ServiceBusRestBroker,
+    ServiceBusRestOptions,
+    open_namespace,
+)
+from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, LogLine, Machine, broker_config
+from gateway.domain import backlog
+from gateway.wire.sas import sign_sas
+
+LABEL: Final = "bench"
+BACKLOG_QUEUES: Final = 10
+_TOKEN_SECONDS: Final = 3600
+
+
+@attrs.define(eq=False)
+class Fleet:
+    """Starts machines in folders of their own, and counts what each logs."""
+
+    folder: Path
+    nursery: trio.Nursery
+    events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
+    machines: list[Machine] = attrs.field(factory=list)
+
+    async def start(self, name: str, config: str) -> Machine:
+        """
+        Return the machine when it listens.
+
+        Raises:
+            MachineFailed: it didn't in time.
+        """
+        machine = Machine(name, self.folder / name, config, self._note)
+        self.machines.append(machine)
+        await machine.start(self.nursery)
+        return machine
+
+    async def start_brokers(self, *queues: str) -> tuple[Machine, Machine]:
+        """A primary with these queues, and a secondary with the backlog's."""
+        indices = range(BACKLOG_QUEUES)
+        backlog_queues = [backlog.queue_name(LABEL, index).name for index in indices]
+        return (
+            await self.start("primary", broker_config(*queues)),
+            await self.start("secondary", broker_config(*backlog_queues)),
+        )
+
+    def _note(self, machine: Machine, line: LogLine) -> None:
+        self.events[machine.name, str(line.get("event"))] += 1
+
+
+@asynccontextmanager
+async def open_fleet(folder: Path) -> AsyncIterator[Fleet]:
+    """All machines are gone afterwards."""
+    async with trio.open_nursery() as nursery:
+        fleet = Fleet(folder, nursery)
+        try:
+            yield fleet
+        finally:
+            for machine in fleet.machines:
+                machine.kill_at_once()
+            nursery.cancel_scope.cancel()
+
+
+def gateway_config(primary: Machine, secondary: Machine, **pairing: object) -> str:
+    """A gateway before these two; what isn't said has its default."""
+    url = f"servicebus+http://{KEY_NAME}@127.0.0.1"
+    options = "\n".join(f"{name} = {json.dumps(value)}" for name, value in pairing.items())
+    return f"""
+[namespaces.primary]
+url = "{url}:{primary.port}"
+key = {{ env = "{KEY_VARIABLE}" }}
+
+[namespaces.secondary]
+url = "{url}:{secondary.port}"
+key = {{ env = "{KEY_VARIABLE}" }}
+
+[pairing]
+primary = "primary"
+secondary = "secondary"
+label = "{LABEL}"
+{options}
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+"""
+
+
+def client_of(port: int, *, connections: int = 64) -> ServiceBusRestBroker:
+    """A client of the namespace, or the gateway, on that port."""
+    options = ServiceBusRestOptions(key=KEY, max_connections=connections)
+    return open_namespace("servicebus+http", f"//{KEY_NAME}@127.0.0.1:{port}", options, now)
+
+
+def token() -> str:
+    """One that is good for every queue and longer than a benchmark takes."""
+    return sign_sas("http://localhost/", KEY_NAME, KEY, int(now().timestamp()) + _TOKEN_SECONDS)
+
+
+now = Outside().now

@@ -1,0 +1,249 @@
+"""
+What the gateway adds to a send: beside a direct one, and one through nginx as a plain proxy.
+
+    wrk ──────────────────▶ broker        direct
+    wrk ────▶ nginx ──────▶ broker        a hop more
+    wrk ────▶ gateway ────▶ broker        the pair's primary; its secondary is a second broker
+
+All of it runs on this machine, in turn, and each round visits every cell once.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet, token
+from benchmarks.load import Measured, post
+from benchmarks.proxy import nginx
+from gateway.demo.audit import pending
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import OutcomeUnknown
+
+CONNECTIONS: Final = (1, 8, 64)
+ROUNDS: Final = 3
+SECONDS: Final = 3.0
+WARM_UP: Final = 1.0
+PATHS: Final = ("direct", "nginx", "gateway")  # each has a queue of that name
+MOST_ADDED: Final = 12.0  # times what nginx adds to p50, at one connection
+LEAST_RATE: Final = 0.5  # of the direct sends/s
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """The medians of all rounds for one way and number of connections. Times are seconds."""
+
+    path: str
+    connections: int
+    p50: float
+    p99: float
+    rate: float  # sends/s
+
+
+@attrs.frozen(kw_only=True)
+class Comparison:
+    """The medians of the rounds' ratios, at one number of connections."""
+
+    connections: int
+    nginx_adds: float  # seconds, to p50
+    gateway_adds: float
+    rate: float  # the gateway's sends/s over the direct ones
+
+    @property
+    def times_nginx(self) -> float | None:
+        """None where nginx added nothing that could be measured."""
+        return self.gateway_adds / self.nginx_adds if self.nginx_adds > 0 else None
+
+
+@attrs.frozen(kw_only=True)
+class Count:
+    """What is in a queue afterwards, beside what its senders were told."""
+
+    path: str
+    acknowledged: int
+    held: int
+    unanswered: int  # at most so many sends were cut off by the end of a measurement
+
+    @property
+    def right(self) -> bool:
+        return self.acknowledged <= self.held <= self.acknowledged + self.unanswered
+
+
+Rounds = Mapping[tuple[str, int], Sequence[Measured]]
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    cells: Sequence[Cell]
+    comparisons: Sequence[Comparison]
+    counts: Sequence[Count]
+    diverted: int  # messages on the secondary, where none belongs
+
+    @property
+    def right(self) -> bool:
+        return self.diverted == 0 and all(count.right for count in self.counts)
+
+
+async def measure(folder: Path, *, rounds: int, seconds: float) -> Report:
+    """Start everything, measure, count, and end everything."""
+    async with open_fleet(folder) as fleet:
+        primary, secondary = await fleet.start_brokers(*PATHS)
+        gateway = await fleet.start("gateway", gateway_config(primary, secondary))
+        async with nginx(folder / "nginx", primary.port) as proxy_port:
+            ports = {"direct": primary.port, "nginx": proxy_port, "gateway": gateway.port}
+            measured, unanswered = await _load(ports, rounds=rounds, seconds=seconds)
+        return await _report(fleet, measured, unanswered)
+
+
+async def _load(
+    ports: Mapping[str, int], *, rounds: int, seconds: float
+) -> tuple[Mapping[tuple[str, int], list[Measured]], int]:
+    """All measurements, and how many sends of each way may have been left unanswered."""
+    measured: dict[tuple[str, int], list[Measured]] = {}
+    key, unanswered = token(), 0
+    # Round 0 warms up: its figures don't count, its messages do.
+    for number in range(rounds + 1):
+        for connections in CONNECTIONS:
+            unanswered += connections
+            for path in PATHS:
+                url = f"http://127.0.0.1:{ports[path]}/{path}/messages"
+                lasting = seconds if number else WARM_UP
+                result = await post(url, key, connections=connections, seconds=lasting)
+                measured.setdefault((path, connections), []).append(result)
+    return measured, unanswered
+
+
+async def _report(fleet: Fleet, measured: Rounds, unanswered: int) -> Report:
+    primary, secondary, _ = fleet.machines
+    counts = []
+    async with client_of(primary.port) as at_primary:
+        for path in PATHS:
+            answers = sum(
+                one.answers for (way, _), all_ in measured.items() if way == path for one in all_
+            )
+            held = (await at_primary.inspect(EntityPath(path))).active
+            if held is None:
+                raise OutcomeUnknown(f"{path} doesn't tell how many messages it holds")
+            counts.append(Count(path=path, acknowledged=answers, held=held, unanswered=unanswered))
+    async with client_of(secondary.port) as at_secondary:
+        diverted = await pending(at_secondary)
+    counted = {key: rounds[1:] for key, rounds in measured.items()}
+    return Report(
+        cells=[_cell(path, n, counted[path, n]) for n in CONNECTIONS for path in PATHS],
+        comparisons=[_comparison(n, counted) for n in CONNECTIONS],
+        counts=counts,
+        diverted=diverted,
+    )
+
+
+def _cell(path: str, connections: int, rounds: Sequence[Measured]) -> Cell:
+    return Cell(
+        path=path,
+        connections=connections,
+        p50=statistics.median(one.p50 for one in rounds),
+        p99=statistics.median(one.p99 for one in rounds),
+        rate=statistics.median(one.rate for one in rounds),
+    )
+
+
+def _comparison(connections: int, rounds: Rounds) -> Comparison:
+    """Only what was measured within the same seconds is compared."""
+    ways = [rounds[path, connections] for path in PATHS]
+    together = list(zip(*ways, strict=True))
+    return Comparison(
+        connections=connections,
+        nginx_adds=statistics.median(proxy.p50 - direct.p50 for direct, proxy, _ in together),
+        gateway_adds=statistics.median(own.p50 - direct.p50 for direct, _, own in together),
+        rate=statistics.median(own.rate / direct.rate for direct, _, own in together),
+    )
+
+
+def _as_json(report: Report) -> str:
+    figures = attrs.asdict(report)
+    for comparison, figure in zip(report.comparisons, figures["comparisons"], strict=True):
+        figure["times_nginx"] = comparison.times_nginx
+    figures["right"] = report.right
+    return json.dumps(figures, indent=2)
+
+
+def _show(report: Report, console: Console) -> None:
+    table = Table("connections", "way", "p50 ms", "p99 ms", "sends/s", title="sends of 1 KiB")
+    for cell in report.cells:
+        table.add_row(
+            str(cell.connections),
+            cell.path,
+            f"{1000 * cell.p50:.2f}",
+            f"{1000 * cell.p99:.2f}",
+            f"{cell.rate:.0f}",
+            end_section=cell.path == PATHS[-1],
+        )
+    console.print(table)
+    table = Table(
+        "connections", "nginx adds us", "the gateway adds us", "times", "of direct's rate"
+    )
+    for one in report.comparisons:
+        times = one.times_nginx
+        table.add_row(
+            str(one.connections),
+            f"{1e6 * one.nginx_adds:.0f}",
+            f"{1e6 * one.gateway_adds:.0f}",
+            "-" if times is None else f"{times:.1f}",
+            f"{one.rate:.2f}",
+        )
+    console.print(table)
+    for line in _verdicts(report):
+        console.print(line, highlight=False)
+
+
+def _verdicts(report: Report) -> list[str]:
+    alone = report.comparisons[0]
+    slowest = min(one.rate for one in report.comparisons)
+    reached = {True: "[green]reached[/green]", False: "[yellow]missed[/yellow]"}
+    times = alone.times_nginx
+    latency = "nginx added nothing" if times is None else f"{times:.1f} times"
+    lines = [
+        f"{reached[times is not None and times <= MOST_ADDED]}: added p50 of one connection at most"
+        f" {MOST_ADDED:.0f} times nginx's: {latency}",
+        f"{reached[slowest >= LEAST_RATE]}: sends/s at least {LEAST_RATE} of direct: {slowest:.2f}",
+    ]
+    for count in report.counts:
+        mark = "[green]right[/green]" if count.right else "[red]wrong[/red]"
+        lines.append(
+            f"{mark}: {count.path}: {count.acknowledged} acknowledged, {count.held} in the queue"
+            f" (up to {count.unanswered} more were cut off by the ends of the measurements)"
+        )
+    if report.diverted:
+        lines.append(f"[red]wrong[/red]: {report.diverted} messages were diverted")
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What the gateway adds to a send.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
+        report = trio.run(_measure_all, Path(folder), arguments)
+    if arguments.json:
+        print(_as_json(report))
+    else:
+        _show(report, Console())
+    return 0 if report.right else 1
+
+
+async def _measure_all(folder: Path, arguments: argparse.Namespace) -> Report:
+    return await measure(folder, rounds=arguments.rounds, seconds=arguments.seconds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

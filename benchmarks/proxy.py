@@ -1,0 +1,105 @@
+"""nginx as a plain reverse proxy with kept-alive connections: the baseline for a hop more."""
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+
+START_LIMIT: Final = 10.0  # seconds
+KNOCK_PAUSE: Final = 0.02
+_SBIN: Final = "/usr/sbin"  # where Debian has it, and not every user's path does
+
+
+class ProxyFailed(Exception):
+    """nginx isn't there, or doesn't begin to listen."""
+
+
+@asynccontextmanager
+async def nginx(folder: Path, upstream: int) -> AsyncIterator[int]:
+    """
+    Run an nginx of our own, not the system's service, in front of a port; yield its port.
+
+    Raises:
+        ProxyFailed: it didn't start.
+    """
+    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:{_SBIN}")
+    if program is None:
+        raise ProxyFailed("nginx isn't installed: Debian's package is nginx-light")
+    port = _free_port()
+    file = _configure(folder, port, upstream)
+    command = [program, "-e", "stderr", "-p", str(folder), "-c", str(file)]
+    process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL)
+    try:
+        await _wait_until_open(process, port)
+        yield port
+    finally:
+        process.terminate()
+        with trio.move_on_after(START_LIMIT, shield=True):
+            await process.wait()
+
+
+async def _wait_until_open(process: trio.Process, port: int) -> None:
+    with trio.move_on_after(START_LIMIT):
+        while process.poll() is None:
+            try:
+                stream = await trio.open_tcp_stream("127.0.0.1", port)
+            except OSError:
+                await trio.sleep(KNOCK_PAUSE)  # another process: nobody here can tell when
+            else:
+                await stream.aclose()
+                return
+    raise ProxyFailed("nginx doesn't listen")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _configure(folder: Path, port: int, upstream: int) -> Path:
+    folder.mkdir()
+    file = folder / "nginx.conf"
+    file.write_text(_config(folder, port, upstream))
+    return file
+
+
+def _config(folder: Path, port: int, upstream: int) -> str:
+    # Started by root, its workers would be another user, who can't write here.
+    user = f"user {pwd.getpwuid(0).pw_name};" if os.geteuid() == 0 else ""
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    folders = "\n".join(f"    {kind}_temp_path {folder / kind};" for kind in kinds)
+    return f"""
+daemon off;
+worker_processes 1;
+pid {folder / "nginx.pid"};
+{user}
+events {{ worker_connections 512; }}
+http {{
+    access_log off;
+{folders}
+    upstream broker {{
+        server 127.0.0.1:{upstream};
+        keepalive 128;
+        keepalive_requests 1000000000;
+    }}
+    server {{
+        listen 127.0.0.1:{port};
+        keepalive_requests 1000000000;
+        location / {{
+            proxy_pass http://broker;
+            proxy_http_version 1.1;
+            proxy_set_header Connection "";
+            proxy_set_header Host $http_host;
+        }}
+    }}
+}}
+"""
