@@ -77,7 +77,11 @@ def message_of_broker_properties(broker: Mapping[str, Any]) -> Message:
 
 
 def delivery_properties(delivery: Delivery) -> dict[str, Any]:
-    """What a broker says of a delivery: what its sender said, and its own."""
+    """
+    What a broker says of a delivery: what its sender said, and its own.
+
+    The time to live is the one that counts, which is the queue's where that is shorter.
+    """
     own: dict[str, Any] = {
         "DeliveryCount": delivery.delivery_count,
         "SequenceNumber": delivery.sequence_number,
@@ -87,6 +91,8 @@ def delivery_properties(delivery: Delivery) -> dict[str, Any]:
     }
     dates = {"EnqueuedTimeUtc": delivery.enqueued, "LockedUntilUtc": delivery.locked_until}
     own |= {name: format_http_date(date) for name, date in dates.items() if date is not None}
+    if delivery.enqueued is not None and delivery.expires is not None:
+        own["TimeToLive"] = max(0.0, (delivery.expires - delivery.enqueued).total_seconds())
     sender = {"TimeToLive": NO_TIME_TO_LIVE} | broker_properties(delivery.message, strict=False)
     return sender | {name: value for name, value in own.items() if value is not None}
 

@@ -198,7 +198,8 @@ def parse_properties(description: Element) -> QueueProperties:
 
 def parse_info(path: EntityPath, description: Element) -> EntityInfo:
     """
-    Read what a namespace tells of a queue.
+    Read what a namespace tells of a queue. Its size limit may be the namespace's own, so it says
+    nothing of what the queue was created with.
 
     Raises:
         InvalidRequest: the text names the element and what is expected.
@@ -211,7 +212,10 @@ def parse_info(path: EntityPath, description: Element) -> EntityInfo:
             if text := text_of(counts, name):
                 facts[field] = _parsed(_Field(name, field, count_text, parse_count), text)
     return EntityInfo(
-        path=path, properties=properties, max_message_size=properties.max_message_size, **facts
+        path=path,
+        properties=attrs.evolve(properties, max_message_size=None),
+        max_message_size=properties.max_message_size,
+        **facts,
     )
 
 

@@ -153,6 +153,11 @@ def _unavailable_or_busy(text: str, response: Response) -> BrokerError:
     return OutcomeUnknown(text)
 
 
+def _not_implemented(text: str, response: Response) -> BrokerError:
+    # With its <Error> it comes from the one that would have done it.
+    return NotSupported(text) if _detail(response.body) else OutcomeUnknown(text)
+
+
 def _internal(text: str, response: Response) -> BrokerError:
     return _busy(text, response) if _THROTTLED.search(text) else OutcomeUnknown(text)
 
@@ -190,6 +195,7 @@ _JUDGES: Final[dict[int, Callable[[str, Response], BrokerError]]] = {
     413: _always(MessageTooLarge),
     429: _busy,
     500: _internal,
+    501: _not_implemented,
     503: _unavailable_or_busy,
     507: _always(StorageFull),
 }

@@ -68,11 +68,11 @@ properties = st.builds(
 
 @st.composite
 def infos(draw) -> EntityInfo:
-    known = draw(properties)
+    created = draw(properties)
     return EntityInfo(
         path=draw(paths),
-        properties=known,
-        max_message_size=known.max_message_size,
+        properties=attrs.evolve(created, max_message_size=None),
+        max_message_size=created.max_message_size,
         active=draw(counts),
         dead_lettered=draw(counts),
         scheduled=draw(counts),
@@ -283,6 +283,16 @@ def test_the_limit_of_a_namespace_is_told_where_the_queue_has_none():
     arrived = parse_response(operation, build_response(operation, info, ORIGIN))
 
     assert arrived.max_message_size == 256 * 1024
+
+
+def test_the_limit_of_a_queue_comes_before_that_of_its_namespace():
+    operation = GetQueue(entity=QUEUE)
+    own = QueueProperties(max_message_size=4096)
+    info = EntityInfo(path=QUEUE, properties=own, max_message_size=256 * 1024)
+
+    arrived = parse_response(operation, build_response(operation, info, ORIGIN))
+
+    assert arrived.max_message_size == 4096
 
 
 @pytest.mark.parametrize("text", [FOREVER, "P10675199D", "P99999999D"])

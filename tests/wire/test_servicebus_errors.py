@@ -108,6 +108,8 @@ def test_a_text_is_written_so_that_any_parser_reads_it():
         (answer(429), Busy),
         (answer(500, "SubCode=50000. internal"), OutcomeUnknown),
         (answer(500, "SubCode=50001. overloaded"), Busy),
+        (answer(501, "no such operation"), NotSupported),
+        (answer(501), OutcomeUnknown),
         (answer(502, "bad gateway"), OutcomeUnknown),
         (answer(503, "50009: the namespace is being throttled"), Busy),
         (answer(503, "the service is not available"), Busy),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.backlog import SCHEDULED, TIME_TO_LIVE, TIMESPAN
 from gateway.domain.entity import EntityPath
+from gateway.domain.envelope_fields import SCHEDULED, TIME_TO_LIVE, TIMESPAN
 from gateway.domain.errors import (
     EntityNotFound,
     InvalidRequest,
@@ -222,16 +222,32 @@ def test_between_pairgates_a_delivery_arrives_with_every_type(operation, found):
 
 
 @given(receives, deliveries(plain_messages(), seconds))
-def test_a_plain_delivery_arrives_whole_but_for_its_expiry(operation, delivery):
+def test_a_plain_delivery_arrives_whole(operation, delivery):
     plain = attrs.evolve(operation, limit=None)
-    answer = Delivered(deliveries=(delivery,))
-
-    (arrived,) = parse_response(plain, build_response(plain, answer, ORIGIN)).deliveries
-
-    assert attrs.evolve(arrived, expires=None) == attrs.evolve(delivery, expires=None)
     life = delivery.message.time_to_live
     known = delivery.enqueued is not None and life is not None
-    assert arrived.expires == (delivery.enqueued + life if known else None)
+    sent = attrs.evolve(delivery, expires=delivery.enqueued + life if known else None)
+
+    response = build_response(plain, Delivered(deliveries=(sent,)), ORIGIN)
+
+    assert parse_response(plain, response).deliveries == (sent,)
+
+
+@pytest.mark.parametrize(("hours", "left"), [(2, 2), (0, 0), (-1, 0)])
+def test_a_plain_delivery_tells_the_time_to_live_that_counts(hours, left):
+    operation = ReceiveMessages(entity=QUEUE)
+    delivery = Delivery(
+        message=Message(time_to_live=timedelta(days=1)),
+        sequence_number=1,
+        lock_token="t",
+        enqueued=NOON,
+        expires=NOON + timedelta(hours=hours),
+    )
+
+    response = build_response(operation, Delivered(deliveries=(delivery,)), ORIGIN)
+
+    (arrived,) = parse_response(operation, response).deliveries
+    assert arrived.message.time_to_live == timedelta(hours=left)
 
 
 @given(sends, st.sampled_from(Leg))
