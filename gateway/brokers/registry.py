@@ -12,9 +12,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
 from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
-from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
 from gateway.domain.errors import InvalidRequest
-from gateway.net.tls import TlsFileError
 from gateway.ports import Broker, Observer, WallClock
 
 
@@ -87,20 +85,9 @@ def _servicebus_rest(address: Address) -> Adapter:
     return open_namespace(address.scheme, address.rest, options, address.surroundings.clock)
 
 
-def _servicebus_rest(address: Address) -> Adapter:
-    clock = address.surroundings.clock
-    options = address.options or ServiceBusRestOptions()
-    try:
-        return open_namespace(address.scheme, address.rest, options, clock)
-    except (InvalidRequest, TlsFileError) as error:
-        raise InvalidRequest(f"namespace {address.name}: {error}") from error
-
-
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
-    "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
-    "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
 }

@@ -14,6 +14,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.ports import Broker
 from gateway.testing.clocks import VirtualClock
+from tests.brokers.servicebus_rest import served as servicebus_rest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +33,7 @@ class Capability(enum.Flag):
     QUOTA = enum.auto()
     RECEIVE_AND_DELETE = enum.auto()
     PROMPT_RETURN = enum.auto()  # what is given back is visible at once
+    PROMPT_CANCEL = enum.auto()  # a cancelled receive takes nothing, not even until a lock ends
 
 
 EVERYTHING = ~Capability(0)
@@ -80,4 +82,20 @@ async def embedded(folder: Path) -> AsyncIterator[Broker]:
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
     BrokerKind(name="embedded", open=embedded),
+    BrokerKind(
+        name="servicebus+http",
+        open=servicebus_rest.pairgate,
+        can=EVERYTHING & ~Capability.PROMPT_CANCEL,
+    ),
+    BrokerKind(
+        name="servicebus+http, no Pairgate",
+        open=servicebus_rest.stranger,
+        can=EVERYTHING
+        & ~(
+            Capability.PROMPT_CANCEL
+            | Capability.PEEK
+            | Capability.DEAD_LETTER
+            | Capability.ALL_TYPES
+        ),
+    ),
 ]

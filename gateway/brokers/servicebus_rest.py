@@ -1,0 +1,293 @@
+"""
+A namespace over Service Bus REST: another Pairgate, or Azure.
+
+Between Pairgates messages travel as AMQP encodes them, many at once. Elsewhere it is one message at
+a time, and only what REST can carry: see `wire.custom_properties`. Azure itself was never tried.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Final, Self
+from urllib.parse import unquote, urlsplit
+
+import attrs
+import trio
+from attrs import validators
+
+from gateway.brokers.rest_peer import RestPeer, Tokens, is_from_pairgate
+from gateway.brokers.rest_receiver import RestReceiver
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidRequest,
+    MessageError,
+    NotAuthorized,
+    NotSupported,
+    OutcomeUnknown,
+)
+from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
+from gateway.net.http_client import HttpClient, HttpClientOptions
+from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
+from gateway.ports import WallClock
+from gateway.wire import atom
+from gateway.wire.amqp.message import encoded_size
+from gateway.wire.servicebus_answers import parse_response
+from gateway.wire.servicebus_batch import loses_nothing
+from gateway.wire.servicebus_operations import (
+    MAX_LIMIT,
+    Accepted,
+    Delivered,
+    Form,
+    PeekMessages,
+    ProbeEntity,
+    SendMessages,
+)
+from gateway.wire.servicebus_rest import build_request
+
+_MAX_AMQP_REQUEST: Final = 512 * 1024  # bytes: half of what a Pairgate takes by default
+_MAX_JSON_REQUEST: Final = 128 * 1024  # bytes: half of what Service Bus takes, since JSON grows
+_MAX_RESPONSE: Final = 128 * 1024 * 1024  # bytes: a hundred deliveries of a mebibyte
+_PAGE: Final = 100  # queues in one request; more than that Service Bus doesn't give
+_TOKEN_LIFETIME: Final = 3600.0
+_CLOSE_TIMEOUT: Final = 5.0
+_PORTS: Final = {"servicebus+http": 80, "servicebus+https": 443}
+
+
+@attrs.frozen(kw_only=True)
+class ServiceBusRestOptions:
+    """How to reach a namespace. Times are seconds."""
+
+    key: str = attrs.field(default="", repr=False)
+    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # of servicebus+https
+    max_connections: int = attrs.field(default=64, validator=validators.ge(1))
+    connect_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
+    receive_poll: float = attrs.field(default=60.0, validator=validators.ge(1.0))
+    receive_batch: int = attrs.field(
+        default=100, validator=[validators.ge(1), validators.le(MAX_LIMIT)]
+    )
+
+
+def open_namespace(
+    scheme: str, rest: str, options: ServiceBusRestOptions, clock: WallClock
+) -> "ServiceBusRestBroker":
+    """
+    The adapter for `servicebus+http(s)://KEYNAME@host:port`; `rest` is what follows the scheme.
+
+    Raises:
+        InvalidRequest: a part of the URL, or the key, is missing or has no place there, or a
+            certificate can't be read.
+    """
+    parts = urlsplit(f"{scheme}:{rest}")
+    try:
+        port = parts.port or _PORTS[scheme]
+    except ValueError as error:
+        raise InvalidRequest(f"URL of a namespace: {error}") from error
+    if not parts.hostname or not parts.username or parts.password is not None:
+        raise InvalidRequest(f"URL of a namespace: {scheme}://KEYNAME@host:port expected")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise InvalidRequest("URL of a namespace: nothing expected after the port")
+    if not options.key:
+        raise InvalidRequest('key: is missing; write key = { env = "NAME" }')
+    secure = scheme == "servicebus+https"
+    try:
+        tls = client_context(options.tls) if secure else None
+    except TlsFileError as error:
+        raise InvalidRequest(f"tls: {error}") from error
+    client = HttpClient(
+        parts.hostname,
+        port,
+        tls=tls,
+        options=HttpClientOptions(
+            max_connections=options.max_connections,
+            connect_timeout=options.connect_timeout,
+            max_body=_MAX_RESPONSE,
+        ),
+    )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    tokens = Tokens(
+        origin=f"{'https' if secure else 'http'}://{host}:{port}",
+        key_name=unquote(parts.username),
+        key=options.key,
+        lifetime=_TOKEN_LIFETIME,
+        clock=clock,
+    )
+    return ServiceBusRestBroker(client=client, tokens=tokens, options=options, clock=clock)
+
+
+@attrs.define(eq=False, kw_only=True)
+class ServiceBusRestBroker:
+    """`ports.Broker` and `ports.Peeks`. It connects when it is first used."""
+
+    _client: HttpClient
+    _tokens: Tokens
+    _options: ServiceBusRestOptions
+    _clock: WallClock
+    _peer: RestPeer = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._peer = RestPeer(ask=self._client.request, tokens=self._tokens)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._client.aclose()
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        """
+        As `Broker.send`. A Pairgate takes a batch of up to half a mebibyte at once; larger ones,
+        and most batches elsewhere, go in several requests, and a failure after the first accepted
+        one is an unknown outcome.
+
+        Raises:
+            NotSupported: the namespace is no Pairgate, and REST can't carry a message.
+        """
+        is_pairgate = await self._peer.is_pairgate(entity)
+        sends = _sends(entity, messages, is_pairgate=is_pairgate)
+        for each in sends[1:]:
+            build_request(each)  # what can't be carried is refused before anything is sent
+        leg = Leg.PRIMARY
+        for number, each in enumerate(sends):
+            try:
+                answer = await self._peer.run(each)
+            except BrokerError as error:
+                if number == 0:
+                    raise
+                raise OutcomeUnknown(
+                    f"{number} of {len(sends)} requests were accepted, then: {error}"
+                ) from error
+            if isinstance(answer, Accepted):
+                leg = answer.leg
+        return leg
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[RestReceiver]:
+        """As `Broker.open_receiver`. Nothing is asked before the first receive."""
+        receiver = RestReceiver(
+            peer=self._peer,
+            entity=entity,
+            mode=mode,
+            poll=self._options.receive_poll,
+            most=self._options.receive_batch,
+            clock=self._clock,
+        )
+        try:
+            yield receiver
+        finally:
+            with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await receiver.give_back()
+
+    async def probe(self, entity: EntityPath) -> None:
+        """
+        As `Broker.probe`.
+
+        A Pairgate answers for the entity, and that needs the right to send only. Elsewhere the
+        queue's description is read. That needs Manage: a refusal that isn't about the token
+        proves no more than that the namespace answers.
+        """
+        response = await self._peer.probe(entity)
+        if is_from_pairgate(response):
+            parse_response(ProbeEntity(entity=entity), response)
+            return
+        try:
+            info = await self.inspect(entity)
+        except NotAuthorized as error:
+            if "token" in str(error).lower() or "signature" in str(error).lower():
+                raise
+            return
+        if info.properties.status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED}:
+            raise EntityDisabled(f"{entity} is {info.properties.status.value}")
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        """As `Broker.inspect`. Needs Manage."""
+        answer = await self._manage(atom.GetQueue(entity=entity), entity.parent.name)
+        if not isinstance(answer, EntityInfo):
+            raise EntityNotFound(f"there is no queue {entity}")
+        return answer
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        """As `Broker.list_queues`. Needs Manage."""
+        found: list[EntityInfo] = []
+        while True:
+            page = min(_PAGE, top - len(found))
+            wish = atom.ListQueues(prefix=prefix, skip=skip + len(found), top=page)
+            answer = await self._manage(wish, "")
+            got = answer if isinstance(answer, tuple) else ()
+            found += got
+            if len(got) < page or len(found) >= top:
+                return found
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        """As `Broker.create_queue`. Needs Manage."""
+        wish = atom.PutQueue(entity=entity, properties=properties)
+        answer = await self._manage(wish, entity.parent.name)
+        if not isinstance(answer, EntityInfo):
+            raise OutcomeUnknown(f"the answer doesn't describe {entity}")
+        return answer
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        """As `Broker.delete_queue`. Needs Manage."""
+        await self._manage(atom.DeleteQueue(entity=entity), entity.parent.name)
+
+    async def peek(
+        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        """As `Peeks.peek`. Raises NotSupported where no Pairgate answers."""
+        if not await self._peer.is_pairgate(entity):
+            raise NotSupported("Service Bus REST can't peek")
+        operation = PeekMessages(
+            entity=entity, from_sequence=from_sequence, limit=min(limit, MAX_LIMIT)
+        )
+        answer = await self._peer.run(operation)
+        return answer.deliveries if isinstance(answer, Delivered) else ()
+
+    async def _manage(
+        self, operation: atom.ManagementOperation, path: str
+    ) -> atom.ManagementAnswer:
+        response = await self._peer.exchange(path, atom.build_request(operation))
+        return atom.parse_response(operation, response)
+
+
+def _sends(
+    entity: EntityPath, messages: Sequence[Message], *, is_pairgate: bool
+) -> list[SendMessages]:
+    """The requests that carry the messages, in their order."""
+    if is_pairgate:
+        form, most = Form.AMQP, _MAX_AMQP_REQUEST
+    elif len(messages) > 1 and loses_nothing(messages):
+        form, most = Form.JSON, _MAX_JSON_REQUEST
+    else:
+        form, most = Form.SINGLE, 0
+    return [
+        SendMessages(entity=entity, messages=tuple(part), form=form)
+        for part in _parts(messages, most)
+    ]
+
+
+def _parts(messages: Sequence[Message], most: int) -> list[list[Message]]:
+    """The messages in parts of up to `most` bytes, or of one message."""
+    parts: list[list[Message]] = []
+    room = 0
+    for message in messages:
+        try:
+            size = encoded_size(message)
+        except MessageError as error:
+            raise InvalidRequest(str(error)) from error
+        if not parts or size > room or len(parts[-1]) == MAX_LIMIT:
+            parts.append([])
+            room = most
+        parts[-1].append(message)
+        room -= size
+    return parts
