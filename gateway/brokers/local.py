@@ -21,7 +21,7 @@ from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
 from gateway.domain.events import Quarantined
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.domain.namespace import Namespace
-from gateway.domain.queue import Queue
+from gateway.domain.queue import Queue, Taken
 from gateway.domain.stored import Incoming, Now, State
 from gateway.ports import Observer
 
@@ -197,7 +197,7 @@ class LocalBroker(ABC):
                 lambda namespace, _now: namespace.find(entity).peek(states, from_sequence, limit),
             )
         )
-        return [to_delivery(row, self.unpack(row.content)) for row in rows]
+        return [to_delivery(Taken(row, row.deliveries), self.unpack(row.content)) for row in rows]
 
     # --- for the receivers
 

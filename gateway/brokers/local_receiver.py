@@ -19,7 +19,7 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.domain.queue import Queue, Taken
-from gateway.domain.stored import Now, Row, State, to_date
+from gateway.domain.stored import Now, State, to_date
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class LocalReceiver:
         except MessageError:
             self._put_aside(taken)
             return None
-        return to_delivery(taken.row, message, taken.token, taken.locked_until)
+        return to_delivery(taken, message)
 
     def _put_aside(self, taken: Taken) -> None:
         token = taken.token
@@ -136,18 +136,17 @@ class LocalReceiver:
             )
 
 
-def to_delivery(
-    row: Row, message: Message, token: str | None = None, locked_until: int | None = None
-) -> Delivery:
+def to_delivery(taken: Taken, message: Message) -> Delivery:
     """What a user sees of a row; a dead letter says why among its application properties."""
+    row, locked_until = taken.row, taken.locked_until
     if row.reason is not None:
         why = {DEAD_LETTER_REASON: row.reason, DEAD_LETTER_DESCRIPTION: row.description or ""}
         message = attrs.evolve(message, properties={**message.properties, **why})
     return Delivery(
         message=message,
         sequence_number=row.sequence,
-        lock_token=token,
-        delivery_count=row.deliveries,
+        lock_token=taken.token,
+        delivery_count=taken.deliveries,
         enqueued=to_date(row.enqueued),
         enqueued_sequence_number=row.original or row.sequence,
         locked_until=None if locked_until is None else to_date(locked_until),

@@ -35,9 +35,10 @@ _SWEEP: Final = 200  # rows that one operation moves on its own; the next one go
 
 @attrs.frozen
 class Taken:
-    """A row as it's handed out: `token` and `locked_until` (wall) where it's locked."""
+    """A row as it's handed out, for which time; `token` and `locked_until` (wall) if locked."""
 
     row: Row
+    deliveries: int
     token: str | None = None
     locked_until: int | None = None
 
@@ -173,20 +174,20 @@ class Queue:
         return False
 
     def _hand_out(self, row: Row, mode: ReceiveMode, now: Now) -> Taken:
-        delivered = attrs.evolve(row, deliveries=row.deliveries + 1)
+        deliveries = row.deliveries + 1
         if mode is ReceiveMode.RECEIVE_AND_DELETE:
             self._remove(row)
-            return Taken(delivered)
+            return Taken(row, deliveries)
         last_but_one = self.properties.max_delivery_count - 1
         # A consumer that takes the process down with it must not get the message for ever.
-        durable = row.state is State.ACTIVE and delivered.deliveries >= last_but_one
-        self._rows.count_delivery(row, delivered.deliveries, durable=durable)
+        durable = row.state is State.ACTIVE and deliveries >= last_but_one
+        self._rows.count_delivery(row, deliveries, durable=durable)
         duration = self.properties.lock_duration
         token = self._new_token()
         until = now.monotonic + duration.total_seconds()
-        self._locks.add(token, attrs.evolve(delivered, content=None), until)
+        self._locks.add(token, attrs.evolve(row, deliveries=deliveries, content=None), until)
         self._locked.add(row.sequence)
-        return Taken(delivered, token, now.wall + duration // MICROSECOND)
+        return Taken(row, deliveries, token, now.wall + duration // MICROSECOND)
 
     # --- settling
 

@@ -17,7 +17,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.namespace import Namespace
 
-# What SQLite refuses for one step alone: nothing of it is there, and the others go on.
+# What SQLite refuses before anything is written: the batch is undone, and the store goes on.
 _DEFINITE: Final[dict[type[apsw.Error], type[BrokerError]]] = {
     apsw.FullError: StorageFull,
     apsw.BusyError: StorageFull,
@@ -100,19 +100,20 @@ class Committer:
             self.fail((), str(error))
 
     def _run_steps(self, steps: Sequence[Step[Any]]) -> bool:
-        """False where SQLite has taken back the whole transaction: nothing is there of any."""
-        for step in steps:
-            self._store.savepoint()
-            try:
+        """
+        False where SQLite has refused: all is as before, but for the locks, which are gone.
+
+        There is no savepoint around each step, since no message can fail alone: whatever depends
+        on a message was checked before, and a disk that is full is full for all.
+        """
+        try:
+            for step in steps:
                 step.run(self._namespace)
-            except _REFUSED as error:
-                intact = self._store.take_back()
-                self._namespace.reload()
-                _refuse([step] if intact else steps, error)
-                if not intact:
-                    return False
-            else:
-                self._store.release()
+        except _REFUSED as error:
+            self._store.take_back()
+            self._namespace.reload()
+            _refuse(steps, error)
+            return False
         return True
 
 

@@ -52,10 +52,11 @@ class DeliveryCounts:
     """
     How often messages were delivered, as far as that isn't written yet.
 
-    A receive alone needs no commit: its counts ride on the next one, and `urgent` asks for one.
+    A receive alone needs no commit: its counts ride on a later one, and `urgent` asks for one.
     """
 
     _pending: dict[int, int] = attrs.field(factory=dict)
+    _stored: set[int] = attrs.field(factory=set)  # sequence numbers that have a row, as far as seen
     urgent: bool = False
 
     def __len__(self) -> int:
@@ -66,16 +67,23 @@ class DeliveryCounts:
         self.urgent = self.urgent or durable
 
     def get(self, sequence: int, stored: int | None) -> int:
+        """The count, when `stored` is what the table says."""
+        if stored is not None:
+            self._stored.add(sequence)
         return self._pending.get(sequence, stored or 0)
 
-    def drop(self, sequence: int) -> None:
+    def drop(self, sequence: int, connection: apsw.Connection) -> None:
         self._pending.pop(sequence, None)
+        if sequence in self._stored:
+            self._stored.discard(sequence)
+            connection.execute(_DELETE_TIMES, (sequence,))
 
     def save(self, connection: apsw.Connection) -> None:
         connection.executemany(_SAVE_TIMES, self._pending.items())
 
     def saved(self) -> None:
         """What `save` wrote is committed."""
+        self._stored.update(self._pending)
         self._pending.clear()
         self.urgent = False
 
@@ -128,13 +136,13 @@ class SqliteRows:
             old.sequence,
         )
         self._connection.execute(_REPLACE, values)
-        self._forget_count(old.sequence)
+        self._counts.drop(old.sequence, self._connection)
         if new.deliveries:
             self._counts.set(new.sequence, new.deliveries)
 
     def remove(self, sequence: int) -> None:
         self._connection.execute(_DELETE, (sequence,))
-        self._forget_count(sequence)
+        self._counts.drop(sequence, self._connection)
 
     def quarantine(self, sequence: int) -> None:
         self._connection.execute(_QUARANTINE, (sequence,))
@@ -143,10 +151,6 @@ class SqliteRows:
     def totals(self) -> Mapping[State, Total]:
         found = self._connection.execute(_TOTALS, (self._queue,))
         return {State(state): Total(messages, size) for state, messages, size in found}
-
-    def _forget_count(self, sequence: int) -> None:
-        self._counts.drop(sequence)
-        self._connection.execute(_DELETE_TIMES, (sequence,))
 
     def _select(self, statement: str, *values: int) -> list[Row]:
         found = self._connection.execute(statement, (self._queue, *values)).fetchall()

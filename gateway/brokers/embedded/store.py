@@ -5,6 +5,7 @@ Plain blocking code for one thread. An acknowledged commit is on the disk: see `
 """
 
 import json
+import math
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
@@ -32,7 +33,7 @@ from gateway.domain.stored import MICROSECOND
 LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the disk
 _CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // 4096
-_MANY_COUNTS: Final = 1000  # deliveries that may wait for somebody else's commit
+_COUNT_EVERY: Final = 0.1  # seconds that counts of deliveries wait: most messages are done by then
 _SLICE: Final = 1000  # messages of a deleted queue that go at once
 
 _converter: Final = cattrs.Converter()
@@ -54,7 +55,9 @@ class Store:
     wal_pages: int = 0
     _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
     _changes: int = 0
-    _looked: float | None = None
+    _monotonic: float = 0.0
+    _looked: float = -math.inf
+    _counted: float = -math.inf
     _full: bool = False
 
     @classmethod
@@ -106,21 +109,14 @@ class Store:
     # --- transactions
 
     def begin(self, monotonic: float) -> None:
-        self._look_at_disk(monotonic)
+        self._monotonic = monotonic
+        self._look_at_disk()
         self._begin()
 
-    def savepoint(self) -> None:
-        self._connection.execute("SAVEPOINT step")
-
-    def release(self) -> None:
-        self._connection.execute("RELEASE step")
-
-    def take_back(self) -> bool:
-        """Undo all since the savepoint; False where SQLite has undone the whole transaction."""
-        if not self._connection.in_transaction:
-            return False
-        self._connection.execute("ROLLBACK TO step; RELEASE step")
-        return True
+    def take_back(self) -> None:
+        """Undo all since `begin`, if SQLite hasn't done so yet."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def commit(self) -> None:
         """
@@ -129,18 +125,21 @@ class Store:
         Raises:
             apsw.Error: nobody knows what is; the connection must not be used again.
         """
-        changed = self._connection.total_changes() != self._changes
-        if not (changed or self._counts.urgent or len(self._counts) > _MANY_COUNTS):
+        counts = self._counts.urgent or self._monotonic - self._counted >= _COUNT_EVERY
+        if counts:
+            self._counts.save(self._connection)
+        if self._connection.total_changes() == self._changes:
             self._connection.execute("COMMIT")
             return
-        self._counts.save(self._connection)
         self._connection.execute(
             "UPDATE store SET commits = ?, next_sequence = ?",
             (self._commits + 1, self._next_sequence),
         )
         self._connection.execute("COMMIT")
         self._commits += 1
-        self._counts.saved()
+        if counts:
+            self._counts.saved()
+            self._counted = self._monotonic
         self._mark.set(self._commits)
 
     # --- between transactions
@@ -154,7 +153,9 @@ class Store:
         self.wal_pages = 0
 
     def tidy(self) -> bool:
-        """Remove some of the messages of deleted queues; False if there is none."""
+        """Write the counts that wait, remove messages of deleted queues; False if none is left."""
+        if len(self._counts) > 0:
+            self._save_counts()
         queue = self._connection.execute("SELECT id FROM queue WHERE key IS NULL LIMIT 1").get
         if queue is None:
             return False
@@ -165,7 +166,7 @@ class Store:
         self._connection.executemany("DELETE FROM message WHERE sequence = ?", found)
         self._connection.executemany("DELETE FROM delivered WHERE sequence = ?", found)
         for (sequence,) in found:
-            self._counts.drop(sequence)
+            self._counts.drop(sequence, self._connection)
         if len(found) < _SLICE:
             self._connection.execute("DELETE FROM queue WHERE id = ?", (queue,))
         self.commit()
@@ -173,10 +174,8 @@ class Store:
 
     def close(self) -> None:
         """Write what waits, empty the log, and let go of the store."""
-        self._counts.urgent = len(self._counts) > 0
         try:
-            self._begin()
-            self.commit()
+            self._save_counts()
             self.checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except BaseException:
             self.forsake()
@@ -228,13 +227,18 @@ class Store:
     def _rows(self, number: int) -> SqliteRows:
         return SqliteRows(self._connection, number, self._counts)
 
+    def _save_counts(self) -> None:
+        self._counts.urgent = True
+        self._begin()
+        self.commit()
+
     def _begin(self) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
         self._changes = self._connection.total_changes()
 
-    def _look_at_disk(self, monotonic: float) -> None:
-        if self._looked is None or monotonic - self._looked >= _LOOK_EVERY:
-            self._looked = monotonic
+    def _look_at_disk(self) -> None:
+        if self._monotonic - self._looked >= _LOOK_EVERY:
+            self._looked = self._monotonic
             self._full = self._disk.free_bytes(self._path.parent) < LOW_WATER
 
     def _note_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:

@@ -1,0 +1,365 @@
+"""What only the embedded namespace promises: that it's still there afterwards."""
+
+import random
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreInUse
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import OutcomeUnknown, StorageFull, Unavailable
+from gateway.domain.events import Quarantined
+from gateway.domain.message import Abandon, Complete, DeadLetter, Message
+from tests.brokers.embedded.stores import (
+    ORDERS,
+    Events,
+    embedded,
+    failing_disk,
+    numbered,
+    opened,
+    real_date,
+    stored_ids,
+)
+
+PATIENCE = 20
+
+
+async def test_a_restart_keeps_everything_but_locks(tmp_path):
+    properties = QueueProperties(
+        max_delivery_count=7, lock_duration=timedelta(minutes=5), user_metadata="mine"
+    )
+    async with embedded(tmp_path) as broker:
+        created = await broker.create_queue(ORDERS, properties)
+        await broker.send(ORDERS, numbered(1, 2, 3))
+        async with broker.open_receiver(ORDERS) as receiver:
+            one, _two = [(await receiver.receive(1))[0] for _ in range(2)]
+            await receiver.settle(one, DeadLetter(reason="bad", description="very"))
+    async with embedded(tmp_path) as broker:
+        info = await broker.inspect(ORDERS)
+        async with broker.open_receiver(ORDERS) as receiver:
+            again = [(await receiver.receive(1))[0] for _ in range(2)]
+        [dead] = await broker.peek(ORDERS.dead_letter)
+
+    assert (info.properties, info.created) == (properties, created.created)
+    assert [(each.message.message_id, each.delivery_count) for each in again] == [
+        ("2", 2),
+        ("3", 1),
+    ]
+    assert dead.message.properties["DeadLetterReason"] == "bad"
+
+
+async def test_a_sequence_number_is_never_used_again(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+        async with broker.open_receiver(ORDERS) as receiver:
+            [first] = await receiver.receive(1)
+            await receiver.settle(first, Complete())
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(2))
+        [second] = await broker.peek(ORDERS)
+
+    assert second.sequence_number > first.sequence_number
+
+
+SENDER = """
+import sys, random, trio
+from pathlib import Path
+from tests.brokers.embedded.stores import ORDERS, embedded, numbered
+
+async def main():
+    async with embedded(Path(sys.argv[1])) as broker, trio.open_nursery() as nursery:
+        async def send(k):
+            for i in range(10**6):
+                await broker.send(ORDERS, numbered(f"{k}-{i}"))
+                print(f"{k}-{i}", flush=True)
+        for k in range(8):
+            nursery.start_soon(send, k)
+trio.run(main)
+"""
+
+CRASHING_CONSUMER = """
+import sys, os, signal, trio
+from pathlib import Path
+from tests.brokers.embedded.stores import ORDERS, embedded
+
+async def main():
+    async with embedded(Path(sys.argv[1])) as broker, broker.open_receiver(ORDERS) as receiver:
+        await receiver.receive(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+trio.run(main)
+"""
+
+
+def killed(program: str, folder: Path, lines: int = 0) -> list[str]:
+    """What a process printed until it was killed, by us after some lines, or by itself."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+    with process:
+        assert process.stdout is not None
+        printed = [process.stdout.readline() for _ in range(lines)]
+        if lines:
+            process.kill()
+        rest = process.stdout.readlines()
+    assert process.returncode == -signal.SIGKILL
+    return [line.strip() for line in [*printed, *rest] if line.endswith("\n")]
+
+
+async def test_kill_9_loses_no_acknowledged_message(tmp_path):
+    acknowledged = killed(SENDER, tmp_path, 300)
+    async with embedded(tmp_path) as broker:
+        found = await stored_ids(broker)
+
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
+
+
+async def test_a_message_that_kills_its_consumer_is_dead_lettered_in_the_end(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=2))
+        await broker.send(ORDERS, numbered("poison"))
+    for _ in range(2):
+        killed(CRASHING_CONSUMER, tmp_path)
+    async with embedded(tmp_path) as broker:
+        async with broker.open_receiver(ORDERS) as receiver:
+            with trio.move_on_after(0.2):
+                await receiver.receive(1)
+        [dead] = await broker.peek(ORDERS.dead_letter)
+
+    assert dead.message.properties["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+
+
+async def test_a_second_owner_is_refused(tmp_path):
+    async with embedded(tmp_path):
+        with pytest.raises(StoreInUse):
+            async with embedded(tmp_path):
+                pytest.fail("two owners")
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+
+
+async def test_a_failed_commit_is_unknown_and_then_nothing_goes(tmp_path):
+    with failing_disk() as disk:
+        async with embedded(tmp_path, Disk(vfs="failing")) as broker:
+            await broker.send(ORDERS, numbered("before"))
+            disk.failing = True
+            with pytest.raises(OutcomeUnknown):
+                await broker.send(ORDERS, numbered("unknown"))
+            disk.failing = False
+            with trio.fail_after(PATIENCE):
+                await broker.failed.wait()
+            with pytest.raises(Unavailable):
+                await broker.send(ORDERS, numbered("after"))
+            with pytest.raises(Unavailable):
+                await broker.inspect(ORDERS)
+        async with embedded(tmp_path) as broker:
+            found = await stored_ids(broker)
+
+    assert found[0] == "before"
+    assert "after" not in found
+
+
+async def test_a_failed_commit_wakes_all_who_wait(tmp_path):
+    outcomes: list[str] = []
+
+    async def send(broker: EmbeddedBroker, number: int) -> None:
+        try:
+            await broker.send(ORDERS, numbered(number))
+        except (OutcomeUnknown, Unavailable) as error:
+            outcomes.append(type(error).__name__)
+
+    with failing_disk() as disk:
+        async with embedded(tmp_path, Disk(vfs="failing"), max_pending_operations=3) as broker:
+            await broker.send(ORDERS, numbered("before"))
+            disk.failing = True
+            with trio.fail_after(PATIENCE):
+                async with trio.open_nursery() as senders:
+                    for number in range(10):
+                        senders.start_soon(send, broker, number)
+
+    assert len(outcomes) == 10
+    assert "OutcomeUnknown" in outcomes
+
+
+async def test_a_cancelled_send_is_committed_all_the_same(tmp_path, nursery):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+        with trio.CancelScope() as scope:
+            nursery.start_soon(lambda: _cancel_soon(scope))
+            await broker.send(ORDERS, numbered(2))
+        found = await stored_ids(broker)
+
+    assert found == ["1", "2"]
+
+
+async def _cancel_soon(scope: trio.CancelScope) -> None:
+    await trio.lowlevel.checkpoint()
+    scope.cancel()
+
+
+async def test_more_senders_than_may_wait_all_get_their_turn(tmp_path):
+    async with embedded(tmp_path, max_pending_operations=2, max_pending_bytes=500) as broker:
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for number in range(50):
+                    nursery.start_soon(broker.send, ORDERS, numbered(number))
+        info = await broker.inspect(ORDERS)
+
+    assert info.active == 50
+
+
+async def test_a_closed_store_takes_nothing(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+    with pytest.raises(Unavailable):
+        await broker.send(ORDERS, numbered(2))
+    assert not broker.failed.is_set()
+
+
+async def test_closing_empties_the_log(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+
+    assert not (tmp_path / "a.db-wal").exists()
+
+
+async def test_files_are_for_us_alone(tmp_path):
+    folder = tmp_path / "new"
+    async with embedded(folder) as broker:
+        await broker.send(ORDERS, numbered(1))
+        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert set(modes.values()) == {0o600}
+    assert set(modes) == {"a.db", "a.db-wal", "a.db.lock", "a.db.hwm"}
+
+
+async def test_a_store_that_lost_commits_is_refused(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+    shutil.copy(tmp_path / "a.db", tmp_path / "old.db")
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(2))
+    shutil.copy(tmp_path / "old.db", tmp_path / "a.db")
+
+    with pytest.raises(StoreDamaged, match="commits"):
+        async with embedded(tmp_path):
+            pytest.fail("a loss went unnoticed")
+
+
+async def test_a_store_that_vanished_is_not_begun_anew(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+    (tmp_path / "a.db").unlink()
+
+    with pytest.raises(StoreDamaged, match="gone"):
+        async with embedded(tmp_path):
+            pytest.fail("a loss went unnoticed")
+
+
+async def test_another_file_is_not_taken_for_a_store(tmp_path):
+    (tmp_path / "a.db").write_bytes(b"something else" * 1000)
+
+    with pytest.raises(StoreDamaged):
+        async with embedded(tmp_path):
+            pytest.fail("opened")
+
+
+async def test_a_damaged_message_is_put_aside_and_the_others_are_served(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1, 2))
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE message SET content = zeroblob(size) WHERE sequence = 1")
+    events = Events()
+    store = EmbeddedBroker(tmp_path / "a.db", real_date, random.Random(0), observer=events)
+    async with store as broker:
+        async with broker.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                [delivery] = await receiver.receive(10)
+        info = await broker.inspect(ORDERS)
+    with opened(tmp_path / "a.db") as connection:
+        kept = connection.execute("SELECT sequence, length(content) FROM quarantine").fetchall()
+
+    assert delivery.message.message_id == "2"
+    assert events.seen == [Quarantined(queue=ORDERS, sequence_number=1)]
+    assert info.active == 1
+    assert len(kept) == 1
+
+
+async def test_a_message_that_cannot_be_read_is_put_aside(tmp_path, monkeypatch):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+        monkeypatch.setattr("zlib.crc32", lambda *_: 0)
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE message SET content = x'ff', checksum = 0")
+    async with embedded(tmp_path) as broker, broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(0.3):
+            await receiver.receive(1)
+            pytest.fail("served")
+        info = await broker.inspect(ORDERS)
+
+    assert info.active == 0
+
+
+async def test_a_full_disk_refuses_sends_and_lets_the_rest_be_settled(tmp_path):
+    free = [10**12]
+    disk = Disk(free_bytes=lambda _path: free[0])
+    async with embedded(tmp_path, disk) as broker:
+        await broker.send(ORDERS, numbered(1))
+        free[0] = 10**6
+        await trio.sleep(1.1)
+        with pytest.raises(StorageFull):
+            await broker.send(ORDERS, numbered(2))
+        with pytest.raises(StorageFull):
+            await broker.probe(ORDERS)
+        async with broker.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+            await receiver.settle(delivery, Complete())
+        info = await broker.inspect(ORDERS)
+
+    assert info.active == 0
+
+
+async def test_the_messages_of_a_deleted_queue_leave_the_disk(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(*range(2500)))
+        await broker.delete_queue(ORDERS)
+        await broker.send(EntityPath.parse("other"), numbered("stays"))
+        await trio.sleep(1.2)
+    with opened(tmp_path / "a.db") as connection:
+        left = connection.execute("SELECT count(*) FROM message").get
+        queues = connection.execute("SELECT name FROM queue").fetchall()
+
+    assert left == 1
+    assert queues == [("other",)]
+
+
+async def test_counts_of_deliveries_are_written_at_the_latest_when_the_store_closes(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+        async with broker.open_receiver(ORDERS) as receiver:
+            for _ in range(3):
+                [delivery] = await receiver.receive(1)
+                await receiver.settle(delivery, Abandon())
+    with opened(tmp_path / "a.db") as connection:
+        assert connection.execute("SELECT sequence, times FROM delivered").fetchall() == [(1, 3)]
+
+
+async def test_a_large_message_goes_through(tmp_path):
+    body = random.Random(0).randbytes(900_000)
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, [Message(message_id="1", body=body)])
+        [shown] = await broker.peek(ORDERS)
+
+    assert shown.message.body == body

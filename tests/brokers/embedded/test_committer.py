@@ -1,0 +1,102 @@
+"""A disk that is full before the commit: refused, and everything is as before."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.brokers.embedded.committer import Committer
+from gateway.brokers.embedded.files import Disk
+from gateway.brokers.embedded.store import Store
+from gateway.brokers.local import Step
+from gateway.brokers.tokens import lock_tokens
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import StorageFull
+from gateway.domain.message import ReceiveMode
+from gateway.domain.namespace import Namespace
+from gateway.domain.queue import Queue
+from gateway.domain.stored import Incoming, Now, State
+from tests.brokers.embedded.stores import ORDERS
+
+NOW = Now(10**15, 1.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path / "a.db", lambda: 7, Disk())
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def committer(store: Store) -> Committer:
+    namespace = Namespace(
+        max_message_size=10**6,
+        max_queues=10,
+        create_missing=False,
+        shelf=store,
+        new_token=lock_tokens(random.Random(0)),
+    )
+    committer = Committer(store, namespace)
+    committer.run([Step(ORDERS, NOW, lambda space, now: space.create(ORDERS, LARGE, now))])
+    return committer
+
+
+LARGE = QueueProperties(max_size_in_megabytes=5120)
+
+
+def step(work: Callable[[Queue], Any]) -> Step[Any]:
+    return Step(ORDERS, NOW, lambda space, _now: work(space.find(ORDERS)))
+
+
+def sends(size: int) -> Step[Any]:
+    return step(lambda queue: queue.send([Incoming(content=b"x" * size, size=size)], NOW))
+
+
+def takes(limit: int) -> Step[Any]:
+    return step(lambda queue: queue.take(State.ACTIVE, limit, ReceiveMode.PEEK_LOCK, NOW))
+
+
+def limit_pages(store: Store, more: int) -> None:
+    pages = store._connection.pragma("page_count")
+    store._connection.execute(f"PRAGMA max_page_count = {pages + more}")
+
+
+def test_a_full_store_refuses_the_batch_and_goes_on(store, committer):
+    committer.run([sends(100), sends(200)])
+    limit_pages(store, 2)
+    refused = [sends(100), sends(100_000), takes(1)]
+    committer.run(refused)
+    limit_pages(store, 1000)
+    info, taken, more = step(lambda queue: queue.info()), takes(10), sends(100)
+    committer.run([info, taken, more])
+
+    assert [type(each.error) for each in refused] == [StorageFull] * 3
+    assert not committer.failed
+    assert (info.result().active, info.result().size) == (2, 300)
+    assert [each.row.size for each in taken.result()] == [100, 200]
+    assert more.error is None
+
+
+def test_a_queue_that_was_made_in_a_refused_batch_is_not_there(store, committer):
+    limit_pages(store, 2)
+    other = EntityPath("other")
+    creates = Step(other, NOW, lambda space, now: space.create(other, LARGE, now))
+    committer.run([creates, sends(100_000)])
+    limit_pages(store, 1000)
+    again = Step(other, NOW, lambda space, now: space.create(other, LARGE, now))
+    committer.run([again])
+
+    assert isinstance(creates.error, StorageFull)
+    assert again.error is None
+
+
+def test_receiving_alone_writes_nothing(store, committer):
+    committer.run([sends(100)])
+    before = store._commits
+    committer._store._counted = NOW.monotonic
+    committer.run([takes(1)])
+
+    assert store._commits == before

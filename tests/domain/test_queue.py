@@ -1,0 +1,356 @@
+"""The rules of one queue, on a naive storage: a dict that is searched from end to end."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import attrs
+import pytest
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest, LockLost, NotSupported
+from gateway.domain.message import Abandon, Complete, DeadLetter, ReceiveMode
+from gateway.domain.queue import Queue, Taken
+from gateway.domain.queue_checks import check_properties
+from gateway.domain.stored import Incoming, Now, Row, State, Total, to_date
+
+PEEK_LOCK = ReceiveMode.PEEK_LOCK
+MINUTE = 60
+
+
+@attrs.define
+class NaiveRows:
+    """`Rows` without any index; counts how many rows it hands out."""
+
+    rows: dict[int, Row] = attrs.field(factory=dict)
+    read: int = 0
+    durable: list[int] = attrs.field(factory=list)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        self.rows.update((row.sequence, row) for row in rows)
+
+    def get(self, sequence: int) -> Row | None:
+        self.read += 1
+        return self.rows.get(sequence)
+
+    def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
+        return self._some(lambda row: (row.state is state, row.sequence), sequence, 2**63, limit)
+
+    def due(self, wall: int, limit: int) -> Sequence[Row]:
+        return self._some(lambda row: (row.due is not None, row.due or 0), -1, wall, limit)
+
+    def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
+        return self._some(_expiry, since, wall, limit)
+
+    def next_due(self) -> int | None:
+        return min((row.due for row in self.rows.values() if row.due is not None), default=None)
+
+    def next_expiry(self, since: int) -> int | None:
+        rows = self._some(_expiry, since, 2**63, 1)
+        return rows[0].expires if rows else None
+
+    def count_delivery(self, row: Row, deliveries: int, *, durable: bool) -> None:
+        stored = self.rows[row.sequence]
+        self.rows[row.sequence] = attrs.evolve(stored, deliveries=deliveries)
+        if durable:
+            self.durable.append(deliveries)
+
+    def replace(self, old: Row, new: Row) -> None:
+        content = self.rows.pop(old.sequence).content
+        self.rows[new.sequence] = attrs.evolve(new, content=content)
+
+    def remove(self, sequence: int) -> None:
+        del self.rows[sequence]
+
+    def quarantine(self, sequence: int) -> None:
+        del self.rows[sequence]
+
+    def totals(self) -> Mapping[State, Total]:
+        return {
+            state: Total(len(rows), sum(row.size for row in rows))
+            for state in State
+            if (rows := [row for row in self.rows.values() if row.state is state])
+        }
+
+    def _some(
+        self, key: Callable[[Row], tuple[bool, int]], low: int, high: int, limit: int
+    ) -> list[Row]:
+        keyed = [(key(row)[1], row.sequence, row) for row in self.rows.values() if key(row)[0]]
+        found = [row for value, _, row in sorted(keyed, key=lambda k: k[:2]) if low < value <= high]
+        self.read += len(found[:limit])
+        return found[:limit]
+
+
+def _expiry(row: Row) -> tuple[bool, int]:
+    return row.state is State.ACTIVE and row.expires is not None, row.expires or 0
+
+
+def at(seconds: float, held_until: float = 0) -> Now:
+    return Now(round(seconds * 1e6), seconds, held_until)
+
+
+def make(rows: NaiveRows | None = None, **properties: Any) -> Queue:
+    tokens, sequences = count(), count(1)
+    return Queue(
+        path=EntityPath("orders"),
+        properties=QueueProperties(**properties),
+        created=0,
+        max_message_size=1000,
+        rows=NaiveRows() if rows is None else rows,
+        next_sequence=lambda: next(sequences),
+        new_token=lambda: f"lock-{next(tokens)}",
+    )
+
+
+def message(content: object, life: float | None = None, due: float | None = None) -> Incoming:
+    return Incoming(
+        content=content,
+        size=10,
+        time_to_live=None if life is None else timedelta(seconds=life),
+        scheduled=None if due is None else to_date(round(due * 1e6)),
+    )
+
+
+def send(queue: Queue, *contents: object, now: Now | None = None) -> None:
+    queue.send([message(content) for content in contents], now or at(1))
+
+
+def take(queue: Queue, now: Now, limit: int = 10, state: State = State.ACTIVE) -> list[Taken]:
+    return queue.take(state, limit, PEEK_LOCK, now)
+
+
+def contents(taken: Sequence[Taken]) -> list[Any]:
+    return [each.row.content for each in taken]
+
+
+def test_locked_messages_are_not_read_again():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, *range(200))
+    take(queue, at(1), 100)
+    rows.read = 0
+    for _ in range(10):
+        take(queue, at(1), 1)
+
+    assert rows.read == 10
+
+
+def test_what_is_given_back_comes_before_what_was_never_taken():
+    queue = make()
+    send(queue, "a", "b", "c", "d")
+    a, b, c = take(queue, at(1), 3)
+    queue.release([c.token, a.token], at(2))
+
+    assert contents(take(queue, at(2), 3)) == ["a", "c", "d"]
+    assert b.token
+
+
+def test_what_nobody_has_seen_is_not_counted_as_delivered():
+    queue = make()
+    send(queue, "a")
+    [a] = take(queue, at(1))
+    queue.release([a.token], at(1), delivered=False)
+
+    assert [each.deliveries for each in take(queue, at(1))] == [1]
+
+
+def test_a_lock_ends_by_the_monotonic_clock_alone():
+    queue = make()
+    send(queue, "a")
+    [a] = take(queue, Now(0, 1.0))
+    ten_years = 315_360_000_000_000
+    queue.renew(a.token, Now(ten_years, 30.0))
+
+    assert take(queue, Now(ten_years, 89.0)) == []
+    assert contents(take(queue, Now(0, 90.0))) == ["a"]
+
+
+def test_a_lock_can_be_renewed_many_times_and_leaves_nothing_behind():
+    queue = make()
+    send(queue, "a")
+    [a] = take(queue, at(1))
+    for second in range(2, 2000):
+        queue.renew(a.token, at(second))
+
+    assert len(queue._locks._deadlines) < 100
+
+
+def test_the_last_deliveries_are_counted_durably():
+    rows = NaiveRows()
+    queue = make(rows, max_delivery_count=4)
+    send(queue, "a")
+    for _ in range(4):
+        [a] = take(queue, at(1))
+        queue.settle(a.token, Abandon(), at(1))
+
+    assert rows.durable == [3, 4]
+
+
+def test_a_message_that_came_to_its_limit_before_a_restart_is_not_served():
+    rows = NaiveRows()
+    queue = make(rows, max_delivery_count=1)
+    send(queue, "a")
+    take(queue, at(1))
+    queue.reload()
+
+    assert take(queue, at(1)) == []
+    assert contents(take(queue, at(1), state=State.DEAD)) == ["a"]
+
+
+def test_a_locked_message_does_not_expire_until_it_comes_back():
+    queue = make()
+    queue.send([message("a", life=5)], at(1))
+    [a] = take(queue, at(1))
+    queue.sweep(at(10))
+    queue.settle(a.token, Complete(), at(11))
+
+    assert queue.info().active == 0
+
+
+def test_an_expired_message_that_comes_back_is_gone():
+    queue = make(dead_lettering_on_expiration=True)
+    queue.send([message("a", life=5)], at(1))
+    [a] = take(queue, at(1))
+    queue.settle(a.token, Abandon(), at(11))
+
+    assert take(queue, at(11)) == []
+    [dead] = take(queue, at(11), state=State.DEAD)
+    assert dead.row.reason == "TTLExpiredException"
+
+
+def test_a_dead_letter_never_expires():
+    queue = make()
+    queue.send([message("a", life=5)], at(1))
+    [a] = take(queue, at(1))
+    queue.settle(a.token, DeadLetter(reason="bad"), at(2))
+
+    assert contents(take(queue, at(10_000), state=State.DEAD)) == ["a"]
+
+
+def test_many_messages_that_expire_at_once_all_go():
+    queue = make()
+    queue.send([message(number, life=5) for number in range(1000)], at(1))
+    locked = take(queue, at(1), 300)
+    while (event := queue.next_event(at(10))) is not None and event <= 10:
+        queue.sweep(at(10))
+
+    assert queue.info().active == len(locked)
+
+
+def test_nothing_expires_while_the_wall_clock_is_in_doubt():
+    queue = make()
+    queue.send([message("a", life=5)], at(1))
+    doubtful = at(100, held_until=160)
+    queue.sweep(doubtful)
+
+    assert queue.next_event(doubtful) == 160
+    assert contents(take(queue, doubtful)) == ["a"]
+
+
+def test_what_expires_after_the_wall_clock_was_set_back_still_goes():
+    queue = make()
+    queue.send([message("a", life=5)], at(1000))
+    queue.sweep(at(2000))
+    queue.send([message("b", life=5)], Now(10_000_000, 2001.0))
+    queue.sweep(Now(20_000_000, 2011.0))
+
+    assert queue.info().active == 0
+
+
+def test_a_life_longer_than_any_date_is_for_ever():
+    queue = make(default_time_to_live=timedelta.max)
+    send(queue, "a")
+
+    assert [each.row.expires for each in take(queue, at(1))] == [None]
+
+
+def test_a_scheduled_message_gets_a_new_place_and_lives_from_then_on():
+    queue = make()
+    queue.send([message("later", life=5, due=100)], at(1))
+    send(queue, "first", now=at(2))
+    first, later = take(queue, at(100))
+
+    assert contents([first, later]) == ["first", "later"]
+    assert (later.row.sequence, later.row.original) == (3, 1)
+    assert later.row.expires == 105_000_000
+
+
+def test_the_next_event_is_the_first_thing_that_time_brings_about():
+    queue = make(lock_duration=timedelta(seconds=30))
+    assert queue.next_event(at(1)) is None
+    queue.send([message("a"), message("b", life=20), message("c", due=10)], at(1))
+    events = [queue.next_event(at(1))]
+    queue.sweep(at(10))
+    events.append(queue.next_event(at(10)))
+    take(queue, at(10), 1)
+    queue.sweep(at(21))
+    events.append(queue.next_event(at(21)))
+
+    assert events == [10, 21, 40]
+
+
+def test_fresh_says_how_many_became_available():
+    queue = make(max_delivery_count=1)
+    queue.send([message("a"), message("b"), message("c", due=10)], at(1))
+    fresh = [queue.drain_fresh(State.ACTIVE), queue.drain_fresh(State.ACTIVE)]
+    [a] = take(queue, at(1), 1)
+    queue.settle(a.token, Abandon(), at(1))
+    queue.sweep(at(10))
+    fresh += [queue.drain_fresh(State.ACTIVE), queue.drain_fresh(State.DEAD)]
+
+    assert fresh == [2, 0, 1, 1]
+
+
+def test_a_damaged_row_is_put_aside_and_never_served():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, "a", "b")
+    rows.rows[1] = attrs.evolve(rows.rows[1], damaged=True)
+
+    assert contents(take(queue, at(1))) == ["b"]
+    assert queue.drain_quarantined() == [1]
+    assert queue.info().active == 1
+
+
+def test_a_refused_settlement_keeps_the_lock():
+    queue = make()
+    send(queue, "a")
+    [a] = take(queue, at(1))
+    with pytest.raises(InvalidRequest):
+        queue.settle(a.token, DeadLetter(reason="half \ud800"), at(2))
+    queue.settle(a.token, Complete(), at(2))
+    with pytest.raises(LockLost):
+        queue.settle(a.token, Complete(), at(2))
+
+
+def test_the_size_of_a_queue_follows_its_messages():
+    queue = make()
+    send(queue, "a", "b", "c")
+    a, b, _ = take(queue, at(1))
+    queue.settle(a.token, Complete(), at(1))
+    queue.settle(b.token, DeadLetter(reason="bad"), at(1))
+
+    assert queue.info().size == 20
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"lock_duration": timedelta(0)},
+        {"default_time_to_live": timedelta(0)},
+        {"max_size_in_megabytes": 0},
+        {"max_message_size": 0},
+    ],
+    ids=lambda properties: next(iter(properties)),
+)
+def test_a_property_that_makes_no_sense_is_refused_by_name(properties):
+    with pytest.raises(InvalidRequest, match=next(iter(properties))):
+        check_properties(QueueProperties(**properties))
+
+
+def test_never_to_be_deleted_is_no_wish_and_an_hour_is():
+    check_properties(QueueProperties(auto_delete_on_idle=timedelta(days=10_675_199)))
+
+    with pytest.raises(NotSupported):
+        check_properties(QueueProperties(auto_delete_on_idle=timedelta(hours=1)))
