@@ -86,8 +86,8 @@ class _TableReader:
         self._converter = Converter()
         for kind, name in ((str, "a text"), (int, "a whole number"), (bool, "true or false")):
             self._converter.register_structure_hook(kind, _exactly(kind, name))
+        self._converter.register_structure_hook(Path, _read_path)
         by_type: dict[Any, Hook] = {
-            Path: _read_path,
             Secret: lambda value, _: secrets.read(value),
             Namespace: lambda value, _: self._read_namespace(value),
             AccessPolicy: lambda value, _: self.read(value, AccessEntry).value(),

@@ -1,0 +1,328 @@
+"""Mistakes in a configuration: each is named with its key and what was expected, all at once."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config.checks import is_loopback, label_of
+from gateway.config.file import load, parse
+from gateway.config.options import Config
+from gateway.config.problems import ConfigError
+from gateway.domain.access import Right
+
+SECRET = "a secret of sixteen bytes"
+
+PAIR = """
+[namespaces.east]
+url = "embedded:east.db"
+[namespaces.west]
+url = "embedded:west.db"
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+"""
+ONE = """
+[namespaces.here]
+url = "memory:"
+"""
+
+
+def config(text: str, folder: Path = Path("/nowhere")) -> Config:
+    environ = {"KEY": SECRET, "OTHER_KEY": SECRET[::-1]}
+    return parse(text, source="x.toml", folder=folder, environ=environ).config
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        config(text)
+    assert SECRET not in str(caught.value)
+    return [line.removeprefix("x.toml: ") for line in caught.value.problems]
+
+
+def warnings(text: str, folder: Path) -> tuple[str, ...]:
+    return parse(text, source="x.toml", folder=folder, environ={"KEY": SECRET}).warnings
+
+
+@pytest.mark.parametrize(
+    ("addition", "problem"),
+    [
+        ("bogus = 1", "pairing.bogus: unknown key; known are "),
+        (
+            "suspect_weight = '1s'",
+            "pairing.suspect_weight: unknown key; did you mean 'suspect_wait'?",
+        ),
+        ("failover_interval = '2h'", "pairing.failover_interval: must be <= 3600.0: 7200.0"),
+        ("send_timeout = 30", 'pairing.send_timeout: a duration such as "10s"'),
+        ("backlog_queues = 'many'", "pairing.backlog_queues: a whole number expected"),
+        ("backlog_queues = 0", "pairing.backlog_queues: must be >= 1: 0"),
+        ("backlog_queues = true", "pairing.backlog_queues: a whole number expected, found True"),
+        ("enable_syphon = 1", "pairing.enable_syphon: true or false expected, found 1"),
+        ("max_inflight = '64 MB'", 'pairing.max_inflight: a size such as "64KiB"'),
+        ("while_suspect = 'no'", 'pairing.while_suspect: one of "divert", "raise" expected'),
+        ("trial_pause = { jitter = 2 }", "pairing.trial_pause.jitter: must be < 1: 2.0"),
+        ("trial_pause = '1s'", "pairing.trial_pause: a table expected, found '1s'"),
+        ("options = {}", "pairing.options: unknown key"),
+        ("state = 7", "pairing.state: a path expected, found 7"),
+        ("[pairing.syphon]\nmax_drain_rate = 'x'", "pairing.syphon.max_drain_rate: a number"),
+        ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: not available in this"),
+        ("[[accounts]]\nname = 'a'", "accounts: not available in this version"),
+        (
+            "[[endpoints]]\nprotocol = 'admin'\nbind = 'localhost:0'",
+            "endpoints[0].protocol: 'admin' is not av",
+        ),
+        (
+            "[[endpoints]]\nprotocol = 'http'\nbind = 'localhost:0'",
+            "endpoints[0].protocol: must be in",
+        ),
+        ("[[endpoints]]\nprotocol = 'service-bus-http'", "endpoints[0].bind: is missing"),
+        ("[endpoints]\nbind = 'localhost:0'", "endpoints: a list expected, found a table"),
+        ("[limits]\nidle_timeout = '0s'", "limits.idle_timeout: must be > 0: 0.0"),
+        ("[limits.rest]\nsecure = true", "limits.rest.secure: unknown key"),
+        ("[logging]\nlevel = 'loud'", "logging.level: must be in"),
+        ("[[access]]\nname = 'a'\nrights = ['Send']", "access[0].key: is missing"),
+        (
+            "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Read']",
+            'access[0].rights[0]: one of "Send"',
+        ),
+        (
+            "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = []",
+            "access[0].rights: Length of 'rights'",
+        ),
+        (
+            "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = 'Send'",
+            "access[0].rights: a list expected",
+        ),
+        (
+            "envelope_keys = [{ id = '1', key = 'x' }]",
+            "pairing.envelope_keys[0].key: a secret doesn't stand",
+        ),
+        (
+            "envelope_keys = [{ id = '1', key = {env = 'NO'} }]",
+            "pairing.envelope_keys[0].key: set the env",
+        ),
+        (
+            "[namespaces.far]\nurl = 'rabbitmq://a'",
+            "namespaces.far: rabbitmq: is not available in this version",
+        ),
+        ("[namespaces.far]\nurl = 'ftp://a'", "namespaces.far: URL of a namespace: one of "),
+        ("[namespaces.far]\nqueues = []", "namespaces.far.url: is missing"),
+        (
+            "[namespaces.far]\nurl = 'memory:'\nmax_queue = 1",
+            "namespaces.far.max_queue: unknown key; did you mean 'max_queues'?",
+        ),
+        (
+            "[namespaces.far]\nurl = 'memory:'\nqueues = ['a b']",
+            "namespaces.far.queues[0]: entity name",
+        ),
+    ],
+)
+def test_a_mistake_is_named_with_its_key(addition: str, problem: str) -> None:
+    found = problems(PAIR + addition)
+
+    assert len(found) == 1
+    assert found[0].startswith(problem)
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    found = problems(PAIR + "bogus = 1\nbacklog_queues = 0\n[limits]\ngrace = 1\n")
+
+    assert [line.partition(":")[0] for line in found] == [
+        "pairing.backlog_queues",
+        "pairing.bogus",
+        "limits.grace",
+    ]
+
+
+def test_what_is_no_toml_is_named_with_its_line() -> None:
+    assert "line 2" in problems("a = 1\nb = = 2")[0]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nope\.toml: No such file"):
+        load(tmp_path / "nope.toml", environ={}, here=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (PAIR.replace('"west"', '"east"'), "pairing.secondary: is the primary too"),
+        (
+            PAIR.replace('primary = "east"', 'primary = "north"'),
+            "pairing.primary: there is no namespace",
+        ),
+        (
+            PAIR.replace("west.db", "./x/../east.db"),
+            "namespaces.west: is the same store as namespaces.east",
+        ),
+        (PAIR + 'spool = "west.db"', "pairing.spool: is the same store as namespaces.west"),
+        (PAIR.replace('label = "east"', ""), "pairing.label: is missing"),
+        (PAIR.replace('label = "east"', 'label = "a/b"'), "pairing.label: letters, digits"),
+        (PAIR.partition("[pairing]")[0], "pairing: is missing"),
+        (ONE + "[[entities]]\nmatch = 'a'", "entities: they are of a pair"),
+        ("", "namespaces: is missing"),
+        (
+            ONE + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '0.0.0.0:1'",
+            "endpoints[0].bind: 0.0.0.0:1 can be reached",
+        ),
+        (
+            ONE
+            + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '[::1]:1'\n"
+            + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '[::1]:1'",
+            "endpoints: [::1]:1 is there twice",
+        ),
+        (
+            ONE + "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Send']\n" * 2,
+            "access: the name 'a' is there twice",
+        ),
+        (
+            PAIR + "envelope_keys = [" + "{ id = '1', key = { env = 'KEY' } }, " * 2 + "]",
+            "pairing.envelope_keys: the id '1' is there twice",
+        ),
+    ],
+)
+def test_what_only_the_whole_shows_is_checked_too(text: str, problem: str) -> None:
+    assert problems(text)[0].startswith(problem)
+
+
+def far_pair(keys: str = "") -> str:
+    return f"""
+[namespaces.east]
+url = "servicebus+https://gateway@east.example.net"
+key = {{ env = "KEY" }}
+[namespaces.west]
+url = "servicebus+https://gateway@west.example.net"
+key = {{ env = "KEY" }}
+[pairing]
+primary = "east"
+secondary = "west"
+{keys}
+"""
+
+
+def test_where_other_machines_take_part_the_envelope_needs_a_key() -> None:
+    assert problems(far_pair())[0].startswith("pairing.envelope_keys: is missing")
+
+
+def test_the_label_is_the_first_dns_label_of_the_primary() -> None:
+    pairing = config(far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]')).pairing
+
+    assert pairing is not None
+    assert pairing.options.label == "east"
+
+
+def test_one_port_of_a_host_is_one_namespace() -> None:
+    assert "is the same store as" in problems(far_pair().replace("//gateway@west", "//g@east"))[0]
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+    found = problems(far_pair().replace("gateway@west", "gateway:hush@west"))
+
+    assert any(line.startswith("namespaces.west.url: no secret in a URL") for line in found)
+    assert "hush" not in " ".join(found)
+
+
+@pytest.mark.parametrize(
+    ("url", "label"),
+    [
+        ("servicebus+https://key@Contoso.servicebus.windows.net", "Contoso".lower()),
+        ("servicebus+http://key@a-b.example:5300", "a-b"),
+        ("servicebus+http://key@127.0.0.1:5300", ""),
+        ("servicebus+http://key@localhost:5300", ""),
+        ("servicebus+http://key@[::1]:5300", ""),
+        ("embedded:/var/a.b/c.db", ""),
+        ("memory:", ""),
+    ],
+)
+def test_a_label_comes_from_dns_names_only(url: str, label: str) -> None:
+    assert label_of(url) == label
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost", "LOCALHOST"])
+def test_loopback_is_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "localhost.example.net", ""])
+def test_anything_else_is_not_loopback(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_paths_start_at_the_folder_of_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    file = folder / "pairgate.toml"
+    file.write_text(
+        PAIR
+        + """
+spool = "/var/spool.db"
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+tls = { certificate = "tls/server.pem", key = "tls/server.key" }
+"""
+    )
+
+    loaded = load(file, environ={}, here=tmp_path).config
+
+    assert loaded.pairing is not None
+    assert loaded.endpoints[0].tls is not None
+    assert loaded.namespaces["east"].url == f"embedded:{folder}/east.db"
+    assert loaded.pairing.state == folder / "var/state.json"
+    assert loaded.pairing.spool == Path("/var/spool.db")
+    assert loaded.endpoints[0].tls.key == folder / "tls/server.key"
+
+
+def test_off_is_the_absence_of_a_limit() -> None:
+    pairing = config(PAIR + "throttle_failover_after = 'off'").pairing
+
+    assert pairing is not None
+    assert pairing.options.throttle_failover_after is None
+
+
+def test_entities_are_options_of_the_pair() -> None:
+    pairing = config(PAIR + "[[entities]]\nmatch = 'a*'\nfailover_interval = '5s'").pairing
+
+    assert pairing is not None
+    assert [(rule.match, rule.failover_interval) for rule in pairing.options.entities] == [
+        ("a*", 5.0)
+    ]
+
+
+def test_access_may_have_two_keys_and_shows_none() -> None:
+    policy = config(
+        ONE
+        + "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nsecond_key = {env = 'OTHER_KEY'}\n"
+        + "rights = ['Send', 'Listen']\nentities = ['orders']"
+    ).access[0]
+
+    assert policy.keys == (SECRET, SECRET[::-1])
+    assert policy.rights == {Right.SEND, Right.LISTEN}
+    assert policy.entities == ("orders",)
+    assert SECRET not in repr(policy)
+
+
+def test_nothing_of_a_configuration_shows_a_secret() -> None:
+    whole = config(far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]'))
+
+    assert SECRET not in repr(whole)
+
+
+def test_two_namespaces_on_one_disk_are_a_warning(tmp_path: Path) -> None:
+    assert warnings(PAIR, tmp_path) == (
+        "pairing: both namespaces are on this disk; one fault can take both",
+    )
+
+
+def test_two_namespaces_on_one_host_are_a_warning(tmp_path: Path) -> None:
+    text = far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]')
+    same_host = text.replace("west.example.net", "east.example.net:5301")
+
+    assert "both namespaces are on the host" in warnings(same_host, tmp_path)[0]
+    assert warnings(text, tmp_path) == ()
+
+
+def test_memory_namespaces_are_two_stores() -> None:
+    text = PAIR.replace("embedded:east.db", "memory:").replace("embedded:west.db", "memory:")
+
+    assert len(config(text).namespaces) == 2
