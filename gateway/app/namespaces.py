@@ -10,9 +10,12 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.outside import Outside
 from gateway.brokers.embedded.files import StoreError, StoreInUse
 from gateway.brokers.registry import Adapter, Surroundings, build
+from gateway.config.checks import host_of, is_loopback
 from gateway.config.options import Config, Namespace
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityExists, InvalidRequest, NotAuthorized
+from gateway.frontends.auth import EMULATOR_POLICY
+from gateway.net.tls import TlsFileError
 from gateway.ports import Broker
 
 OWN_KINDS: Final = ("embedded:", "memory:")
@@ -31,13 +34,14 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -
     Raises:
         Failure: the store is in use (temporary) or damaged, or the options don't fit.
     """
+    namespace = _with_credentials(namespace)
     surroundings = Surroundings(
         clock=outside.now, rng=outside.rng(namespace.name), observer=outside.observer
     )
     try:
         adapter = build(namespace.url, namespace.name, surroundings, namespace.options)
         return await stack.enter_async_context(adapter)
-    except InvalidRequest as error:
+    except (InvalidRequest, TlsFileError) as error:
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
     except StoreInUse as error:
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
@@ -88,6 +92,21 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
         reason = str(error) or f"no answer within {ASK_SECONDS:.0f} s"
         return f"namespace {namespace.name}, queue {queue}: {reason}"
     return None
+
+
+def _with_credentials(namespace: Namespace) -> Namespace:
+    """On this machine a namespace without a key is asked with the emulators' well-known one."""
+    missing = getattr(namespace.options, "key", None) == ""
+    if not missing or not is_loopback(host_of(namespace.url)):
+        return namespace
+    (key,) = EMULATOR_POLICY.keys
+    scheme, _, rest = namespace.url.partition("://")
+    host = rest.rpartition("@")[2]
+    return attrs.evolve(
+        namespace,
+        url=f"{scheme}://{EMULATOR_POLICY.name}@{host}",
+        options=attrs.evolve(namespace.options, key=key),
+    )
 
 
 def only_namespace(config: Config) -> Namespace:

@@ -15,7 +15,7 @@ import trio
 
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 30.0
-PORT_ZERO: Final = re.compile(r'(bind = "[^"]*):0"')
+BIND: Final = re.compile(r'(bind = "[^"]*):\d+"')
 KEY_VARIABLE: Final = "PAIRGATE_TEST_KEY"  # the emulators' well-known key
 ENVELOPE_VARIABLE: Final = "PAIRGATE_TEST_ENVELOPE_KEY"
 
@@ -155,11 +155,11 @@ class GatewayProcess:
 
     def _keep_ports(self, since: int) -> None:
         addresses = [line["address"] for line in self.log[since:] if line["event"] == "listening"]
+        if not addresses:  # a syphon of its own listens nowhere
+            return
         self.ports = [int(address.rpartition(":")[2]) for address in addresses]
         ports = iter(self.ports)
-        self.config = re.sub(
-            r'(bind = "[^"]*):\d+"', lambda match: f'{match[1]}:{next(ports)}"', self.config
-        )
+        self.config = BIND.sub(lambda match: f'{match[1]}:{next(ports)}"', self.config)
 
 
 @attrs.define(eq=False)

@@ -1,0 +1,293 @@
+"""`pairgate serve` and the other commands as processes, over real sockets and files."""
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.processes import (
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    environment,
+    pair_config,
+)
+from tests.e2e.rest import request, send, take
+
+pytestmark = pytest.mark.slow
+
+
+async def pairgate(
+    process: GatewayProcess, *arguments: str, stdin: bytes = b""
+) -> tuple[int, str, str]:
+    """A command with the configuration of that process: exit code, output, errors."""
+    command, *rest = arguments
+    result = await trio.run_process(
+        [sys.executable, "-m", "gateway", command, "--config", process.config_file, *rest],
+        env=environment(),
+        stdin=stdin,
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+    return result.returncode, result.stdout.decode(), result.stderr.decode()
+
+
+async def with_fixed_port(process: GatewayProcess) -> None:
+    """Write the port that the process got into its configuration, for other commands."""
+    process.config_file.write_text(process.config)
+    await trio.lowlevel.checkpoint()
+
+
+async def test_what_is_sent_is_received(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+
+    assert await send(broker.address, "orders", b"one") == (201, "primary")
+    assert await take(broker.address, "orders") == b"one"
+
+
+async def test_a_killed_broker_has_what_it_acknowledged(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    await send(broker.address, "orders", b"one")
+
+    await broker.kill()
+    await broker.start()
+
+    assert await take(broker.address, "orders") == b"one"
+
+
+async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    answers: list[bytes | None] = []
+
+    async def wait_for_a_message() -> None:
+        answers.append(await take(broker.address, "orders", wait=2))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_for_a_message)
+        await trio.sleep(0.5)
+        code = await broker.stop()
+
+    assert code == 0
+    assert broker.count("draining", reason="SIGTERM") == 1
+    assert answers == [None]
+
+
+async def test_a_second_signal_cuts_what_still_drains(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    with socket.create_connection(("127.0.0.1", broker.port)) as client:
+        client.sendall(b"POST /orders/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n")
+        await trio.sleep(0.3)
+        broker.signal(signal.SIGTERM)
+        await broker.seen("draining")
+
+        with trio.fail_after(5):
+            code = await broker.stop()
+
+    assert code == 0
+
+
+async def test_sighup_takes_over_the_level_and_names_the_rest(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    text = broker.config.replace("debug", "warning").replace('["orders"]', '["invoices"]')
+    broker.config_file.write_text(text)
+
+    broker.signal(signal.SIGHUP)
+    await trio.sleep(0.5)
+    broker.config_file.write_text("broken =")
+    broker.signal(signal.SIGHUP)
+
+    line = await broker.seen("doubtful")
+    assert "not reloaded" in line["text"]
+    assert broker.count("reloaded") == 0  # the new level hides it
+    assert broker.running
+
+
+async def test_a_second_process_on_the_same_store_is_a_temporary_failure(
+    gateways: Gateways,
+) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    store = broker.folder / "broker.db"
+
+    second = await gateways.start(broker_config(url=f"embedded:{store}"), wait=False)
+
+    assert await second.wait() == os.EX_TEMPFAIL
+    assert str(store) in " ".join(second.garbage)
+    assert broker.running
+
+
+async def test_a_taken_port_is_named_with_what_to_do(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+
+    config = broker_config().replace("127.0.0.1:0", broker.address)
+    second = await gateways.start(config, wait=False)
+
+    assert await second.wait() == 1
+    assert broker.address in " ".join(second.garbage)
+    assert "--port-offset" in " ".join(second.garbage)
+
+
+async def test_people_send_peek_and_receive_through_the_running_gateway(
+    gateways: Gateways,
+) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    await with_fixed_port(broker)
+
+    sent = await pairgate(broker, "send", "orders", "hello", "--id", "7", "--json")
+    peeked = await pairgate(broker, "peek", "orders")
+    received = await pairgate(broker, "receive", "orders", "--json")
+    nothing = await pairgate(broker, "receive", "orders", "--wait", "200ms")
+
+    assert sent[0] == 0, sent
+    assert json.loads(sent[1]) == {
+        "entity": "orders",
+        "message_id": "7",
+        "leg": "primary",
+        "target": f"the gateway at {broker.address}",
+    }
+    assert (peeked[0], "hello" in peeked[1]) == (0, True)
+    assert (received[0], json.loads(received[1])["body"]) == (0, "hello")
+    assert nothing[0] == 1
+
+
+async def test_people_reach_a_store_that_nobody_has_open(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    await with_fixed_port(broker)
+    await broker.stop()
+
+    sent = await pairgate(broker, "send", "orders", "--property", "a=b", stdin=b"\xff\x00")
+    received = await pairgate(broker, "receive", "orders", "--json")
+
+    assert "namespace here" in sent[1]
+    value = json.loads(received[1])
+    assert (value["body_base64"], value["properties"]) == ("/wA=", {"a": "b"})
+
+
+async def test_a_store_in_use_is_not_opened_past_its_owner(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    await with_fixed_port(broker)
+
+    sent = await pairgate(broker, "send", "orders", "hello", "--namespace", "here")
+
+    assert sent[0] == os.EX_TEMPFAIL
+
+
+async def test_the_pair_starts_while_one_side_is_down(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    gateway = gateways.prepare(pair_config(primary.address, secondary.address), name="gateway")
+    gateway.folder.mkdir()
+    gateway.config_file.write_text(gateway.config)
+    provisioned = await pairgate(gateway, "provision", "--json")
+    await primary.kill()
+
+    await gateway.start()
+    diverted = await send(gateway.address, "orders", b"one")
+    await primary.start()
+    arrived = await take(primary.address, "orders", wait=20)
+
+    assert provisioned[0] == 0, provisioned
+    assert sum(len(made["queues"]) for made in json.loads(provisioned[1])) == 10
+    assert diverted == (201, "backlog")
+    assert arrived == b"one"
+    assert await gateway.stop() == 0
+
+
+async def test_the_secondary_may_be_down_at_start(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    await secondary.kill()
+
+    gateway = await gateways.start(pair_config(primary.address, secondary.address))
+
+    assert await send(gateway.address, "orders", b"one") == (201, "primary")
+    assert (await gateway.seen("backlog_ready"))["reason"]
+
+
+async def test_no_backlog_queue_is_an_error_that_says_what_to_do(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+
+    gateway = await gateways.start(pair_config(primary.address, secondary.address), wait=False)
+
+    assert await gateway.wait() == 1
+    assert "pairgate provision" in " ".join(gateway.garbage)
+
+
+async def test_wrong_credentials_are_a_wrong_configuration(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    config = pair_config(primary.address, secondary.address)
+    config = config.replace("RootManageSharedAccessKey", "Somebody")
+
+    gateway = await gateways.start(config, wait=False)
+
+    assert await gateway.wait() == 2
+    assert "credentials" in " ".join(gateway.garbage)
+
+
+async def test_a_syphon_of_its_own_moves_the_backlog(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    config = pair_config(primary.address, secondary.address, enable_syphon=False)
+    gateway = gateways.prepare(config)
+    gateway.folder.mkdir()
+    gateway.config_file.write_text(gateway.config)
+    await pairgate(gateway, "provision")
+    await gateway.start()
+    await primary.kill()
+    await send(gateway.address, "orders", b"one")
+    await primary.start()
+
+    syphon = await gateways.start(config, command=["syphon"])
+    arrived = await take(primary.address, "orders", wait=20)
+
+    assert arrived == b"one"
+    assert await syphon.stop() == 0
+
+
+async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    gateway = gateways.prepare(pair_config(primary.address, secondary.address))
+    gateway.folder.mkdir()
+    gateway.config_file.write_text(gateway.config)
+
+    before = await pairgate(gateway, "check", "--json")
+    await pairgate(gateway, "provision")
+    after = await pairgate(gateway, "check", "--json")
+    await secondary.kill()
+    down = await pairgate(gateway, "check")
+
+    assert (before[0], json.loads(before[1])["good"]) == (1, False)
+    assert (after[0], json.loads(after[1])["good"]) == (0, True)
+    assert down[0] == 1
+    assert "namespace secondary" in down[1]
+
+
+async def test_the_embedded_default_needs_no_file(gateways: Gateways, tmp_path: Path) -> None:
+    result = await trio.run_process(
+        [sys.executable, "-m", "gateway", "send", "orders", "hello", "--port-offset", "20000"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+
+    assert result.returncode == 1  # there is no queue of that name
+    assert b"orders" in result.stderr
+    assert (tmp_path / "var" / "east.db").exists()
+
+
+async def test_an_unknown_queue_is_a_404(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+
+    status, _, _ = await request(broker.address, "POST", "/nope/messages", b"x")
+
+    assert status == 404
