@@ -34,6 +34,7 @@ class RestReceiver:
     """Takes messages of one queue; what it still holds at the end it abandons."""
 
     _peer: RestPeer
+    _polls: RestPeer  # the same namespace over other connections
     _entity: EntityPath
     _mode: ReceiveMode
     _poll: float
@@ -53,7 +54,7 @@ class RestReceiver:
                 limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
             )
             began = trio.current_time()
-            answer = await self._peer.run(operation)
+            answer = await self._polls.run(operation)
             if isinstance(answer, Delivered) and answer.deliveries:
                 self._hold(answer.deliveries)
                 return answer.deliveries

@@ -50,6 +50,7 @@ from gateway.wire.servicebus_rest import build_request
 _MAX_AMQP_REQUEST: Final = 512 * 1024  # bytes: half of what a Pairgate takes by default
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes: half of what Service Bus takes, since JSON grows
 _MAX_RESPONSE: Final = 128 * 1024 * 1024  # bytes: a hundred deliveries of a mebibyte
+_MAX_POLLS: Final = 1000  # receives that wait at the same time
 _PAGE: Final = 100  # queues in one request; more than that Service Bus doesn't give
 _TOKEN_LIFETIME: Final = 3600.0
 _CLOSE_TIMEOUT: Final = 5.0
@@ -96,16 +97,19 @@ def open_namespace(
         tls = client_context(options.tls) if secure else None
     except TlsFileError as error:
         raise InvalidRequest(f"tls: {error}") from error
-    client = HttpClient(
-        parts.hostname,
-        port,
-        tls=tls,
-        options=HttpClientOptions(
-            max_connections=options.max_connections,
-            connect_timeout=options.connect_timeout,
-            max_body=_MAX_RESPONSE,
-        ),
-    )
+    clients = [
+        HttpClient(
+            parts.hostname,
+            port,
+            tls=tls,
+            options=HttpClientOptions(
+                max_connections=connections,
+                connect_timeout=options.connect_timeout,
+                max_body=_MAX_RESPONSE,
+            ),
+        )
+        for connections in (options.max_connections, _MAX_POLLS)
+    ]
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     tokens = Tokens(
         origin=f"{'https' if secure else 'http'}://{host}:{port}",
@@ -114,7 +118,10 @@ def open_namespace(
         lifetime=_TOKEN_LIFETIME,
         clock=clock,
     )
-    return ServiceBusRestBroker(client=client, tokens=tokens, options=options, clock=clock)
+    client, polls = clients
+    return ServiceBusRestBroker(
+        client=client, polls=polls, tokens=tokens, options=options, clock=clock
+    )
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -122,6 +129,7 @@ class ServiceBusRestBroker:
     """`ports.Broker` and `ports.Peeks`. It connects when it is first used."""
 
     _client: HttpClient
+    _polls: HttpClient  # its own, so that receives that wait take no connection from a send
     _tokens: Tokens
     _options: ServiceBusRestOptions
     _clock: WallClock
@@ -140,6 +148,7 @@ class ServiceBusRestBroker:
         traceback: TracebackType | None,
     ) -> None:
         await self._client.aclose()
+        await self._polls.aclose()
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         """
@@ -175,6 +184,7 @@ class ServiceBusRestBroker:
         """As `Broker.open_receiver`. Nothing is asked before the first receive."""
         receiver = RestReceiver(
             peer=self._peer,
+            polls=RestPeer(ask=self._polls.request, tokens=self._tokens),
             entity=entity,
             mode=mode,
             poll=self._options.receive_poll,

@@ -68,6 +68,7 @@ def tokens(clock=None) -> Tokens:
 def broker_of(script: Script) -> ServiceBusRestBroker:
     return ServiceBusRestBroker(
         client=script,
+        polls=script,
         tokens=tokens(),
         options=ServiceBusRestOptions(key="secret"),
         clock=VirtualClock(),

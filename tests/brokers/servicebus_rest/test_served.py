@@ -1,0 +1,25 @@
+import trio
+
+from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Leg, Message
+from tests.brokers.servicebus_rest.served import KEY, real_date, served
+
+ORDERS = EntityPath("orders")
+
+
+async def test_receives_that_wait_leave_a_send_its_connection():
+    options = ServiceBusRestOptions(key=KEY, max_connections=1)
+    async with served() as port:
+        url = f"//tester@127.0.0.1:{port}"
+        async with open_namespace("servicebus+http", url, options, real_date) as broker:
+            await broker.create_queue(ORDERS, QueueProperties())
+            async with broker.open_receiver(ORDERS) as receiver, trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(receiver.receive, 1)
+                await trio.sleep(0.1)
+                with trio.fail_after(5):
+                    leg = await broker.send(ORDERS, [Message()])
+                nursery.cancel_scope.cancel()
+
+    assert leg is Leg.PRIMARY
