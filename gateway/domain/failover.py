@@ -69,9 +69,13 @@ class Failover:
     last_failure: float | None = None
     successes: int = 0  # since it opened half
 
-    def advance(self, event: Event, rule: FailoverRule, *, now: float) -> "Failover":
-        """The standing after that event."""
-        since = self._streak_start(rule, now) if event is Event.FAILED else self.failing_since
+    def advance(
+        self, event: Event, rule: FailoverRule, *, now: float, began: float | None = None
+    ) -> "Failover":
+        """The standing after that event; `began` is when the attempt began that failed."""
+        since = self.failing_since
+        if event is Event.FAILED:
+            since = self._streak_start(rule, now, now if began is None else began)
         if event is Event.FAILED and since is not None and now - since >= rule.interval:
             event = Event.FAILED_TOO_LONG
         state = TRANSITIONS[self.state][event]
@@ -85,11 +89,15 @@ class Failover:
             successes=successes if state is State.HALF_OPEN else 0,
         )
 
-    def _streak_start(self, rule: FailoverRule, now: float) -> float:
-        """One error and then silence isn't an outage: a quiet interval ends the streak."""
+    def _streak_start(self, rule: FailoverRule, now: float, began: float) -> float:
+        """
+        One error and then silence isn't an outage: a quiet interval ends the streak.
+
+        An attempt that hangs isn't silence: quiet is only the time without one.
+        """
         if self.failing_since is None or self.last_failure is None:
             return now
-        quiet = now - self.last_failure
+        quiet = began - self.last_failure
         return now if quiet >= rule.interval else self.failing_since
 
     def _successes_after(self, event: Event, state: State) -> int:

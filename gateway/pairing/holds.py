@@ -65,9 +65,14 @@ class Holds:
             self.standings.release(trial)
 
     def hold(self, entity: EntityPath, backoff: Backoff, reason: str, least: float = 0.0) -> None:
-        """A send to that entity failed: it rests, longer after each failure in a row."""
+        """
+        A send to that entity failed: it rests, longer after each failure in a row.
+
+        Sends of several queues that were under way together fail together, and that is once.
+        """
         hold = self._holds.setdefault(entity.key, _Hold(0.0))
-        hold.failures += 1
+        if hold.until <= trio.current_time():
+            hold.failures += 1
         hold.window = 1
         seconds = max(least, backoff.delay(hold.failures, self.rng))
         hold.until = max(hold.until, trio.current_time() + seconds)

@@ -40,6 +40,7 @@ class Attempt:
     entity: EntityPath
     turn: int
     pauses: int
+    began: float  # trio.current_time()
     trial: bool = False
 
 
@@ -96,7 +97,7 @@ class Standings:
         """A send to the primary starts."""
         record = self._records.get(entity.key)
         turn = 0 if record is None else record.turn
-        return Attempt(entity=entity, turn=turn, pauses=self._pauses)
+        return Attempt(entity=entity, turn=turn, pauses=self._pauses, began=trio.current_time())
 
     def begin_trial(self, entity: EntityPath) -> Attempt | None:
         """
@@ -133,10 +134,9 @@ class Standings:
         if record is None:
             return
         if attempt.turn == record.turn and attempt.pauses == self._pauses:
-            self._note(record, Event.FAILED, str(error))
+            self._note(record, Event.FAILED, str(error), began=attempt.began)
             record.trial_failures += 1
-            pause = self.options.trial_pause.delay(record.trial_failures, self.rng)
-            record.next_trial = trio.current_time() + pause
+            record.next_trial = trio.current_time() + self._trial_pause(record)
         self._end_trial(attempt, record)
 
     def release(self, attempt: Attempt) -> None:
@@ -232,10 +232,18 @@ class Standings:
 
     # Inside.
 
-    def _note(self, record: _Record, event: Event, reason: str) -> None:
+    def _trial_pause(self, record: _Record) -> float:
+        """Well below the interval: between trials further apart, each would begin a new streak."""
+        pause = self.options.trial_pause.delay(record.trial_failures, self.rng)
+        return min(pause, rule_for(record.entity, self.options).interval / 2)
+
+    def _note(
+        self, record: _Record, event: Event, reason: str, *, began: float | None = None
+    ) -> None:
         before = record.failover
         now = trio.current_time()
-        record.failover = before.advance(event, rule_for(record.entity, self.options), now=now)
+        rule = rule_for(record.entity, self.options)
+        record.failover = before.advance(event, rule, now=now, began=began)
         after = record.failover.state
         if after is before.state:
             return

@@ -92,6 +92,14 @@ def test_one_error_and_silence_does_not_fail_over():
     assert after((Event.FAILED, 0), (Event.FAILED, 600)).state is State.SUSPECT
 
 
+def test_an_attempt_that_hangs_is_no_silence():
+    hung = after((Event.FAILED, 0)).advance(Event.FAILED, RULE, now=70, began=50)
+    fresh = after((Event.FAILED, 0)).advance(Event.FAILED, RULE, now=70, began=60)
+
+    assert hung.state is State.SECONDARY
+    assert fresh.state is State.SUSPECT
+
+
 def test_failures_over_the_whole_interval_fail_over():
     assert after(*[(Event.FAILED, second) for second in (0, 30, 59)]).state is State.SUSPECT
     assert after(*[(Event.FAILED, second) for second in (0, 30, 60)]).state is State.SECONDARY
