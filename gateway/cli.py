@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Final
 
@@ -160,17 +160,11 @@ def receive(
     invocation: Invocation, where: Where, count: int, wait: float, dead_letters: bool
 ) -> None:
     """Take messages from ENTITY, print and complete them. Exit code 1: there was none."""
-    taken = run(
-        messages.receive,
-        invocation.read().config,
-        Outside(),
-        _sub_queue(where, dead_letters),
-        lambda delivery: _print_delivery(invocation, delivery),
-        count=count,
-        wait=wait,
-    )
-    if not taken:
-        click.echo(f"no message in {where.entity}", err=True)
+    place = _sub_queue(where, dead_letters)
+    config = invocation.read().config
+    show = partial(_print_delivery, invocation)
+    if not run(messages.receive, config, Outside(), place, show, count=count, wait=wait):
+        click.echo(f"no message in {printable(place.entity)}", err=True)
         sys.exit(ExitCode.FAILED)
 
 

@@ -2,6 +2,7 @@
 
 import enum
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -58,6 +59,9 @@ async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> li
     running = await find_running(config, port_offset)
     for namespace in config.namespaces.values():
         subject = f"namespace {namespace.name}"
+        if _is_to_come(namespace):
+            findings.add(subject, Grade.GOOD, "no store yet; `pairgate serve` makes it")
+            continue
         try:
             async with AsyncExitStack() as stack:
                 broker = await enter(stack, namespace, outside)
@@ -67,6 +71,12 @@ async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> li
         except Failure as failure:
             findings.add(subject, *_of_failure(failure, running))
     return findings.items
+
+
+def _is_to_come(namespace: Namespace) -> bool:
+    """To open a store makes it, and a check changes nothing."""
+    scheme, _, path = namespace.url.partition(":")
+    return scheme == "embedded" and not Path(path).exists()
 
 
 async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findings) -> None:

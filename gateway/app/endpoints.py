@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 
 import attrs
+import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.outside import Outside
@@ -14,12 +15,37 @@ from gateway.config.options import Config, Endpoint
 from gateway.domain.events import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
-from gateway.net.http_server import HttpServer
+from gateway.net.http_server import Handler, HttpServer
 from gateway.net.listeners import CannotListen, Listener, open_listener
 from gateway.net.tls import TlsFileError, server_context
+from gateway.wire.http import Headers, Request, Response
+from gateway.wire.servicebus_errors import PAIRGATE
 
 # The pair's own verdict says more than a time-out of the front end, which therefore comes later.
 PATIENCE: Final = 1.0  # seconds
+
+
+@attrs.define(eq=False, kw_only=True)
+class LongPolls:
+    """Ends requests that wait for a message when the endpoint drains: there is none."""
+
+    handler: Handler
+    _waiting: set[trio.CancelScope] = attrs.field(factory=set, init=False)
+
+    async def handle(self, request: Request) -> Response:
+        if not is_long_poll(request):
+            return await self.handler(request)
+        with trio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                return await self.handler(request)
+            finally:
+                self._waiting.discard(scope)
+        return Response(status=204, headers=Headers((PAIRGATE,)), close=True)
+
+    def end(self) -> None:
+        for scope in self._waiting:
+            scope.cancel()
 
 
 @attrs.frozen(kw_only=True)
@@ -29,6 +55,12 @@ class OpenEndpoint:
     protocol: str
     listener: Listener
     server: HttpServer
+    polls: LongPolls
+
+    def drain(self) -> None:
+        """Let every connection end after the answer that it is owed."""
+        self.server.drain.set()
+        self.polls.end()
 
 
 async def open_endpoints(
@@ -44,8 +76,7 @@ async def open_endpoints(
     for endpoint in config.endpoints:
         listener = await _listen(config, endpoint, outside, port_offset)
         stack.push_async_callback(listener.aclose)
-        server = _server(config, endpoint, parts, outside)
-        endpoints.append(OpenEndpoint(protocol=endpoint.protocol, listener=listener, server=server))
+        endpoints.append(_opened(config, endpoint, listener, parts, outside))
     return endpoints
 
 
@@ -74,7 +105,9 @@ async def _listen(
         raise Failure(str(error)) from error
 
 
-def _server(config: Config, endpoint: Endpoint, parts: Parts, outside: Outside) -> HttpServer:
+def _opened(
+    config: Config, endpoint: Endpoint, listener: Listener, parts: Parts, outside: Outside
+) -> OpenEndpoint:
     rest = config.limits.rest
     pairing = config.pairing
     patience = pairing.options.send_timeout + PATIENCE if pairing else rest.send_timeout
@@ -89,13 +122,15 @@ def _server(config: Config, endpoint: Endpoint, parts: Parts, outside: Outside) 
         wall_clock=outside.now,
         options=attrs.evolve(rest, secure=endpoint.tls is not None, send_timeout=patience),
     )
-    return HttpServer(
-        handler=frontend.handle,
+    polls = LongPolls(handler=frontend.handle)
+    server = HttpServer(
+        handler=polls.handle,
         error_body=frontend.refuse,
         wall_clock=outside.now,
         options=config.limits.http,
         cancels_when_gone=is_long_poll,
     )
+    return OpenEndpoint(protocol=endpoint.protocol, listener=listener, server=server, polls=polls)
 
 
 def _crashed(error: BaseException) -> ConnectionCrashed:

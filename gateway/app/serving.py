@@ -81,7 +81,8 @@ async def serve(
         try:
             await _run(parts, endpoints, ending, started, reload)
         except* StateFileError as group:
-            raise Failure(f"{group.exceptions[0]}: move it away, or bring it back") from group
+            # Raised here, it would be in a group itself.
+            ending.failure = Failure(f"{group.exceptions[0]}: move it away, or bring it back")
     if ending.failure is not None:
         raise ending.failure
 
@@ -123,7 +124,7 @@ async def _serve_connections(
                     observer.report(Listening(protocol=endpoint.protocol, address=address))
                 observer.report(started)
         for endpoint in endpoints:
-            endpoint.server.drain.set()
+            endpoint.drain()
         connections.cancel_scope.deadline = trio.current_time() + ending.grace
 
 

@@ -1,5 +1,6 @@
 """The files in conf/: they parse, and the one with every option has every option."""
 
+import configparser
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ import attrs
 import pytest
 
 from gateway.brokers.registry import options_class
+from gateway.cli import main
 from gateway.config.file import Loaded, load, parse
 from gateway.config.options import (
     DEFAULT,
@@ -107,6 +109,16 @@ def test_examples_are_there() -> None:
         "servicebus-pair.toml",
         "two-machines.toml",
     }
+
+
+@pytest.mark.parametrize("name", ["pairgate.service", "pairgate-syphon.service"])
+def test_units_start_a_command_that_there_is(name: str) -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.read(CONF / "examples" / name)
+    _, command, option, _ = unit["Service"]["ExecStart"].split()
+
+    assert command in main.commands
+    assert option in {name for each in main.commands[command].params for name in each.opts}
 
 
 def test_without_a_file_the_default_is_taken(tmp_path: Path) -> None:

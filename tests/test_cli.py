@@ -1,0 +1,179 @@
+"""Arguments, what is printed, and exit codes."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import main
+
+PAIR = """
+[namespaces.east]
+url = "embedded:east.db"
+queues = ["orders"]
+[namespaces.west]
+url = "embedded:west.db"
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+"""
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    file = tmp_path / "pairgate.toml"
+    file.write_text(PAIR)
+    return file
+
+
+def pairgate(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin)
+
+
+def test_a_message_is_sent_seen_and_taken(pair: Path) -> None:
+    sent = pairgate("send", "orders", "hello", "--config", pair)
+    seen = pairgate("peek", "orders", "--config", pair)
+    taken = pairgate("receive", "orders", "--config", pair)
+    after = pairgate("peek", "orders", "--config", pair)
+
+    assert sent.exit_code == 0, sent.output
+    assert "accepted by namespace east (primary)" in sent.stdout
+    assert "hello" in seen.stdout
+    assert (taken.exit_code, "hello" in taken.stdout) == (0, True)
+    assert (after.exit_code, after.stdout) == (0, "")
+
+
+def test_what_is_sent_has_the_properties_that_were_asked_for(pair: Path) -> None:
+    options = ["--id", "7", "--property", "a=b=c", "--content-type", "text/plain", "--ttl", "5m"]
+
+    sent = pairgate("send", "orders", "--json", "--config", pair, *options, stdin=b"\xff")
+    seen = pairgate("peek", "orders", "--json", "--config", pair)
+
+    assert json.loads(sent.stdout)["message_id"] == "7"
+    value = json.loads(seen.stdout)
+    assert value["message_id"] == "7"
+    assert value["properties"] == {"a": "b=c"}
+    assert value["content_type"] == "text/plain"
+    assert value["body_base64"] == "/w=="
+
+
+def test_a_terminal_is_not_steered_by_messages(pair: Path) -> None:
+    pairgate("send", "orders", "a\x1b[2Jb", "--id", "\x1b[31m", "--config", pair)
+
+    seen = pairgate("peek", "orders", "--config", pair)
+
+    assert "\x1b" not in seen.stdout
+    assert "a\\x1b[2Jb" in seen.stdout
+
+
+def test_an_empty_queue_is_exit_code_1(pair: Path) -> None:
+    taken = pairgate("receive", "orders", "--wait", "50ms", "--config", pair)
+
+    assert taken.exit_code == 1
+    assert "no message in orders" in taken.stderr
+
+
+def test_dead_letters_are_a_queue_too(pair: Path) -> None:
+    taken = pairgate("receive", "orders", "--dead-letters", "--wait", "50ms", "--config", pair)
+
+    assert "orders/$DeadLetterQueue" in taken.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["send", "no queue", "x"], "entity name"),
+        (["send", "orders", "x", "--namespace", "north"], "there is no namespace 'north'"),
+        (["send", "orders", "x", "--property", "a"], "NAME=VALUE expected"),
+        (["send", "orders", "x", "--ttl", "5"], "a duration such as"),
+        (["receive", "orders", "--count", "0"], "0"),
+        (["syphon", "--to", "north"], "there is no namespace 'north'"),
+        (["serve"], "add [[endpoints]]"),
+        (["sever"], "No such command"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], text: str, pair: Path) -> None:
+    options = [] if arguments == ["sever"] else ["--config", str(pair)]
+
+    result = pairgate(*arguments, *options)
+
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["serve", "syphon", "check", "provision"])
+def test_a_wrong_configuration_is_exit_code_2(command: str, pair: Path) -> None:
+    pair.write_text(PAIR + "bogus = 1\nbacklog_queues = 0\n")
+
+    result = pairgate(command, "--config", pair)
+
+    assert result.exit_code == 2
+    assert "pairing.bogus: unknown key" in result.stderr
+    assert "pairing.backlog_queues: must be >= 1" in result.stderr
+
+
+def test_an_unknown_queue_is_exit_code_1(pair: Path) -> None:
+    result = pairgate("send", "nope", "x", "--config", pair)
+
+    assert result.exit_code == 1
+    assert "nope" in result.stderr
+
+
+def test_a_namespace_that_nobody_serves_is_a_temporary_failure(tmp_path: Path) -> None:
+    file = tmp_path / "pairgate.toml"
+    file.write_text('[namespaces.here]\nurl = "servicebus+http://127.0.0.1:1"\n')
+
+    result = pairgate("send", "orders", "x", "--config", file)
+
+    assert result.exit_code == os.EX_TEMPFAIL
+
+
+def test_provision_makes_what_is_missing_once(pair: Path) -> None:
+    first = pairgate("provision", "--json", "--config", pair)
+    second = pairgate("provision", "--json", "--config", pair)
+
+    made = {each["namespace"]: each["queues"] for each in json.loads(first.stdout)}
+    assert made["east"] == ["orders"]
+    assert made["west"] == [f"east/x-servicebus-transfer/{index}" for index in range(10)]
+    assert [each["queues"] for each in json.loads(second.stdout)] == [[], []]
+
+
+def test_check_is_good_when_everything_is_there(pair: Path) -> None:
+    pairgate("provision", "--config", pair)
+
+    result = pairgate("check", "--json", "--config", pair)
+
+    assert result.exit_code == 0
+    findings = json.loads(result.stdout)["findings"]
+    assert {finding["grade"] for finding in findings} == {"good", "warning"}  # one disk
+    assert any("10 of 10 backlog queues" in finding["text"] for finding in findings)
+
+
+def test_check_changes_nothing(pair: Path) -> None:
+    result = pairgate("check", "--config", pair)
+
+    assert result.exit_code == 0
+    assert "no store yet" in result.stdout
+    assert sorted(pair.parent.iterdir()) == [pair]
+
+
+def test_check_names_a_damaged_store(pair: Path) -> None:
+    (pair.parent / "east.db").write_bytes(b"no database at all" * 1000)
+
+    result = pairgate("check", "--config", pair)
+
+    assert result.exit_code == 1
+    assert "bad" in result.stdout
+    assert "east.db" in result.stdout
+    assert "Traceback" not in result.output
+
+
+def test_help_names_every_command() -> None:
+    result = pairgate("--help")
+
+    for command in ("serve", "syphon", "check", "provision", "send", "receive", "peek", "demo"):
+        assert command in result.stdout
