@@ -78,6 +78,7 @@ class Failover:
             since = self._streak_start(rule, now, now if began is None else began)
         if event is Event.FAILED and since is not None and now - since >= rule.interval:
             event = Event.FAILED_TOO_LONG
+        last_failure = now if event is Event.FAILED else self.last_failure
         state = TRANSITIONS[self.state][event]
         successes = self._successes_after(event, state)
         if state is State.HALF_OPEN and successes >= rule.successes_to_return:
@@ -85,7 +86,7 @@ class Failover:
         return Failover(
             state=state,
             failing_since=since if state is State.SUSPECT else None,
-            last_failure=now if state is State.SUSPECT and event is Event.FAILED else None,
+            last_failure=last_failure if state is State.SUSPECT else None,
             successes=successes if state is State.HALF_OPEN else 0,
         )
 

@@ -105,6 +105,12 @@ def test_failures_over_the_whole_interval_fail_over():
     assert after(*[(Event.FAILED, second) for second in (0, 30, 60)]).state is State.SECONDARY
 
 
+def test_a_late_probe_does_not_hide_the_streak():
+    probed = after((Event.FAILED, 0), (Event.FAILED, 58), (Event.PROBED, 58))
+
+    assert after((Event.FAILED, 60), begin=probed).state is State.SECONDARY
+
+
 def test_a_success_stops_the_clock():
     standing = after((Event.FAILED, 0), (Event.FAILED, 59), (Event.SENT, 59), (Event.FAILED, 70))
 
