@@ -534,15 +534,19 @@ async def test_a_cancelled_receive_loses_nothing(broker, orders):
 async def test_messages_of_a_receive_that_is_cancelled_on_the_way_are_visible_at_once(
     broker, orders
 ):
-    await broker.send(orders, numbered(*range(10)))
-    async with broker.open_receiver(orders) as impatient, trio.open_nursery() as nursery:
-        nursery.start_soon(impatient.receive, 10)
-        await trio.lowlevel.checkpoint()
-        nursery.cancel_scope.cancel()
-    async with broker.open_receiver(orders) as receiver:
-        taken = await take_all(receiver, 10)
+    for steps in (1, 2, 3) * 5:
+        await broker.send(orders, numbered(*range(10)))
+        async with broker.open_receiver(orders) as impatient, trio.open_nursery() as nursery:
+            nursery.start_soon(impatient.receive, 10)
+            for _ in range(steps):
+                await trio.lowlevel.checkpoint()
+            nursery.cancel_scope.cancel()
+        async with broker.open_receiver(orders) as receiver:
+            taken = await take_all(receiver, 10)
+            for delivery in taken:
+                await receiver.settle(delivery, Complete())
 
-        assert ids(taken) == [str(number) for number in range(10)]
+            assert ids(taken) == [str(number) for number in range(10)]
 
 
 async def test_receivers_compete_without_double_deliveries(broker, orders, nursery):
