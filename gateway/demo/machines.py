@@ -130,6 +130,8 @@ def gateway_config(primary: int, secondary: int, label: str) -> str:
     """A gateway in front of the brokers on these ports, with times that suit a short show."""
     url = f"servicebus+http://{KEY_NAME}@127.0.0.1"
     return f"""
+logging = {{ level = "debug" }}
+
 [namespaces.primary]
 url = "{url}:{primary}"
 key = {{ env = "{KEY_VARIABLE}" }}
