@@ -54,8 +54,10 @@ class AccessPolicy:
 
     def covers(self, entity: EntityPath | None) -> bool:
         """Whether the policy is for that entity; None is the namespace itself, such as its list."""
+        if WHOLE_NAMESPACE in self.entities:
+            return True
         if entity is None:
-            return WHOLE_NAMESPACE in self.entities
+            return False
         names = {entity.key, entity.parent.key}
         return any(fnmatchcase(key, pattern.lower()) for pattern in self.entities for key in names)
 

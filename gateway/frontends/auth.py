@@ -21,6 +21,7 @@ from gateway.wire.sas import parse_sas, verify
 EMULATOR_POLICY: Final = AccessPolicy(
     name="RootManageSharedAccessKey", keys=("SAS_KEY_VALUE",), rights=frozenset({Right.MANAGE})
 )
+MAX_KEPT: Final = 1000  # tokens; a client uses one for minutes
 # Keys to compute with where the name is unknown, so that the time doesn't tell which names exist.
 _NOBODY: Final = ("nobody", "nobody")
 
@@ -53,6 +54,7 @@ class Authorizer:
             raise ValueError("access policies: each name once expected")
         self._wall_clock = wall_clock
         self._skew = skew
+        self._kept: dict[str, Claim] = {}  # of tokens that a key has signed
 
     def claim(self, token: str | None) -> Claim:
         """
@@ -63,18 +65,25 @@ class Authorizer:
         """
         if token is None:
             raise NotAuthorized("no token: an Authorization header is expected")
+        claim = self._kept.get(token) or self._read(token)
+        self._owner(claim)
+        if token not in self._kept:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            self._kept[token] = claim
+        return claim
+
+    def _read(self, token: str) -> Claim:
         parsed = parse_sas(token)
         policy = self._policies.get(parsed.key_name)
         keys = policy.keys if policy else _NOBODY
         matches = [verify(parsed, key) for key in keys]
-        claim = Claim(
+        return Claim(
             key_name=parsed.key_name,
             resource=parsed.resource,
             expires=parsed.expires,
             signed=policy is not None and any(matches),
         )
-        self._owner(claim)
-        return claim
 
     def check(self, claim: Claim, access: Access) -> None:
         """

@@ -53,9 +53,9 @@ def broker_properties(message: Message, *, strict: bool) -> dict[str, Any]:
     return found
 
 
-def message_of_broker_properties(broker: Mapping[str, Any]) -> Message:
+def message_of_broker_properties(broker: Mapping[str, Any], **others: Any) -> Message:
     """
-    Read what a sender said; what isn't known is passed over.
+    Read what a sender said; what isn't known is passed over. `others`: the message's other fields.
 
     0.21.1 of the Python client writes every value as a string.
 
@@ -73,6 +73,7 @@ def message_of_broker_properties(broker: Mapping[str, Any]) -> Message:
         time_to_live=_time_to_live(broker),
         scheduled=_date(broker, "ScheduledEnqueueTimeUtc"),
         durable=_boolean(broker, "ForcePersistence"),
+        **others,
     )
 
 

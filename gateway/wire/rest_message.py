@@ -11,8 +11,6 @@ import re
 from typing import Any, Final
 from urllib.parse import unquote
 
-import attrs
-
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import (
     DataBody,
@@ -75,8 +73,8 @@ def message_of(headers: Headers, body: bytes) -> Message:
     Raises:
         InvalidRequest: the text names the field.
     """
-    return attrs.evolve(
-        message_of_broker_properties(_broker_object(headers)),
+    return message_of_broker_properties(
+        _broker_object(headers),
         body=body,
         content_type=headers.get("Content-Type"),
         properties=properties_of(headers),

@@ -20,13 +20,7 @@ def load(data: bytes | str, what: str, *, max_bytes: int) -> Any:
     if len(data) > max_bytes:
         raise InvalidRequest(f"{what}: up to {max_bytes} bytes expected, got {len(data)}")
     try:
-        return json.loads(
-            data.decode() if isinstance(data, bytes) else data,
-            object_pairs_hook=_unique,
-            parse_constant=_refused,
-            parse_float=_finite,
-            parse_int=_short,
-        )
+        return _DECODER.decode(data.decode() if isinstance(data, bytes) else data)
     except RecursionError as error:
         raise InvalidRequest(f"{what}: nested too deeply") from error
     except ValueError as error:  # also of the decoder of UTF-8
@@ -63,3 +57,9 @@ def _short(text: str) -> int:
     if len(text) > _MAX_DIGITS:
         raise ValueError(f"an integer of {len(text)} digits is out of range")
     return int(text)
+
+
+# Kept, because `json.loads` with options makes a new one for each text.
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refused, parse_float=_finite, parse_int=_short
+)

@@ -5,7 +5,7 @@ import pytest
 from gateway.domain.access import Access, AccessPolicy, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
-from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
+from gateway.frontends.auth import EMULATOR_POLICY, MAX_KEPT, Authorizer
 from gateway.wire.sas import sign_sas
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
@@ -77,3 +77,33 @@ def test_claim_is_judged_at_each_use() -> None:
 def test_names_are_unique() -> None:
     with pytest.raises(ValueError, match="once"):
         authorizer(SENDER, EMULATOR_POLICY, SENDER)
+
+
+def test_token_that_was_good_before_expires() -> None:
+    now = NOW
+    authorizer = Authorizer([SENDER], wall_clock=lambda: now, loopback=True)
+    token = sign_sas(URI, "sender", "primary", SOON)
+    authorizer.claim(token)
+
+    now += timedelta(hours=1)
+
+    with pytest.raises(NotAuthorized, match="expired"):
+        authorizer.claim(token)
+
+
+def test_token_that_resembles_a_good_one_is_no_good() -> None:
+    sender = authorizer(SENDER)
+    token = sign_sas(URI, "sender", "primary", SOON)
+    sender.claim(token)
+
+    with pytest.raises(NotAuthorized, match="signature"):
+        sender.claim(token.replace(f"se={SOON}", f"se={SOON + 1}"))
+
+
+def test_many_tokens_take_no_more_memory_than_a_thousand() -> None:
+    sender = authorizer(SENDER)
+
+    for later in range(MAX_KEPT + 10):
+        sender.claim(sign_sas(URI, "sender", "primary", SOON + later))
+
+    assert len(sender._kept) <= MAX_KEPT
