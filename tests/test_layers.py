@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "listener": {"ports", "domain"},
     "claims": {"ports", "domain"},
     "telemetry": {"ports", "domain"},
-    "testing": {"ports", "brokers", "net", "wire", "domain"},
+    "testing": SIBLINGS | {"ports", "net", "wire", "domain"},  # it builds whole installations
     "config": SIBLINGS | {"net", "domain"},
     "workers": {"config", "net"},
     "app": SIBLINGS | {"config", "net", "wire", "ports", "domain"},
