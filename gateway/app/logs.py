@@ -37,7 +37,7 @@ def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Ca
         log.report(
             Reloaded(
                 configuration=fresh.source,
-                level=log.level,
+                log_level=log.level,
                 needs_restart=", ".join(_changed(loaded.config, fresh.config)),
             )
         )

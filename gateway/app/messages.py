@@ -20,6 +20,7 @@ from gateway.domain.errors import (
     InvalidRequest,
     NotAuthorized,
     Outcome,
+    Untrusted,
 )
 from gateway.domain.message import Complete, Delivery, Message
 from gateway.ports import Peeks
@@ -160,7 +161,7 @@ def _failed(action: str, target: Target, error: GatewayError | trio.TooSlowError
 
 
 def _code_of(error: Exception) -> ExitCode:
-    if isinstance(error, NotAuthorized):
+    if isinstance(error, NotAuthorized | Untrusted):
         return ExitCode.WRONG
     counts = isinstance(error, BrokerError) and error.counts_as_outage
     temporary = isinstance(error, Busy | trio.TooSlowError) or counts

@@ -13,7 +13,13 @@ from gateway.brokers.registry import Adapter, Surroundings, build
 from gateway.config.checks import host_of, is_loopback
 from gateway.config.options import Config, Namespace
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, EntityExists, InvalidRequest, NotAuthorized
+from gateway.domain.errors import (
+    BrokerError,
+    EntityExists,
+    InvalidRequest,
+    NotAuthorized,
+    Untrusted,
+)
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.net.tls import TlsFileError
 from gateway.ports import Broker
@@ -74,7 +80,7 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
     A namespace that can't be reached isn't asked further: starting in an outage must work.
 
     Raises:
-        Failure: the credentials are refused.
+        Failure: the credentials are refused, or the certificate isn't trusted.
     """
     if not namespace.queues:
         return None
@@ -83,15 +89,23 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
         with trio.fail_after(ASK_SECONDS):
             await broker.probe(queue)
     except NotAuthorized as error:
-        raise Failure(
-            f"namespace {namespace.name} refuses the credentials: {error};"
-            f" check the key name in namespaces.{namespace.name}.url, and the key",
-            ExitCode.WRONG,
-        ) from error
+        raise refused(namespace.name, error) from error
+    except Untrusted as error:
+        text = f"namespace {namespace.name} isn't trusted: {error}; set its tls.ca"
+        raise Failure(text, ExitCode.WRONG) from error
     except (BrokerError, trio.TooSlowError) as error:
         reason = str(error) or f"no answer within {ASK_SECONDS:.0f} s"
         return f"namespace {namespace.name}, queue {queue}: {reason}"
     return None
+
+
+def refused(name: str, error: NotAuthorized) -> Failure:
+    """Wrong credentials are a wrong configuration."""
+    return Failure(
+        f"namespace {name} refuses the credentials: {error};"
+        f" check the key name in namespaces.{name}.url, and the key",
+        ExitCode.WRONG,
+    )
 
 
 def _with_credentials(namespace: Namespace) -> Namespace:

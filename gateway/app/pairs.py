@@ -10,8 +10,8 @@ from typing import Final
 
 import trio
 
-from gateway.app.failure import ExitCode, Failure
-from gateway.app.namespaces import Sides
+from gateway.app.failure import Failure
+from gateway.app.namespaces import Sides, refused
 from gateway.app.outside import Outside
 from gateway.config.options import Pairing
 from gateway.domain import backlog
@@ -68,11 +68,7 @@ async def find_backlog(secondary: Broker, pairing: Pairing, outside: Outside) ->
         with trio.move_on_after(pairing.options.attempt_timeout):
             found = await usable_backlog(secondary, label, wanted)
     except NotAuthorized as error:
-        raise Failure(
-            f"namespace {pairing.secondary} refuses the credentials: {error};"
-            f" check the key name in namespaces.{pairing.secondary}.url, and the key",
-            ExitCode.WRONG,
-        ) from error
+        raise refused(pairing.secondary, error) from error
     reason = "; ".join(found.problems)
     outside.observer.report(BacklogReady(wanted=wanted, usable=len(found.queues), reason=reason))
     if not found.queues:

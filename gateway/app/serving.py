@@ -26,6 +26,7 @@ from gateway.domain.events import Doubtful, Draining, Listening, Started
 from gateway.pairing.state import StateFileError
 
 SAVE_SECONDS: Final = 5.0
+LAST_WORDS: Final = 1.0  # seconds
 
 
 @attrs.define(eq=False)
@@ -47,10 +48,10 @@ class Ending:
         self.acceptors.cancel()
 
     def fail(self, failure: Failure) -> None:
-        """End at once: there is nothing to drain into."""
+        """End soon: there is nothing to drain into, but clients may hear that it failed."""
         self.failure = failure
         self.acceptors.cancel()
-        self.connections.cancel()
+        self.connections.deadline = trio.current_time() + LAST_WORDS
 
 
 async def serve(

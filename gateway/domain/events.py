@@ -39,7 +39,7 @@ class Reloaded(Event):
     """The configuration was read again; what changed in `needs_restart` has no effect yet."""
 
     configuration: str
-    level: str  # of the log, which has effect
+    log_level: str  # which has effect
     needs_restart: str
 
 

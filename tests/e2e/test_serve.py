@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from gateway.config.options import DEFAULT
 from tests.e2e.processes import (
     GatewayProcess,
     Gateways,
@@ -120,6 +122,21 @@ async def test_a_second_process_on_the_same_store_is_a_temporary_failure(
     assert await second.wait() == os.EX_TEMPFAIL
     assert str(store) in " ".join(second.garbage)
     assert broker.running
+
+
+async def test_a_store_that_fails_ends_the_process_as_a_temporary_failure(
+    gateways: Gateways,
+) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    await send(broker.address, "orders", b"one")
+
+    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (4096, 4096))  # every write fails
+    status, _ = await send(broker.address, "orders", b"x" * 9000)
+
+    assert status >= 500
+    assert await broker.wait() == os.EX_TEMPFAIL
+    await broker.start()
+    assert await take(broker.address, "orders") == b"one"
 
 
 async def test_a_taken_port_is_named_with_what_to_do(gateways: Gateways) -> None:
@@ -275,6 +292,55 @@ async def test_a_syphon_of_its_own_moves_the_backlog(gateways: Gateways) -> None
 
     assert arrived == b"one"
     assert await syphon.stop() == 0
+
+
+async def test_a_backlog_can_be_moved_to_another_namespace(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    elsewhere = await gateways.start(broker_config("orders"), name="elsewhere")
+    config = pair_config(primary.address, secondary.address, enable_syphon=False)
+    config += f"""
+        [namespaces.elsewhere]
+        url = "servicebus+http://{elsewhere.address}"
+    """
+    gateway = gateways.prepare(config)
+    gateway.folder.mkdir()
+    gateway.config_file.write_text(config)
+    await pairgate(gateway, "provision")
+    await gateway.start()
+    await primary.kill()
+    await send(gateway.address, "orders", b"one")
+
+    await gateways.start(config, command=["syphon", "--to", "elsewhere"])
+
+    assert await take(elsewhere.address, "orders", wait=20) == b"one"
+
+
+async def test_the_spool_takes_what_neither_side_takes(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    await secondary.kill()
+    config = pair_config(primary.address, secondary.address, spool="spool.db", enable_syphon=False)
+    gateway = await gateways.start(config)
+    await primary.kill()
+
+    spooled = await send(gateway.address, "orders", b"one")
+    await gateway.kill()
+    await primary.start()
+    await gateway.start()
+
+    assert spooled == (201, "spool")
+    assert await take(primary.address, "orders", wait=20) == b"one"
+
+
+async def test_the_embedded_default_is_a_pair_that_serves(gateways: Gateways) -> None:
+    config = DEFAULT.replace(":5300", ":0").replace('east.db"', 'east.db"\nqueues = ["orders"]')
+
+    gateway = await gateways.start(config)
+
+    assert await send(gateway.address, "orders", b"one") == (201, "primary")
+    assert (await gateway.seen("backlog_ready"))["usable"] == 10
+    assert await gateway.stop() == 0
 
 
 async def test_check_tells_what_is_missing(gateways: Gateways) -> None:

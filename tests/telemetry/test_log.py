@@ -3,6 +3,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 
 from gateway.domain.entity import EntityPath
@@ -97,3 +98,9 @@ def test_names_are_in_snake_case() -> None:
     event = StandingChanged(entity=EntityPath("a"), before="x", after="y", reason="")
 
     assert name_of(event) == "standing_changed"
+
+
+def test_no_event_has_a_field_that_every_line_has() -> None:
+    names = {field.name for kind in Event.__subclasses__() for field in attrs.fields(kind)}
+
+    assert not names & {"event", "level", "timestamp"}
