@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
-import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown, Unavailable
@@ -101,8 +100,7 @@ class RestPeer:
             BrokerError: no answer says so. Nothing was sent.
         """
         if self._is_pairgate is not None:
-            await trio.lowlevel.checkpoint()
-            return self._is_pairgate
+            return self._is_pairgate  # noqa: ASYNC910 what is asked next waits
         return is_from_pairgate(await self.probe(entity))
 
     async def probe(self, entity: EntityPath) -> Response:
@@ -123,9 +121,14 @@ class RestPeer:
         return response
 
     async def _signed(self, request: Request, token: str) -> Response:
-        fields = [*request.headers.items, ("Authorization", token)]
+        signed = Request(
+            method=request.method,
+            target=request.target,
+            headers=Headers((*request.headers.items, ("Authorization", token))),
+            body=request.body,
+        )
         try:
-            response = await self._ask(attrs.evolve(request, headers=Headers.of(fields)))
+            response = await self._ask(signed)
         except (Unavailable, OutcomeUnknown):
             self._is_pairgate = None
             raise

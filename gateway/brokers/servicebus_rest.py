@@ -288,6 +288,8 @@ def _sends(
 
 def _parts(messages: Sequence[Message], most: int) -> list[list[Message]]:
     """The messages in parts of up to `most` bytes, or of one message."""
+    if len(messages) == 1:
+        return [list(messages)]
     parts: list[list[Message]] = []
     room = 0
     for message in messages:

@@ -80,7 +80,11 @@ class HttpClient(trio.abc.AsyncResource):
             OutcomeUnknown: the connection broke, or the answer is cut, malformed or too large.
             InvalidRequest: a method, target or header that can't be written; nothing was sent.
         """
-        async with self._slots:
+        try:
+            self._slots.acquire_nowait()  # the exchange waits: here there need be no checkpoint
+        except trio.WouldBlock:
+            await self._slots.acquire()
+        try:
             connection = await self._take()
             try:
                 response = await connection.exchange(request, self._options.max_body)
@@ -89,6 +93,8 @@ class HttpClient(trio.abc.AsyncResource):
                 raise
             await self._give_back(connection)
             return response
+        finally:
+            self._slots.release()
 
     async def aclose(self) -> None:
         """Close what is idle; what is in use is closed when its request has ended."""

@@ -28,7 +28,10 @@ class Headers:
     def get(self, name: str) -> str | None:
         """The first value of that name, or None."""
         wanted = name.lower()
-        return next((value for key, value in self.items if key.lower() == wanted), None)
+        for key, value in self.items:
+            if key.lower() == wanted:
+                return value
+        return None
 
     def all(self, name: str) -> list[str]:
         wanted = name.lower()

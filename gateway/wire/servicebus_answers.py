@@ -34,6 +34,7 @@ from gateway.wire.servicebus_rest import build_request
 
 LOCKED_UNTIL: Final = "X-Pairgate-Locked-Until"
 LEG: Final = "X-Pairgate-Leg"
+_LEGS: Final = {leg.value: leg for leg in Leg}
 
 
 def build_response(operation: Operation, answer: Answer, origin: str) -> Response:
@@ -116,8 +117,7 @@ def _build_delivered(operation: Operation, answer: Delivered, origin: str) -> Re
 def _parse_success(operation: Operation, response: Response) -> Answer:
     match operation:
         case SendMessages():
-            leg = response.headers.get(LEG)
-            return Accepted(leg=Leg(leg) if leg in {known.value for known in Leg} else Leg.PRIMARY)
+            return Accepted(leg=_LEGS.get(response.headers.get(LEG) or "", Leg.PRIMARY))
         case RenewLock():
             return Renewed(locked_until=_parse_date(response.headers.get(LOCKED_UNTIL)))
         case SettleMessage() | ProbeEntity():
