@@ -106,6 +106,7 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
 async def _check_backlog(
     broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
 ) -> None:
+    await trio.lowlevel.checkpoint()
     wanted, there = pairing.options.backlog_queues, 0
     for index in range(wanted):
         queue = backlog.queue_name(pairing.options.label, index)
@@ -124,6 +125,7 @@ async def _check_backlog(
 
 
 async def _problems_of(broker: Broker, queue: EntityPath) -> list[str]:
+    await trio.lowlevel.checkpoint()
     try:
         with trio.fail_after(ASK_SECONDS):
             return doubts(await broker.inspect(queue))
@@ -161,28 +163,23 @@ async def provision_all(loaded: Loaded, outside: Outside, *, port_offset: int = 
     Raises:
         Failure: a queue couldn't be made; the earlier ones stay.
     """
+    running = await find_running(loaded.config, port_offset)
     return [
-        await _provision(loaded.config, namespace, outside, port_offset)
+        await _provision(loaded.config, namespace, outside, running)
         for namespace in loaded.config.namespaces.values()
     ]
 
 
 async def _provision(
-    config: Config, namespace: Namespace, outside: Outside, port_offset: int
+    config: Config, namespace: Namespace, outside: Outside, running: str | None
 ) -> Made:
-    pairing = config.pairing
+    pairing, made = config.pairing, list[EntityPath]()
     async with AsyncExitStack() as stack:
-        try:
-            broker = await enter(stack, namespace, outside)
-        except Failure as failure:
-            running = await find_running(config, port_offset)
-            if failure.code is not ExitCode.TEMPORARY or running is None:
-                raise
-            return await _provision_running(config, namespace, outside, running)
+        broker = await _enter_or_ask(stack, config, namespace, outside, running)
         try:
             with trio.fail_after(ASK_SECONDS):
-                made = await make_queues(broker, namespace)
-                if pairing is not None and pairing.secondary == namespace.name:
+                made += await make_queues(broker, namespace) if broker else []
+                if broker and pairing is not None and pairing.secondary == namespace.name:
                     wanted = pairing.options.backlog_queues
                     made += await provision(broker, pairing.options.label, wanted)
         except (BrokerError, trio.TooSlowError) as error:
@@ -190,22 +187,28 @@ async def _provision(
     return Made(namespace=namespace.name, queues=tuple(queue.name for queue in made))
 
 
-async def _provision_running(
-    config: Config, namespace: Namespace, outside: Outside, running: str
-) -> Made:
-    """A store that the running gateway has open: its endpoint leads to the primary only."""
-    pairing = config.pairing
-    if pairing is not None and pairing.primary != namespace.name:
-        # The gateway has made this store's backlog queues when it started.
-        return Made(namespace=namespace.name, queues=())
-    async with AsyncExitStack() as stack:
-        broker = await enter(stack, through(config, running, Right.MANAGE), outside)
-        try:
-            with trio.fail_after(ASK_SECONDS):
-                made = await make_queues(broker, namespace)
-        except (BrokerError, trio.TooSlowError) as error:
-            raise _not_made(namespace, error) from error
-    return Made(namespace=namespace.name, queues=tuple(queue.name for queue in made))
+async def _enter_or_ask(
+    stack: AsyncExitStack,
+    config: Config,
+    namespace: Namespace,
+    outside: Outside,
+    running: str | None,
+) -> Broker | None:
+    """
+    The namespace, or the gateway that has its store open.
+
+    None for the secondary of that gateway: its endpoint leads to the primary, and it has made
+    the secondary's backlog queues when it started.
+    """
+    await trio.lowlevel.checkpoint()
+    try:
+        return await enter(stack, namespace, outside)
+    except Failure as failure:
+        if failure.code is not ExitCode.TEMPORARY or running is None:
+            raise
+    if config.pairing is not None and config.pairing.primary != namespace.name:
+        return None
+    return await enter(stack, through(config, running, Right.MANAGE), outside)
 
 
 def _not_made(namespace: Namespace, error: BrokerError | trio.TooSlowError) -> Failure:

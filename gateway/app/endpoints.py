@@ -72,6 +72,7 @@ async def open_endpoints(
     Raises:
         Failure: a port is taken, or a certificate can't be used.
     """
+    await trio.lowlevel.checkpoint()
     endpoints = []
     for endpoint in config.endpoints:
         listener = await _listen(config, endpoint, outside, port_offset)

@@ -62,6 +62,7 @@ async def make_queues(broker: Broker, namespace: Namespace) -> list[EntityPath]:
     Raises:
         BrokerError: of the first that couldn't be made.
     """
+    await trio.lowlevel.checkpoint()
     made = []
     for name in namespace.queues:
         queue = EntityPath(name)
@@ -82,6 +83,7 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
     Raises:
         Failure: the credentials are refused, or the certificate isn't trusted.
     """
+    await trio.lowlevel.checkpoint()
     if not namespace.queues:
         return None
     queue = EntityPath(namespace.queues[0])

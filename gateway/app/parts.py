@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import attrs
+import trio
 
 from gateway.app.failure import Failure
 from gateway.app.namespaces import (
@@ -89,6 +90,7 @@ async def enter_sides(
 
 
 async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, outside: Outside) -> Adapter | None:
+    await trio.lowlevel.checkpoint()
     if pairing.spool is None:
         return None
     namespace = Namespace(name="spool", url=f"embedded:{pairing.spool}")

@@ -61,6 +61,7 @@ async def open_target(
 
 async def find_running(config: Config, port_offset: int = 0) -> str | None:
     """The address of the first endpoint without TLS where something listens; None: nobody does."""
+    await trio.lowlevel.checkpoint()
     for endpoint in config.endpoints:
         address = _connectable(endpoint, port_offset)
         if address is not None and await _answers(address):
@@ -99,6 +100,7 @@ def _connectable(endpoint: Endpoint, port_offset: int) -> str | None:
 
 
 async def _answers(address: str) -> bool:
+    await trio.lowlevel.checkpoint()
     host, _, port = address.rpartition(":")
     with trio.move_on_after(KNOCK_SECONDS):
         try:

@@ -343,6 +343,25 @@ async def test_the_embedded_default_is_a_pair_that_serves(gateways: Gateways) ->
     assert await gateway.stop() == 0
 
 
+async def test_a_running_pair_of_stores_is_provisioned_and_checked_through_its_endpoint(
+    gateways: Gateways,
+) -> None:
+    gateway = await gateways.start(DEFAULT.replace(":5300", ":0"))
+    text = gateway.config.replace('east.db"', 'east.db"\nqueues = ["orders"]')
+    gateway.config_file.write_text(text)
+
+    provisioned = await pairgate(gateway, "provision", "--json")
+    checked = await pairgate(gateway, "check")
+
+    assert json.loads(provisioned[1]) == [
+        {"namespace": "east", "queues": ["orders"]},
+        {"namespace": "west", "queues": []},
+    ]
+    assert await send(gateway.address, "orders", b"one") == (201, "primary")
+    assert checked[0] == 0
+    assert "has it open" in checked[1]
+
+
 async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
