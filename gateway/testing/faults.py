@@ -124,6 +124,7 @@ class Call:
     entity: EntityPath
     messages: tuple[Message, ...] = ()
     outcome: Outcome | None = None
+    took: float = 0.0  # seconds
     late: bool = False
 
 
@@ -245,7 +246,7 @@ class FaultyBroker:
     async def operate(self, call: Call, work: Work[T]) -> T:
         """Do that, under the fault of the moment, and tell who watches how it ended."""
         outcome: Outcome | None = Outcome.UNKNOWN  # also of a cancellation
-        ended = trio.Event()
+        began, ended = trio.current_time(), trio.Event()
         try:
             answer = await self._until_crash(call, work, ended)
             outcome = None
@@ -256,7 +257,8 @@ class FaultyBroker:
             return answer
         finally:
             ended.set()
-            self.watch(attrs.evolve(call, outcome=outcome))
+            took = trio.current_time() - began
+            self.watch(attrs.evolve(call, outcome=outcome, took=took))
 
     def under_way(self, operation: Operation) -> int:
         """How many of these have no answer yet."""

@@ -14,14 +14,17 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Unavailable
+from gateway.domain.failover import FailoverRule
 from gateway.domain.message import Leg, Message
-from gateway.pairing import backlog_leg, mover, primary_leg
+from gateway.pairing import backlog_leg, mover, primary_leg, standings
 from gateway.pairing.backlog_leg import BacklogLeg
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.mover import Mover
+from gateway.pairing.options import PairOptions
 from gateway.pairing.primary_leg import PrimaryLeg
 from gateway.pairing.prober import Prober
 from gateway.pairing.sending import Sending
+from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
 from gateway.testing.scenario import ENTITIES
 
@@ -189,6 +192,29 @@ def syphon_takes_unknown_for_accepted(right: Function) -> Function:
     return send
 
 
+def nothing_is_a_pause(right: Function) -> Function:
+    def notice_pause(self: Standings) -> None:
+        return
+
+    return notice_pause
+
+
+def fail_over_at_once(right: Function) -> Function:
+    def rule_for(entity: EntityPath, options: PairOptions) -> FailoverRule:
+        return FailoverRule(interval=0.0, successes_to_return=options.successes_to_return)
+
+    return rule_for
+
+
+def one_failure_is_everybodys(right: Function) -> Function:
+    def failed(self: Standings, attempt: Attempt, error: BrokerError) -> None:
+        right(self, attempt, error)
+        for entity in ENTITIES:
+            right(self, self.begin(entity), error)
+
+    return failed
+
+
 def leave_the_client_alone(right: Function) -> Function:
     def diverts(*arguments: Any) -> bool:
         return False
@@ -216,5 +242,8 @@ MUTANTS: Final = (
     Mutant("half a batch is not sent", primary_leg, "send_in_time", half_a_batch_is_not_sent),
     Mutant("a transient error parks", Mover, "_is_final", park_whatever_fails),
     Mutant("the syphon believes", Mover, "_send", syphon_takes_unknown_for_accepted),
+    Mutant("a pause counts", Standings, "_notice_pause", nothing_is_a_pause),
+    Mutant("the interval is ignored", standings, "rule_for", fail_over_at_once),
+    Mutant("all entities fail over together", Standings, "failed", one_failure_is_everybodys),
     Mutant("nothing is diverted at once", PrimaryLeg, "_diverts", leave_the_client_alone),
 )

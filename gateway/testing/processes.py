@@ -191,6 +191,11 @@ class GatewayProcess(Process):
     def sends_under_way(self) -> int:
         return len(self._clients)
 
+    def saved_standings(self) -> dict[str, str]:
+        """By entity, as the next life will find them."""
+        saved = [parse(data) for data in self.site.disk.values()]
+        return {each.entity.key: each.state.value for one in saved for each in one.standings}
+
     def kill(self) -> None:
         super().kill()
         self.pair = None

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Final
 
 import attrs
@@ -26,6 +25,8 @@ ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "aud
 CALM: Final = 10.0  # seconds before the first fault
 CHAOS: Final = 110.0  # seconds until all faults are healed
 LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
+LONG: Final = 9.0  # seconds: a pause that a gateway has to notice
+LONGEST_PAUSE: Final = 60.0  # seconds that something stays down
 
 NAMES: Final = ("primary", "secondary")
 FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
@@ -93,6 +94,21 @@ class Scenario:
         return frozenset(faulty) | self.killed.intersection(NAMES)
 
     @property
+    def troubled_entities(self) -> frozenset[str]:
+        """Those on the primary that a fault may hit."""
+        hit: set[str] = set()
+        for window in self.windows:
+            if window.namespace == "primary":
+                hit |= window.entities or {entity.key for entity in ENTITIES}
+        return frozenset(hit)
+
+    @property
+    def only_long_pauses(self) -> bool:
+        """Nothing goes wrong but that the gateway stands still, for longer than it can miss."""
+        paused = not self.windows and self.killed == {"pause"}
+        return paused and all(crash.back - crash.at >= LONG for crash in self.crashes)
+
+    @property
     def killed(self) -> frozenset[str]:
         return frozenset(crash.what for crash in self.crashes)
 
@@ -109,13 +125,14 @@ def draw(seed: int) -> Scenario:
     kinds = rng.sample(sorted(FAULTS), rng.randint(1, 4))
     crashes = rng.sample(CRASHES, rng.randint(0, 3))
     windows = rng.randint(2, 6)
+    latency = rng.choice([0.0, 0.005, 0.2])
     match seed % 10:
         case 0:  # what throttling must never do shows where nothing else happens
             namespaces, kinds, crashes = ("primary",), ["busy"], []
         case 1:  # nothing works for long: sends end with an error
             namespaces, kinds, windows = NAMES, ["hang", "lose answer", "refuse"], 12
         case 2:  # a gateway that stands still mustn't blame others
-            windows, crashes = 0, ["pause"]
+            windows, crashes, latency = 0, ["pause"] * 4, 0.2
     return Scenario(
         seed=seed,
         pair=_pair_options(rng),
@@ -130,7 +147,7 @@ def draw(seed: int) -> Scenario:
         syphons=rng.choice([0, 0, 1]),
         producers=rng.randint(1, 4),
         sends=rng.randint(6, 12),
-        latency=rng.choice([0.0, 0.005, 0.2]),
+        latency=latency,
         clients_deadline=rng.choice([None, None, None, 4.0]),
         windows=tuple(_window(rng, namespaces, kinds) for _ in range(windows)),
         crashes=tuple(
@@ -181,8 +198,4 @@ def _window(rng: random.Random, namespaces: tuple[str, ...], kinds: list[str]) -
 
 def _crash(rng: random.Random, what: str) -> Crash:
     at = rng.uniform(CALM, CHAOS - 20.0)
-    return Crash(what=what, at=at, back=min(CHAOS, at + rng.choice([1.0, 10.0, 60.0])))
-
-
-def time_to_live(rng: random.Random) -> timedelta | None:
-    return rng.choice([None, None, None, timedelta(seconds=90), timedelta(minutes=10)])
+    return Crash(what=what, at=at, back=min(CHAOS, at + rng.choice([1.0, 10.0, LONGEST_PAUSE])))

@@ -1,0 +1,173 @@
+"""Who uses a pair: producers through the gateway, consumers at the primary. They write history."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from math import inf
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Outcome
+from gateway.domain.history import (
+    Acked,
+    Completed,
+    Delivered,
+    Failed,
+    Invoked,
+    Record,
+    Unknown,
+    fingerprint,
+)
+from gateway.domain.message import Complete, Delivery, Leg, Message
+from gateway.ports import Broker
+from gateway.testing.clocks import VirtualClock, seconds
+from gateway.testing.laws import Laws
+from gateway.testing.processes import GatewayProcess
+from gateway.testing.scenario import CHAOS, ENTITIES, Scenario
+
+REST: Final = 5.0  # seconds that a consumer waits after an error
+RECONNECT: Final = 60.0  # seconds that it keeps a receiver
+
+
+@attrs.define(eq=False, kw_only=True)
+class Journal:
+    """What all clients and watchers have seen."""
+
+    records: list[Record] = attrs.field(factory=list)
+    trace: list[str] = attrs.field(factory=list)
+    seen: Counter[str] = attrs.field(factory=Counter)
+    acked: set[str] = attrs.field(factory=set)
+
+    def note(self, line: str) -> None:
+        self.trace.append(f"{trio.current_time():8.3f} {line}")
+
+
+@attrs.define(eq=False, kw_only=True)
+class Producer:
+    """Sends to random entities at random times; tries again, with the same id, up to twice."""
+
+    number: int
+    scenario: Scenario
+    gateway: GatewayProcess
+    clock: VirtualClock
+    rng: random.Random
+    laws: Laws
+    journal: Journal
+
+    async def run(self) -> None:
+        for number in range(self.scenario.sends):
+            await trio.sleep(self.rng.uniform(0.0, 1.8 * CHAOS / self.scenario.sends))
+            entity, size = self.rng.choice(ENTITIES), self.rng.choice([1, 1, 1, 3])
+            messages = [self._message(f"{self.number}-{number}-{each}") for each in range(size)]
+            for _ in range(self.rng.choice([1, 1, 2, 3])):
+                if await self.send(entity, messages) is not None:
+                    break
+                await trio.sleep(self.rng.uniform(0.1, 10.0))
+
+    async def send_once_more(self, entity: EntityPath) -> Leg | None:
+        """A plain message, to see where it goes."""
+        message = self._message(f"last-{entity}")
+        return await self.send(entity, [attrs.evolve(message, scheduled=None)])
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg | None:
+        """None: it failed, or nobody knows."""
+        began = trio.current_time()
+        for message in messages:
+            self.journal.records.append(invoked(entity, message, began))
+        leg, answer = await self._send(entity, messages)
+        now, ids = trio.current_time(), [str(message.message_id) for message in messages]
+        self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
+        if leg is not None:
+            self.journal.acked.update(ids)
+        self.journal.note(f"{answer.__name__} {ids[0]} after {now - began:.3f} s")
+        self.laws.note_send(ids[0], accepted=leg is not None, took=now - began)
+        return leg
+
+    async def _send(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> tuple[Leg | None, type[Acked] | type[Failed] | type[Unknown]]:
+        deadline = self.scenario.clients_deadline
+        with trio.move_on_after(inf if deadline is None else deadline):
+            try:
+                return await self.gateway.send(entity, messages), Acked
+            except BrokerError as error:
+                self.journal.note(f"{messages[0].message_id}: {error!r}")
+                return None, Unknown if error.outcome is Outcome.UNKNOWN else Failed
+        return None, Unknown
+
+    def _message(self, message_id: str) -> Message:
+        rng = self.rng
+        scheduled = None
+        if rng.random() < 0.15:
+            scheduled = self.clock() + timedelta(seconds=rng.randint(1, 60))
+        return Message(
+            message_id=message_id,
+            body=rng.randbytes(rng.randint(0, 30)),
+            properties={"number": rng.randint(0, 9), "text": "ä"},
+            session_id=rng.choice([None, None, "session"]),
+            subject=rng.choice([None, "label"]),
+            time_to_live=rng.choice([None, None, None, timedelta(seconds=90), timedelta(hours=1)]),
+            scheduled=scheduled,
+        )
+
+
+def invoked(entity: EntityPath, message: Message, now: float) -> Invoked:
+    """The record of a send that begins."""
+    not_before = -inf if message.scheduled is None else seconds(message.scheduled)
+    life = inf if message.time_to_live is None else message.time_to_live.total_seconds()
+    return Invoked(
+        at=now,
+        message_id=message.message_id,
+        entity=entity.key,
+        fingerprint=fingerprint(message),
+        expires=max(now, not_before) + life,
+        not_before=not_before,
+    )
+
+
+@attrs.define(eq=False, kw_only=True)
+class Consumer:
+    """Takes one entity's messages from the primary, and completes them."""
+
+    entity: EntityPath
+    primary: Broker
+    journal: Journal
+
+    async def run(self) -> None:
+        while True:
+            with trio.move_on_after(RECONNECT):
+                try:
+                    await self._consume()
+                except BrokerError as error:
+                    self.journal.note(f"consumer of {self.entity}: {error!r}")
+            await trio.sleep(REST)
+
+    async def _consume(self) -> None:
+        async with self.primary.open_receiver(self.entity) as receiver:
+            while True:
+                for delivery in await receiver.receive(10):
+                    self._note_delivery(delivery)
+                    await receiver.settle(delivery, Complete())
+                    self._note_completion(delivery)
+
+    def _note_delivery(self, delivery: Delivery) -> None:
+        self.journal.records.append(
+            Delivered(
+                at=trio.current_time(),
+                message_id=delivery.message.message_id,
+                entity=self.entity.key,
+                fingerprint=fingerprint(delivery.message),
+                copy=str(delivery.sequence_number),
+                expires=inf if delivery.expires is None else seconds(delivery.expires),
+            )
+        )
+
+    def _note_completion(self, delivery: Delivery) -> None:
+        copy = str(delivery.sequence_number)
+        self.journal.records.append(
+            Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
+        )

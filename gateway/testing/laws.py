@@ -1,0 +1,152 @@
+"""What a pair promises beside the fate of messages, judged while it runs."""
+
+from collections import Counter, defaultdict
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Outcome
+from gateway.domain.events import Event, LoopPaused, StandingChanged
+from gateway.domain.failover import State
+from gateway.pairing.options import OnUnknown
+from gateway.testing.faults import Call, Operation
+from gateway.testing.scenario import Scenario
+
+BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
+PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
+JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
+SLACK: Final = 0.1  # seconds for what isn't waiting for a namespace
+
+
+@attrs.define(eq=False)
+class _Streak:
+    """An entity's attempts from the gateway, as seen from outside."""
+
+    standing: str = State.PRIMARY.value
+    changed: float = 0.0
+    failing_since: float | None = None
+    last_failure: float = 0.0
+    overdue: bool = False
+    successes: int = 0  # of sends and probes, of anybody, since the failover
+
+
+@attrs.define(eq=False)
+class Laws:
+    """
+    Watches sends, probes and standings; `broken` says in sentences what must not be.
+
+    Each law holds where no other fault hides it; `Scenario` tells.
+    """
+
+    scenario: Scenario
+    broken: list[str] = attrs.field(factory=list)
+    seen: Counter[str] = attrs.field(factory=Counter)
+    _streaks: dict[str, _Streak] = attrs.field(factory=lambda: defaultdict(_Streak))
+
+    def note_call(self, process: str, namespace: str, call: Call) -> None:
+        """A process has asked a namespace."""
+        if namespace != "primary" or call.operation not in {Operation.SEND, Operation.PROBE}:
+            return
+        streak = self._streaks[call.entity.key]
+        if call.outcome is None:
+            streak.successes += 1
+        if process == "gateway" and call.operation is Operation.SEND:
+            self._note_attempt(call, streak)
+
+    def note_event(self, event: Event) -> None:
+        """The pair tells something."""
+        if isinstance(event, LoopPaused):
+            self.forget_streaks()
+        if isinstance(event, StandingChanged):
+            self._note_change(event, self._streaks[event.entity.key])
+
+    def forget_streaks(self) -> None:
+        """The gateway stood still or died: what it judged is void."""
+        for streak in self._streaks.values():
+            streak.failing_since = None
+            streak.overdue = False
+
+    def note_restart(self, standings: dict[str, str]) -> None:
+        """The gateway lives again, with these standings."""
+        for key, streak in self._streaks.items():
+            streak.standing = standings.get(key, State.PRIMARY.value)
+
+    def note_send(self, message_id: str, *, accepted: bool, took: float) -> None:
+        """While one namespace is well a producer sees no error and no long stall."""
+        scenario, pair = self.scenario, self.scenario.pair
+        promised = (
+            len(scenario.troubled_namespaces) <= 1
+            and "busy" not in scenario.kinds
+            and not scenario.killed & {"gateway", "pause"}
+            and scenario.clients_deadline is None
+            and pair.on_unknown is OnUnknown.DIVERT
+        )
+        share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
+        bound = share + pair.suspect_wait + pair.attempt_timeout + SLACK
+        if promised and not (accepted and took <= bound):
+            self.broken.append(
+                f"{message_id}: accepted={accepted} after {took:.3f} s, though one namespace was"
+                " well"
+            )
+
+    def note_healed(self, entity: EntityPath, *, to_primary: bool) -> None:
+        """All is well again, and somebody has sent to that entity."""
+        if not to_primary:
+            self.broken.append(f"{entity} has healed, and isn't sent to the primary")
+
+    # --- when an entity may and must fail over
+
+    def _note_attempt(self, call: Call, streak: _Streak) -> None:
+        if call.outcome is None:
+            streak.failing_since = None
+            streak.overdue = False
+            return
+        now, interval = trio.current_time(), self.scenario.pair.failover_interval
+        began = now - call.took
+        if streak.standing not in PRIMARY or began < streak.changed:
+            return  # it says nothing, or is late
+        if streak.overdue:
+            self.broken.append(f"{call.entity} failed for its interval and stays")
+        if streak.failing_since is None or began - streak.last_failure >= interval:
+            streak.failing_since = now
+        streak.last_failure = now
+        streak.overdue = self._must_fail_over(call) and now - streak.failing_since >= interval
+
+    def _must_fail_over(self, call: Call) -> bool:
+        """Seen from outside, not every failure is an outage: it may be busy, or cancelled."""
+        cut_off = call.outcome is Outcome.UNKNOWN and call.took < JUDGED
+        told_apart = (
+            "busy" not in self.scenario.kinds
+            and self.scenario.clients_deadline is None
+            and self.scenario.syphons > 0
+        )
+        return told_apart and not cut_off
+
+    def _note_change(self, event: StandingChanged, streak: _Streak) -> None:
+        self.seen[f"{event.before} -> {event.after}"] += 1
+        streak.standing, streak.changed, streak.overdue = event.after, trio.current_time(), False
+        moved = f"moved {event.entity} to {event.after}"
+        if event.after == State.SECONDARY.value:
+            self._judge_failover(event, streak)
+            streak.successes = 0
+        if event.after != State.SUSPECT.value:
+            streak.failing_since = None
+        back = event.before in BACKLOG and event.after == State.PRIMARY.value
+        if back and streak.successes < self.scenario.pair.successes_to_return:
+            self.broken.append(f"{event.entity} came back after {streak.successes} successes")
+        if self.scenario.kinds == {"busy"} and not self.scenario.crashes:
+            self.broken.append(f"busy {moved}")
+        if self.scenario.only_long_pauses and event.after == State.SECONDARY.value:
+            self.broken.append(f"a pause {moved}")
+        if not self.scenario.killed and event.entity.key not in self.scenario.troubled_entities:
+            self.broken.append(f"the fault of another entity {moved}")
+
+    def _judge_failover(self, event: StandingChanged, streak: _Streak) -> None:
+        """Not before the interval is over; a syphon inside sends beside the gateway."""
+        now = trio.current_time()
+        failing = now - (now if streak.failing_since is None else streak.failing_since)
+        early = failing < self.scenario.pair.failover_interval - SLACK
+        if event.before in PRIMARY and self.scenario.syphons > 0 and early:
+            self.broken.append(f"{event.entity} failed over after {failing:.3f} s")
