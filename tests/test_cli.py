@@ -150,7 +150,7 @@ def test_check_is_good_when_everything_is_there(pair: Path) -> None:
     assert result.exit_code == 0
     findings = json.loads(result.stdout)["findings"]
     assert {finding["grade"] for finding in findings} == {"good", "warning"}  # one disk
-    assert any("10 of 10 backlog queues" in finding["text"] for finding in findings)
+    assert any("10 of 10 backlog queues can be used" in finding["text"] for finding in findings)
 
 
 def test_check_changes_nothing(pair: Path) -> None:

@@ -22,7 +22,6 @@ from gateway.pairing.provision import doubts, provision
 from gateway.ports import Broker
 
 ASK_SECONDS: Final = 30.0
-MISSING: Final = "missing"
 
 
 class Grade(enum.Enum):
@@ -93,9 +92,10 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
     try:
         with trio.fail_after(ASK_SECONDS):
             queues = await broker.list_queues(top=1)
-    except NotAuthorized:
-        text = "it answers; without the right Manage its queues can't be listed"
-        findings.add(subject, Grade.GOOD, text)
+    except NotAuthorized as error:
+        hint = "" if namespace.queues else "; with queues = [...] the right to send is checked"
+        grade = Grade.GOOD if namespace.queues else Grade.WARNING
+        findings.add(subject, grade, f"it answers, and lists no queues ({error}){hint}")
     except (BrokerError, trio.TooSlowError) as error:
         raise Failure(_reason(error)) from error
     else:
@@ -110,31 +110,38 @@ async def _check_backlog(
     wanted, there = pairing.options.backlog_queues, 0
     for index in range(wanted):
         queue = backlog.queue_name(pairing.options.label, index)
-        problems = await _problems_of(broker, queue)
-        there += problems != [MISSING]
+        usable, problems = await _look_at(broker, queue)
+        there += usable
         for problem in problems:
             findings.add(f"backlog queue {queue}", Grade.WARNING, problem)
     made_by = "`pairgate serve` makes them" if is_own(namespace) else "run `pairgate provision`"
     hint = "" if there == wanted else f"; {made_by}"
-    usable = Grade.WARNING if there or is_own(namespace) else Grade.BAD
+    too_few = Grade.WARNING if there or is_own(namespace) else Grade.BAD
     findings.add(
         f"namespace {namespace.name}",
-        Grade.GOOD if there == wanted else usable,
-        f"{there} of {wanted} backlog queues are there{hint}",
+        Grade.GOOD if there == wanted else too_few,
+        f"{there} of {wanted} backlog queues can be used{hint}",
     )
 
 
-async def _problems_of(broker: Broker, queue: EntityPath) -> list[str]:
+async def _look_at(broker: Broker, queue: EntityPath) -> tuple[bool, list[str]]:
+    """Whether the queue can be sent to, and what is doubtful about it."""
     await trio.lowlevel.checkpoint()
     try:
         with trio.fail_after(ASK_SECONDS):
-            return doubts(await broker.inspect(queue))
-    except EntityNotFound:
-        return [MISSING]
+            return True, doubts(await broker.inspect(queue))
     except NotAuthorized:
-        return ["its properties can't be read without the right Manage"]
+        doubt = "its properties can't be read without the right Manage"
+    except EntityNotFound:
+        return False, ["missing"]
     except (BrokerError, trio.TooSlowError) as error:
-        return [_reason(error)]
+        return False, [_reason(error)]
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            await broker.probe(queue)
+    except (BrokerError, trio.TooSlowError) as error:
+        return False, [_reason(error)]
+    return True, [doubt]
 
 
 def _of_failure(failure: Failure, running: str | None) -> tuple[Grade, str]:

@@ -80,10 +80,13 @@ async def enter_sides(
         Failure: one can't be opened, or refuses the credentials.
     """
     primary = await _enter_ready(stack, config.namespaces[pairing.primary], outside)
-    west = config.namespaces[pairing.secondary]
-    secondary = await _enter_ready(stack, west, outside)
-    if is_own(west):
-        await provision(secondary, pairing.options.label, pairing.options.backlog_queues)
+    namespace = config.namespaces[pairing.secondary]
+    secondary = await _enter_ready(stack, namespace, outside)
+    if is_own(namespace):
+        try:
+            await provision(secondary, pairing.options.label, pairing.options.backlog_queues)
+        except BrokerError as error:
+            raise _not_made(namespace, error) from error
     return Sides(
         primary=primary, secondary=secondary, spool=await _enter_spool(stack, pairing, outside)
     )
@@ -112,8 +115,12 @@ async def _enter_ready(stack: AsyncExitStack, namespace: Namespace, outside: Out
     try:
         await make_queues(adapter, namespace)
     except BrokerError as error:
-        raise Failure(f"namespace {namespace.name}: its queues can't be made: {error}") from error
+        raise _not_made(namespace, error) from error
     return adapter
+
+
+def _not_made(namespace: Namespace, error: BrokerError) -> Failure:
+    return Failure(f"namespace {namespace.name}: its queues can't be made: {error}")
 
 
 def _stores(*adapters: Adapter | None) -> list[EmbeddedBroker]:

@@ -16,6 +16,7 @@ from gateway.net.http_server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions
 from gateway.net.tls import TlsOptions
 from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
+from gateway.telemetry.log import LEVELS
 
 # What `serve` does without a file; conf/pairgate.toml says the same, with every option.
 DEFAULT: Final = """
@@ -38,7 +39,6 @@ bind = "127.0.0.1:5300"
 
 PROTOCOLS: Final = ("service-bus-http",)
 PROTOCOLS_TO_COME: Final = ("service-bus", "amqp", "storage-queue", "admin")
-LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("auto", "console", "json")
 SHORTEST_KEY: Final = 16  # bytes
 

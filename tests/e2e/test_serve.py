@@ -374,11 +374,14 @@ async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
     after = await pairgate(gateway, "check", "--json")
     await secondary.kill()
     down = await pairgate(gateway, "check")
+    gateway.config_file.write_text(gateway.config.replace("RootManage", "Somebody"))
+    refused = await pairgate(gateway, "check")
 
     assert (before[0], json.loads(before[1])["good"]) == (1, False)
     assert (after[0], json.loads(after[1])["good"]) == (0, True)
     assert down[0] == 1
     assert "namespace secondary" in down[1]
+    assert refused[0] == 1
 
 
 async def test_the_embedded_default_needs_no_file(gateways: Gateways, tmp_path: Path) -> None:
