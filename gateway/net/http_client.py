@@ -15,6 +15,7 @@ from gateway.wire.http import Request, Response
 
 MAX_RESPONSE_HEAD = 64 * 1024
 _RECEIVE_SIZE = 64 * 1024
+_CLOSE_TIMEOUT = 5.0  # seconds; closing by force never waits
 _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 # Alerts by which the server refuses our certificate. In TLS 1.3 they come after the handshake, when
 # a request is on its way already; the server has read none of it.
@@ -97,11 +98,16 @@ class HttpClient(trio.abc.AsyncResource):
             self._slots.release()
 
     async def aclose(self) -> None:
-        """Close what is idle; what is in use is closed when its request has ended."""
+        """
+        Close what is idle; what is in use is closed when its request has ended.
+
+        Cancelled, it closes all of it the same: each would raise at its checkpoint.
+        """
         self._closed = True
         idle, self._idle = self._idle, []
-        for connection in idle:
-            await trio.aclose_forcefully(connection.stream)
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            for connection in idle:
+                await trio.aclose_forcefully(connection.stream)
         await trio.lowlevel.checkpoint()
 
     async def _take(self) -> "_Connection":

@@ -364,6 +364,32 @@ def server_tls(certificates, **fields):
     )
 
 
+async def test_a_cancelled_closing_closes_everything(autojump_clock):
+    streams = []
+
+    async def connect():
+        await trio.lowlevel.checkpoint()
+        ours, theirs = memory_stream_pair()
+        await theirs.send_all(OK)
+        streams.append(theirs)
+        return ours
+
+    client = HttpClient("host", 80, connect=connect)
+    async with trio.open_nursery() as requests:
+        for _ in range(3):
+            requests.start_soon(client.request, POST)
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await client.aclose()
+
+    assert len(streams) == 3
+    for theirs in streams:
+        await theirs.receive_some()
+        with trio.fail_after(1):
+            assert await theirs.receive_some() == b""
+
+
 async def test_a_trusted_server_is_asked_over_tls(server, nursery, client_of, certificates):
     port = await server.start(nursery, tls=server_tls(certificates))
     tls = client_context(ClientTlsOptions(ca=certificates / "ca.pem"))
