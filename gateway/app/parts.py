@@ -51,7 +51,7 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
         namespace = only_namespace(config)
         adapter = await _enter_ready(stack, namespace, outside)
         leases = Leases(adapter, outside.now, config.limits.leases)
-        return Parts(broker=adapter, leases=leases, services=[leases], stores=_stores(adapter))
+        return Parts(broker=adapter, leases=leases, services=[leases], stores=stores_among(adapter))
     return await _make_paired_parts(stack, config, config.pairing, outside)
 
 
@@ -65,7 +65,7 @@ async def _make_paired_parts(
         broker=pair.broker,
         leases=leases,
         services=[pair, leases, *make_syphons(pairing, sides, outside, pair)],
-        stores=_stores(sides.primary, sides.secondary, sides.spool),
+        stores=stores_among(sides.primary, sides.secondary, sides.spool),
         pair=pair,
     )
 
@@ -123,5 +123,6 @@ def _not_made(namespace: Namespace, error: BrokerError) -> Failure:
     return Failure(f"namespace {namespace.name}: its queues can't be made: {error}")
 
 
-def _stores(*adapters: Adapter | None) -> list[EmbeddedBroker]:
+def stores_among(*adapters: Broker | None) -> list[EmbeddedBroker]:
+    """Those of the adapters that keep a store of their own, which may fail for good."""
     return [adapter for adapter in adapters if isinstance(adapter, EmbeddedBroker)]

@@ -98,7 +98,7 @@ async def _run(
     async with trio.open_nursery() as services:
         await services.start(partial(watch_signals, ending.ask, reload))
         for store in parts.stores:
-            services.start_soon(_watch_store, store, ending)
+            services.start_soon(watch_store, store, ending.fail)
         for service in parts.services:
             await services.start(service.run)
         with ending.connections:
@@ -146,9 +146,10 @@ async def watch_signals(
                 end(signal.Signals(number).name)
 
 
-async def _watch_store(store: EmbeddedBroker, ending: Ending) -> None:
+async def watch_store(store: EmbeddedBroker, fail: Callable[[Failure], None]) -> None:
+    """Until cancelled; call `fail` if the store stops for good."""
     await store.failed.wait()
-    ending.fail(
+    fail(
         Failure(
             "a store has failed, and only a new process finds out what it holds:"
             " look at the disk, then start again",

@@ -1,5 +1,6 @@
 """`pairgate syphon`: the syphon alone, beside the receivers or to empty a backlog elsewhere."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -9,7 +10,8 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter
 from gateway.app.outside import Outside
 from gateway.app.pairs import make_envelope
-from gateway.app.serving import watch_signals
+from gateway.app.parts import stores_among
+from gateway.app.serving import watch_signals, watch_store
 from gateway.config.file import Loaded
 from gateway.domain.events import Doubtful, Draining, Started
 from gateway.pairing.syphon import Syphon
@@ -55,16 +57,27 @@ async def syphon(
             rng=outside.rng("syphon"),
             observer=outside.observer,
         )
-        await _run(service, loaded, outside)
+        failures: list[Failure] = []
+        await _run(service, loaded, outside, failures.append)
+    if failures:
+        raise failures[0]
 
 
-async def _run(service: Syphon, loaded: Loaded, outside: Outside) -> None:
+async def _run(
+    service: Syphon, loaded: Loaded, outside: Outside, fail: Callable[[Failure], None]
+) -> None:
     async with trio.open_nursery() as nursery:
 
         def end(reason: str) -> None:
             outside.observer.report(Draining(reason=reason, seconds=0.0))
             nursery.cancel_scope.cancel()
 
+        def give_up(failure: Failure) -> None:
+            fail(failure)
+            nursery.cancel_scope.cancel()
+
+        for store in stores_among(service.primary, service.source):
+            nursery.start_soon(watch_store, store, give_up)
         await nursery.start(partial(watch_signals, end, lambda: None))
         await nursery.start(service.run)
         outside.observer.report(Started(configuration=loaded.source, seed=outside.seed))
