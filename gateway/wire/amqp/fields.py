@@ -129,10 +129,13 @@ _PROPERTIES: Final[tuple[tuple[str, _Check, _Check], ...]] = (
 def write_properties(values: tuple[Value, ...]) -> bytes:
     if values == NO_PROPERTIES:
         return b""
-    encoded = []
-    for value, (name, _, check) in zip(values, _PROPERTIES, strict=True):
+    encoded = [_NULL] * len(values)
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        name, _, check = _PROPERTIES[place]
         try:
-            encoded.append(_NULL if value is None else encode(check(value)))
+            encoded[place] = encode(check(value))
         except MessageError as error:
             raise MessageError(f"{name}: {error}") from error
     return encode_fields(encoded)
