@@ -25,7 +25,7 @@ class _Streak:
     """An entity's attempts from the gateway, as seen from outside."""
 
     standing: str = State.PRIMARY.value
-    changed: float = 0.0
+    changed: float = -1.0
     failing_since: float | None = None
     last_failure: float = 0.0
     overdue: bool = False
@@ -43,6 +43,7 @@ class Laws:
     scenario: Scenario
     broken: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
+    _void_before: float = -1.0  # attempts that began earlier say nothing
     _streaks: dict[str, _Streak] = attrs.field(factory=lambda: defaultdict(_Streak))
 
     def note_call(self, process: str, namespace: str, call: Call) -> None:
@@ -64,6 +65,7 @@ class Laws:
 
     def forget_streaks(self) -> None:
         """The gateway stood still or died: what it judged is void."""
+        self._void_before = trio.current_time()
         for streak in self._streaks.values():
             streak.failing_since = None
             streak.overdue = False
@@ -105,7 +107,7 @@ class Laws:
             return
         now, interval = trio.current_time(), self.scenario.pair.failover_interval
         began = now - call.took
-        if streak.standing not in PRIMARY or began < streak.changed:
+        if streak.standing not in PRIMARY or began <= max(streak.changed, self._void_before):
             return  # it says nothing, or is late
         if streak.overdue:
             self.broken.append(f"{call.entity} failed for its interval and stays")
