@@ -47,7 +47,7 @@ from gateway.wire.servicebus_operations import (
 )
 from gateway.wire.servicebus_rest import build_request
 
-_MAX_AMQP_REQUEST: Final = 512 * 1024  # bytes: half of what a Pairgate takes by default
+_MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes: half of what a Pairgate takes by default
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes: half of what Service Bus takes, since JSON grows
 _MAX_RESPONSE: Final = 128 * 1024 * 1024  # bytes: a hundred deliveries of a mebibyte
 _MAX_POLLS: Final = 1000  # receives that wait at the same time
@@ -152,7 +152,7 @@ class ServiceBusRestBroker:
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         """
-        As `Broker.send`. A Pairgate takes a batch of up to half a mebibyte at once; larger ones,
+        As `Broker.send`. A Pairgate takes a batch of up to two mebibytes at once; larger ones,
         and most batches elsewhere, go in several requests, and a failure after the first accepted
         one is an unknown outcome.
 

@@ -30,7 +30,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 class HttpServerOptions:
     """Limits of each connection."""
 
-    max_body: int = attrs.field(default=1024 * 1024, validator=attrs.validators.ge(0))
+    # Room for several of the largest messages: Pairgates send batches of up to half of this.
+    max_body: int = attrs.field(default=4 * 1024 * 1024, validator=attrs.validators.ge(0))
     head_timeout: float = attrs.field(default=10.0, validator=attrs.validators.gt(0))
     body_timeout: float = attrs.field(default=120.0, validator=attrs.validators.gt(0))
     min_body_rate: float = attrs.field(default=1024.0, validator=attrs.validators.gt(0))  # bytes/s

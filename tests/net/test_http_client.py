@@ -287,7 +287,7 @@ async def test_an_early_refusal_of_a_large_body_is_heard(server, nursery, client
     client = client_of("127.0.0.1", await server.start(nursery))
 
     response = await client.request(
-        Request(method="POST", target="/", body=b"x" * (2 * 1024 * 1024))
+        Request(method="POST", target="/", body=b"x" * (5 * 1024 * 1024))
     )
 
     assert response.status == 413

@@ -38,7 +38,7 @@ REFUSED = {
     "CL in Arabic digits": (400, H + b"Content-Length: \xd9\xa5\r\n\r\n"),
     "CL 10^30": (413, H + b"Content-Length: 1" + b"0" * 30 + b"\r\n\r\n"),
     "CL of 5000 digits": (413, H + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n"),
-    "CL above the limit": (413, H + b"Content-Length: 1048577\r\n\r\n"),
+    "CL above the limit": (413, H + b"Content-Length: 4194305\r\n\r\n"),
     "TE xchunked": (400, H + b"Transfer-Encoding: xchunked\r\n\r\n"),
     "TE chunked, identity": (400, H + b"Transfer-Encoding: chunked, identity\r\n\r\n"),
     "TE gzip, chunked": (400, H + b"Transfer-Encoding: gzip, chunked\r\n\r\n"),
@@ -70,7 +70,7 @@ REFUSED = {
     "folded trailer": (400, CHUNKED + b"0\r\nA: b\r\n c\r\n\r\n"),
     "trailers of 5 KB": (400, CHUNKED + b"0\r\n" + (b"A: " + b"b" * 300 + b"\r\n") * 17),
     "mostly extensions": (400, CHUNKED + (b"1;" + b"a" * 250 + b"\r\nx\r\n") * 100),
-    "chunks above the limit": (413, CHUNKED + (b"80000\r\n" + b"x" * 0x80000 + b"\r\n") * 3),
+    "chunks above the limit": (413, CHUNKED + (b"80000\r\n" + b"x" * 0x80000 + b"\r\n") * 9),
     # The request line
     "absolute target": (400, b"GET http://evil/ HTTP/1.1\r\nHost: a\r\n\r\n"),
     "target *": (400, b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"),
@@ -122,7 +122,7 @@ ACCEPTED = {
     "dots in the query": b"GET /a?b=/../c HTTP/1.1\r\nHost: a\r\n\r\n",
     "encoded twice": b"GET /%252e%252e/a HTTP/1.1\r\nHost: a\r\n\r\n",
     "signs in the path": b"GET /$/()',;=%2F HTTP/1.1\r\nHost: a\r\n\r\n",
-    "body at the limit": H + b"Content-Length: 1048576\r\n\r\n" + b"x" * 1048576,
+    "body at the limit": H + b"Content-Length: 4194304\r\n\r\n" + b"x" * 4194304,
     "no host in HTTP/1.0": b"GET / HTTP/1.0\r\n\r\n",
     "empty host": b"GET / HTTP/1.1\r\nHost:\r\n\r\n",
 }

@@ -16,7 +16,7 @@ from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
-from gateway.net.http_server import HttpServer, HttpServerOptions
+from gateway.net.http_server import HttpServer
 from gateway.net.listeners import open_listener
 from gateway.ports import Broker
 from gateway.wire.http import Headers, Request, Response
@@ -69,7 +69,6 @@ async def served(*, as_stranger: bool = False) -> AsyncIterator[int]:
         error_body=frontend.refuse,
         wall_clock=real_date,
         cancels_when_gone=is_long_poll,
-        options=HttpServerOptions(max_body=2 * 1024 * 1024),
     )
     async with broker, trio.open_nursery() as nursery:
         await nursery.start(leases.run)
@@ -92,9 +91,11 @@ async def stranger(_folder: Path) -> AsyncIterator[Broker]:
 
 
 @asynccontextmanager
-async def client(port: int, *, key: str = KEY) -> AsyncIterator[Broker]:
+async def client(
+    port: int, *, key_name: str = POLICY.name, key: str = KEY
+) -> AsyncIterator[Broker]:
     options = ServiceBusRestOptions(key=key)
     async with open_namespace(
-        "servicebus+http", f"//tester@127.0.0.1:{port}", options, real_date
+        "servicebus+http", f"//{key_name}@127.0.0.1:{port}", options, real_date
     ) as broker:
         yield broker

@@ -172,7 +172,7 @@ async def test_a_batch_of_texts_goes_at_once_where_no_pairgate_answers():
 
 async def test_a_large_batch_goes_in_several_requests_in_its_order():
     script = Script([PROBED, SENT])
-    messages = [Message(message_id=str(n), body=b"x" * 200_000) for n in range(5)]
+    messages = [Message(message_id=str(n), body=b"x" * 800_000) for n in range(5)]
     await broker_of(script).send(ORDERS, messages)
 
     sent = [servicebus_rest.parse_request(request).messages for request in script.requests[1:]]
