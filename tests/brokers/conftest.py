@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -7,26 +7,42 @@ from trio.testing import MockClock
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.ports import Broker
-from tests.brokers.kinds import KINDS, BrokerKind, Capability
+from tests.brokers.elsewhere import Elsewhere
+from tests.brokers.kinds import KINDS, BrokerKind, Capability, Place
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test of the contract is there once for each kind that can do what it needs."""
+    needed = getattr(metafunc.function, "needs", Capability(0))
+    kinds = [kind for kind in KINDS if needed in kind.can]
     if "kind" in metafunc.fixturenames:
-        needed = getattr(metafunc.function, "needs", Capability(0))
-        kinds = [kind for kind in KINDS if needed in kind.can]
         metafunc.parametrize("kind", kinds, ids=[kind.name for kind in kinds])
+    if "kinds_at_once" in metafunc.fixturenames:
+        groups = {kind.name: (kind,) for kind in kinds if kind.virtual_time}
+        groups["in real time"] = tuple(kind for kind in kinds if not kind.virtual_time)
+        metafunc.parametrize("kinds_at_once", groups.values(), ids=groups)
 
 
 @pytest.fixture
-def clock(kind: BrokerKind) -> Clock | None:
-    """For tests that wait: virtual time where there can be, else the real one."""
-    return MockClock(autojump_threshold=0) if kind.virtual_time else None
+def clock(request: pytest.FixtureRequest) -> Clock | None:
+    """Virtual time where there can be, so that the test doesn't wait; else the real one."""
+    parameters = request.node.callspec.params
+    kinds = parameters.get("kinds_at_once") or (parameters["kind"],)
+    return MockClock(autojump_threshold=0) if all(kind.virtual_time for kind in kinds) else None
+
+
+@pytest.fixture(scope="session")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    elsewhere = Elsewhere(tmp_path_factory.mktemp("elsewhere"))
+    yield elsewhere
+    elsewhere.end()
 
 
 @pytest.fixture
-async def broker(kind: BrokerKind, tmp_path: Path) -> AsyncIterator[Broker]:
-    async with kind.open(tmp_path) as broker:
+async def broker(
+    kind: BrokerKind, clock: Clock | None, tmp_path: Path, elsewhere: Elsewhere
+) -> AsyncIterator[Broker]:
+    async with kind.open(Place(tmp_path, elsewhere)) as broker:
         yield broker
 
 

@@ -2,18 +2,22 @@
 
 import enum
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
+import trio
+from trio.abc import Clock
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.memory import MemoryBroker
-from gateway.ports import Broker
+from gateway.ports import Broker, WallClock
 from gateway.testing.clocks import VirtualClock
+from tests.brokers.elsewhere import Elsewhere
+from tests.brokers.pairs import pair_of
 from tests.brokers.servicebus_rest import served as servicebus_rest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,16 +43,27 @@ class Capability(enum.Flag):
 EVERYTHING = ~Capability(0)
 
 
+@attrs.frozen
+class Place:
+    """Where a test may put what it needs: a folder of its own, and processes shared by all."""
+
+    folder: Path
+    elsewhere: Elsewhere
+
+
+Open = Callable[[Place], AbstractAsyncContextManager[Broker]]
+
+
 @attrs.frozen(kw_only=True)
 class BrokerKind:
     """
-    `open` gives an open broker, which is empty; the folder is for its files.
+    `open` gives an open broker, which is empty.
 
-    `virtual_time`: no socket, thread or process, so that the tests of time needn't wait.
+    `virtual_time`: no socket, thread or process, so that a test needn't wait.
     """
 
     name: str
-    open: Callable[[Path], AbstractAsyncContextManager[Broker]]
+    open: Open
     can: Capability = EVERYTHING
     virtual_time: bool = False
 
@@ -63,39 +78,98 @@ def needs(capability: Capability) -> Callable[[F], F]:
     return mark
 
 
+def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """The test waits for time to pass: all kinds that live in real time do that at once."""
+
+    async def at_once(
+        kinds_at_once: Sequence[BrokerKind],
+        clock: Clock | None,
+        tmp_path: Path,
+        elsewhere: Elsewhere,
+    ) -> None:
+        async def run(kind: BrokerKind) -> None:
+            place = Place(tmp_path / kind.name, elsewhere)
+            place.folder.mkdir()
+            try:
+                async with kind.open(place) as broker:
+                    await test(broker)
+            except BaseException as error:
+                error.add_note(f"on {kind.name}")
+                raise
+
+        async with trio.open_nursery() as nursery:
+            for kind in kinds_at_once:
+                nursery.start_soon(run, kind)
+
+    at_once.__name__, at_once.__module__ = test.__name__, test.__module__
+    return at_once
+
+
 def real_date() -> datetime:
     return datetime.now(UTC)
 
 
 @asynccontextmanager
-async def memory(_folder: Path) -> AsyncIterator[Broker]:
+async def memory(_place: Place) -> AsyncIterator[Broker]:
     async with MemoryBroker(VirtualClock(), random.Random(0)) as broker:
         yield broker
 
 
 @asynccontextmanager
-async def embedded(folder: Path) -> AsyncIterator[Broker]:
-    async with EmbeddedBroker(folder / "store" / "a.db", real_date, random.Random(0)) as broker:
+async def embedded(place: Place) -> AsyncIterator[Broker]:
+    async with EmbeddedBroker(
+        place.folder / "store" / "a.db", real_date, random.Random(0)
+    ) as broker:
         yield broker
 
+
+def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
+    return lambda place: open_broker(place.folder)
+
+
+def in_process(name: str) -> Open:
+    return lambda place: place.elsewhere.room(name)
+
+
+def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
+    """The pair itself is in this process."""
+
+    @asynccontextmanager
+    async def open_pair(place: Place) -> AsyncIterator[Broker]:
+        async with AsyncExitStack() as stack:
+            sides = []
+            for name, open_side in (("primary", primary), ("secondary", secondary)):
+                folder = place.folder / name
+                folder.mkdir()
+                sides.append(
+                    await stack.enter_async_context(open_side(Place(folder, place.elsewhere)))
+                )
+            yield (await stack.enter_async_context(pair_of(*sides, clock))).broker
+
+    return open_pair
+
+
+OVER_HTTP = EVERYTHING & ~Capability.PROMPT_CANCEL
 
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
     BrokerKind(name="embedded", open=embedded),
     BrokerKind(
-        name="servicebus+http",
-        open=servicebus_rest.pairgate,
-        can=EVERYTHING & ~Capability.PROMPT_CANCEL,
+        name="servicebus+http", open=in_this_process(servicebus_rest.pairgate), can=OVER_HTTP
     ),
     BrokerKind(
         name="servicebus+http, no Pairgate",
-        open=servicebus_rest.stranger,
-        can=EVERYTHING
-        & ~(
-            Capability.PROMPT_CANCEL
-            | Capability.PEEK
-            | Capability.DEAD_LETTER
-            | Capability.ALL_TYPES
-        ),
+        open=in_this_process(servicebus_rest.stranger),
+        can=OVER_HTTP & ~(Capability.PEEK | Capability.DEAD_LETTER | Capability.ALL_TYPES),
+    ),
+    BrokerKind(
+        name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
+    ),
+    BrokerKind(name="pair of memory", open=pair(memory, memory, VirtualClock()), virtual_time=True),
+    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date)),
+    BrokerKind(
+        name="pair of servicebus+http",
+        open=pair(in_process("primary"), in_process("secondary"), real_date),
+        can=OVER_HTTP,
     ),
 ]

@@ -37,7 +37,7 @@ from gateway.domain.message import (
     symbol,
 )
 from gateway.ports import Broker, Peeks, Receiver
-from tests.brokers.kinds import Capability, needs
+from tests.brokers.kinds import Capability, needs, waits
 
 PATIENCE = 20  # seconds until something that must happen has not
 SHORTLY = 0.2  # seconds for something that must not happen
@@ -70,6 +70,15 @@ async def take_all(receiver: Receiver, wanted: int) -> list[Delivery]:
 
 
 async def is_empty(broker: Broker, queue: EntityPath) -> bool:
+    """Whether the next message is one that is sent now; without waiting for none to come."""
+    await broker.send(queue, numbered("sentinel"))
+    async with broker.open_receiver(queue) as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Complete())
+    return delivery.message.message_id == "sentinel"
+
+
+async def stays_empty(broker: Broker, queue: EntityPath) -> bool:
     async with broker.open_receiver(queue) as receiver:
         with trio.move_on_after(SHORTLY):
             await receiver.receive(1)
@@ -243,7 +252,8 @@ async def test_leaving_the_receiver_gives_back_what_is_unsettled(broker, orders)
 
 
 @needs(Capability.SHORT_LOCKS)
-async def test_a_lock_that_runs_out_gives_the_message_back(broker, clock):
+@waits
+async def test_a_lock_that_runs_out_gives_the_message_back(broker):
     queue = await make(broker, lock_duration=SECOND)
     await broker.send(queue, numbered(1))
     async with broker.open_receiver(queue) as receiver:
@@ -255,7 +265,8 @@ async def test_a_lock_that_runs_out_gives_the_message_back(broker, clock):
 
 
 @needs(Capability.SHORT_LOCKS)
-async def test_settling_after_the_lock_ran_out_is_too_late(broker, clock):
+@waits
+async def test_settling_after_the_lock_ran_out_is_too_late(broker):
     queue = await make(broker, lock_duration=SECOND)
     await broker.send(queue, numbered(1))
     async with broker.open_receiver(queue) as receiver:
@@ -268,7 +279,8 @@ async def test_settling_after_the_lock_ran_out_is_too_late(broker, clock):
 
 
 @needs(Capability.SHORT_LOCKS)
-async def test_a_renewed_lock_holds_longer(broker, clock):
+@waits
+async def test_a_renewed_lock_holds_longer(broker):
     queue = await make(broker, lock_duration=SECOND)
     await broker.send(queue, numbered(1))
     async with broker.open_receiver(queue) as receiver:
@@ -283,7 +295,8 @@ async def test_a_renewed_lock_holds_longer(broker, clock):
 
 
 @needs(Capability.SHORT_LOCKS)
-async def test_renewing_after_the_lock_ran_out_is_too_late(broker, clock):
+@waits
+async def test_renewing_after_the_lock_ran_out_is_too_late(broker):
     queue = await make(broker, lock_duration=SECOND)
     await broker.send(queue, numbered(1))
     async with broker.open_receiver(queue) as receiver:
@@ -365,7 +378,7 @@ async def test_a_dead_letter_can_be_completed(broker, orders):
     async with broker.open_receiver(orders.dead_letter) as receiver:
         await receiver.settle(await take_one(receiver), Complete())
 
-    assert await is_empty(broker, orders.dead_letter)
+    assert await stays_empty(broker, orders.dead_letter)
 
 
 @needs(Capability.DEAD_LETTER)
@@ -418,7 +431,9 @@ async def test_nobody_sends_to_a_dead_letter_queue(broker, orders):
 
 
 @needs(Capability.TIME_TO_LIVE)
-async def test_a_message_past_its_time_to_live_is_gone(broker, orders, clock):
+@waits
+async def test_a_message_past_its_time_to_live_is_gone(broker):
+    orders = await make(broker, "orders")
     short = Message(message_id="short", time_to_live=timedelta(seconds=0.5))
     await broker.send(orders, [short, *numbered("long")])
     await trio.sleep(0.7)
@@ -429,7 +444,8 @@ async def test_a_message_past_its_time_to_live_is_gone(broker, orders, clock):
 
 
 @needs(Capability.TIME_TO_LIVE | Capability.DEAD_LETTER | Capability.MANAGEMENT)
-async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(broker, clock):
+@waits
+async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(broker):
     queue = await make(
         broker,
         dead_lettering_on_expiration=True,
@@ -456,9 +472,9 @@ async def test_the_shorter_time_to_live_counts(broker):
 
 
 @needs(Capability.SCHEDULE)
-async def test_a_scheduled_message_comes_when_it_is_due_and_after_what_was_there(
-    broker, orders, clock
-):
+@waits
+async def test_a_scheduled_message_comes_when_it_is_due_and_after_what_was_there(broker):
+    orders = await make(broker, "orders")
     await broker.send(orders, numbered("now"))
     async with broker.open_receiver(orders) as receiver:
         first = await take_one(receiver)
@@ -476,43 +492,42 @@ async def test_a_scheduled_message_comes_when_it_is_due_and_after_what_was_there
 # --- waiting
 
 
-async def test_a_waiting_receiver_is_woken_by_a_send(broker, orders, nursery):
+@waits
+async def test_a_waiting_receiver_is_woken_by_a_send(broker):
+    orders = await make(broker, "orders")
     taken: list[Delivery] = []
-    done = trio.Event()
 
     async def wait_for_one() -> None:
         async with broker.open_receiver(orders) as receiver:
             taken.append(await take_one(receiver))
-            done.set()
 
-    nursery.start_soon(wait_for_one)
-    await trio.sleep(SHORTLY)
-    await broker.send(orders, numbered(1))
-    with trio.fail_after(PATIENCE):
-        await done.wait()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_for_one)
+        await trio.sleep(SHORTLY)
+        await broker.send(orders, numbered(1))
 
     assert ids(taken) == ["1"]
 
 
 @needs(Capability.PROMPT_RETURN)
-async def test_a_waiting_receiver_is_woken_by_an_abandon(broker, orders, nursery):
+@waits
+async def test_a_waiting_receiver_is_woken_by_an_abandon(broker):
+    orders = await make(broker, "orders")
     await broker.send(orders, numbered(1))
-    done = trio.Event()
+    taken: list[Delivery] = []
 
     async def wait_for_one() -> None:
         async with broker.open_receiver(orders) as receiver:
-            await take_one(receiver)
-            done.set()
+            taken.append(await take_one(receiver))
 
-    async with broker.open_receiver(orders) as receiver:
+    async with broker.open_receiver(orders) as receiver, trio.open_nursery() as nursery:
         delivery = await take_one(receiver)
         nursery.start_soon(wait_for_one)
         await trio.sleep(SHORTLY)
+        assert not taken
         await receiver.settle(delivery, Abandon())
-        with trio.fail_after(PATIENCE):
-            await done.wait()
 
-        assert done.is_set()
+    assert ids(taken) == ["1"]
 
 
 @needs(Capability.PROMPT_CANCEL)
@@ -549,7 +564,9 @@ async def test_messages_of_a_receive_that_is_cancelled_on_the_way_are_visible_at
             assert ids(taken) == [str(number) for number in range(10)]
 
 
-async def test_receivers_compete_without_double_deliveries(broker, orders, nursery):
+@waits
+async def test_receivers_compete_without_double_deliveries(broker):
+    orders = await make(broker, "orders")
     taken: list[str] = []
     total = 60
     done = trio.Event()
@@ -563,14 +580,15 @@ async def test_receivers_compete_without_double_deliveries(broker, orders, nurse
                 if len(taken) >= total:
                     done.set()
 
-    for _ in range(4):
-        nursery.start_soon(consume)
-    for first in range(0, total, 5):
-        await broker.send(orders, numbered(*range(first, first + 5)))
-    with trio.fail_after(PATIENCE):
-        await done.wait()
-    await trio.sleep(SHORTLY)
-    nursery.cancel_scope.cancel()
+    async with trio.open_nursery() as nursery:
+        for _ in range(4):
+            nursery.start_soon(consume)
+        for first in range(0, total, 5):
+            await broker.send(orders, numbered(*range(first, first + 5)))
+        with trio.fail_after(PATIENCE):
+            await done.wait()
+        await trio.sleep(SHORTLY)
+        nursery.cancel_scope.cancel()
 
     assert sorted(taken, key=int) == [str(number) for number in range(total)]
 
@@ -676,25 +694,19 @@ async def test_deleting_an_unknown_queue_fails(broker):
 
 
 @needs(Capability.MANAGEMENT)
-async def test_a_receiver_learns_that_its_queue_was_deleted(broker, orders, nursery):
-    seen: list[type[Exception]] = []
-    done = trio.Event()
+@waits
+async def test_a_receiver_learns_that_its_queue_was_deleted(broker):
+    orders = await make(broker, "orders")
 
-    async def wait_for_one() -> None:
-        try:
+    async def wait_in_vain() -> None:
+        with pytest.raises(EntityNotFound):
             async with broker.open_receiver(orders) as receiver:
-                await receiver.receive(1)
-        except EntityNotFound as error:
-            seen.append(type(error))
-            done.set()
+                await take(receiver)
 
-    nursery.start_soon(wait_for_one)
-    await trio.sleep(SHORTLY)
-    await broker.delete_queue(orders)
-    with trio.fail_after(PATIENCE):
-        await done.wait()
-
-    assert seen == [EntityNotFound]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_in_vain)
+        await trio.sleep(SHORTLY)
+        await broker.delete_queue(orders)
 
 
 @needs(Capability.MANAGEMENT)
