@@ -1,0 +1,120 @@
+"""
+Values of properties as rules compare them: numbers of every width are numbers, symbols are text.
+
+A rule's author writes `5` and `'red'`; the sender's library chose among ten integer types, and
+between string and symbol. Neither should have to know of the other.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from gateway.domain.envelope_fields import TICKS_PER_MICROSECOND, TIMESPAN
+from gateway.domain.message import Described, Kind, Properties, Typed, Value, symbol
+
+_NUMBERS: Final = frozenset({int, float})
+_ORDERED: Final = frozenset({str, int, float, datetime, timedelta})
+_EQUATABLE: Final = _ORDERED | {bool, UUID, bytes}
+_AS_IT_IS: Final = _EQUATABLE - {datetime} | {type(None)}
+_PLAIN_KINDS: Final = frozenset(
+    {Kind.UBYTE, Kind.USHORT, Kind.UINT, Kind.ULONG, Kind.BYTE, Kind.SHORT, Kind.INT}
+    | {Kind.FLOAT, Kind.CHAR, Kind.SYMBOL}
+)
+
+
+def plain(value: Value) -> Any:
+    """
+    The value as text, int, float, bool, UTC datetime, timedelta, UUID or bytes.
+
+    None for None, and for what has no order and no equal here: lists, maps, decimals, types of
+    somebody's own. Those of .NET (timespan, date with offset, URI) are known.
+    """
+    kind = value.__class__
+    if kind in _AS_IT_IS:
+        return value
+    if kind is Typed:
+        return value.value if value.kind in _PLAIN_KINDS else None
+    if kind is datetime:
+        return value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    if kind is Described:
+        return _described(value)
+    return None
+
+
+def id_text(value: Value) -> str | None:
+    """A message or correlation id as the text that Service Bus shows; None where it shows none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, Typed) and value.kind is Kind.ULONG:
+        return str(value.value)
+    return None
+
+
+def ordered(left: Any, right: Any) -> bool:
+    """Whether there is a smaller one of two plain values."""
+    return _alike(left, right, _ORDERED)
+
+
+def equatable(left: Any, right: Any) -> bool:
+    """Whether two plain values can be equal at all."""
+    return _alike(left, right, _EQUATABLE)
+
+
+def numeric(left: Any, right: Any) -> bool:
+    """Whether one can reckon with two plain values. Truth values aren't numbers, as in C#."""
+    return left.__class__ in _NUMBERS and right.__class__ in _NUMBERS
+
+
+@attrs.define(eq=False)
+class PropertyReader:
+    """
+    Application properties by name, whose case doesn't count, as in Service Bus.
+
+    Of names that differ in case only, the one that is written as asked for wins, then the last.
+    """
+
+    properties: Properties
+    _folded: Mapping[str, Value] | None = None
+
+    def get(self, name: str, absent: Any = None) -> Value:
+        """The property as it came, or `absent`."""
+        if name in self.properties:
+            return self.properties[name]
+        if self._folded is None:  # once, however many names aren't there
+            self._folded = {key.lower(): value for key, value in self.properties.items()}
+        return self._folded.get(name.lower(), absent)
+
+
+def _alike(left: Any, right: Any, kinds: frozenset[type]) -> bool:
+    if left.__class__ is right.__class__:
+        return left.__class__ in kinds
+    return numeric(left, right)
+
+
+def _described(value: Described) -> Any:
+    reader = next((r for descriptor, r in _READERS if descriptor == value.descriptor), None)
+    try:
+        return None if reader is None else reader(value.value)
+    except (TypeError, OverflowError):  # a sender's mistake, or before the year 1
+        return None
+
+
+def _span(ticks: int) -> timedelta:
+    return timedelta(microseconds=ticks // TICKS_PER_MICROSECOND)
+
+
+def _moment(ticks: int) -> datetime:
+    return datetime.min.replace(tzinfo=UTC) + _span(ticks)
+
+
+# The types that .NET's client describes in a way of its own; ticks are 100 nanoseconds.
+_READERS: Final[tuple[tuple[Typed, Callable[[Any], Any]], ...]] = (
+    (TIMESPAN, _span),
+    (symbol("com.microsoft:datetime-offset"), _moment),  # since the year 1, UTC
+    (symbol("com.microsoft:uri"), lambda text: text if isinstance(text, str) else None),
+)
