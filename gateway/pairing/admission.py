@@ -6,7 +6,13 @@ import attrs
 
 from gateway.domain import envelope
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import MessageTooLarge, SessionRequired, Unavailable
+from gateway.domain.errors import (
+    InvalidRequest,
+    MessageError,
+    MessageTooLarge,
+    SessionRequired,
+    Unavailable,
+)
 from gateway.domain.message import Message
 from gateway.pairing.knowledge import Knowledge, KnownEntity
 from gateway.pairing.options import UnknownEntity
@@ -33,17 +39,23 @@ class Admission:
         The bytes of these messages, together.
 
         Raises:
-            InvalidRequest: a message carries a property of the envelope.
+            InvalidRequest: a message carries a property of the envelope, or can't be encoded.
             MessageTooLarge: it could not be diverted, or the primary would refuse it.
         """
         known = self.knowledge.of(entity)
         total = 0
         for message in messages:
             envelope.refuse_reserved(message)
-            size = self.measure(message)
+            size = self._size_of(message)
             self._refuse_too_large(entity, message, size, known)
             total += size
         return total
+
+    def _size_of(self, message: Message) -> int:
+        try:
+            return self.measure(message)
+        except MessageError as error:
+            raise InvalidRequest(str(error)) from error
 
     def admit_to_backlog(
         self, entity: EntityPath, messages: Sequence[Message], policy: UnknownEntity

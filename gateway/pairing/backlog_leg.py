@@ -1,5 +1,7 @@
 """The way to the backlog: a randomly chosen queue on the secondary, the next one if that fails."""
 
+from typing import Final
+
 import attrs
 
 from gateway.domain.entity import EntityPath
@@ -10,6 +12,9 @@ from gateway.domain.message import Leg
 from gateway.pairing.rotation import Rotation
 from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time
 from gateway.ports import Broker, NewId, Observer, WallClock
+
+# Of the time left: where queues hang, one after the other, the primary and the spool want a turn.
+RESERVE: Final = 0.25
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -26,8 +31,9 @@ class BacklogLeg:
 
     async def take(self, sending: Sending) -> bool:
         """True: a queue has the messages. False: none took them, `sending.error` says why."""
+        reserve = sending.left * RESERVE
         for queue in self.rotation.candidates():
-            if sending.backlog_seconds < SHORTEST_ATTEMPT:
+            if sending.left < reserve or sending.backlog_seconds < SHORTEST_ATTEMPT:
                 return False
             error = await self._attempt(sending, queue)
             if error is None:

@@ -15,12 +15,13 @@ down), then the spool.
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import Final
 
 import attrs
 import trio
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, NotSupported, Unavailable
+from gateway.domain.errors import BrokerError, Busy, NotSupported, Unavailable
 from gateway.domain.events import SendFailed
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.pairing.admission import Admission
@@ -31,6 +32,8 @@ from gateway.pairing.primary_leg import PrimaryLeg
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Standings, entity_rule
 from gateway.ports import Broker, NewId, Observer, Peeks, Receiver
+
+ROOM_SHARE: Final = 0.5  # of a send's time may pass while it waits for room; then it needs the rest
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -58,18 +61,18 @@ class PairedBroker:
         Raises:
             BrokerError: as `Broker.send`; `Busy` says for how long to wait.
         """
-        prepared = [self._with_id(message) for message in messages]
-        size = self.admission.admit(entity, prepared)
         now = trio.current_time()
         deadline = min(trio.current_effective_deadline(), now + self.options.send_timeout)
-        async with self.inflight.room(entity, size, deadline):
-            try:
+        prepared = [self._with_id(message) for message in messages]
+        try:
+            size = self.admission.admit(entity, prepared)
+            async with self.inflight.room(entity, size, now + (deadline - now) * ROOM_SHARE):
                 return await self._deliver(self._sending(entity, prepared, deadline))
-            except BrokerError as error:
-                self.observer.report(
-                    SendFailed(entity=entity, outcome=error.outcome.value, reason=str(error))
-                )
-                raise
+        except BrokerError as error:
+            self.observer.report(
+                SendFailed(entity=entity, outcome=error.outcome.value, reason=str(error))
+            )
+            raise
 
     async def _deliver(self, sending: Sending) -> Leg:
         if await self.to_primary.take(sending):
@@ -81,9 +84,14 @@ class PairedBroker:
             return Leg.PRIMARY
         if self.to_spool is not None and await self.to_spool.take(sending):
             return Leg.SPOOL
-        raise sending.verdict(
-            Unavailable(f"neither the primary nor the backlog took it: {sending.error}")
-        )
+        raise sending.verdict(self._refusal(sending))
+
+    def _refusal(self, sending: Sending) -> BrokerError:
+        pause = self.to_primary.pauses.left(sending.entity)
+        if pause > 0:
+            return Busy(f"{sending.entity} is busy, and no backlog took it", retry_after=pause)
+        why = sending.error or "there was no time left to try"
+        return Unavailable(f"neither the primary nor the backlog took it: {why}")
 
     def _refuse_what_the_primary_would(self, sending: Sending) -> None:
         found = self.standings.unreachable(sending.entity)

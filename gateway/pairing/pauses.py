@@ -42,8 +42,17 @@ class BusyPauses:
         return now - pause.since
 
     def end(self, entity: EntityPath) -> None:
-        """The primary accepted a send."""
-        self._pauses.pop(entity.key, None)
+        """
+        The primary accepted a send, so it isn't busy without a break.
+
+        A pause that still runs goes on: the send may have begun before it.
+        """
+        pause = self._pauses.get(entity.key)
+        if pause is None:
+            return
+        pause.since = trio.current_time()
+        if pause.until <= pause.since:
+            del self._pauses[entity.key]
 
     def left(self, entity: EntityPath) -> float:
         """Seconds until sends may go on."""

@@ -1,5 +1,7 @@
 """The way to the primary: who may try it, and what each answer means."""
 
+from typing import Final
+
 import attrs
 import trio
 
@@ -18,7 +20,10 @@ from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time
 from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
 
-HEALTHY_OR_SUSPECT = frozenset({State.PRIMARY, State.SUSPECT})
+HEALTHY_OR_SUSPECT: Final = frozenset({State.PRIMARY, State.SUSPECT})
+# A time-out counts only if the attempt had so many seconds, or that share of `attempt_timeout`.
+FAIR_TRY: Final = 1.0
+FAIR_SHARE: Final = 0.1
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -38,32 +43,42 @@ class PrimaryLeg:
         Raises:
             BrokerError: for the caller; the backlog doesn't help.
         """
-        while (attempt := await self._turn(sending)) is not None:
-            try:
-                return await self._attempt(sending, attempt)
-            except Busy as error:
-                if self._throttled_for_too_long(sending, error):
-                    return False
+        while sending.left > SHORTEST_ATTEMPT:
+            attempt = await self._turn(sending)
+            if attempt is None:
+                return False
+            error = await self._ask(sending, attempt, min(sending.primary_seconds, sending.left))
+            if error is None:
+                return True
+            if not isinstance(error, Busy):
+                self._divert_or_raise(sending, attempt, error)
+                return False
+            if self._throttled_for_too_long(sending, error):
+                return False
         return False
 
     async def take_after_all(self, sending: Sending) -> bool:
-        """No backlog queue took it: ask the primary once more, whatever its standing."""
+        """
+        No backlog queue took it: ask the primary once more, whatever its standing.
+
+        Raises:
+            BrokerError: the caller's fault, so that no other leg helps.
+        """
         entity, seconds = sending.entity, sending.backlog_seconds
         pinned = self.standings.state_of(entity) is State.PINNED
         if pinned or seconds < SHORTEST_ATTEMPT or self.pauses.left(entity) > 0:
             return False
-        attempt = self.standings.begin(entity)
-        try:
-            await send_in_time(self.primary, entity, sending.messages, seconds)
-        except BrokerError as error:
-            if error.counts_as_outage:
-                self.standings.failed(attempt, error)
-            sending.failed(error)
-            return False
-        self._accepted(sending, attempt)
-        if self.standings.state_of(entity) is State.SECONDARY:
-            self.standings.probed(entity)  # it was asked just now, and answered
-        return True
+        error = await self._ask(sending, self.standings.begin(entity), seconds)
+        if error is None:
+            if self.standings.state_of(entity) is State.SECONDARY:
+                self.standings.probed(entity)  # it was asked just now, and answered
+            return True
+        sending.failed(error)
+        if isinstance(error, Busy):
+            self.pauses.begin(entity, error)
+        elif not error.counts_as_outage:
+            raise sending.verdict(error)
+        return False
 
     async def _turn(self, sending: Sending) -> Attempt | None:
         """Wait until this send may try the primary. None: it may not."""
@@ -76,7 +91,9 @@ class PrimaryLeg:
             return None
         trial = self.standings.begin_trial(entity)
         if trial is None and self.standings.state_of(entity) is State.SUSPECT:
-            await self.standings.wait_verdict(entity, min(self.options.suspect_wait, sending.left))
+            await self.standings.wait_verdict(
+                entity, min(self.options.suspect_wait, sending.primary_seconds)
+            )
             if self.standings.state_of(entity) is State.PRIMARY:
                 return self.standings.begin(entity)
         return trial
@@ -89,39 +106,36 @@ class PrimaryLeg:
 
     async def _wait_for_pause(self, sending: Sending) -> None:
         try:
-            await self.pauses.wait(sending.entity, sending.deadline)
+            # The attempt after the pause needs its time, or the pause would end in a time-out.
+            await self.pauses.wait(sending.entity, sending.deadline - sending.primary_seconds)
         except Busy as error:
             raise sending.verdict(error) from error
 
-    async def _attempt(self, sending: Sending, attempt: Attempt) -> bool:
+    async def _ask(self, sending: Sending, attempt: Attempt, seconds: float) -> BrokerError | None:
+        """One attempt; what it says of the primary's health goes to the standings."""
         started = trio.current_time()
-        seconds = min(sending.primary_seconds, sending.left)
         try:
             await send_in_time(self.primary, sending.entity, sending.messages, seconds)
-        except Busy:
-            raise
         except BrokerError as error:
-            self._failed(sending, attempt, error)
-            return False
+            cut_off = trio.current_time() - started >= seconds
+            too_short = seconds < min(FAIR_TRY, FAIR_SHARE * self.options.attempt_timeout)
+            hasty = cut_off and too_short  # the caller's deadline says nothing of the primary
+            if error.counts_as_outage and sending.may_divert and not hasty:
+                self.standings.failed(attempt, error)
+            if isinstance(error, EntityNotFound):
+                self.knowledge.gone(sending.entity)
+            return error
         else:
-            self._accepted(sending, attempt)
-            return True
+            self.standings.sent(attempt)
+            self.pauses.end(sending.entity)
+            self.knowledge.saw(sending.entity)
+            return None
         finally:
             # For what says nothing of the primary's health: busy, refused, cancelled.
             self.standings.release(attempt)
-            sending.primary_seconds -= trio.current_time() - started
 
-    def _accepted(self, sending: Sending, attempt: Attempt) -> None:
-        self.standings.sent(attempt)
-        self.pauses.end(sending.entity)
-        self.knowledge.saw(sending.entity)
-
-    def _failed(self, sending: Sending, attempt: Attempt, error: BrokerError) -> None:
+    def _divert_or_raise(self, sending: Sending, attempt: Attempt, error: BrokerError) -> None:
         """Return if the send goes on to the backlog; raise what the caller gets otherwise."""
-        if error.counts_as_outage and sending.may_divert:
-            self.standings.failed(attempt, error)
-        if isinstance(error, EntityNotFound):
-            self.knowledge.gone(sending.entity)
         sending.failed(error)
         if not (sending.may_divert and self._diverts(attempt, error)):
             raise sending.verdict(error)

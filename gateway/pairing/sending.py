@@ -32,7 +32,7 @@ class Sending:
     attempt_timeout: float
     on_unknown: OnUnknown
     may_divert: bool
-    primary_seconds: float = attrs.field(init=False)  # left of the primary's share
+    primary_seconds: float = attrs.field(init=False)  # the primary's share
     tainted: bool = attrs.field(default=False, init=False)
     error: BrokerError | None = attrs.field(default=None, init=False)  # the last one
 

@@ -1,0 +1,154 @@
+import attrs
+import pytest
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.envelope import RESERVE, reserve
+from gateway.domain.envelope_fields import PATH, RESERVED
+from gateway.domain.errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    Outcome,
+    SessionRequired,
+    Unavailable,
+)
+from gateway.domain.message import Leg, Message
+from gateway.pairing.knowledge import KnownEntity
+from gateway.pairing.options import (
+    UnknownEntity,
+)
+from gateway.testing.faults import (
+    Operation,
+    Refuse,
+)
+from gateway.wire.amqp.message import encoded_size
+from tests.pairing.lab import (
+    BILLS,
+    ORDERS,
+    QUEUE,
+    message,
+    outcome_of,
+    send,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+
+SEND = Operation.SEND
+NO_TRIAL = Backoff(first=1000.0, cap=1000.0)
+
+
+async def test_an_outage_takes_what_health_takes_and_no_more(lab):
+    limit = 5000
+    pair = await lab.pair(limit=limit)
+    await send(pair)()
+    frame = encoded_size(message("big", session_id="s", time_to_live=None)) - 4
+    room = limit - reserve(ORDERS, message(session_id="s")) - frame - 8
+    fits = attrs.evolve(message("big", session_id="s"), body=bytes(room))
+    too_large = attrs.evolve(fits, body=bytes(room + 32))
+
+    healthy = [await outcome_of(send(pair, each)) for each in (fits, too_large)]
+    pair.standings.force_over(ORDERS)
+    failed_over = [await outcome_of(send(pair, each)) for each in (fits, too_large)]
+
+    assert [type(error) for error in healthy] == [type(None), MessageTooLarge]
+    assert [type(error) for error in failed_over] == [type(None), MessageTooLarge]
+    wrapped = (await lab.secondary.messages(QUEUE))[0]
+    assert limit - RESERVE < encoded_size(wrapped) <= limit
+
+
+async def test_the_primarys_own_limit_is_kept_in_an_outage(lab):
+    await lab.primary.store.create_queue(
+        small := EntityPath("small"), QueueProperties(max_message_size=500)
+    )
+    pair = await lab.pair()
+    await send(pair, entity=small)()
+    await wait_all_tasks_blocked()
+    pair.standings.force_over(small)
+
+    error = await outcome_of(send(pair, Message(body=bytes(600)), entity=small))
+
+    assert isinstance(error, MessageTooLarge)
+
+
+async def test_every_member_of_a_batch_is_measured(lab):
+    pair = await lab.pair(limit=2000)
+
+    error = await outcome_of(send(pair, message(), Message(body=bytes(2000))))
+
+    assert isinstance(error, MessageTooLarge)
+    assert lab.primary.sends() == 0
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+async def test_the_envelopes_property_names_are_refused_in_good_times_too(lab, name):
+    pair = await lab.pair()
+
+    error = await outcome_of(send(pair, message(properties={name: "x"})))
+
+    assert isinstance(error, InvalidRequest)
+    assert name in str(error)
+    assert lab.primary.sends() == 0
+
+
+async def test_what_cant_be_encoded_is_the_callers_fault(lab):
+    pair = await lab.pair()
+
+    error = await outcome_of(send(pair, message(properties={"n": 2**70})))
+
+    assert isinstance(error, InvalidRequest)
+
+
+async def test_an_entity_that_needs_sessions_needs_them_in_an_outage(lab):
+    await lab.primary.store.create_queue(
+        tills := EntityPath("tills"), QueueProperties(requires_session=False)
+    )
+    pair = await lab.pair()
+    pair.knowledge.learn(KnownEntity(entity=tills, requires_session=True))
+    pair.standings.force_over(tills)
+
+    without = await outcome_of(send(pair, message(), entity=tills))
+    leg = await send(pair, message(session_id="s"), entity=tills)()
+
+    assert isinstance(without, SessionRequired)
+    assert leg is Leg.BACKLOG
+
+
+async def test_an_entity_never_seen_is_diverted(lab):
+    pair = await lab.pair()
+    lab.primary.fail(Refuse())
+
+    leg = await send(pair, entity=EntityPath("never/seen"))()
+
+    assert leg is Leg.BACKLOG
+
+
+async def test_an_entity_never_seen_may_be_refused(lab):
+    pair = await lab.pair(unknown_entity=UnknownEntity.REFUSE)
+    await send(pair, entity=BILLS)()
+    lab.primary.fail(Refuse())
+
+    unseen = await outcome_of(send(pair))
+    leg = await send(pair, entity=BILLS)()
+
+    assert isinstance(unseen, Unavailable)
+    assert unseen.outcome is Outcome.NOT_SENT
+    assert leg is Leg.BACKLOG
+
+
+async def test_message_ids_are_kept_and_made_where_missing(lab):
+    pair = await lab.pair()
+
+    await send(pair, message("mine"), Message(body=b"none"))()
+
+    assert await lab.primary.ids() == ["mine", "id-0"]
+
+
+async def test_the_envelope_says_where_a_message_belongs(lab):
+    pair = await lab.pair()
+    lab.primary.fail(Refuse(), SEND)
+
+    await send(pair, entity=BILLS)()
+
+    assert (await lab.secondary.messages(QUEUE))[0].properties[PATH] == "Bills"
