@@ -147,8 +147,10 @@ class ServiceBusRestBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._client.aclose()
-        await self._polls.aclose()
+        try:
+            await self._client.aclose()
+        finally:  # a cancelled close raises when it is done
+            await self._polls.aclose()
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         """

@@ -1,9 +1,11 @@
+import gc
+
 import trio
 
 from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Leg, Message
-from tests.brokers.servicebus_rest.served import KEY, real_date, served
+from tests.brokers.servicebus_rest.served import KEY, client, real_date, served
 
 ORDERS = EntityPath("orders")
 
@@ -23,3 +25,18 @@ async def test_receives_that_wait_leave_a_send_its_connection():
                 nursery.cancel_scope.cancel()
 
     assert leg is Leg.PRIMARY
+
+
+async def test_a_cancelled_client_leaves_no_connection_open():
+    """The socket of a poll would be found by the garbage collector, which is an error here."""
+    async with served() as port:
+        with trio.CancelScope() as scope:
+            async with client(port) as broker:
+                await broker.create_queue(ORDERS, QueueProperties())
+                await broker.send(ORDERS, [Message(message_id="m1")])
+                async with broker.open_receiver(ORDERS) as receiver:
+                    await receiver.receive(1)
+                    scope.cancel()
+
+        gc.collect()
+        assert scope.cancelled_caught
