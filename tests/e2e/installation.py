@@ -1,0 +1,317 @@
+"""A whole installation as processes, under load: what is done to it, and what became of it."""
+
+import math
+import random
+import re
+import signal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.brokers.servicebus_rest import (
+    ServiceBusRestBroker,
+    ServiceBusRestOptions,
+    open_namespace,
+)
+from gateway.demo.audit import Site, audit, pending
+from gateway.demo.traffic import Traffic
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
+from gateway.domain.history import Completed, Delivered, Place, Record, fingerprint
+from gateway.domain.message import Complete, Delivery
+from gateway.domain.verdict import Rules, Verdict, judge
+from gateway.ports import Broker, Receiver
+from tests.e2e.plain_rest import KEY, KEY_NAME, PlainRest
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+
+LABEL: Final = "east"
+ENTITIES: Final = ("orders", "invoices", "audit/log")
+BACKLOG_QUEUES: Final = 4
+SYPHON_BATCH: Final = 10
+# What a killed syphon had locked stays locked: a lock belongs to its token, not to a connection.
+# The pair takes backlog queues as it finds them, so that here they have shorter locks than its own.
+LOCK: Final = timedelta(seconds=5)
+BATCH: Final = 5  # messages that a producer sends at once
+TRIALS: Final = 3  # of a suspect entity, until the interval of a second is over
+NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
+DRAIN_LIMIT: Final = 40.0  # seconds: see `Installation.drain`
+LOOK: Final = 0.1
+SYPHON: Final = f"""
+[pairing.syphon]
+batch = {SYPHON_BATCH}
+attempt_timeout = "2s"
+hold = {{ first = "500ms", cap = "2s" }}
+retry = {{ first = "500ms", cap = "2s" }}
+queue_retry = {{ first = "500ms", cap = "2s" }}
+rescan = "2s"
+"""
+
+
+@attrs.define(eq=False, kw_only=True)
+class Installation:
+    """
+    Two brokers, a gateway before them, and syphons beside or inside of it.
+
+    `spare` counts the copies that are legal since nobody could know: what was on its way at each
+    fault, and what the logs say ended without an answer.
+    """
+
+    gateways: Gateways
+    syphons: int = 1  # processes; 0: inside the gateway
+    pairing: Mapping[str, object] = attrs.field(factory=dict)
+    primary: GatewayProcess = attrs.field(init=False)
+    secondary: GatewayProcess = attrs.field(init=False)
+    gateway: GatewayProcess = attrs.field(init=False)
+    syphon: list[GatewayProcess] = attrs.field(factory=list, init=False)
+    traffic: Traffic = attrs.field(factory=Traffic, init=False)
+    received: list[Record] = attrs.field(factory=list, init=False)
+    faults: Counter[str] = attrs.field(factory=Counter, init=False)
+    _excused: int = attrs.field(default=0, init=False)
+    drained_in: float = attrs.field(default=math.nan, init=False)
+
+    @property
+    def processes(self) -> list[GatewayProcess]:
+        return [self.primary, self.secondary, self.gateway, *self.syphon]
+
+    @property
+    def syphoned(self) -> int:
+        return sum(line["messages"] for line in self._logged("syphoned"))
+
+    @property
+    def spare(self) -> int:
+        held = [line for line in self._logged("syphon_held") if NO_ANSWER.search(line["reason"])]
+        suspect = [
+            line
+            for line in self._logged("standing_changed")
+            if line["after"] == "suspect" and NO_ANSWER.search(line["reason"])
+        ]
+        # One chunk of the syphon's; all sends to one entity that were on their way, and its trials.
+        return self._excused + len(held) * SYPHON_BATCH + len(suspect) * (2 + TRIALS) * BATCH
+
+    def _logged(self, event: str) -> list[dict[str, Any]]:
+        lines = [line for process in self.processes for line in process.log]
+        return [line for line in lines if line.get("event") == event]
+
+    async def start(self) -> None:
+        self.primary = self.gateways.prepare(broker_config(), name="primary")
+        self.secondary = self.gateways.prepare(broker_config(), name="secondary")
+        await _start_all([self.primary, self.secondary])
+        await self._make_queues()
+        self.configure(self.primary.address, self.secondary.address)
+        await _start_all([self.gateway, *self.syphon])
+
+    def configure(self, primary: str, secondary: str) -> None:
+        """The gateway and the syphons, which find both brokers there."""
+        options = {
+            "backlog_queues": BACKLOG_QUEUES,
+            "attempt_timeout": "3s",
+            "send_timeout": "10s",
+            "backlog_cooldown": "1s",
+            "enable_syphon": self.syphons == 0,
+            **self.pairing,
+        }
+        config = pair_config(primary, secondary, **options) + SYPHON
+        self.gateway = self.gateways.prepare(config, name="gateway")
+        alone, _, _ = config.partition("[[endpoints]]")
+        self.syphon = [
+            self.gateways.prepare(alone + SYPHON, name=f"syphon-{n}", command=("syphon",))
+            for n in range(self.syphons)
+        ]
+
+    async def _make_queues(self) -> None:
+        async with client(self.primary) as primary:
+            for entity in ENTITIES:
+                await primary.create_queue(EntityPath(entity), QueueProperties(lock_duration=LOCK))
+        properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=LOCK)
+        async with client(self.secondary) as secondary:
+            for index in range(BACKLOG_QUEUES):
+                await secondary.create_queue(backlog.queue_name(LABEL, index), properties)
+
+    # Load.
+
+    async def send_all_the_time(self, *, task_status: trio.TaskStatus[None]) -> None:
+        """
+        Until `traffic.stopping`: to each entity over plain REST, as Pairgate does it, and batches.
+
+        Each producer has a connection of its own.
+        """
+        async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+
+            async def produce(entity: str, kind: str, broker: Broker, rate: float, batch: int = 1):
+                name = f"{entity.replace('/', '-')}-{kind}"
+                await self.traffic.produce(broker, EntityPath(entity), name, rate, batch=batch)
+
+            for entity in ENTITIES:
+                plain = PlainRest(self.gateway.port)
+                stack.push_async_callback(plain.aclose)
+                ours = await stack.enter_async_context(client(self.gateway))
+                batches = await stack.enter_async_context(client(self.gateway))
+                nursery.start_soon(produce, entity, "plain", plain, 25.0)
+                nursery.start_soon(produce, entity, "ours", ours, 25.0)
+                nursery.start_soon(produce, entity, "batch", batches, 3.0, BATCH)
+            task_status.started()
+
+    async def receive_all_the_time(
+        self, entity: EntityPath, *, task_status: trio.TaskStatus[None]
+    ) -> None:
+        """Until cancelled: a consumer at the primary, which comes back after each trouble."""
+        async with client(self.primary) as broker:
+            task_status.started()
+            while True:
+                try:
+                    async with broker.open_receiver(entity) as receiver:
+                        while True:
+                            for delivery in await receiver.receive(20):
+                                await self._consume(entity, receiver, delivery)
+                except BrokerError:
+                    await trio.sleep(0.2)
+
+    async def _consume(self, entity: EntityPath, receiver: Receiver, delivery: Delivery) -> None:
+        copy = str(delivery.sequence_number)
+        self.received.append(
+            Delivered(
+                at=trio.current_time(),
+                message_id=str(delivery.message.message_id),
+                entity=entity.key,
+                fingerprint=fingerprint(delivery.message),
+                copy=copy,
+                expires=math.inf if delivery.expires is None else None,
+            )
+        )
+        await receiver.settle(delivery, Complete())
+        self.received.append(Completed(at=trio.current_time(), entity=entity.key, copy=copy))
+
+    # Faults.
+
+    async def kill(self, victim: GatewayProcess) -> None:
+        self.excuse(victim)
+        self.faults[f"SIGKILL {victim.folder.name}"] += 1
+        await victim.kill()
+
+    async def freeze(self, victim: GatewayProcess, seconds: float) -> None:
+        """SIGSTOP: it still accepts connections and answers nothing; what it got, it does later."""
+        self.excuse(victim)
+        self.faults[f"SIGSTOP {victim.folder.name}"] += 1
+        victim.signal(signal.SIGSTOP)
+        await trio.sleep(seconds)
+        victim.signal(signal.SIGCONT)
+
+    def excuse(self, victim: GatewayProcess) -> None:
+        """Nobody learns what became of what was on its way: one more copy of each is legal."""
+        in_hand = max(self.syphons, 1) * BACKLOG_QUEUES * SYPHON_BATCH
+        if victim is not self.gateway or self.syphons == 0:
+            self._excused += in_hand
+        if victim is not self.gateway and victim not in self.syphon:
+            self._excused += self.traffic.under_way
+
+    async def break_things(self, rng: random.Random, kills: int) -> None:
+        """Kill each process at random moments, `kills` times; each comes back after a while."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(kills):
+                for victim in rng.sample(self.processes, len(self.processes)):
+                    await trio.sleep(rng.uniform(0.2, 0.8))
+                    if victim.running:
+                        await self.kill(victim)
+                        longest = 2.5 if victim is self.primary else 0.8
+                        nursery.start_soon(self._restart, victim, rng.uniform(0.0, longest))
+
+    async def _restart(self, victim: GatewayProcess, pause: float) -> None:
+        """It may be killed while it starts."""
+        await trio.sleep(pause)
+        if not victim.running:
+            await victim.start(wait=False)
+
+    # The end.
+
+    async def heal(self) -> None:
+        """Return when every process runs, and those with an endpoint answer."""
+        await _start_all([process for process in self.processes if not process.running])
+        for process in (self.primary, self.secondary, self.gateway):
+            await answers(process)
+
+    async def drain(self) -> None:
+        """
+        Wait until the backlog is empty.
+
+        The bound: one lock of a dead syphon, one rest, one scan for queues, and the moving.
+        """
+        started = trio.current_time()
+        async with client(self.secondary) as secondary:
+            with trio.fail_after(DRAIN_LIMIT):
+                while True:
+                    if not await pending(secondary):
+                        break
+                    await trio.sleep(LOOK)  # another process: nobody here can tell when
+        self.drained_in = trio.current_time() - started
+
+    async def stop_all_but_brokers(self) -> list[int]:
+        """SIGTERM for the gateway and the syphons; their exit codes."""
+        return [await process.stop() for process in [self.gateway, *self.syphon]]
+
+    async def judge(self) -> Verdict:
+        async with client(self.primary) as primary, client(self.secondary) as secondary:
+            found = await audit(
+                [
+                    Site(
+                        broker=primary,
+                        name="primary",
+                        place=Place.PRIMARY,
+                        dead_letters=Place.PRIMARY_DEAD_LETTER,
+                    ),
+                    Site(
+                        broker=secondary,
+                        name="secondary",
+                        place=Place.BACKLOG,
+                        dead_letters=Place.BACKLOG_DEAD_LETTER,
+                    ),
+                ]
+            )
+        records = [*self.traffic.records, *self.received, *found]
+        return judge(records, Rules(spare_duplicates=self.spare))
+
+    def describe(self, verdict: Verdict) -> str:
+        """All that a failed run has to say, and the figures of a good one."""
+        traffic = self.traffic
+        legs = {leg.value: count for leg, count in traffic.legs.items()}
+        lines = [
+            f"sent {traffic.sent}, acknowledged {legs}, errors {traffic.errors},"
+            f" longest stall {traffic.longest_stall:.2f} s, syphoned {self.syphoned},"
+            f" drained in {self.drained_in:.1f} s",
+            f"faults {dict(self.faults)}, {self.spare} spare duplicates",
+            f"counts {dict(verdict.counts)}",
+            *(f"undecided: {reason}" for reason in verdict.undecided),
+            *(f"broken: {finding}" for finding in verdict.findings[:20]),
+        ]
+        return "\n".join(lines)
+
+
+def client(process: GatewayProcess, port: int | None = None) -> ServiceBusRestBroker:
+    """A client of that process, in the form that Pairgates speak."""
+    options = ServiceBusRestOptions(key=KEY, connect_timeout=3.0)
+    rest = f"//{KEY_NAME}@127.0.0.1:{port or process.port}"
+    return open_namespace("servicebus+http", rest, options, lambda: datetime.now(UTC))
+
+
+async def answers(process: GatewayProcess) -> None:
+    """Return when that process answers requests."""
+    async with client(process) as broker:
+        with trio.fail_after(30):
+            while True:
+                try:
+                    with trio.move_on_after(3):
+                        await broker.list_queues(top=1)
+                        return
+                except BrokerError:
+                    await trio.sleep(LOOK)
+
+
+async def _start_all(processes: Sequence[GatewayProcess]) -> None:
+    async with trio.open_nursery() as nursery:
+        for process in processes:
+            nursery.start_soon(process.start)
