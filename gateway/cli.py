@@ -32,6 +32,7 @@ from gateway.terminal import (
 )
 
 STANDARD_INPUT: Final = "-"
+STANDARD_ERROR: Final = 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,9 +83,9 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
 def serve(invocation: Invocation, port_offset: int) -> None:
     """Serve clients until SIGTERM or Ctrl-C, which drain; a second one ends at once."""
     loaded = invocation.read()
-    log = open_log(loaded, sys.stderr, as_json=invocation.as_json)
-    reload = reloader(loaded, log, invocation.read)
-    run(serving.serve, loaded, Outside(observer=log), port_offset=port_offset, reload=reload)
+    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
+        reload = reloader(loaded, log, invocation.read)
+        run(serving.serve, loaded, Outside(observer=log), port_offset=port_offset, reload=reload)
 
 
 @command
@@ -93,8 +94,8 @@ def serve(invocation: Invocation, port_offset: int) -> None:
 def syphon(invocation: Invocation, label: str | None, to: str | None) -> None:
     """Move the backlog from the secondary to where it belongs, and nothing else."""
     loaded = invocation.read()
-    log = open_log(loaded, sys.stderr, as_json=invocation.as_json)
-    run(syphoning.syphon, loaded, Outside(observer=log), label=label, to=to)
+    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
+        run(syphoning.syphon, loaded, Outside(observer=log), label=label, to=to)
 
 
 @command

@@ -3,11 +3,13 @@
 import base64
 import json
 import os
+import select
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TextIO, TypeVar
 
 import attrs
 import click
@@ -26,6 +28,7 @@ from gateway.domain.message import DataBody, Delivery
 T = TypeVar("T")
 
 STYLES: Final = {Grade.GOOD: "green", Grade.WARNING: "yellow", Grade.BAD: "red"}
+LAST_WORDS_SECONDS: Final = 1.0
 
 
 @attrs.frozen
@@ -85,8 +88,20 @@ def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _end(error: Exception, code: ExitCode) -> NoReturn:
-    click.echo(f"Error: {printable(str(error))}", err=True)
+    # Whoever waits for the exit code needn't read the text, and its disk may be full.
+    if _has_room(sys.stderr):
+        with suppress(OSError):
+            click.echo(f"Error: {printable(str(error))}", err=True)
     sys.exit(code)
+
+
+def _has_room(stream: TextIO) -> bool:
+    """Whether a short text can be written to it now, or soon."""
+    try:
+        fd = stream.fileno()
+    except OSError:  # it is no file
+        return True
+    return bool(select.select([], [fd], [], LAST_WORDS_SECONDS)[1])
 
 
 def printable(text: str) -> str:

@@ -1,7 +1,9 @@
 """Where events go: the log, as the configuration wants it, and what SIGHUP changes of that."""
 
-from collections.abc import Callable
-from typing import TextIO
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
 import attrs
 
@@ -9,16 +11,31 @@ from gateway.app.outside import Outside
 from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.config.problems import ConfigError
-from gateway.domain.events import Doubtful, Reloaded
+from gateway.domain.events import Doubtful, LogLinesDropped, Reloaded
 from gateway.telemetry.log import LogObserver
+from gateway.telemetry.writer import LineWriter
+
+LAST_LINES_SECONDS: Final = 2.0
 
 
-def open_log(loaded: Loaded, stream: TextIO, *, as_json: bool) -> LogObserver:
-    """The log of a process; `as_json` outdoes the configuration."""
+@contextmanager
+def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]:
+    """The log of a process, written to its end or for so long; `as_json` outdoes the file."""
     logging = loaded.config.logging
     json = as_json or logging.format == "json"
-    json = json or (logging.format == "auto" and not stream.isatty())
-    return LogObserver(stream, json=json, level=logging.level, clock=Outside.now)
+    json = json or (logging.format == "auto" and not os.isatty(fd))
+    writer = LineWriter(fd, lambda lines: log.line_of(LogLinesDropped(lines=lines)))
+    log = LogObserver(
+        writer.write,
+        json=json,
+        level=logging.level,
+        clock=Outside.now,
+        colors=os.isatty(fd),
+    )
+    try:
+        yield log
+    finally:
+        writer.close(LAST_LINES_SECONDS)
 
 
 def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Callable[[], None]:

@@ -190,6 +190,13 @@ class Quarantined(Event):
 
 
 @attrs.frozen(kw_only=True)
+class LogLinesDropped(Event):
+    """So many lines are missing before this one: nobody read the log, or its disk was full."""
+
+    lines: int
+
+
+@attrs.frozen(kw_only=True)
 class ConnectionLost(Event):
     """A client's connection ended with an error of the transport or the protocol."""
 

@@ -2,9 +2,8 @@
 
 import enum
 import re
-from collections.abc import Callable, Mapping, MutableMapping
-from contextlib import suppress
-from typing import Any, Final, TextIO
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import attrs
 import structlog
@@ -23,6 +22,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.Diverted: "debug",
     events.Doubtful: "warning",
     events.LeftUntouched: "error",
+    events.LogLinesDropped: "warning",
     events.LoopPaused: "warning",
     events.Parked: "warning",
     events.StandingChanged: "warning",
@@ -37,30 +37,48 @@ _START_OF_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 class LogObserver:
     """
-    An `Observer` that writes to a text stream.
+    An `Observer` that makes a line of each event.
 
     Events hold neither secrets nor bodies, so lines don't. Control characters come from outside
     (in names and error texts) and are escaped: nobody can forge a line or steer a terminal.
     """
 
-    def __init__(self, stream: TextIO, *, json: bool, level: str, clock: WallClock) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        *,
+        json: bool,
+        level: str,
+        clock: WallClock,
+        colors: bool = False,
+    ) -> None:
+        """`write` gets each line with its end, and neither waits nor raises."""
         self.level = level
+        self._write = write
         self._clock = clock
-        renderer = (
+        self._render: Callable[[None, str, dict[str, object]], str | bytes] = (
             structlog.processors.JSONRenderer()
             if json
-            else structlog.dev.ConsoleRenderer(colors=stream.isatty(), sort_keys=False)
+            else structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False)
         )
-        self._write: Callable[[str, Mapping[str, Any]], None] = _writer(stream, renderer)
 
     def report(self, event: Event) -> None:
-        level = level_of(event)
-        if LEVELS.index(level) < LEVELS.index(self.level):
-            return
-        line = {"timestamp": self._clock().isoformat(timespec="milliseconds"), "level": level}
-        # A log that nobody can write (disk full, reader gone) must not stop the messages.
-        with suppress(OSError, ValueError):
-            self._write(name_of(event), {**line, **_fields(event)})
+        if LEVELS.index(level_of(event)) >= LEVELS.index(self.level):
+            self._write(self.line_of(event))
+
+    def line_of(self, event: Event) -> str:
+        """The event as a line, whatever its level."""
+        fields = {
+            "timestamp": self._clock().isoformat(timespec="milliseconds"),
+            "level": level_of(event),
+            "event": name_of(event),
+            **_fields(event),
+        }
+        escaped_fields = {
+            key: escaped(value) if isinstance(value, str) else value
+            for key, value in fields.items()
+        }
+        return f"{self._render(None, '', escaped_fields)!s}\n"
 
 
 def name_of(event: Event) -> str:
@@ -82,23 +100,6 @@ def escaped(text: str) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in text
     )
-
-
-def _writer(stream: TextIO, renderer: Any) -> Callable[[str, Mapping[str, Any]], None]:
-    logger = structlog.wrap_logger(
-        structlog.PrintLogger(stream),
-        processors=[_escape, renderer],
-        cache_logger_on_first_use=True,
-    )
-
-    def write(name: str, fields: Mapping[str, Any]) -> None:
-        logger.msg(name, **fields)
-
-    return write
-
-
-def _escape(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return {key: escaped(value) if isinstance(value, str) else value for key, value in line.items()}
 
 
 def _fields(event: Event) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-import io
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from gateway.app.logs import open_log, reloader
 from gateway.config.file import Loaded, parse
+from gateway.domain.events import Doubtful
 
 ONE = '[namespaces.here]\nurl = "memory:"\n'
 
@@ -15,10 +18,11 @@ def loaded(text: str) -> Loaded:
 
 
 def reloaded(before: str, load: Callable[[], Loaded]) -> list[dict[str, Any]]:
-    stream = io.StringIO()
-    log = open_log(loaded(before), stream, as_json=True)
-    reloader(loaded(before), log, load)()
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
+    with TemporaryFile("w+") as stream:
+        with open_log(loaded(before), stream.fileno(), as_json=True) as log:
+            reloader(loaded(before), log, load)()
+        stream.seek(0)
+        return [json.loads(line) for line in stream]
 
 
 def test_the_level_changes_at_once_and_the_rest_needs_a_restart() -> None:
@@ -44,9 +48,20 @@ def test_a_file_with_mistakes_changes_nothing() -> None:
 
 
 def test_where_no_terminal_is_the_log_is_json() -> None:
-    stream = io.StringIO()
+    with TemporaryFile("w+") as stream:
+        with open_log(loaded(ONE), stream.fileno(), as_json=False) as log:
+            log.report(Doubtful(text="x"))
+        stream.seek(0)
 
-    log = open_log(loaded(ONE), stream, as_json=False)
-    reloader(loaded(ONE), log, lambda: loaded(ONE))()
+        assert json.loads(stream.read())["event"] == "doubtful"
 
-    assert json.loads(stream.getvalue())["event"] == "reloaded"
+
+def test_a_log_that_nobody_reads_does_not_keep_the_process() -> None:
+    reading, writing = os.pipe()
+    with open(reading), open(writing, "w"):
+        began = time.monotonic()
+        with open_log(loaded(ONE), writing, as_json=True) as log:
+            for _ in range(2000):
+                log.report(Doubtful(text="x" * 100))
+
+        assert time.monotonic() - began < 10

@@ -1,0 +1,77 @@
+"""Writes the log from a thread of its own: a log that nobody reads stops no message."""
+
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import Final
+
+MOST_LINES: Final = 10_000  # that wait; at a few hundred bytes each, a few megabytes
+
+
+class LineWriter:
+    """
+    Hands lines to a thread that writes them to a file descriptor, in their order.
+
+    Lines that find no room, or can't be written (the disk is full, the reader has gone), are
+    dropped and counted; the next line that can be written has their number before it. The thread
+    is a daemon, and nothing is buffered between it and the descriptor: where it hangs in a write
+    when the process ends, nobody waits for it.
+    """
+
+    def __init__(self, fd: int, gap: Callable[[int], str], *, most: int = MOST_LINES) -> None:
+        """`gap` makes the line that tells of so many dropped ones; `most` lines wait at once."""
+        self._fd = fd
+        self._gap = gap
+        self._most = most
+        self._lines: deque[str] = deque()
+        self._dropped = 0
+        self._closed = False
+        self._changed = Condition()
+        self._cut = False  # a line was written in part
+        self._thread = Thread(target=self._run, name="log", daemon=True)
+        self._thread.start()
+
+    def write(self, line: str) -> None:
+        """Take a line that ends with a line end; never waits, never raises."""
+        with self._changed:
+            if self._closed or len(self._lines) >= self._most:
+                self._dropped += 1
+                return
+            self._lines.append(line)
+            self._changed.notify()
+
+    def close(self, seconds: float) -> None:
+        """Take no more lines; wait until those taken are written, but no longer than that."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._lines or self._closed)
+                line = self._lines.popleft() if self._lines else ""
+                dropped, self._dropped = self._dropped, 0
+            if not line and not dropped:
+                return
+            try:
+                self._write((self._gap(dropped) if dropped else "") + line)
+            except OSError:
+                with self._changed:
+                    self._dropped += dropped + bool(line)
+            if not line:
+                return
+
+    def _write(self, text: str) -> None:
+        data = (("\n" if self._cut else "") + text).encode("utf-8", "backslashreplace")
+        while data:
+            try:
+                written = os.write(self._fd, data)
+            except BlockingIOError:  # somebody who shares the descriptor made it so
+                select.select([], [self._fd], [])
+                continue
+            data = data[written:]
+            self._cut = bool(data)
