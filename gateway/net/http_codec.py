@@ -1,7 +1,8 @@
 """The server's side of HTTP/1.1 without I/O: bytes to requests, responses to bytes."""
 
 import functools
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -21,6 +22,7 @@ from gateway.wire.http_date import format_http_date
 
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODILESS = frozenset({204, 304})
+_FIELD_LINES = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\0-\x08\n-\x1f\x7f]*\r\n)*")
 
 
 @attrs.define(eq=False)
@@ -40,9 +42,9 @@ class HttpCodec:
     _head: h11.Request | None = attrs.field(default=None, init=False)
     _framing: Framing | None = attrs.field(default=None, init=False)
     _parts: list[bytes] = attrs.field(factory=list, init=False)
-    _parser: h11.Connection = attrs.field(
-        factory=lambda: h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD), init=False
-    )
+    _goes_on: bool = attrs.field(default=False, init=False)  # after this response
+    # One for each request: h11 reads, and whether there may be another one is what it says then.
+    _parser: h11.Connection = attrs.field(factory=lambda: _new_parser(), init=False)
 
     @property
     def in_head(self) -> bool:
@@ -79,7 +81,7 @@ class HttpCodec:
         """What to send to a client that waits for permission to send its body, or nothing."""
         if not self._parser.they_are_waiting_for_100_continue or self._buffer:
             return b""
-        return self._parser.send(h11.InformationalResponse(status_code=100, headers=[]))
+        return b"HTTP/1.1 100 Continue\r\n\r\n"
 
     def build(self, response: Response) -> bytes:
         """
@@ -94,21 +96,16 @@ class HttpCodec:
         fields.append((b"Server", self.server_name))
         if response.status not in _BODILESS:
             fields.append((b"Content-Length", b"%d" % len(response.body)))
-        if response.close:
+        self._goes_on = not response.close and self._parser.their_state is h11.DONE
+        if not self._goes_on:
             fields.append((b"Connection", b"close"))
-        reason = _REASONS.get(response.status, b"")
-        send = self._parser.send
-        head = send(h11.Response(status_code=response.status, headers=fields, reason=reason))
-        if response.body and self._may_have_body(response):
-            head += send(h11.Data(data=response.body))
-        return head + send(h11.EndOfMessage())
+        head = _response_head(response.status, fields)
+        return head + response.body if self._may_have_body(response) else head
 
     def start_next(self) -> bool:
         """Get ready for the next request. False: the connection ends with this response."""
-        if self._parser.our_state is not h11.DONE or self._parser.their_state is not h11.DONE:
-            return False
-        self._parser.start_next_cycle()
-        return True
+        self._parser = _new_parser()
+        return self._goes_on
 
     def _may_have_body(self, response: Response) -> bool:
         asked_for_head = self._head is not None and self._head.method == b"HEAD"
@@ -153,6 +150,24 @@ class HttpCodec:
             headers=read_fields(self._head.headers.raw_items()),
             body=body,
         )
+
+
+def _new_parser() -> h11.Connection:
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+
+
+def _response_head(status: int, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """
+    Written here, because h11 takes ten times as long: a tenth of all that a send costs us.
+
+    Raises:
+        h11.LocalProtocolError: a name or value that can't be written.
+    """
+    lines = b"".join([b"%b: %b\r\n" % field for field in fields])
+    # Who gets a line end into a value would add a field, and perhaps a response.
+    if lines.count(b"\r\n") != len(fields) or not _FIELD_LINES.fullmatch(lines):
+        raise h11.LocalProtocolError("a header name or value that can't be written")
+    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, _REASONS.get(status, b""), lines)
 
 
 @functools.lru_cache(maxsize=4)
