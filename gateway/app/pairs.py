@@ -19,13 +19,11 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.events import BacklogReady
-from gateway.domain.message import Value
 from gateway.pairing.pair import Pair, PairParts, Spool, Surroundings
 from gateway.pairing.provision import Backlog, usable_backlog
 from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker
-from gateway.wire.amqp.encoding import encode
-from gateway.wire.amqp.message import encode_properties, encoded_size
+from gateway.wire.amqp.message import encode_sorted, encoded_size
 
 KEY_FILE: Final = "envelope.key"
 KEY_BYTES: Final = 32
@@ -42,14 +40,9 @@ def make_envelope(pairing: Pairing, label: str) -> Envelope:
         pair=label,
         origin=pairing.origin or socket.gethostname(),
         keys=pairing.envelope_keys or (_kept_key(pairing.state.with_name(KEY_FILE)),),
-        encode=encode_section,
+        encode=encode_sorted,
         accept_legacy=pairing.accept_legacy_backlog,
     )
-
-
-def encode_section(value: Value) -> bytes:
-    """The bytes of a section's value, the same for equal values."""
-    return encode_properties(value) if isinstance(value, dict) else encode(value)
 
 
 async def find_backlog(secondary: Broker, pairing: Pairing, outside: Outside) -> Backlog:

@@ -12,7 +12,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import OutcomeUnknown, Unavailable
-from gateway.domain.message import Leg, Message, Value
+from gateway.domain.message import Leg, Message
 from gateway.pairing.pair import Pair, PairParts, Surroundings
 from gateway.pairing.provision import Backlog
 from gateway.pairing.standings import Standings
@@ -21,8 +21,7 @@ from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker
 from gateway.testing.faults import Call, FaultyBroker
 from gateway.testing.scenario import Scenario
-from gateway.wire.amqp.message import encode_properties
-from gateway.wire.amqp.types import encode
+from gateway.wire.amqp.message import encode_sorted
 
 KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")
 
@@ -47,10 +46,6 @@ class KeptState(StateFile):
         return True
 
 
-def encode_value(value: Value) -> bytes:
-    return encode_properties(value) if isinstance(value, dict) else encode(value)
-
-
 @attrs.define(eq=False, kw_only=True)
 class Site:
     """What every process finds where it starts."""
@@ -71,7 +66,7 @@ class Site:
 
     def envelope(self, origin: str) -> Envelope:
         label = self.scenario.pair.label
-        return Envelope(pair=label, origin=origin, keys=(KEY,), encode=encode_value)
+        return Envelope(pair=label, origin=origin, keys=(KEY,), encode=encode_sorted)
 
     def pair(self, origin: str, primary: Broker, secondary: Broker) -> Pair:
         pair = PairParts(

@@ -9,7 +9,6 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.app.pairs import encode_section
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.events import Event
 from gateway.pairing.options import PairOptions, SyphonOptions
@@ -17,7 +16,7 @@ from gateway.pairing.pair import Pair, PairParts, Surroundings
 from gateway.pairing.provision import provision, usable_backlog
 from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker, WallClock
-from gateway.wire.amqp.message import encoded_size
+from gateway.wire.amqp.message import encode_sorted, encoded_size
 
 LABEL: Final = "east"
 BACKLOG_QUEUES: Final = 2
@@ -25,7 +24,7 @@ ENVELOPE: Final = Envelope(
     pair=LABEL,
     origin="gateway-1",
     keys=(EnvelopeKey(id="1", key=b"a key of this test"),),
-    encode=encode_section,
+    encode=encode_sorted,
 )
 
 

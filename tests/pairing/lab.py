@@ -40,8 +40,7 @@ from gateway.pairing.standings import Standings
 from gateway.pairing.syphon import Syphon
 from gateway.testing.clocks import VirtualClock
 from gateway.testing.faults import Call, Fault, FaultyBroker, Operation, Refuse, T, Work
-from gateway.wire.amqp.message import encode_properties, encoded_size
-from gateway.wire.amqp.types import encode
+from gateway.wire.amqp.message import encode_sorted, encoded_size
 
 LABEL: Final = "east"
 ORDERS: Final = EntityPath("orders")
@@ -64,12 +63,8 @@ LONGEST_TEST: Final = 6 * 3600.0  # virtual seconds
 E = TypeVar("E", bound=Event)
 
 
-def encode_value(value: Value) -> bytes:
-    return encode_properties(value) if isinstance(value, dict) else encode(value)
-
-
 def envelope(**changes: Any) -> Envelope:
-    fields = {"pair": LABEL, "origin": "gateway-1", "keys": (KEY,), "encode": encode_value}
+    fields = {"pair": LABEL, "origin": "gateway-1", "keys": (KEY,), "encode": encode_sorted}
     return Envelope(**{**fields, **changes})
 
 

@@ -21,7 +21,6 @@ from gateway.domain.message import (
     EncodedSection,
     Kind,
     Message,
-    Properties,
     SequenceBody,
     Typed,
     Value,
@@ -71,18 +70,17 @@ def encoded_size(message: Message) -> int:
     return sum(map(len, _parts(message)))
 
 
-def encode_properties(properties: Properties) -> bytes:
+def encode_sorted(value: Value) -> bytes:
     """
-    The map of an application-properties section, the same bytes for equal properties.
+    The bytes of a section's value, the same for equal values.
 
-    Keys are sorted, in maps inside too: a codec or broker that keeps types and reorders keys
+    The keys of maps are sorted, inside too: a codec or broker that keeps types and reorders keys
     changes no byte.
 
     Raises:
-        MessageError: a key that is no string, or a value that AMQP can't say.
+        MessageError: a value that AMQP can't say.
     """
-    fields.check_names(properties)
-    return encode({key: _sorted(properties[key], 1) for key in sorted(properties)})
+    return encode(_sorted(value, 0))
 
 
 def decode_message(data: bytes) -> Message:
