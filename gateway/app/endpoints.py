@@ -92,13 +92,14 @@ def moved(bind: str, port_offset: int) -> str:
 async def _listen(
     config: Config, endpoint: Endpoint, outside: Outside, port_offset: int
 ) -> Listener:
+    report = outside.observer.report
     try:
         return await open_listener(
             moved(endpoint.bind, port_offset),
             tls=server_context(endpoint.tls) if endpoint.tls else None,
             options=config.limits.listener,
-            on_crash=lambda error: outside.observer.report(_crashed(error)),
-            on_lost=lambda error: outside.observer.report(_lost(error)),
+            on_crash=lambda peer, error: report(_crashed(peer, error)),
+            on_lost=lambda peer, error: report(_lost(peer, error)),
         )
     except TlsFileError as error:
         raise Failure(str(error), ExitCode.WRONG) from error
@@ -134,10 +135,10 @@ def _opened(
     return OpenEndpoint(protocol=endpoint.protocol, listener=listener, server=server, polls=polls)
 
 
-def _crashed(error: BaseException) -> ConnectionCrashed:
-    return ConnectionCrashed(peer="", traceback="".join(traceback.format_exception(error)))
+def _crashed(peer: str, error: BaseException) -> ConnectionCrashed:
+    return ConnectionCrashed(peer=peer, traceback="".join(traceback.format_exception(error)))
 
 
-def _lost(error: BaseException) -> ConnectionLost:
+def _lost(peer: str, error: BaseException) -> ConnectionLost:
     leaves = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
-    return ConnectionLost(peer="", reason="; ".join(f"{type(e).__name__}: {e}" for e in leaves))
+    return ConnectionLost(peer=peer, reason="; ".join(f"{type(e).__name__}: {e}" for e in leaves))

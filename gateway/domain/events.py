@@ -200,7 +200,7 @@ class LogLinesDropped(Event):
 class ConnectionLost(Event):
     """A client's connection ended with an error of the transport or the protocol."""
 
-    peer: str
+    peer: str  # host:port, empty where it was gone before that was known
     reason: str
 
 

@@ -5,7 +5,7 @@ import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import attrs
 import trio
@@ -14,6 +14,9 @@ CLOSE_SECONDS = 2.0
 
 ConnectionHandler = Callable[[trio.abc.Stream], Awaitable[None]]
 """Serves one connection to its end. The stream is closed for it afterwards."""
+
+OnEnd = Callable[[str, BaseException], None]
+"""Told `host:port` of a client (empty where it was gone before that was known), and the error."""
 
 
 class CannotListen(OSError):
@@ -31,15 +34,15 @@ class ListenerOptions:
     backlog: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
 
 
-def _ignore(error: BaseException) -> None:
+def _ignore(peer: str, error: BaseException) -> None:
     """Losing a connection is everyday life."""
 
 
 async def open_listener(
     address: str,
     *,
-    on_crash: Callable[[BaseException], None],
-    on_lost: Callable[[BaseException], None] = _ignore,
+    on_crash: OnEnd,
+    on_lost: OnEnd = _ignore,
     tls: ssl.SSLContext | None = None,
     options: ListenerOptions | None = None,
 ) -> "Listener":
@@ -93,8 +96,8 @@ class Listener:
         self,
         sockets: Sequence[trio.SocketListener],
         *,
-        on_crash: Callable[[BaseException], None],
-        on_lost: Callable[[BaseException], None] = _ignore,
+        on_crash: OnEnd,
+        on_lost: OnEnd = _ignore,
         tls: ssl.SSLContext | None = None,
         options: ListenerOptions | None = None,
     ) -> None:
@@ -109,8 +112,7 @@ class Listener:
     @property
     def address(self) -> str:
         """`host:port` as it was bound, with the port that the kernel chose for 0."""
-        host, port = self._sockets[0].socket.getsockname()[:2]
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return _written(self._sockets[0].socket.getsockname())
 
     @property
     def port(self) -> int:
@@ -147,35 +149,35 @@ class Listener:
         self, handler: ConnectionHandler, stream: trio.SocketStream
     ) -> None:
         """The one place where an exception of a connection ends."""
+        peer = ""
         try:
-            await self._admitted(handler, stream)
+            peer = _peer_of(stream)
+            await self._admitted(handler, stream, _owner_of(peer))
         except* (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
             trio.TooSlowError,
             ConnectionError,
         ) as group:
-            self._on_lost(group)
+            self._on_lost(peer, group)
         except* Exception as group:
-            self._on_crash(group)
+            self._on_crash(peer, group)
         finally:
             self._slots.release()
 
-    async def _admitted(self, handler: ConnectionHandler, stream: trio.SocketStream) -> None:
-        try:
-            peer = _peer_of(stream)
-        except OSError as error:  # gone since it was accepted
-            raise trio.BrokenResourceError("gone before it was served") from error
+    async def _admitted(
+        self, handler: ConnectionHandler, stream: trio.SocketStream, owner: str
+    ) -> None:
         limit = self._options.max_connections_per_peer
-        if limit and self._peers[peer] >= limit:
-            raise ConnectionRefusedError(f"{peer} has {limit} connections already")
-        self._peers[peer] += 1
+        if limit and self._peers[owner] >= limit:
+            raise ConnectionRefusedError(f"{owner} has {limit} connections already")
+        self._peers[owner] += 1
         try:
             await self._secured(handler, stream)
         finally:
-            self._peers[peer] -= 1
-            if not self._peers[peer]:
-                del self._peers[peer]
+            self._peers[owner] -= 1
+            if not self._peers[owner]:
+                del self._peers[owner]
 
     async def _secured(self, handler: ConnectionHandler, socket: trio.SocketStream) -> None:
         stream: trio.abc.Stream = socket
@@ -193,7 +195,21 @@ class Listener:
 
 
 def _peer_of(stream: trio.SocketStream) -> str:
-    address = ipaddress.ip_address(stream.socket.getpeername()[0].partition("%")[0])
+    try:
+        return _written(stream.socket.getpeername())
+    except OSError as error:  # gone since it was accepted
+        raise trio.BrokenResourceError("gone before it was served") from error
+
+
+def _written(address: tuple[Any, ...]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _owner_of(peer: str) -> str:
+    """Whose connection it is, for the limit: all clients on this machine are one."""
+    host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
+    address = ipaddress.ip_address(host)
     return "this machine" if address.is_loopback else str(address)
 
 

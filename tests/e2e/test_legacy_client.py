@@ -28,7 +28,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def crash(error: BaseException) -> None:
+def crash(peer: str, error: BaseException) -> None:
     raise error
 
 

@@ -41,7 +41,8 @@ async def test_a_log_that_nobody_reads_stops_no_message(tmp_path: Path) -> None:
         log = await read_all(process.stderr)
     finally:
         process.kill()
-        await process.wait()
+        with trio.move_on_after(5, shield=True):
+            await process.wait()
 
     assert sent == (201, "primary")
     assert taken == b"one"

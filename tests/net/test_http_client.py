@@ -31,7 +31,7 @@ POST = Request(method="POST", target="/q/messages", body=b"hello")
 OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok"
 
 
-def crash(error):
+def crash(peer, error):
     raise error
 
 

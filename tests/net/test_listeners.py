@@ -9,8 +9,12 @@ from gateway.net.listeners import CannotListen, ListenerOptions, open_listener
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
 
 
-def crash(error):
+def crash(peer, error):
     raise error
+
+
+def ends_in(ends):
+    return lambda peer, error: ends.append((peer, error))
 
 
 async def echo(stream):
@@ -98,7 +102,7 @@ async def test_surplus_clients_wait_in_the_kernel(nursery):
 async def test_one_peer_can_not_take_all_connections(nursery):
     lost = []
     options = ListenerOptions(max_connections_per_peer=1)
-    listener = await start(nursery, echo, options=options, on_lost=lost.append)
+    listener = await start(nursery, echo, options=options, on_lost=ends_in(lost))
 
     async with await trio.open_tcp_stream("127.0.0.1", listener.port) as first:
         await first.send_all(b"a")
@@ -124,7 +128,7 @@ async def test_a_crash_is_reported_and_harms_nobody_else(nursery):
     listener = await start(
         nursery,
         handler,
-        on_crash=crashes.append,
+        on_crash=ends_in(crashes),
         options=ListenerOptions(max_connections=1),  # the slot comes back too
     )
 
@@ -133,7 +137,7 @@ async def test_a_crash_is_reported_and_harms_nobody_else(nursery):
         b"",
         b"fine",
     ]
-    (group,) = crashes
+    ((_, group),) = crashes
     assert isinstance(group.exceptions[0], ZeroDivisionError)
 
 
@@ -144,10 +148,34 @@ async def test_a_lost_connection_is_no_crash(nursery):
         await stream.receive_some()
         raise trio.BrokenResourceError("reset")
 
-    listener = await start(nursery, handler, on_lost=lost.append)
+    listener = await start(nursery, handler, on_lost=ends_in(lost))
 
     assert await ask(listener) == b""
     assert len(lost) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(ZeroDivisionError(), "crash"), (trio.BrokenResourceError(), "lost")]
+)
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+async def test_who_is_told_of_an_end_learns_whose_it_was(nursery, address, error, told):
+    ends = {"crash": [], "lost": []}
+
+    async def handler(stream):
+        await stream.receive_some()
+        raise error
+
+    listener = await open_listener(
+        f"{address}:0", on_crash=ends_in(ends["crash"]), on_lost=ends_in(ends["lost"])
+    )
+    await nursery.start(partial(listener.serve, handler, connections=nursery))
+    with trio.fail_after(5):
+        async with await trio.open_tcp_stream(address.strip("[]"), listener.port) as stream:
+            client = f"{address}:{stream.socket.getsockname()[1]}"
+            await stream.send_all(b"x")
+            await stream.receive_some()
+
+    assert [peer for peer, _ in ends[told]] == [client]
 
 
 async def test_cancelling_closes_the_port_and_leaves_the_connections(nursery):
@@ -173,13 +201,13 @@ async def test_a_silent_client_can_not_hold_a_slot_by_its_handshake(nursery, cer
     )
     lost = []
     options = ListenerOptions(handshake_timeout=0.05)
-    listener = await start(nursery, echo, tls=tls, options=options, on_lost=lost.append)
+    listener = await start(nursery, echo, tls=tls, options=options, on_lost=ends_in(lost))
 
     async with await trio.open_tcp_stream("127.0.0.1", listener.port) as stream:
         with trio.fail_after(5):
             assert await stream.receive_some() == b""
 
-    assert isinstance(lost[0].exceptions[0], trio.TooSlowError)
+    assert isinstance(lost[0][1].exceptions[0], trio.TooSlowError)
 
 
 async def test_tls_serves_those_who_trust_it(nursery, certificates):

@@ -29,7 +29,7 @@ def real_date() -> datetime:
     return datetime.now(UTC)
 
 
-def crashed(error: BaseException) -> None:
+def crashed(peer: str, error: BaseException) -> None:
     raise error
 
 
