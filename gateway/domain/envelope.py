@@ -236,10 +236,11 @@ class Envelope:
             case DataBody(parts):
                 return hashlib.sha256(b"".join(parts)).digest()
             case SequenceBody(sequences):
-                content: Value = [list(sequence) for sequence in sequences]
-            case ValueBody(content):
-                pass
-        return hashlib.sha256(self.encode(content)).digest()
+                # One by one: a list of them would be nested deeper than they came.
+                encoded = b"".join(self.encode(list(sequence)) for sequence in sequences)
+                return hashlib.sha256(encoded).digest()
+            case ValueBody(value):
+                return hashlib.sha256(self.encode(value)).digest()
 
 
 def remaining(unwrapped: Unwrapped, now: datetime) -> timedelta | None:

@@ -26,6 +26,7 @@ RESERVED: Final = frozenset((*LEGACY, *OURS))
 
 TIMESPAN: Final = symbol("com.microsoft:timespan")
 TICKS_PER_MICROSECOND: Final = 10
+MOST_TICKS: Final = 2**63 - 1
 
 
 class Malformed(MessageError):
@@ -41,7 +42,8 @@ def without_envelope(properties: Properties) -> dict[str, Value]:
 
 
 def ticks_of(span: timedelta) -> int:
-    return (span // timedelta(microseconds=1)) * TICKS_PER_MICROSECOND
+    """What a TimeSpan can say: of what is longer than 29,000 years, its longest."""
+    return min(span // timedelta(microseconds=1) * TICKS_PER_MICROSECOND, MOST_TICKS)
 
 
 def expiry_of(message: Message, now: datetime) -> str:

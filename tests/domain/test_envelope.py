@@ -15,7 +15,7 @@ from gateway.domain.envelope import (
     reserve,
 )
 from gateway.domain.envelope_fields import OURS, RESERVED, Malformed, NotOurs
-from gateway.domain.errors import InvalidRequest
+from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.message import DataBody, Described, Message, SequenceBody, ValueBody, symbol
 from gateway.wire.amqp.message import decode_message, encode_message, encode_sorted, encoded_size
 from tests.strategies import amqp_values, messages
@@ -39,6 +39,14 @@ def changed(message, **properties):
     merged = {**message.properties, **properties}
     kept = {name: value for name, value in merged.items() if value is not None}
     return attrs.evolve(message, properties=kept)
+
+
+def can_be_encoded(message):
+    try:
+        encode_message(message)
+    except MessageError:
+        return False
+    return True
 
 
 DATES = st.datetimes(datetime(2020, 1, 1), datetime(2400, 1, 1), timezones=st.just(UTC)).map(
@@ -77,6 +85,35 @@ def test_what_was_encoded_on_the_way_can_still_be_opened(message):
 
     assert unwrapped.message.properties == message.properties
     assert unwrapped.message.body == message.body
+
+
+def test_a_time_to_live_beyond_a_timespan_becomes_the_longest_timespan():
+    wrapped = wrap(Message(time_to_live=timedelta.max))
+    unwrapped = envelope().unwrap(decode_message(encode_message(wrapped)))
+
+    assert unwrapped.time_to_live == timedelta(microseconds=(2**63 - 1) // 10)
+    assert unwrapped.expires is None
+
+
+@pytest.mark.parametrize("part", ["body", "sequence", "property"])
+def test_what_is_nested_as_deep_as_can_be_is_wrapped_too(part):
+    def of_depth(depth):
+        value = 1
+        for _ in range(depth):
+            value = [value]
+        return {
+            "body": Message(body=ValueBody(value)),
+            "sequence": Message(body=SequenceBody(((value,),))),
+            "property": Message(properties={"a": value}),
+        }[part]
+
+    depth = 1
+    while can_be_encoded(of_depth(depth + 1)):
+        depth += 1
+    deepest = of_depth(depth)
+
+    assert depth > 10
+    assert envelope().unwrap(wrap(deepest)).message == deepest
 
 
 @given(message=MESSAGES)
