@@ -56,6 +56,7 @@ class OpenEndpoint:
     listener: Listener
     server: HttpServer
     polls: LongPolls
+    authorizer: Authorizer
 
     def drain(self) -> None:
         """Let every connection end after the answer that it is owed."""
@@ -112,15 +113,14 @@ def _opened(
 ) -> OpenEndpoint:
     rest = config.limits.rest
     pairing = config.pairing
+    authorizer = Authorizer(
+        config.access, wall_clock=outside.now, loopback=is_loopback(host_of_bind(endpoint.bind))
+    )
     patience = pairing.options.send_timeout + PATIENCE if pairing else rest.send_timeout
     frontend = ServiceBusRestFrontend(
         broker=parts.broker,
         leases=parts.leases,
-        authorizer=Authorizer(
-            config.access,
-            wall_clock=outside.now,
-            loopback=is_loopback(host_of_bind(endpoint.bind)),
-        ),
+        authorizer=authorizer,
         wall_clock=outside.now,
         options=attrs.evolve(rest, secure=endpoint.tls is not None, send_timeout=patience),
     )
@@ -132,7 +132,13 @@ def _opened(
         options=config.limits.http,
         cancels_when_gone=is_long_poll,
     )
-    return OpenEndpoint(protocol=endpoint.protocol, listener=listener, server=server, polls=polls)
+    return OpenEndpoint(
+        protocol=endpoint.protocol,
+        listener=listener,
+        server=server,
+        polls=polls,
+        authorizer=authorizer,
+    )
 
 
 def _crashed(peer: str, error: BaseException) -> ConnectionCrashed:

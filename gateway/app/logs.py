@@ -38,32 +38,43 @@ def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]
         writer.close(LAST_LINES_SECONDS)
 
 
-def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Callable[[], None]:
+Reload = Callable[[Callable[[Config], None]], None]
+"""Reads the configuration again and calls back with it, unless it has mistakes."""
+
+
+def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Reload:
     """
-    What SIGHUP does: read the file again, take over the level of the log, and say what else
-    has changed and needs a restart. A file with mistakes changes nothing.
+    What SIGHUP does: read the file again, take over the level of the log and, by the callback,
+    the access policies, and say what else has changed and needs a restart.
+
+    A file with mistakes changes nothing.
     """
 
-    def reload() -> None:
+    def reload(take_over: Callable[[Config], None]) -> None:
         try:
             fresh = load()
         except ConfigError as error:
             log.report(Doubtful(text=f"not reloaded: {error}"))
             return
         log.level = fresh.config.logging.level
+        take_over(fresh.config)
         log.report(
             Reloaded(
                 configuration=fresh.source,
                 log_level=log.level,
+                access=", ".join(policy.name for policy in fresh.config.access),
                 needs_restart=", ".join(_changed(loaded.config, fresh.config)),
             )
         )
+        for warning in fresh.warnings:
+            log.report(Doubtful(text=warning))
 
     return reload
 
 
 def _changed(before: Config, after: Config) -> list[str]:
-    level = after.logging.level
-    before = attrs.evolve(before, logging=attrs.evolve(before.logging, level=level))
+    """The sections that differ, except for what is taken over."""
+    logging = attrs.evolve(before.logging, level=after.logging.level)
+    before = attrs.evolve(before, logging=logging, access=after.access)
     names = [field.name for field in attrs.fields(Config)]
     return [name for name in names if getattr(before, name) != getattr(after, name)]

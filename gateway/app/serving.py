@@ -18,10 +18,12 @@ import trio
 
 from gateway.app.endpoints import OpenEndpoint, open_endpoints
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.logs import Reload
 from gateway.app.outside import Outside
 from gateway.app.parts import Parts, make_parts
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
+from gateway.config.options import Config
 from gateway.domain.events import Doubtful, Draining, Listening, Started
 from gateway.pairing.state import StateFileError
 
@@ -59,12 +61,12 @@ async def serve(
     outside: Outside,
     *,
     port_offset: int = 0,
-    reload: Callable[[], None] = lambda: None,
+    reload: Reload = lambda take_over: None,
 ) -> None:
     """
     Serve until SIGTERM or SIGINT; then drain and return. A second one cuts what still drains.
 
-    `reload` is called at SIGHUP.
+    `reload` is called at SIGHUP; of what it finds, the access policies are taken over.
 
     Raises:
         Failure: a part can't be started, or a store failed.
@@ -77,10 +79,15 @@ async def serve(
     async with AsyncExitStack() as stack:
         parts = await make_parts(stack, config, outside)
         endpoints = await open_endpoints(stack, config, parts, outside, port_offset=port_offset)
+
+        def take_over(fresh: Config) -> None:
+            for endpoint in endpoints:
+                endpoint.authorizer.replace(fresh.access)
+
         ending = Ending(outside, config.limits.grace)
         started = Started(configuration=loaded.source, seed=outside.seed)
         try:
-            await _run(parts, endpoints, ending, started, reload)
+            await _run(parts, endpoints, ending, started, partial(reload, take_over))
         except* StateFileError as group:
             # Raised here, it would be in a group itself.
             ending.failure = Failure(f"{group.exceptions[0]}: move it away, or bring it back")

@@ -40,6 +40,7 @@ class Reloaded(Event):
 
     configuration: str
     log_level: str  # which has effect
+    access: str  # the names of the policies that have effect
     needs_restart: str
 
 

@@ -48,13 +48,26 @@ class Authorizer:
         Raises:
             ValueError: two of them have one name.
         """
-        chosen = tuple(policies) or ((EMULATOR_POLICY,) if loopback else ())
-        self._policies = {policy.name: policy for policy in chosen}
-        if len(self._policies) < len(chosen):
-            raise ValueError("access policies: each name once expected")
         self._wall_clock = wall_clock
+        self._loopback = loopback
         self._skew = skew
+        self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # of tokens that a key has signed
+        self.replace(policies)
+
+    def replace(self, policies: Iterable[AccessPolicy]) -> None:
+        """
+        From now on, take these policies and no other; tokens of before are read again.
+
+        Raises:
+            ValueError: two of them have one name; those of before stay.
+        """
+        chosen = tuple(policies) or ((EMULATOR_POLICY,) if self._loopback else ())
+        by_name = {policy.name: policy for policy in chosen}
+        if len(by_name) < len(chosen):
+            raise ValueError("access policies: each name once expected")
+        self._policies = by_name
+        self._kept.clear()
 
     def claim(self, token: str | None) -> Claim:
         """

@@ -8,19 +8,21 @@ from typing import Any
 
 from gateway.app.logs import open_log, reloader
 from gateway.config.file import Loaded, parse
+from gateway.config.options import Config
 from gateway.domain.events import Doubtful
 
 ONE = '[namespaces.here]\nurl = "memory:"\n'
+ACCESS = '[[access]]\nname = "sender"\nkey = { env = "KEY" }\nrights = ["Send"]\n'
 
 
 def loaded(text: str) -> Loaded:
-    return parse(text, source="x.toml", folder=Path("/nowhere"), environ={})
+    return parse(text, source="x.toml", folder=Path("/nowhere"), environ={"KEY": "secret"})
 
 
 def reloaded(before: str, load: Callable[[], Loaded]) -> list[dict[str, Any]]:
     with TemporaryFile("w+") as stream:
         with open_log(loaded(before), stream.fileno(), as_json=True) as log:
-            reloader(loaded(before), log, load)()
+            reloader(loaded(before), log, load)(lambda config: None)
         stream.seek(0)
         return [json.loads(line) for line in stream]
 
@@ -38,6 +40,18 @@ def test_a_new_level_alone_needs_no_restart() -> None:
     (line,) = reloaded(ONE, lambda: loaded(ONE + '[logging]\nlevel = "debug"\n'))
 
     assert line["needs_restart"] == ""
+
+
+def test_access_needs_no_restart() -> None:
+    taken: list[Config] = []
+    with TemporaryFile("w+") as stream:
+        with open_log(loaded(ONE), stream.fileno(), as_json=True) as log:
+            reloader(loaded(ONE), log, lambda: loaded(ONE + ACCESS))(taken.append)
+        stream.seek(0)
+        line = json.loads(stream.read())
+
+    assert [policy.name for policy in taken[0].access] == ["sender"]
+    assert (line["access"], line["needs_restart"]) == ("sender", "")
 
 
 def test_a_file_with_mistakes_changes_nothing() -> None:

@@ -111,6 +111,34 @@ async def test_sighup_takes_over_the_level_and_names_the_rest(gateways: Gateways
     assert broker.running
 
 
+async def test_sighup_changes_who_gets_in(gateways: Gateways) -> None:
+    access = """
+        [[access]]
+        name = "RootManageSharedAccessKey"
+        key = { file = "key" }
+        rights = ["Manage"]
+    """
+    broker = gateways.prepare(broker_config("orders") + access)
+    broker.folder.mkdir()
+    key, old_key = broker.folder / "key", broker.folder / "old-key"
+    key.write_text("SAS_KEY_VALUE\n")
+    await broker.start()
+    answers = [await send(broker.address, "orders", b"one")]
+
+    key.rename(old_key)
+    key.write_text("a new key\n")
+    broker.config_file.write_text(broker.config + 'second_key = { file = "old-key" }')
+    broker.signal(signal.SIGHUP)
+    await broker.seen("reloaded", access="RootManageSharedAccessKey")
+    answers.append(await send(broker.address, "orders", b"two"))
+    broker.config_file.write_text(broker.config.replace("Root", "Boot"))
+    broker.signal(signal.SIGHUP)
+    await broker.seen("reloaded", access="BootManageSharedAccessKey")
+    answers.append(await send(broker.address, "orders", b"three"))
+
+    assert [status for status, _ in answers] == [201, 201, 401]
+
+
 async def test_a_second_process_on_the_same_store_is_a_temporary_failure(
     gateways: Gateways,
 ) -> None:

@@ -1,5 +1,7 @@
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 
 from gateway.domain.access import Access, AccessPolicy, Right
@@ -98,6 +100,40 @@ def test_token_that_resembles_a_good_one_is_no_good() -> None:
 
     with pytest.raises(NotAuthorized, match="signature"):
         sender.claim(token.replace(f"se={SOON}", f"se={SOON + 1}"))
+
+
+def test_a_key_can_be_changed_while_clients_use_it() -> None:
+    sender = authorizer(attrs.evolve(SENDER, keys=("old",)))
+    old, new = (sign_sas(URI, "sender", key, SOON) for key in ("old", "new"))
+    check(sender, old, TO_SEND)
+
+    sender.replace([attrs.evolve(SENDER, keys=("new", "old"))])
+    check(sender, old, TO_SEND)
+    check(sender, new, TO_SEND)
+    sender.replace([attrs.evolve(SENDER, keys=("new",))])
+
+    check(sender, new, TO_SEND)
+    with pytest.raises(NotAuthorized, match="signature"):
+        sender.claim(old)
+
+
+def test_policies_that_clash_replace_nothing() -> None:
+    sender = authorizer(SENDER)
+
+    with pytest.raises(ValueError, match="once"):
+        sender.replace([EMULATOR_POLICY, EMULATOR_POLICY])
+
+    check(sender, sign_sas(URI, "sender", "primary", SOON), TO_SEND)
+
+
+@pytest.mark.parametrize(("loopback", "refused"), [(True, False), (False, True)])
+def test_without_policies_only_this_machine_gets_in(loopback: bool, refused: bool) -> None:
+    sender = authorizer(SENDER, loopback=loopback)
+
+    sender.replace([])
+
+    with pytest.raises(NotAuthorized) if refused else nullcontext():
+        check(sender, EMULATOR_TOKEN, TO_SEND)
 
 
 def test_many_tokens_take_no_more_memory_than_a_thousand() -> None:
