@@ -64,7 +64,8 @@ class ServiceBusRestOptions:
     key: str = attrs.field(default="", repr=False)
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # of servicebus+https
     max_connections: int = attrs.field(default=64, validator=validators.ge(1))
-    connect_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
+    # Shorter than what one attempt gets: a connect that hangs is then known as "not sent".
+    connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
     receive_poll: float = attrs.field(default=60.0, validator=validators.ge(1.0))
     receive_batch: int = attrs.field(
         default=100, validator=[validators.ge(1), validators.le(MAX_LIMIT)]

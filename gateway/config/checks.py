@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from gateway.config.options import Config, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
+from gateway.pairing.sending import PRIMARY_SHARE
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 _NETWORK: Final = "://"
@@ -60,15 +61,32 @@ def warnings_of(config: Config) -> list[str]:
     """One line for each thing that is allowed and seldom wise."""
     if config.pairing is None:
         return []
-    pair = config.namespaces[config.pairing.primary], config.namespaces[config.pairing.secondary]
+    return [*_shared_fate(config, config.pairing), *_slow_connects(config, config.pairing)]
+
+
+def _shared_fate(config: Config, pairing: Pairing) -> Iterator[str]:
+    pair = config.namespaces[pairing.primary], config.namespaces[pairing.secondary]
     hosts = {host_of(namespace.url) for namespace in pair}
     if hosts == {""}:
         disks = {_disk(namespace.url) for namespace in pair}
         shared = "disk" if len(disks) == 1 and None not in disks else "machine"
-        return [f"pairing: both namespaces are on this {shared}; one fault can take both"]
-    if len(hosts) == 1:
-        return [f"pairing: both namespaces are on the host {hosts.pop()}; one fault can take both"]
-    return []
+        yield f"pairing: both namespaces are on this {shared}; one fault can take both"
+    elif len(hosts) == 1:
+        yield f"pairing: both namespaces are on the host {hosts.pop()}; one fault can take both"
+
+
+def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
+    """An attempt that ends while it still connects has an outcome that nobody knows."""
+    options = pairing.options
+    attempt = min(options.attempt_timeout, PRIMARY_SHARE * options.send_timeout)
+    for name in (pairing.primary, pairing.secondary):
+        timeout = getattr(config.namespaces[name].options, "connect_timeout", 0.0)
+        if timeout >= attempt:
+            yield (
+                f"namespaces.{name}.connect_timeout: {timeout:g} s isn't less than the {attempt:g}"
+                " s of an attempt (attempt_timeout, and 40 % of send_timeout): a connection that"
+                " hangs counts as an unknown outcome, and its message can arrive twice"
+            )
 
 
 def _namespaces(config: Config) -> Iterator[str]:

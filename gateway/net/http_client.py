@@ -37,7 +37,7 @@ class HttpClientOptions:
     """Limits of one client."""
 
     max_connections: int = attrs.field(default=64, validator=attrs.validators.ge(1))
-    connect_timeout: float = attrs.field(default=10.0, validator=attrs.validators.gt(0))
+    connect_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
     idle_timeout: float = attrs.field(default=30.0, validator=attrs.validators.gt(0))
     max_body: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(0))
 

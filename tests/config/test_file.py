@@ -322,6 +322,26 @@ def test_two_namespaces_on_one_host_are_a_warning(tmp_path: Path) -> None:
     assert warnings(text, tmp_path) == ()
 
 
+@pytest.mark.parametrize(
+    ("option", "names"),
+    [
+        ("attempt_timeout = '5s'", ["east", "west"]),
+        ("send_timeout = '12s'", ["east", "west"]),
+        ("attempt_timeout = '6s'", []),
+    ],
+)
+def test_a_connect_that_outlasts_an_attempt_is_a_warning(
+    option: str, names: list[str], tmp_path: Path
+) -> None:
+    key = 'envelope_keys = [{ id = "1", key = { env = "KEY" } }]'
+
+    found = warnings(far_pair(f"{key}\n{option}"), tmp_path)
+
+    assert [line.partition(":")[0] for line in found] == [
+        f"namespaces.{name}.connect_timeout" for name in names
+    ]
+
+
 def test_memory_namespaces_are_two_stores() -> None:
     text = PAIR.replace("embedded:east.db", "memory:").replace("embedded:west.db", "memory:")
 
