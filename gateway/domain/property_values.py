@@ -13,12 +13,13 @@ from uuid import UUID
 import attrs
 
 from gateway.domain.envelope_fields import TICKS_PER_MICROSECOND, TIMESPAN
-from gateway.domain.message import Described, Kind, Properties, Typed, Value, symbol
+from gateway.domain.message import Described, Kind, Message, Typed, Value, symbol
 
 _NUMBERS: Final = frozenset({int, float})
-_ORDERED: Final = frozenset({str, int, float, datetime, timedelta})
-_EQUATABLE: Final = _ORDERED | {bool, UUID, bytes}
-_AS_IT_IS: Final = _EQUATABLE - {datetime} | {type(None)}
+ORDERED: Final = frozenset({str, int, float, datetime, timedelta})  # plain: one is the smaller
+EQUATABLE: Final = ORDERED | {bool, UUID, bytes}
+_AS_IT_IS: Final = EQUATABLE - {datetime} | {type(None)}
+_MISSING: Final = object()
 _PLAIN_KINDS: Final = frozenset(
     {Kind.UBYTE, Kind.USHORT, Kind.UINT, Kind.ULONG, Kind.BYTE, Kind.SHORT, Kind.INT}
     | {Kind.FLOAT, Kind.CHAR, Kind.SYMBOL}
@@ -55,14 +56,15 @@ def id_text(value: Value) -> str | None:
     return None
 
 
-def ordered(left: Any, right: Any) -> bool:
-    """Whether there is a smaller one of two plain values."""
-    return _alike(left, right, _ORDERED)
-
-
 def equatable(left: Any, right: Any) -> bool:
     """Whether two plain values can be equal at all."""
-    return _alike(left, right, _EQUATABLE)
+    return alike(left, right, EQUATABLE)
+
+
+def alike(left: Any, right: Any, kinds: frozenset[type]) -> bool:
+    """Whether two plain values are of one of the kinds, where all numbers are one kind."""
+    kind = left.__class__
+    return kind in kinds if kind is right.__class__ else numeric(left, right)
 
 
 def numeric(left: Any, right: Any) -> bool:
@@ -71,29 +73,25 @@ def numeric(left: Any, right: Any) -> bool:
 
 
 @attrs.define(eq=False)
-class PropertyReader:
+class MessageReader:
     """
-    Application properties by name, whose case doesn't count, as in Service Bus.
+    A message's application properties by name, whose case doesn't count, as in Service Bus.
 
     Of names that differ in case only, the one that is written as asked for wins, then the last.
     """
 
-    properties: Properties
+    message: Message
     _folded: Mapping[str, Value] | None = None
 
     def get(self, name: str, absent: Any = None) -> Value:
         """The property as it came, or `absent`."""
-        if name in self.properties:
-            return self.properties[name]
+        properties = self.message.properties
+        value = properties.get(name, _MISSING)
+        if value is not _MISSING:
+            return value
         if self._folded is None:  # once, however many names aren't there
-            self._folded = {key.lower(): value for key, value in self.properties.items()}
+            self._folded = {key.lower(): value for key, value in properties.items()}
         return self._folded.get(name.lower(), absent)
-
-
-def _alike(left: Any, right: Any, kinds: frozenset[type]) -> bool:
-    if left.__class__ is right.__class__:
-        return left.__class__ in kinds
-    return numeric(left, right)
 
 
 def _described(value: Described) -> Any:

@@ -12,7 +12,7 @@ import attrs
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Message, Properties
-from gateway.domain.property_values import PropertyReader, equatable, id_text, plain
+from gateway.domain.property_values import MessageReader, equatable, id_text, plain
 
 DEFAULT_RULE: Final = "$Default"  # what a new subscription has, with a TrueFilter
 MAX_RULE_NAME_LENGTH: Final = 50
@@ -128,6 +128,6 @@ def _has_fields(wanted: CorrelationFilter, message: Message) -> bool:
 
 
 def _has_properties(wanted: CorrelationFilter, message: Message) -> bool:
-    reader = PropertyReader(message.properties)
+    reader = MessageReader(message)
     pairs = ((plain(value), plain(reader.get(name))) for name, value in wanted.properties.items())
     return all(equatable(value, found) and value == found for value, found in pairs)

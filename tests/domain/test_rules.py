@@ -6,7 +6,7 @@ import pytest
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Described, Kind, Message, Typed, symbol
-from gateway.domain.property_values import PropertyReader, plain
+from gateway.domain.property_values import MessageReader, plain
 from gateway.domain.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -127,7 +127,7 @@ def test_plain_values_know_the_types_of_dotnet(value: Any, expected: Any) -> Non
 
 
 def test_name_as_written_wins_over_one_that_differs_in_case() -> None:
-    reader = PropertyReader({"Color": 1, "color": 2, "COLOR": 3})
+    reader = MessageReader(Message(properties={"Color": 1, "color": 2, "COLOR": 3}))
 
     assert [reader.get(name) for name in ("Color", "color", "cOLOR")] == [1, 2, 3]
 
