@@ -142,6 +142,6 @@ def fingerprint(message: Message) -> str:
     fields = [
         sorted(value.items(), key=repr) if name in mappings else value
         for name, value in attrs.asdict(stable, recurse=False).items()
-        if name != "encoded"
+        if name not in {"encoded", "written"}
     ]
     return hashlib.sha256(repr(fields).encode()).hexdigest()

@@ -134,6 +134,8 @@ class Message:
     footer: Properties = attrs.field(factory=dict)
 
     encoded: tuple[EncodedSection, ...] = attrs.field(default=(), eq=False, repr=False)
+    # What a codec has made of this message: who measures it before it is sent pays once.
+    written: tuple[bytes, ...] | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -238,8 +238,16 @@ def _start(code: int) -> bytes:
     return bytes((0x00, 0x53, code))
 
 
-def _parts(message: Message) -> list[bytes]:
+def _parts(message: Message) -> tuple[bytes, ...]:
     """The encoded message in pieces, of which the body is one, not copied."""
+    if message.written is None:
+        # The one exception to "never changed": nobody can see it, and `attrs.evolve` drops it.
+        object.__setattr__(message, "written", tuple(_write_parts(message)))
+    assert message.written is not None
+    return message.written
+
+
+def _write_parts(message: Message) -> list[bytes]:
     kept = {section.code: section for section in message.encoded}
     parts = [
         _part(code, _CODECS[code].of(message), kept.get(code))
