@@ -40,6 +40,7 @@ CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for a
 HEALTHY: Final = 3.0  # seconds before the outage, and after it
 LOOK: Final = 0.1
 DRAIN_LIMIT: Final = 60.0
+WIDTH: Final = 140  # characters of the table
 WAYS: Final = ("gateway", "direct")  # each has a queue of that name
 
 
@@ -281,7 +282,7 @@ def main() -> int:
     if arguments.json:
         print(_as_json(rows))
     else:
-        _show(rows, Console())
+        _show(rows, Console(width=WIDTH))
     return 0 if all(row.passed for row in rows) else 1
 
 
