@@ -59,6 +59,7 @@ class Producer:
     journal: Journal
 
     async def run(self) -> None:
+        await trio.lowlevel.checkpoint()
         for number in range(self.scenario.sends):
             await trio.sleep(self.rng.uniform(0.0, 1.8 * CHAOS / self.scenario.sends))
             entity, size = self.rng.choice(ENTITIES), self.rng.choice([1, 1, 1, 3])
@@ -90,6 +91,7 @@ class Producer:
     async def _send(
         self, entity: EntityPath, messages: Sequence[Message]
     ) -> tuple[Leg | None, type[Acked] | type[Failed] | type[Unknown]]:
+        await trio.lowlevel.checkpoint()
         deadline = self.scenario.clients_deadline
         with trio.move_on_after(inf if deadline is None else deadline):
             try:

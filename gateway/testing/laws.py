@@ -26,7 +26,8 @@ class _Streak:
 
     standing: str = State.PRIMARY.value
     changed: float = -1.0
-    failing_since: float | None = None
+    first_failure: float | None = None  # since the last success, of whatever may count
+    failing_since: float | None = None  # of what must count
     last_failure: float = 0.0
     overdue: bool = False
     successes: int = 0  # of sends and probes, of anybody, since the failover
@@ -102,11 +103,13 @@ class Laws:
 
     def _note_attempt(self, call: Call, streak: _Streak) -> None:
         if call.outcome is None:
-            streak.failing_since = None
+            streak.first_failure = streak.failing_since = None
             streak.overdue = False
             return
         now, interval = trio.current_time(), self.scenario.pair.failover_interval
         began = now - call.took
+        if streak.first_failure is None:
+            streak.first_failure = now
         if streak.standing not in PRIMARY or began <= max(streak.changed, self._void_before):
             return  # it says nothing, or is late
         if streak.overdue:
@@ -134,7 +137,7 @@ class Laws:
             self._judge_failover(event, streak)
             streak.successes = 0
         if event.after != State.SUSPECT.value:
-            streak.failing_since = None
+            streak.first_failure = streak.failing_since = None
         back = event.before in BACKLOG and event.after == State.PRIMARY.value
         if back and streak.successes < self.scenario.pair.successes_to_return:
             self.broken.append(f"{event.entity} came back after {streak.successes} successes")
@@ -148,7 +151,7 @@ class Laws:
     def _judge_failover(self, event: StandingChanged, streak: _Streak) -> None:
         """Not before the interval is over; a syphon inside sends beside the gateway."""
         now = trio.current_time()
-        failing = now - (now if streak.failing_since is None else streak.failing_since)
+        failing = now - (now if streak.first_failure is None else streak.first_failure)
         early = failing < self.scenario.pair.failover_interval - SLACK
         if event.before in PRIMARY and self.scenario.syphons > 0 and early:
             self.broken.append(f"{event.entity} failed over after {failing:.3f} s")

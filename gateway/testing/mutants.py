@@ -62,6 +62,7 @@ class Mutant:
 def ack_early(right: Function) -> Function:
     async def send(self: PairedBroker, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         async def later() -> None:
+            await trio.lowlevel.checkpoint()
             with suppress(BrokerError):
                 await right(self, entity, messages)
 
@@ -93,6 +94,7 @@ def unknown_is_not_sent(right: Function) -> Function:
 
 def unknown_is_accepted(right: Function) -> Function:
     async def send_in_time(*arguments: Any) -> None:
+        await trio.lowlevel.checkpoint()
         with suppress(OutcomeUnknown):
             await right(*arguments)
 
@@ -171,6 +173,7 @@ def half_a_batch_is_not_sent(right: Function) -> Function:
     async def send_in_time(
         broker: Broker, entity: EntityPath, messages: Sequence[Message], seconds: float
     ) -> None:
+        await trio.lowlevel.checkpoint()
         for message in messages:
             await right(broker, entity, [message], seconds)
 

@@ -56,6 +56,7 @@ from gateway.testing.scenario import (
 from gateway.wire.amqp.message import encoded_size
 
 DRAIN: Final = 400.0  # seconds in which a healed pair must have moved its backlog
+LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt may take
 LOOK: Final = 5.0
 DEAD_AFTER: Final = 20.0  # seconds until a receiver finds its connection dead
 ONE_DAY: Final = 86_400.0
@@ -198,7 +199,7 @@ class World:
 
     def _latency(self) -> float:
         mean = self.scenario.latency
-        return self.rng.expovariate(1.0 / mean) if mean else 0.0
+        return min(self.rng.expovariate(1.0 / mean), LONGEST_LATENCY) if mean else 0.0
 
     def _fault(self, name: str, operation: Operation, entity: EntityPath) -> Fault | None:
         now = trio.current_time()
@@ -230,6 +231,7 @@ class World:
         self.journal.note(f"{crash.what} is back")
 
     async def _wait_for_a_send(self) -> None:
+        await trio.lowlevel.checkpoint()
         for _ in range(100):
             if self.gateway.sends_under_way:
                 return
@@ -310,6 +312,7 @@ class World:
             await trio.sleep(LOOK)
 
     async def _quiet(self) -> bool:
+        await trio.lowlevel.checkpoint()
         pair = self.gateway.pair
         if pair is None or pair.standings.failed_over():
             return False
@@ -321,12 +324,14 @@ class World:
 
     async def _send_once_more(self) -> None:
         """All is well again, so the primary must take the next message of each entity."""
+        await trio.lowlevel.checkpoint()
         producer = self._producer(self.scenario.producers)
         for entity in ENTITIES:
             leg = await producer.send_once_more(entity)
             self.laws.note_healed(entity, to_primary=leg is Leg.PRIMARY)
 
     async def _audit(self) -> None:
+        await trio.lowlevel.checkpoint()
         plan: list[tuple[MemoryBroker, EntityPath, Place]] = []
         for name, (live, dead) in PLACES.items():
             store = self.stores[name]
