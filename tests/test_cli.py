@@ -116,11 +116,13 @@ def test_a_wrong_configuration_is_exit_code_2(command: str, pair: Path) -> None:
     assert "pairing.backlog_queues: must be >= 1" in result.stderr
 
 
-def test_an_unknown_queue_is_exit_code_1(pair: Path) -> None:
-    result = pairgate("send", "nope", "x", "--config", pair)
+@pytest.mark.parametrize("arguments", [["send", "nope", "x"], ["peek", "nope"]])
+def test_an_unknown_queue_is_exit_code_1_with_what_to_do(arguments: list[str], pair: Path) -> None:
+    result = pairgate(*arguments, "--config", pair)
 
     assert result.exit_code == 1
-    assert "nope" in result.stderr
+    assert "there is no queue nope; name it in queues = [...] of [namespaces.east]" in result.stderr
+    assert "pairgate provision" in result.stderr
 
 
 def test_a_namespace_that_nobody_serves_is_a_temporary_failure(tmp_path: Path) -> None:

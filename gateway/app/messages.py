@@ -16,6 +16,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
     Busy,
+    EntityNotFound,
     GatewayError,
     InvalidRequest,
     NotAuthorized,
@@ -157,6 +158,11 @@ def _failed(action: str, target: Target, error: GatewayError | trio.TooSlowError
         isinstance(error, BrokerError) and error.outcome is Outcome.UNKNOWN
     )
     hint = " (nobody knows whether it was done)" if unknown else ""
+    if isinstance(error, EntityNotFound):
+        hint = (
+            f"; name it in queues = [...] of [namespaces.{target.home}] and run"
+            " `pairgate provision`, or let a client create it (PUT /NAME)"
+        )
     return Failure(f"{action} through {target.name}: {reason}{hint}", _code_of(error))
 
 

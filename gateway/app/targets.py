@@ -25,6 +25,7 @@ class Target:
 
     broker: Adapter
     name: str
+    home: str  # the namespace where the queues belong
     running: bool  # it is a gateway that runs, not the namespace itself
 
 
@@ -46,17 +47,17 @@ async def open_target(
     if namespace is not None and namespace not in config.namespaces:
         known = ", ".join(sorted(config.namespaces))
         raise Failure(f"there is no namespace {namespace!r}; there are {known}", ExitCode.WRONG)
+    chosen = _chosen(config, namespace)
     if namespace is None:
         address = await find_running(config, port_offset)
         if address is not None:
             gateway = through(config, address, right)
             broker = await enter(stack, gateway, outside)
-            return Target(broker=broker, name=gateway.name, running=True)
-    chosen = _chosen(config, namespace)
+            return Target(broker=broker, name=gateway.name, home=chosen.name, running=True)
     broker = await enter(stack, chosen, outside)
     if is_own(chosen):
         await make_queues(broker, chosen)
-    return Target(broker=broker, name=f"namespace {chosen.name}", running=False)
+    return Target(broker=broker, name=f"namespace {chosen.name}", home=chosen.name, running=False)
 
 
 async def find_running(config: Config, port_offset: int = 0) -> str | None:
@@ -84,6 +85,7 @@ def through(config: Config, address: str, right: Right) -> Namespace:
 
 
 def _chosen(config: Config, name: str | None) -> Namespace:
+    """The namespace of that name; without one the primary, or the only one."""
     if name is not None:
         return config.namespaces[name]
     if config.pairing is not None:
