@@ -33,8 +33,9 @@ class Attempt:
     """
     A send to the primary that is on its way: what it finds out counts only in its own time.
 
-    `turn` is the entity's at the start: when the entity has changed its leg since, the answer is
-    late and says nothing. `pauses` likewise for a gateway that stood still meanwhile.
+    `turn` numbers the changes of leg, of all entities, up to its start: when its own entity has
+    changed the leg since, the answer is late and says nothing. `pauses` likewise for a gateway
+    that stood still meanwhile.
     """
 
     entity: EntityPath
@@ -60,9 +61,9 @@ class _Record:
     since: datetime
     reason: str = ""
     failover: Failover = HEALTHY
-    turn: int = 0
+    turn: int = 0  # of its last change of leg
     changed: float = 0.0
-    trial_running: bool = False
+    trial: Attempt | None = None  # the one that is on its way
     trial_failures: int = 0
     next_trial: float = 0.0
     unreachable: BrokerError | None = None
@@ -79,6 +80,7 @@ class Standings:
     rng: random.Random
     _records: dict[str, _Record] = attrs.field(factory=dict, init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
+    _turn: int = attrs.field(default=0, init=False)
     _pauses: int = attrs.field(default=0, init=False)
     _last_beat: float | None = attrs.field(default=None, init=False)
 
@@ -95,32 +97,31 @@ class Standings:
 
     def begin(self, entity: EntityPath) -> Attempt:
         """A send to the primary starts."""
-        record = self._records.get(entity.key)
-        turn = 0 if record is None else record.turn
-        return Attempt(entity=entity, turn=turn, pauses=self._pauses, began=trio.current_time())
+        return Attempt(
+            entity=entity, turn=self._turn, pauses=self._pauses, began=trio.current_time()
+        )
 
     def begin_trial(self, entity: EntityPath) -> Attempt | None:
         """
         Be the one send that tries the primary while the entity is suspect or half open.
 
         None: another one is, or it is too early for the next. Who gets an attempt must end it
-        with `sent`, `failed` or `release`.
+        with `sent`, `failed` or `release`, of which the first one counts.
         """
         record = self._records.get(entity.key)
-        if record is None or record.trial_running or trio.current_time() < record.next_trial:
+        if record is None or record.trial is not None or trio.current_time() < record.next_trial:
             return None
         if record.failover.state not in {State.SUSPECT, State.HALF_OPEN}:
             return None
-        record.trial_running = True
-        return attrs.evolve(self.begin(entity), trial=True)
+        record.trial = attrs.evolve(self.begin(entity), trial=True)
+        return record.trial
 
     def sent(self, attempt: Attempt) -> None:
         """The primary accepted it."""
         record = self._records.get(attempt.entity.key)
         if record is None:
             return
-        late = attempt.turn != record.turn
-        if not late:
+        if attempt.turn >= record.turn:
             self._note(record, Event.TRIAL_SENT if attempt.trial else Event.SENT, "sent")
         self._end_trial(attempt, record)
 
@@ -128,14 +129,15 @@ class Standings:
         """It failed in a way that counts as an outage."""
         self._notice_pause()
         record = self._records.get(attempt.entity.key)
-        if record is None and attempt.turn == 0 and len(self._records) < MAX_TROUBLED:
+        if record is None and len(self._records) < MAX_TROUBLED:
             record = _Record(attempt.entity, self.clock())
             self._records[attempt.entity.key] = record
         if record is None:
             return
-        if attempt.turn == record.turn and attempt.pauses == self._pauses:
+        if attempt.turn >= record.turn and attempt.pauses == self._pauses:
             self._note(record, Event.FAILED, str(error), began=attempt.began)
-            record.trial_failures += 1
+            if attempt.trial or record.trial_failures == 0:  # sends that fail together are one
+                record.trial_failures += 1
             record.next_trial = trio.current_time() + self._trial_pause(record)
         self._end_trial(attempt, record)
 
@@ -149,7 +151,7 @@ class Standings:
         """Return when the running trial ended, at the latest after that time."""
         await trio.lowlevel.checkpoint()
         record = self._records.get(entity.key)
-        if record is not None and record.trial_running:
+        if record is not None and record.trial is not None:
             with trio.move_on_after(seconds):
                 await record.verdict.park()
 
@@ -171,9 +173,13 @@ class Standings:
     def found_unreachable(self, entity: EntityPath, error: BrokerError) -> None:
         """A probe found the entity deleted or disabled."""
         record = self._records.get(entity.key)
-        if record is not None:
-            record.unreachable = error
-            self.probe_failed(entity, error)
+        if record is None:
+            return
+        if record.unreachable is None:
+            record.reason = f"a probe found: {error}"
+            self.changes.note()
+        record.unreachable = error
+        self.probe_failed(entity, error)
 
     # What an operator says.
 
@@ -205,6 +211,8 @@ class Standings:
     def restore(self, standings: Iterable[Standing]) -> None:
         """Take over what was saved: failed over and pinned entities are so at once."""
         for standing in standings:
+            if standing.state not in DIVERTED:
+                continue  # suspect: the time before the restart doesn't count
             pinned = standing.state is State.PINNED
             state = State.PINNED if pinned else State.SECONDARY
             self._records[standing.entity.key] = _Record(
@@ -212,7 +220,6 @@ class Standings:
                 since=standing.since,
                 reason=standing.reason,
                 failover=Failover(state=state),
-                turn=1,
                 changed=trio.current_time(),
             )
         self.changes.note()
@@ -249,7 +256,8 @@ class Standings:
             return
         # Between healthy and suspect the leg stays the same, so an answer still counts.
         if {before.state, after} != {State.PRIMARY, State.SUSPECT}:
-            record.turn += 1
+            self._turn += 1
+            record.turn = self._turn
             record.next_trial = now
         if after is State.PRIMARY:
             record.trial_failures = 0
@@ -265,15 +273,15 @@ class Standings:
         )
 
     def _end_trial(self, attempt: Attempt, record: _Record) -> None:
-        if attempt.trial:
-            record.trial_running = False
+        if record.trial is attempt:
+            record.trial = None
             record.verdict.unpark_all()
 
     def _notice_pause(self) -> None:
         if self._last_beat is None:
             return
         late = trio.current_time() - self._last_beat - BEAT
-        if late < max(SMALLEST_PAUSE, self.options.failover_interval / 2):
+        if late < max(SMALLEST_PAUSE, shortest_interval(self.options) / 2):
             return
         self._last_beat = trio.current_time()
         self._pauses += 1
@@ -285,7 +293,7 @@ class Standings:
         # Kept while an attempt from before the recovery may still answer.
         horizon = trio.current_time() - 2 * self.options.send_timeout
         for key, record in list(self._records.items()):
-            healthy = record.failover == HEALTHY and not record.trial_running
+            healthy = record.failover == HEALTHY and record.trial is None
             if healthy and record.changed < horizon:
                 del self._records[key]
 
@@ -296,6 +304,11 @@ def rule_for(entity: EntityPath, options: PairOptions) -> FailoverRule:
     if rule is not None and rule.failover_interval is not None:
         interval = rule.failover_interval
     return FailoverRule(interval=interval, successes_to_return=options.successes_to_return)
+
+
+def shortest_interval(options: PairOptions) -> float:
+    given = (rule.failover_interval for rule in options.entities)
+    return min([options.failover_interval, *(seconds for seconds in given if seconds is not None)])
 
 
 def entity_rule(entity: EntityPath, rules: Sequence[EntityRule]) -> EntityRule | None:
