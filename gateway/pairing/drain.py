@@ -6,8 +6,10 @@ entity is held, and is given back when the hold ends, so that it neither spins n
 lock. Messages that aren't ours stay untouched until their lock runs out.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -16,7 +18,7 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.events import LeftUntouched
 from gateway.domain.message import Abandon, Delivery, Message
 from gateway.pairing.holds import Holds
@@ -48,17 +50,23 @@ class Drain:
     clock: WallClock
     observer: Observer
     depth: int | None = None  # as the source told last
-    _resting: dict[str, list[Delivery]] = attrs.field(factory=lambda: defaultdict(list), init=False)
+    _resting: dict[str, list[Delivery]] = attrs.field(factory=dict, init=False)
 
     async def run(self) -> BrokerError:
         """Drain until the queue can't be read any more; return why. What is in hand is released."""
+        limit = self.options.attempt_timeout
         try:
-            async with self.source.open_receiver(self.queue) as receiver:
-                return await self._drain(receiver, self._mover(receiver))
+            with trio.move_on_after(limit) as scope:
+                async with self.source.open_receiver(self.queue) as receiver:
+                    scope.deadline = math.inf
+                    error = await self._drain(receiver, self._mover(receiver))
+                    scope.deadline = trio.current_time() + limit
+                return error
         except BrokerError as error:
             return error
         finally:
             self._resting.clear()
+        return Unavailable(f"{self.queue} could not be opened or left within {limit:g} s")
 
     async def _drain(self, receiver: Receiver, mover: Mover) -> BrokerError:
         limit = self.options.batch
@@ -101,31 +109,37 @@ class Drain:
         """Open the envelopes; settle what needs no transfer; the rest by entity."""
         groups: dict[str, list[Cargo]] = defaultdict(list)
         untouched: dict[str, int] = defaultdict(int)
-        for delivery in deliveries:
-            try:
-                unwrapped = self._open(delivery)
-            except NotOurs as error:
-                untouched[str(error)] += 1
-            except Malformed as error:
-                await mover.park(delivery, MALFORMED, str(error))
-            else:
-                copy = self._copy(delivery, unwrapped)
-                if copy in self.transferred:
-                    await mover.complete(delivery, copy)
+        async with trio.open_nursery() as settling:
+            for delivery in deliveries:
+                try:
+                    unwrapped = self._open(delivery)
+                except NotOurs as error:
+                    untouched[str(error)] += 1
+                except Malformed as error:
+                    settling.start_soon(mover.park, delivery, MALFORMED, str(error))
                 else:
-                    cargo = Cargo(copy=copy, delivery=delivery, unwrapped=unwrapped)
-                    groups[unwrapped.entity.key].append(cargo)
+                    copy = self._copy(delivery, unwrapped)
+                    if copy in self.transferred:
+                        settling.start_soon(mover.complete, delivery, copy)
+                    else:
+                        cargo = Cargo(copy=copy, delivery=delivery, unwrapped=unwrapped)
+                        groups[unwrapped.entity.key].append(cargo)
         for reason, messages in untouched.items():
             self.observer.report(LeftUntouched(queue=self.queue, messages=messages, reason=reason))
         return list(groups.values())
 
     def _open(self, delivery: Delivery) -> Unwrapped:
         unwrapped = self.envelope.unwrap(delivery.message)
-        legacy = unwrapped.expires is None and unwrapped.time_to_live is not None
-        if legacy and delivery.enqueued is not None and unwrapped.time_to_live is not None:
-            # The legacy client doesn't say when; it began to live when it was diverted.
-            return attrs.evolve(unwrapped, expires=delivery.enqueued + unwrapped.time_to_live)
-        return unwrapped
+        if unwrapped.expires is not None or unwrapped.time_to_live is None:
+            return unwrapped
+        if delivery.enqueued is None:
+            return unwrapped
+        # The legacy client doesn't say when; it began to live when it was diverted, or is due.
+        begin = max(delivery.enqueued, unwrapped.message.scheduled or delivery.enqueued)
+        try:
+            return attrs.evolve(unwrapped, expires=begin + unwrapped.time_to_live)
+        except OverflowError:  # past the year 9999
+            return unwrapped
 
     def _copy(self, delivery: Delivery, unwrapped: Unwrapped) -> Copy:
         identity = unwrapped.attempt or str(delivery.message.message_id)
@@ -139,20 +153,21 @@ class Drain:
         nursery: trio.Nursery,
     ) -> None:
         """Keep a handle of each, to give it back when the entity isn't held any more."""
-        if not cargo:
-            return
-        if not self._resting[entity.key]:
-            nursery.start_soon(self._give_back, entity, mover.receiver)
+        now = self.clock()
+        for key, resting in self._resting.items():
+            self._resting[key] = [each for each in resting if _is_locked(each, now)]
         room = MAX_RESTING - sum(map(len, self._resting.values()))
-        self._resting[entity.key] += [
-            attrs.evolve(one.delivery, message=Message()) for one in cargo[: max(room, 0)]
-        ]
+        handles = [attrs.evolve(one.delivery, message=Message()) for one in cargo[:room]]
+        if not handles:
+            return
+        if entity.key not in self._resting:
+            nursery.start_soon(self._give_back, entity, mover.receiver)
+        self._resting.setdefault(entity.key, []).extend(handles)
 
     async def _give_back(self, entity: EntityPath, receiver: Receiver) -> None:
         await self.holds.wait_release(entity)
         for delivery in self._resting.pop(entity.key, []):
-            lock = delivery.locked_until
-            if lock is not None and lock <= self.clock():
+            if not _is_locked(delivery, self.clock()):
                 continue
             with trio.move_on_after(self.options.attempt_timeout):
                 try:
@@ -189,3 +204,7 @@ class Drain:
             clock=self.clock,
             observer=self.observer,
         )
+
+
+def _is_locked(delivery: Delivery, now: datetime) -> bool:
+    return delivery.locked_until is None or delivery.locked_until > now

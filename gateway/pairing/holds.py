@@ -1,6 +1,7 @@
 """Entities that the syphon lets rest, and how gently it begins again."""
 
 import random
+from typing import Final
 
 import attrs
 import trio
@@ -10,8 +11,11 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.events import SyphonHeld
 from gateway.domain.failover import State
+from gateway.pairing.changes import Changes
 from gateway.pairing.standings import DIVERTED, Attempt, Standings
 from gateway.ports import Observer
+
+MAX_HOLDS: Final = 10_000  # beyond it the oldest is forgotten, and its entity asked too early
 
 
 @attrs.define(eq=False)
@@ -36,11 +40,13 @@ class Holds:
     largest: int  # messages that may go at once in good times
     standings: Standings | None = None
     _holds: dict[str, _Hold] = attrs.field(factory=dict, init=False)
+    _eased: Changes = attrs.field(factory=Changes, init=False)
 
     def held(self, entity: EntityPath) -> bool:
-        hold = self._holds.get(entity.key)
-        resting = hold is not None and hold.until > trio.current_time()
-        return resting or self._out(entity)
+        if self._out(entity):
+            self._row(entity).window = 1  # gently, when it comes back
+            return True
+        return self._rests(entity)
 
     def window(self, entity: EntityPath) -> int:
         """How many messages may go at once: it doubles with each success after a failure."""
@@ -50,6 +56,8 @@ class Holds:
     def trial(self, entity: EntityPath) -> Attempt | None:
         """The right to send the one message that shows whether a half-open entity is well."""
         if self.standings is None or self.standings.state_of(entity) is not State.HALF_OPEN:
+            return None
+        if self._rests(entity):
             return None
         return self.standings.begin_trial(entity)
 
@@ -61,7 +69,10 @@ class Holds:
             self.standings.sent(trial)
         elif error.counts_as_outage:
             self.standings.failed(trial, error)
-        else:
+
+    def release(self, trial: Attempt) -> None:
+        """The trial is over, also if it found nothing; the next may begin."""
+        if self.standings is not None:
             self.standings.release(trial)
 
     def hold(self, entity: EntityPath, backoff: Backoff, reason: str, least: float = 0.0) -> None:
@@ -70,7 +81,7 @@ class Holds:
 
         Sends of several queues that were under way together fail together, and that is once.
         """
-        hold = self._holds.setdefault(entity.key, _Hold(0.0))
+        hold = self._row(entity)
         if hold.until <= trio.current_time():
             hold.failures += 1
         hold.window = 1
@@ -80,7 +91,7 @@ class Holds:
 
     def gone_for(self, entity: EntityPath) -> float:
         """Seconds since the primary first said that there is no such entity."""
-        hold = self._holds.setdefault(entity.key, _Hold(0.0))
+        hold = self._row(entity)
         if hold.gone_since is None:
             hold.gone_since = trio.current_time()
         return trio.current_time() - hold.gone_since
@@ -91,6 +102,7 @@ class Holds:
         if hold is None:
             return
         hold.failures, hold.until, hold.gone_since = 0, 0.0, None
+        self._eased.note()
         hold.window *= 2
         if hold.window >= self.largest:
             del self._holds[entity.key]
@@ -102,9 +114,19 @@ class Holds:
             hold = self._holds.get(entity.key)
             until = 0.0 if hold is None else hold.until
             if until > trio.current_time():
-                await trio.sleep_until(until)
+                with trio.move_on_at(until):
+                    await self._eased.wait(self._eased.version)
             elif self.standings is not None:
                 await self.standings.changes.wait(self.standings.changes.version)
+
+    def _row(self, entity: EntityPath) -> _Hold:
+        if entity.key not in self._holds and len(self._holds) >= MAX_HOLDS:
+            del self._holds[next(iter(self._holds))]
+        return self._holds.setdefault(entity.key, _Hold(0.0))
+
+    def _rests(self, entity: EntityPath) -> bool:
+        hold = self._holds.get(entity.key)
+        return hold is not None and hold.until > trio.current_time()
 
     def _out(self, entity: EntityPath) -> bool:
         if self.standings is None:

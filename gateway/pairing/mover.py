@@ -42,7 +42,7 @@ from gateway.ports import Broker, Observer, Receiver, WallClock
 
 LATE: Final = 3.0  # attempt time-outs until a send without an answer is given up
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
-UNKNOWN_LOCK: Final = 60.0  # seconds, where the source doesn't tell
+USUAL_LOCK: Final = 60.0  # seconds: a backlog queue's, as the legacy client makes it
 SHORTEST_LOCK: Final = 0.3
 EXPIRED: Final = "TTLExpiredException"
 MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)
@@ -69,7 +69,7 @@ class Mover:
 
         Cancelled, what was sent and not completed is still on the backlog: it comes twice.
         """
-        in_hand = await self._without_expired(cargo)
+        in_hand = list(cargo)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_locked, in_hand)
             await self._move_all(entity, in_hand)
@@ -80,6 +80,9 @@ class Mover:
         """Take from `in_hand` what is moved or parked, until the entity is held."""
         singly = False
         while in_hand:
+            await self.progress.pace()
+            if await self._parked_expired(in_hand):
+                continue
             trial = self.holds.trial(entity)
             if trial is None and self.holds.held(entity):
                 return
@@ -106,32 +109,42 @@ class Mover:
         A send that gets no answer in time isn't cut off at once: the entity is held meanwhile,
         and if it turns out done, its messages are completed instead of sent again.
         """
-        await self.progress.pace(len(chunk))
-        now = self.clock()
-        messages = [_restored(cargo.unwrapped, now, self.options) for cargo in chunk]
-        error: BrokerError | None = None
+        self.progress.spend(len(chunk))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._hold_if_late, entity)
-            with trio.move_on_after(LATE * self.options.attempt_timeout) as scope:
-                try:
-                    await self.primary.send(entity, messages)
-                except BrokerError as raised:
-                    error = raised
+            try:
+                error = await self._transfer(entity, chunk)
+                if trial is not None:
+                    self.holds.end_trial(trial, error)
+            finally:
+                if trial is not None:
+                    self.holds.release(trial)  # of a transfer that was cancelled
             nursery.cancel_scope.cancel()
-        if scope.cancelled_caught:
-            error = OutcomeUnknown(f"no answer from {entity}")
-        if trial is not None:
-            self.holds.end_trial(trial, error)
-        if error is None:
-            self.holds.confirm(entity)
-            for cargo in chunk:
-                self.transferred.remember(cargo.copy)
         return error
+
+    async def _transfer(self, entity: EntityPath, chunk: Sequence[Cargo]) -> BrokerError | None:
+        """One send. Nothing is awaited between its answer and the note that it is done."""
+        now = self.clock()
+        messages = [_restored(cargo.unwrapped, now, self.options) for cargo in chunk]
+        seconds = LATE * self.options.attempt_timeout
+        try:
+            with trio.move_on_after(seconds) as scope:
+                await self.primary.send(entity, messages)
+        except BrokerError as error:
+            return error
+        if scope.cancelled_caught:
+            return OutcomeUnknown(f"no answer from {entity} within {seconds:g} s")
+        self.holds.confirm(entity)
+        for cargo in chunk:
+            self.transferred.remember(cargo.copy)
+        return None
 
     async def _hold_if_late(self, entity: EntityPath) -> None:
         seconds = self.options.attempt_timeout
         await trio.sleep(seconds)
-        self.holds.hold(entity, self.options.hold, f"no answer within {seconds:g} s")
+        # Until the send is given up: a second one would hang too, and the next batch with it.
+        least = (LATE - 1.0) * seconds
+        self.holds.hold(entity, self.options.hold, f"no answer within {seconds:g} s", least)
 
     def _is_final(self, entity: EntityPath, error: BrokerError) -> bool:
         """Whether the message can never be moved; an entity that is gone may come back."""
@@ -145,11 +158,15 @@ class Mover:
         backoff = self.options.hold if unknown else self.options.retry
         self.holds.hold(entity, backoff, f"{type(error).__name__}: {error}", least)
 
-    async def _without_expired(self, cargo: Sequence[Cargo]) -> list[Cargo]:
+    async def _parked_expired(self, in_hand: list[Cargo]) -> bool:
+        """Park what has expired; False, and nothing was awaited: nothing has."""
         now = self.clock()
-        expired = [c for c in cargo if _is_expired(c.unwrapped, now, self.options)]
+        expired = [cargo for cargo in in_hand if _is_expired(cargo.unwrapped, now, self.options)]
+        if not expired:
+            return False
         await self._park_all(expired, EXPIRED, "the time to live ended on the backlog")
-        return [c for c in cargo if not _is_expired(c.unwrapped, now, self.options)]
+        in_hand[:] = [cargo for cargo in in_hand if cargo not in expired]
+        return True
 
     # Settling at the backlog.
 
@@ -168,9 +185,10 @@ class Mover:
             self.transferred.forget(copy)
 
     async def _park_all(self, chunk: Sequence[Cargo], reason: str, description: str) -> None:
-        for cargo in chunk:
-            origin = f" (diverted by {cargo.unwrapped.origin or 'a legacy client'})"
-            await self.park(cargo.delivery, reason, description + origin)
+        async with trio.open_nursery() as nursery:
+            for cargo in chunk:
+                origin = f" (diverted by {cargo.unwrapped.origin or 'a legacy client'})"
+                nursery.start_soon(self.park, cargo.delivery, reason, description + origin)
 
     async def park(self, delivery: Delivery, reason: str, description: str) -> None:
         """Dead-letter a message on its backlog queue, with why."""
@@ -198,22 +216,26 @@ class Mover:
     async def _keep_locked(self, in_hand: Sequence[Cargo]) -> None:
         while in_hand:
             await trio.sleep(self._lock_left(in_hand) / LOCK_SHARE)
-            for cargo in list(in_hand):
-                await self._renew(cargo.delivery)
+            async with trio.open_nursery() as nursery:
+                for cargo in in_hand:
+                    nursery.start_soon(self._renew, cargo)
 
-    async def _renew(self, delivery: Delivery) -> None:
+    async def _renew(self, cargo: Cargo) -> None:
         with trio.move_on_after(self.options.attempt_timeout):
             try:
-                await self.receiver.renew(delivery)
+                until = await self.receiver.renew(cargo.delivery)
             except BrokerError as error:
                 # It may be delivered to another syphon as well: a duplicate, not a loss.
                 self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=str(error)))
+            else:
+                cargo.delivery = attrs.evolve(cargo.delivery, locked_until=until)
 
     def _lock_left(self, in_hand: Sequence[Cargo]) -> float:
+        """Seconds until the first lock ends; no more than a usual one, as clocks may differ."""
         now = self.clock()
         ends = [c.delivery.locked_until for c in in_hand if c.delivery.locked_until is not None]
-        left = min(((end - now).total_seconds() for end in ends), default=UNKNOWN_LOCK)
-        return max(left, SHORTEST_LOCK)
+        left = [(end - now).total_seconds() for end in ends if end > now]  # the others are lost
+        return max(min([USUAL_LOCK, *left]), SHORTEST_LOCK)
 
 
 def _is_expired(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> bool:

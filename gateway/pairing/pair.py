@@ -100,9 +100,7 @@ class PairParts:
             prober=Prober(
                 primary=self.primary, standings=standings, options=options, rng=around.rng
             ),
-            orphans=OrphanWatch(
-                secondary=self.secondary, rotation=rotation, standings=standings
-            ),
+            orphans=OrphanWatch(secondary=self.secondary, rotation=rotation, standings=standings),
             state=self._state_file(standings, knowledge),
         )
 

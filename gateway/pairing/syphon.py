@@ -68,12 +68,13 @@ class Syphon:
             task_status.started()
             while True:
                 depths = await self._look()
-                for queue, depth in depths.items():
+                for queue, depth in (depths or {}).items():
                     if queue.key not in self._drains:
                         drain = self._drains[queue.key] = self._drain(queue, progress)
                         nursery.start_soon(self._keep_draining, drain)
                     self._drains[queue.key].depth = depth
-                self._watch_for_stall(depths, progress)
+                if depths is not None:
+                    self._watch_for_stall(depths, progress)
                 await trio.sleep(min(self.options.rescan, self.options.stall_after))
 
     async def _keep_draining(self, drain: Drain) -> None:
@@ -90,8 +91,8 @@ class Syphon:
             self.observer.report(SyphonFailed(queue=drain.queue, reason=str(error)))
             await trio.sleep(self.options.queue_retry.delay(failures, self.rng))
 
-    async def _look(self) -> Mapping[EntityPath, int | None]:
-        """All backlog queues that exist, with their depth; empty when nobody can say now."""
+    async def _look(self) -> Mapping[EntityPath, int | None] | None:
+        """All backlog queues that exist, with their depth; None when nobody can say now."""
         prefix = backlog.queue_prefix(self.label)
         try:
             with trio.move_on_after(ASK_LIMIT):
@@ -100,13 +101,15 @@ class Syphon:
             return await self._tried()
         except BrokerError as error:
             self.observer.report(SyphonFailed(queue=EntityPath(prefix), reason=str(error)))
-        return {}
+        return None
 
     async def _listed(self, prefix: str) -> Mapping[EntityPath, int | None]:
         found: dict[EntityPath, int | None] = {}
+        seen = 0
         while True:
-            page = await self.source.list_queues(prefix, skip=len(found), top=PAGE)
+            page = await self.source.list_queues(prefix, skip=seen, top=PAGE)
             found.update({info.path: info.active for info in page})
+            seen += len(page)
             if len(page) < PAGE:
                 return found
 
@@ -125,16 +128,18 @@ class Syphon:
         return found
 
     async def _is_there(self, queue: EntityPath) -> bool:
+        opened = False
         try:
-            async with self.source.open_receiver(queue, ReceiveMode.PEEK_LOCK) as receiver:
-                with trio.move_on_after(LOOK):
+            with trio.move_on_after(LOOK):
+                async with self.source.open_receiver(queue, ReceiveMode.PEEK_LOCK) as receiver:
+                    opened = True
                     await receiver.receive(1)
         except EntityNotFound:
             return False
         except BrokerError as error:
             self.observer.report(SyphonFailed(queue=queue, reason=str(error)))
             return False
-        return True
+        return opened
 
     def _watch_for_stall(self, depths: Mapping[EntityPath, int | None], progress: Progress) -> None:
         pending = sum(depth or 0 for depth in depths.values())

@@ -15,9 +15,9 @@ Copy = tuple[str, int, str]
 """One copy on the backlog: queue, sequence number, attempt or message id."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(eq=False, kw_only=True)
 class Cargo:
-    """One backlog message, opened."""
+    """One backlog message in hand, opened. Its delivery changes when the lock is renewed."""
 
     copy: Copy
     delivery: Delivery
@@ -55,15 +55,18 @@ class Progress:
     moved: int = 0
     last_move: float = attrs.field(factory=trio.current_time)
     _free_at: float = attrs.field(default=0.0, init=False)
+    _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def note(self, messages: int) -> None:
         self.moved += messages
         self.last_move = trio.current_time()
 
-    async def pace(self, messages: int) -> None:
-        """Wait for these messages' turn under the largest rate."""
-        if self.rate is None:
-            return
-        turn = max(self._free_at, trio.current_time())
-        self._free_at = turn + messages / self.rate
-        await trio.sleep_until(turn)
+    async def pace(self) -> None:
+        """Return when the largest rate lets more messages go; `spend` must follow at once."""
+        async with self._turn:  # one after the other, as each changes the time for the next
+            await trio.sleep_until(self._free_at)
+
+    def spend(self, messages: int) -> None:
+        """So many go now."""
+        if self.rate is not None:
+            self._free_at = max(self._free_at, trio.current_time()) + messages / self.rate
