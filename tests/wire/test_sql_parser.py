@@ -205,6 +205,8 @@ def test_parameters_become_constants_whatever_their_case_and_mark() -> None:
         ("a = ", "position 5: a value expected, found the end"),
         ("a = 1 b", "position 7: AND, OR or the end expected, found 'b'"),
         ("a = 'x", "position 5: closing ' expected"),
+        ("a = 'x''", "position 5: closing ' expected"),
+        ("[x]] = 1", "position 1: a name and closing ] expected"),
         ('"a = 1', 'position 1: a name and closing " expected'),
         ("[] = 1", "position 1: a name and closing ] expected"),
         ("a = ?", "position 5: a name, a constant or an operator expected"),
