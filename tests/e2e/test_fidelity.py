@@ -31,7 +31,7 @@ from gateway.wire.amqp.message import encoded_size
 from gateway.wire.servicebus_operations import MAX_LIMIT
 from tests.brokers.servicebus_rest.served import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
-from tests.e2e.rest import KEY, KEY_NAME, request
+from tests.e2e.rest import KEY, KEY_NAME, request, send
 from tests.strategies import messages
 
 pytestmark = pytest.mark.slow
@@ -40,6 +40,7 @@ ORDERS = EntityPath("orders")
 BACKLOG = [backlog.queue_name("east", index) for index in range(2)]
 PATIENCE = 40  # seconds until everything is home
 LARGEST = 1024 * 1024  # bytes: what a namespace takes by default
+SMALL = 1000  # messages of a batch: with their envelopes more than half a mebibyte
 NUMBER = "number"  # the property that tells messages apart here
 
 VALUES = [
@@ -131,7 +132,7 @@ def numbered(messages: Sequence[Message]) -> list[Message]:
 
 
 def by_number(messages: Sequence[Message]) -> dict[object, Message]:
-    return {message.properties[NUMBER]: message for message in messages}
+    return {message.properties.get(NUMBER): message for message in messages}
 
 
 def of_all_shapes() -> list[Message]:
@@ -199,10 +200,13 @@ async def test_every_message_comes_home_from_an_outage_as_it_was_sent(gateways: 
     async with installed(gateways) as installation:
         await installation.primary.kill()
         legs = [await installation.pair.send(ORDERS, [message]) for message in sent]
+        plain = await send(installation.gateway.address, ORDERS.name, bytes(range(256)))
         await installation.primary.start()
-        taken = by_number(await take(installation.pair, len(sent)))
+        taken = by_number(await take(installation.pair, len(sent) + 1))
 
     assert set(legs) == {Leg.BACKLOG}
+    assert plain == (201, "backlog")
+    assert taken[None].body == bytes(range(256))
     for number, message in enumerate(sent):
         made = taken[number].message_id if message.message_id is None else message.message_id
         assert made is not None
@@ -249,15 +253,27 @@ async def test_a_broker_takes_a_message_of_its_limit_and_no_more(gateways: Gatew
     assert taken == [of_size(LARGEST - 1), of_size(LARGEST)]
 
 
+async def test_a_broker_takes_a_batch_of_as_many_messages_as_may_be(gateways: Gateways) -> None:
+    batch = [Message(message_id=str(number)) for number in range(MAX_LIMIT)]
+    broker = await gateways.start(broker_config(ORDERS.name))
+    async with client(broker.port, key_name=KEY_NAME, key=KEY) as home:
+        await home.send(ORDERS, batch)
+        info = await home.inspect(ORDERS)
+        first = await take(home, 1)
+
+    assert info.active == MAX_LIMIT
+    assert first == batch[:1]
+
+
 async def test_full_batches_come_home_from_an_outage(gateways: Gateways) -> None:
     largest = LARGEST - reserve(ORDERS, Message())
-    small = numbered([Message(message_id=str(n), body=b"") for n in range(MAX_LIMIT)])
-    large = [of_size(largest, properties={NUMBER: MAX_LIMIT + n}) for n in range(4)]
+    small = numbered([Message(message_id=str(n), body=b"") for n in range(SMALL)])
+    large = [of_size(largest, properties={NUMBER: SMALL + n}) for n in range(4)]
     async with installed(gateways) as installation:
         await installation.primary.kill()
         legs = [await installation.pair.send(ORDERS, batch) for batch in (small, large)]
         await installation.primary.start()
-        taken = await take(installation.pair, MAX_LIMIT + 4)
+        taken = await take(installation.pair, SMALL + 4)
 
     assert legs == [Leg.BACKLOG] * 2
     assert len(taken) == len(by_number(taken))
