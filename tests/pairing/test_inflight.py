@@ -1,3 +1,6 @@
+import math
+
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
@@ -6,6 +9,7 @@ from gateway.domain.errors import (
     Busy,
 )
 from gateway.domain.message import Leg, Message
+from gateway.pairing.inflight import InFlight
 from gateway.testing.faults import (
     Hang,
     Operation,
@@ -60,3 +64,61 @@ async def test_no_entity_holds_more_than_a_quarter_of_the_bytes(lab):
 
     assert waiting == 1
     assert leg is Leg.PRIMARY
+
+
+@pytest.fixture
+def room():
+    return InFlight(1000)
+
+
+async def hold(room, entity, size, seconds=math.inf, deadline=math.inf):
+    async with room.room(entity, size, deadline):
+        await trio.sleep(seconds)
+
+
+async def test_room_is_given_back_also_after_an_error(room):
+    with pytest.raises(ValueError, match="x"):
+        async with room.room(ORDERS, 400, math.inf):
+            raise ValueError("x")
+
+    assert room.total == 0
+    assert room._by_entity == {}
+
+
+async def test_who_waits_goes_on_when_there_is_room(room, nursery):
+    nursery.start_soon(hold, room, ORDERS, 200, 5.0)
+    await wait_all_tasks_blocked()
+    started = trio.current_time()
+
+    await hold(room, ORDERS, 200, 0.0)
+
+    assert trio.current_time() - started == pytest.approx(5.0)
+
+
+async def test_without_room_in_time_it_is_busy(room, nursery):
+    nursery.start_soon(hold, room, ORDERS, 200)
+    await wait_all_tasks_blocked()
+
+    with pytest.raises(Busy) as caught:
+        await hold(room, ORDERS, 200, deadline=trio.current_time() + 3.0)
+
+    assert caught.value.retry_after > 0
+    assert room.total == 200
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_is_larger_than_everything_may_go_alone(room):
+    await hold(room, ORDERS, 5000, 0.0)
+
+    assert room.total == 0
+
+
+async def test_who_gives_up_waiting_holds_nothing(room, nursery):
+    nursery.start_soon(hold, room, ORDERS, 200)
+    await wait_all_tasks_blocked()
+
+    with trio.move_on_after(1.0):
+        await hold(room, ORDERS, 200)
+
+    assert room.total == 200
+    nursery.cancel_scope.cancel()
