@@ -14,6 +14,8 @@ from gateway.ports import Broker
 
 MAX_KNOWN: Final = 10_000
 INSPECTION_LIMIT: Final = 10.0  # seconds
+ASK_AGAIN: Final = 3600.0  # seconds: limits may change, and an entity may be made anew
+ASK_AGAIN_SOON: Final = 60.0  # seconds, where the primary didn't tell
 
 
 @attrs.frozen(kw_only=True)
@@ -25,40 +27,55 @@ class KnownEntity:
     max_message_size: int | None = None  # bytes, encoded
 
 
+@attrs.define(eq=False)
+class _Row:
+    known: KnownEntity
+    ask_at: float = 0.0
+
+
 @attrs.define(eq=False, kw_only=True)
 class Knowledge:
-    """Remembers entities; asks the primary once about each. The longest unused is forgotten."""
+    """
+    Remembers entities. Asks the primary about each that is used, now and then.
+
+    The longest unused is forgotten.
+    """
 
     primary: Broker
-    _known: OrderedDict[str, KnownEntity] = attrs.field(factory=OrderedDict, init=False)
+    _rows: OrderedDict[str, _Row] = attrs.field(factory=OrderedDict, init=False)
     _to_inspect: OrderedDict[str, EntityPath] = attrs.field(factory=OrderedDict, init=False)
     _work: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
 
     def of(self, entity: EntityPath) -> KnownEntity | None:
-        return self._known.get(entity.key)
+        row = self._rows.get(entity.key)
+        return None if row is None else row.known
 
     def all(self) -> list[KnownEntity]:
-        return list(self._known.values())
+        return [row.known for row in self._rows.values()]
 
     def saw(self, entity: EntityPath) -> None:
         """The primary accepted a message for it."""
-        if entity.key in self._known:
-            self._known.move_to_end(entity.key)
-            return
-        self.learn(KnownEntity(entity=entity))
-        self._to_inspect[entity.key] = entity
-        self._work.unpark_all()
+        if entity.key not in self._rows:
+            self.learn(KnownEntity(entity=entity))
+        self._rows.move_to_end(entity.key)
+        row, now = self._rows[entity.key], trio.current_time()
+        if row.ask_at <= now:
+            row.ask_at = now + ASK_AGAIN_SOON
+            self._to_inspect[entity.key] = entity
+            self._work.unpark_all()
 
     def learn(self, known: KnownEntity) -> None:
-        self._known[known.entity.key] = known
-        self.changes.note()
-        if len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
+        row = self._rows.setdefault(known.entity.key, _Row(known))
+        if row.known is known or row.known != known:
+            row.known = known
+            self.changes.note()
+        if len(self._rows) > MAX_KNOWN:
+            self._rows.popitem(last=False)
 
     def gone(self, entity: EntityPath) -> None:
         """The primary says that there is no such entity."""
-        if self._known.pop(entity.key, None) is not None:
+        if self._rows.pop(entity.key, None) is not None:
             self.changes.note()
 
     def restore(self, known: Iterable[KnownEntity]) -> None:
@@ -66,7 +83,7 @@ class Knowledge:
             self.learn(one)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Ask the primary about each entity that was seen for the first time."""
+        """Ask the primary about entities that were seen, one after the other."""
         task_status.started()
         while True:
             await trio.lowlevel.checkpoint()
@@ -82,9 +99,7 @@ class Knowledge:
         except EntityNotFound:
             self.gone(entity)
         except BrokerError:
-            # Without the right to ask, or without an answer, only "it exists" is known;
-            # the primary itself checks what it is sent.
-            return
+            return  # what was known stays so; without the right to ask it is only "it exists"
         else:
             self.learn(
                 KnownEntity(
@@ -93,3 +108,4 @@ class Knowledge:
                     max_message_size=info.max_message_size,
                 )
             )
+            self._rows[entity.key].ask_at = trio.current_time() + ASK_AGAIN
