@@ -1,5 +1,6 @@
 """Notices a backlog that nobody moves back."""
 
+import math
 from typing import Final
 
 import attrs
@@ -21,7 +22,8 @@ class OrphanWatch:
     """
     Five minutes after the last entity came back, looks whether its backlog is still there.
 
-    Where the secondary doesn't tell its depth there is nothing to see, and nothing is said.
+    It looks again, five minutes later, for as long as it is. Where the secondary doesn't tell its
+    depth there is nothing to see, and nothing is said.
     """
 
     secondary: Broker
@@ -30,17 +32,25 @@ class OrphanWatch:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
+        look_at = math.inf
+        diverted = False  # since the last look that found nothing
         seen = self.standings.changes.version
         while True:
-            seen = await self.standings.changes.wait(seen)
-            if self.standings.failed_over():
-                continue
-            with trio.move_on_after(AFTER) as quiet:
+            if self.standings.troubled():
+                diverted, look_at = True, math.inf
+            elif diverted and look_at == math.inf:
+                look_at = trio.current_time() + AFTER
+            with trio.move_on_at(look_at) as quiet:
                 seen = await self.standings.changes.wait(seen)
             if quiet.cancelled_caught:
-                pending = await self._pending()
-                if pending:
-                    self.standings.observer.report(BacklogOrphaned(pending=pending, seconds=AFTER))
+                look_at = math.inf
+                diverted = await self._still_there()
+
+    async def _still_there(self) -> bool:
+        pending = await self._pending()
+        if pending:
+            self.standings.observer.report(BacklogOrphaned(pending=pending, seconds=AFTER))
+        return pending > 0
 
     async def _pending(self) -> int:
         total = 0

@@ -1,0 +1,96 @@
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.events import BacklogOrphaned
+from gateway.domain.failover import State
+from gateway.testing.faults import Operation, Refuse
+from tests.pairing.lab import BILLS, QUEUE, message, reaches, send, virtual_time
+
+pytestmark = virtual_time
+
+
+async def diverted_and_back(lab, **options):
+    pair = await lab.pair(failover_interval=0.0, **options)
+    lab.primary.fail(Refuse(), Operation.SEND, times=1)
+    await send(pair)()
+    await reaches(pair.standings, State.PRIMARY)
+    return pair
+
+
+async def test_a_backlog_that_nobody_moves_is_told_five_minutes_after_the_return(lab):
+    await diverted_and_back(lab)
+
+    await trio.sleep(299.0)
+    before = lab.events.of(BacklogOrphaned)
+    await trio.sleep(2.0)
+
+    assert before == []
+    assert lab.events.of(BacklogOrphaned) == [BacklogOrphaned(pending=1, seconds=300.0)]
+
+
+async def test_it_is_told_again_for_as_long_as_it_is_there(lab):
+    await diverted_and_back(lab)
+    await trio.sleep(700.0)
+    told = len(lab.events.of(BacklogOrphaned))
+
+    await lab.secondary.empty(QUEUE)
+    await trio.sleep(3600.0)
+
+    assert told == 2
+    assert len(lab.events.of(BacklogOrphaned)) == 2
+
+
+async def test_a_backlog_that_is_moved_is_no_orphan(lab):
+    await diverted_and_back(lab)
+    await lab.syphon()
+
+    await trio.sleep(3600.0)
+
+    assert lab.events.of(BacklogOrphaned) == []
+
+
+async def test_sends_that_were_diverted_while_suspect_leave_a_backlog_too(lab):
+    pair = await lab.pair(failover_interval=60.0)
+    lab.primary.fail(Refuse(), Operation.SEND, times=1)
+    await send(pair)()
+    await trio.sleep(1.0)
+    await send(pair, message("m2"))()
+    assert pair.standings.troubled() == []
+
+    await trio.sleep(301.0)
+
+    assert len(lab.events.of(BacklogOrphaned)) == 1
+
+
+async def test_nothing_is_said_during_the_outage(lab):
+    pair = await lab.pair(failover_interval=0.0)
+    lab.primary.fail(Refuse())
+    await send(pair)()
+
+    await trio.sleep(3600.0)
+
+    assert lab.events.of(BacklogOrphaned) == []
+
+
+async def test_short_trouble_elsewhere_doesnt_silence_it(lab):
+    pair = await diverted_and_back(lab)
+    await trio.sleep(100.0)
+    # Two changes at once: suspect, and well again.
+    failed = pair.standings.begin(BILLS)
+    pair.standings.force_over(EntityPath("other"))
+    pair.standings.force_back(EntityPath("other"))
+    pair.standings.sent(failed)
+
+    await trio.sleep(310.0)
+
+    assert len(lab.events.of(BacklogOrphaned)) == 1
+
+
+async def test_a_secondary_that_doesnt_tell_is_no_alarm(lab):
+    await diverted_and_back(lab)
+    lab.secondary.fail(Refuse(), Operation.MANAGE)
+
+    await trio.sleep(3600.0)
+
+    assert lab.events.of(BacklogOrphaned) == []
+    assert await lab.secondary.ids(QUEUE) == ["m1"]
