@@ -3,7 +3,7 @@ SOURCES := $(wildcard gateway tests benchmarks)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES :=
-BENCH_PACKAGES := nginx-light
+BENCH_PACKAGES := nginx-light wrk
 
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -29,8 +29,8 @@ check: .venv/.test-stamp
 
 bench: .venv/.test-stamp
 	@$(call debian,$(BENCH_PACKAGES))
-	.venv/bin/python benchmarks/overhead.py
-	.venv/bin/python benchmarks/failover.py
+	.venv/bin/python -m benchmarks.overhead
+	.venv/bin/python -m benchmarks.failover
 
 # Keeps the versions that still fit. To renew one, delete its entry in locks/ first.
 lock: .venv/.test-stamp

@@ -23,6 +23,7 @@ from typing import Final
 
 import attrs
 import trio
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -40,7 +41,7 @@ CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for a
 HEALTHY: Final = 3.0  # seconds before the outage, and after it
 LOOK: Final = 0.1
 DRAIN_LIMIT: Final = 60.0
-WIDTH: Final = 140  # characters of the table
+WIDTH: Final = 150  # characters of the table
 WAYS: Final = ("gateway", "direct")  # each has a queue of that name
 
 
@@ -223,6 +224,7 @@ def _show(rows: Sequence[Row], console: Console) -> None:
         *("outage", "interval", "way", "sent", "acked %", "windows %", "stall s", "p50 ms"),
         *("worst s", "diverted", "first s", "drain s", "drain/s", "lost", "twice", "verdict"),
         title="an outage of the primary",
+        box=SIMPLE_HEAD,
     )
     for row in rows:
         service, drain = row.service, row.drain
