@@ -64,6 +64,7 @@ class Installation:
 
     gateways: Gateways
     syphons: int = 1  # processes; 0: inside the gateway
+    rate: float = 25.0  # sends/s of each producer; those of batches send less often
     pairing: Mapping[str, object] = attrs.field(factory=dict)
     primary: GatewayProcess = attrs.field(init=False)
     secondary: GatewayProcess = attrs.field(init=False)
@@ -152,9 +153,9 @@ class Installation:
                 stack.push_async_callback(plain.aclose)
                 ours = await stack.enter_async_context(client(self.gateway))
                 batches = await stack.enter_async_context(client(self.gateway))
-                nursery.start_soon(produce, entity, "plain", plain, 25.0)
-                nursery.start_soon(produce, entity, "ours", ours, 25.0)
-                nursery.start_soon(produce, entity, "batch", batches, 3.0, BATCH)
+                nursery.start_soon(produce, entity, "plain", plain, self.rate)
+                nursery.start_soon(produce, entity, "ours", ours, self.rate)
+                nursery.start_soon(produce, entity, "batch", batches, self.rate / 8, BATCH)
             task_status.started()
 
     async def receive_all_the_time(
@@ -234,6 +235,11 @@ class Installation:
         await _start_all([process for process in self.processes if not process.running])
         for process in (self.primary, self.secondary, self.gateway):
             await answers(process)
+
+    async def back_on_the_primary(self) -> None:
+        """Return when messages of every producer went to the primary again."""
+        for entity in ENTITIES:
+            await self.gateway.seen("standing_changed", entity=entity, after="primary")
 
     async def drain(self) -> None:
         """

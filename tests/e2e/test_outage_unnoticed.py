@@ -1,0 +1,89 @@
+"""Promise 4: while one namespace is down a producer sees no error and no stall beyond its bound."""
+
+import pytest
+import trio
+
+from gateway.domain.message import Leg
+from gateway.domain.verdict import Violation
+from tests.e2e.installation import ENTITIES, Installation
+from tests.e2e.processes import Gateways
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+HEALTHY = 1.0  # seconds
+OUTAGE = 3.0
+RATE = 12.0  # sends/s of each producer
+ATTEMPT = 3.0  # attempt_timeout
+# The primary's share of a send (its attempt time-out, or 40 % of the 10 s that it has), one attempt
+# on the backlog, and a second for two busy cores.
+LONGEST_STALL = ATTEMPT + ATTEMPT + 1.0
+
+
+@pytest.mark.parametrize("interval", ["0s", "1s", "60s"])
+async def test_producers_notice_no_kill_of_the_primary(interval: str, gateways: Gateways) -> None:
+    run = Installation(
+        gateways=gateways, syphons=0, rate=RATE, pairing={"failover_interval": interval}
+    )
+    await run.start()
+
+    async with trio.open_nursery() as producers:
+        await producers.start(run.send_all_the_time)
+        await trio.sleep(HEALTHY)
+        await run.kill(run.primary)
+        await trio.sleep(OUTAGE)
+        await run.primary.start()
+        await run.back_on_the_primary()
+        run.traffic.stopping = True
+    await run.drain()
+    verdict = await run.judge()
+
+    told = run.describe(verdict)
+    print(f"interval {interval}: {told}")  # noqa: T201
+    assert run.traffic.errors == 0, told
+    assert run.traffic.longest_stall < LONGEST_STALL, told
+    assert run.traffic.legs[Leg.BACKLOG] > 50, told
+    assert verdict.passed, told
+
+
+async def test_producers_notice_no_kill_of_the_secondary(gateways: Gateways) -> None:
+    run = Installation(gateways=gateways, syphons=0, rate=RATE)
+    await run.start()
+
+    async with trio.open_nursery() as producers:
+        await producers.start(run.send_all_the_time)
+        await trio.sleep(HEALTHY)
+        await run.kill(run.secondary)
+        await trio.sleep(HEALTHY)
+        await run.secondary.start()
+        run.traffic.stopping = True
+    await run.drain()
+    verdict = await run.judge()
+
+    told = run.describe(verdict)
+    assert run.traffic.errors == 0, told
+    assert set(run.traffic.legs) == {Leg.PRIMARY}, told
+    assert verdict.passed, told
+
+
+async def test_entities_come_back_without_traffic(gateways: Gateways) -> None:
+    run = Installation(
+        gateways=gateways,
+        syphons=0,
+        rate=RATE,
+        pairing={"failover_interval": "0s", "enable_syphon": False},
+    )
+    await run.start()
+
+    async with trio.open_nursery() as producers:
+        await producers.start(run.send_all_the_time)
+        await run.kill(run.primary)
+        for entity in ENTITIES:
+            await run.gateway.seen("standing_changed", entity=entity, after="secondary")
+        run.traffic.stopping = True
+    await run.primary.start()
+    with trio.fail_after(10):
+        for entity in ENTITIES:
+            await run.gateway.seen("standing_changed", entity=entity, after="primary")
+
+    verdict = await run.judge()
+    assert verdict.broken() == {Violation.STUCK}  # nobody ran a syphon: all of it is still there
