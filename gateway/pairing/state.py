@@ -15,12 +15,13 @@ from gateway.domain.errors import GatewayError
 from gateway.domain.events import StateNotSaved
 from gateway.pairing.changes import Changes
 from gateway.pairing.knowledge import Knowledge, KnownEntity
-from gateway.pairing.standings import Standing, Standings
+from gateway.pairing.standings import DIVERTED, Standing, Standings
 from gateway.ports import Observer
 
 VERSION: Final = 1
 BETWEEN_SAVES: Final = 0.2  # seconds: a burst of changes is one write
 RETRY: Final = 5.0
+LAST_SAVE: Final = 2.0
 
 _converter = cattrs.preconf.json.make_converter()
 _converter.register_structure_hook(EntityPath, lambda text, _: EntityPath(text))
@@ -69,30 +70,40 @@ class StateFile:
         self.standings.restore(saved.standings)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Save after each change, atomically and durably; report a failure and try again."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch, self.standings.changes)
-            nursery.start_soon(self._watch, self.knowledge.changes)
-            task_status.started()
-            while True:
-                await self._dirty.wait()
-                await trio.sleep(BETWEEN_SAVES)
-                self._dirty = trio.Event()
-                if not await self.save():
-                    self._dirty.set()
-                    await trio.sleep(RETRY)
+        """
+        Save after each change, atomically and durably; report a failure and try again.
 
-    async def _watch(self, changes: Changes) -> None:
-        seen = changes.version
+        Cancelled, it saves what has changed since, if that takes no longer than `LAST_SAVE`.
+        """
+        async with trio.open_nursery() as nursery:
+            for changes in (self.standings.changes, self.knowledge.changes):
+                nursery.start_soon(self._watch, changes, changes.version)
+            task_status.started()
+            try:
+                await self._save_after_changes()
+            finally:
+                if self._dirty.is_set():
+                    with trio.move_on_after(LAST_SAVE, shield=True):
+                        await self.save()
+
+    async def _save_after_changes(self) -> None:
+        while True:
+            await self._dirty.wait()
+            await trio.sleep(BETWEEN_SAVES)
+            self._dirty = trio.Event()
+            if not await self.save():
+                self._dirty.set()
+                await trio.sleep(RETRY)
+
+    async def _watch(self, changes: Changes, seen: int) -> None:
         while True:
             seen = await changes.wait(seen)
             self._dirty.set()
 
     async def save(self) -> bool:
         """Write the file now; False: it failed, and the failure is reported."""
-        state = SavedState(
-            standings=tuple(self.standings.troubled()), known=tuple(self.knowledge.all())
-        )
+        lasting = [each for each in self.standings.troubled() if each.state in DIVERTED]
+        state = SavedState(standings=tuple(lasting), known=tuple(self.knowledge.all()))
         try:
             await trio.to_thread.run_sync(_write, self.path, build(state))
         except OSError as error:

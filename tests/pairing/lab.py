@@ -33,6 +33,7 @@ from gateway.domain.errors import (
 from gateway.domain.events import Event
 from gateway.domain.failover import State
 from gateway.domain.message import Complete, Delivery, Leg, Message, Value
+from gateway.pairing.changes import Changes
 from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairParts, Spool, Surroundings
 from gateway.pairing.provision import Backlog
@@ -94,11 +95,20 @@ class Events:
 
     all: list[Event] = attrs.field(factory=list)
 
+    _changes: Changes = attrs.field(factory=Changes)
+
     def report(self, event: Event) -> None:
         self.all.append(event)
+        self._changes.note()
 
     def of(self, kind: type[E]) -> list[E]:
         return [event for event in self.all if isinstance(event, kind)]
+
+    async def first(self, kind: type[E]) -> E:
+        """Wait for it."""
+        while not self.of(kind):
+            await self._changes.wait(self._changes.version)
+        return self.of(kind)[0]
 
 
 @attrs.frozen

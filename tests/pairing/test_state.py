@@ -1,0 +1,211 @@
+"""The state file. On the real clock where it is written, as that happens in a thread."""
+
+import json
+from datetime import UTC, datetime
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Unavailable
+from gateway.domain.events import StateNotSaved
+from gateway.domain.failover import State
+from gateway.domain.message import Leg
+from gateway.pairing import state as module
+from gateway.pairing.knowledge import KnownEntity
+from gateway.pairing.standings import Standing
+from gateway.pairing.state import SavedState, StateFile, StateFileError, build, parse
+from gateway.testing.faults import Refuse
+from tests.pairing.lab import BILLS, ORDERS, message
+
+SAVED = SavedState(
+    standings=(
+        Standing(
+            entity=EntityPath("Orders/new"),
+            state=State.PINNED,
+            since=datetime(2026, 11, 21, 12, 30, tzinfo=UTC),
+            reason="an operator said so",
+        ),
+    ),
+    known=(
+        KnownEntity(entity=BILLS),
+        KnownEntity(entity=ORDERS, requires_session=True, max_message_size=262144),
+    ),
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "var" / "state.json"
+
+
+@pytest.fixture
+def quickly(monkeypatch):
+    monkeypatch.setattr(module, "BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(module, "RETRY", 0.01)
+
+
+def file_of(lab, pair, path):
+    return StateFile(
+        path=path, standings=pair.standings, knowledge=pair.knowledge, observer=lab.events
+    )
+
+
+async def saved(path, condition):
+    """The content of the file, as soon as it is so."""
+    with trio.fail_after(5):
+        while True:
+            if path.is_file() and condition(found := parse(path.read_bytes())):
+                return found
+            await trio.sleep(0.002)
+
+
+def test_what_is_built_can_be_read():
+    assert parse(build(SAVED)) == SAVED
+
+
+def test_the_case_of_a_name_is_kept():
+    assert parse(build(SAVED)).standings[0].entity.name == "Orders/new"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"version": 2}',
+        b'{"version": 1, "standings": [{}]}',
+        b'{"version": 1, "standings": [{"entity": 7}]}',
+        b'{"version": 1, "known": "x"}',
+        build(SAVED).replace(b"pinned", b"unheard of"),
+        build(SAVED).replace(b"2026-11", b"2026-13"),
+    ],
+)
+async def test_a_file_that_isnt_understood_is_refused_and_not_overwritten(lab, path, content):
+    path.parent.mkdir()
+    path.write_bytes(content)
+    pair = lab.parts().assemble()
+    state = file_of(lab, pair, path)
+
+    with pytest.raises(StateFileError, match=r"state\.json"):
+        state.restore()
+
+    assert path.read_bytes() == content
+
+
+async def test_a_pair_doesnt_start_over_a_file_of_another_version(lab, path):
+    path.parent.mkdir()
+    path.write_text('{"version": 2}')
+    pair = attrs.evolve(lab.parts(), state=path).assemble()
+
+    with pytest.raises(StateFileError, match="version 1 expected, found 2"):
+        await pair.run()
+
+
+async def test_no_file_is_an_empty_one(lab, path):
+    pair = lab.parts().assemble()
+
+    file_of(lab, pair, path).restore()
+
+    assert pair.standings.troubled() == []
+    assert pair.knowledge.all() == []
+
+
+async def test_each_change_is_saved(lab, path, quickly):
+    pair = await lab.pair(state=path, failover_interval=0.0)
+    pair.standings.force_over(ORDERS)
+    pair.knowledge.learn(KnownEntity(entity=BILLS))
+
+    found = await saved(path, lambda state: state.standings and state.known)
+
+    assert [(each.entity, each.state) for each in found.standings] == [(ORDERS, State.PINNED)]
+    assert found.known == (KnownEntity(entity=BILLS),)
+
+
+async def test_what_only_fails_for_a_while_isnt_saved(lab, path, quickly):
+    pair = await lab.pair(state=path)
+    pair.standings.failed(pair.standings.begin(ORDERS), Unavailable("out"))
+
+    found = await saved(path, lambda state: True)
+
+    assert found.standings == ()
+
+
+async def test_dates_in_the_file_are_wall_dates(lab, path, quickly):
+    pair = await lab.pair(state=path)
+    pair.standings.force_over(ORDERS)
+
+    found = await saved(path, lambda state: state.standings)
+
+    since = json.loads(path.read_bytes())["standings"][0]["since"]
+    assert datetime.fromisoformat(since) == found.standings[0].since
+    assert since.endswith("+00:00")
+
+
+async def test_a_restart_in_an_outage_diverts_at_once(lab, path, quickly):
+    first = lab.parts(failover_interval=0.0).assemble()
+    lab.primary.fail(Refuse())
+    await first.broker.send(ORDERS, [message()])
+    assert await file_of(lab, first, path).save()
+
+    second = await lab.pair(state=path, failover_interval=0.0)
+    before = lab.primary.sends()
+    leg = await second.broker.send(ORDERS, [message("m2")])
+
+    assert leg is Leg.BACKLOG
+    assert lab.primary.sends() == before
+
+
+async def test_a_file_is_replaced_whole(lab, path):
+    pair = lab.parts().assemble()
+    state = file_of(lab, pair, path)
+    await state.save()
+    old = path.stat().st_ino
+    reader = path.open("rb")
+
+    pair.standings.force_over(ORDERS)
+    await state.save()
+
+    with reader:
+        assert parse(reader.read()).standings == ()  # who reads the old one reads all of it
+    assert path.stat().st_ino != old
+    assert [each.name for each in path.parent.iterdir()] == ["state.json"]
+
+
+async def test_only_the_owner_may_read_it(lab, path):
+    await file_of(lab, lab.parts().assemble(), path).save()
+
+    assert path.stat().st_mode & 0o077 == 0
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+async def test_a_file_that_cant_be_written_is_told_and_tried_again(lab, path, quickly):
+    path.parent.write_text("a file where the folder should be")
+    async with trio.open_nursery() as nursery:
+        pair = lab.parts().assemble()
+        await nursery.start(file_of(lab, pair, path).run)
+        pair.standings.force_over(ORDERS)
+        with trio.fail_after(5):
+            told = await lab.events.first(StateNotSaved)
+
+        path.parent.unlink()
+        found = await saved(path, lambda state: state.standings)
+        nursery.cancel_scope.cancel()
+
+    assert str(path) in told.reason
+    assert found.standings[0].state is State.PINNED
+
+
+async def test_a_change_just_before_the_end_is_saved(lab, path):
+    async with trio.open_nursery() as nursery:
+        pair = lab.parts().assemble()
+        await nursery.start(file_of(lab, pair, path).run)
+        pair.standings.force_over(ORDERS)
+        await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+
+    assert parse(path.read_bytes()).standings[0].state is State.PINNED
