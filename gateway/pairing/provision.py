@@ -4,12 +4,20 @@ from collections.abc import Sequence
 from typing import Final
 
 import attrs
+import trio
 
 from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
-from gateway.domain.errors import BrokerError, EntityExists, EntityNotFound, NotAuthorized
+from gateway.domain.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityExists,
+    EntityNotFound,
+    NotAuthorized,
+)
 from gateway.ports import Broker
 
+ASK_LIMIT: Final = 5.0  # seconds to wait for an answer about one queue
 SHORTEST_LOCK: Final = 30.0  # seconds: a syphon must move what it took within one
 
 
@@ -56,27 +64,42 @@ async def usable_backlog(secondary: Broker, label: str, count: int) -> Backlog:
     queues: list[EntityPath] = []
     limits: list[int] = []
     problems: list[str] = []
-    for queue in wanted:
+    for number, queue in enumerate(wanted):
         try:
-            info = await secondary.inspect(queue)
-        except EntityNotFound:
-            problems.append(f"{queue}: missing; `pairgate provision` makes it")
+            with trio.fail_after(ASK_LIMIT):
+                limit = await _limit_of(secondary, queue)
+        except (EntityNotFound, EntityDisabled) as error:
+            problems.append(f"{queue}: {error}")
         except NotAuthorized:
-            # Without Manage a queue can't be read; a probe needs no more than Send.
-            await secondary.probe(queue)
-            queues.append(queue)
-        except BrokerError as error:
-            taken_on_trust = wanted[len(queues) + len(problems) :]
-            reason = f"the secondary can't be asked: {error}"
-            return _backlog([*queues, *taken_on_trust], limits, [*problems, reason])
+            raise
+        except (BrokerError, trio.TooSlowError) as error:
+            why = str(error) or f"no answer within {ASK_LIMIT:g} s"
+            problems.append(f"the secondary can't be asked: {why}")
+            return _backlog([*queues, *wanted[number:]], limits, problems)
         else:
-            if info.properties.status is not EntityStatus.ACTIVE:
-                problems.append(f"{queue}: its status is {info.properties.status.value}")
-                continue
             queues.append(queue)
-            if info.max_message_size is not None:
-                limits.append(info.max_message_size)
+            limits += [limit] if limit is not None else []
     return _backlog(queues, limits, problems)
+
+
+async def _limit_of(secondary: Broker, queue: EntityPath) -> int | None:
+    """
+    The largest message that a usable queue takes, in bytes; None: not known.
+
+    Raises:
+        EntityNotFound, EntityDisabled: it can't be used.
+    """
+    try:
+        info = await secondary.inspect(queue)
+    except EntityNotFound as error:
+        raise EntityNotFound("missing; `pairgate provision` makes it") from error
+    except NotAuthorized:
+        # Without Manage a queue can't be read; a probe needs no more than Send.
+        await secondary.probe(queue)
+        return None
+    if info.properties.status is not EntityStatus.ACTIVE:
+        raise EntityDisabled(f"its status is {info.properties.status.value}")
+    return info.max_message_size
 
 
 def _backlog(

@@ -1,0 +1,177 @@
+from datetime import timedelta
+
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import NotAuthorized, QuotaExceeded, Unavailable
+from gateway.pairing.provision import doubts, provision, usable_backlog
+from gateway.testing.faults import Hang, Operation, Refuse
+from tests.pairing.lab import LABEL, QUEUE, refuse, virtual_time
+
+pytestmark = virtual_time
+
+MANAGE, PROBE = Operation.MANAGE, Operation.PROBE
+NAMES = ["east/x-servicebus-transfer/0", "east/x-servicebus-transfer/1"]
+
+
+@pytest.fixture
+async def fresh(lab):
+    """A secondary without backlog queues."""
+    return await lab.namespace()
+
+
+async def test_the_names_are_those_of_the_legacy_client(fresh):
+    made = await provision(fresh.broker, LABEL, 12)
+
+    assert [queue.name for queue in made[:2]] == NAMES
+    assert made[11].name == "east/x-servicebus-transfer/11"
+
+
+async def test_the_properties_are_those_of_the_legacy_client(fresh):
+    await provision(fresh.broker, LABEL, 1)
+
+    properties = (await fresh.store.inspect(QUEUE)).properties
+
+    assert properties == QueueProperties(
+        max_size_in_megabytes=5120,
+        max_delivery_count=2147483647,
+        default_time_to_live=None,
+        auto_delete_on_idle=None,
+        lock_duration=timedelta(minutes=1),
+        dead_lettering_on_expiration=True,
+        enable_batched_operations=True,
+        requires_session=False,
+        requires_duplicate_detection=False,
+        forward_to=None,
+        status=EntityStatus.ACTIVE,
+    )
+
+
+async def test_a_queue_that_is_there_is_left_as_it_is(fresh):
+    await fresh.store.create_queue(QUEUE, QueueProperties(max_delivery_count=7))
+
+    made = await provision(fresh.broker, LABEL, 2)
+
+    assert [queue.name for queue in made] == NAMES[1:]
+    assert (await fresh.store.inspect(QUEUE)).properties.max_delivery_count == 7
+
+
+@pytest.mark.parametrize("error", [NotAuthorized, Unavailable, QuotaExceeded])
+async def test_a_queue_that_cant_be_made_is_an_error(fresh, error):
+    fresh.fail(refuse(error, "no"), MANAGE)
+
+    with pytest.raises(error):
+        await provision(fresh.broker, LABEL, 2)
+
+
+async def test_what_is_there_can_be_used(fresh):
+    await provision(fresh.broker, LABEL, 2)
+
+    found = await usable_backlog(fresh.broker, LABEL, 2)
+
+    assert [queue.name for queue in found.queues] == NAMES
+    assert found.problems == ()
+
+
+async def test_the_smallest_limit_counts(fresh):
+    for name, limit in zip(NAMES, [3000, 2000], strict=True):
+        await fresh.store.create_queue(EntityPath(name), QueueProperties(max_message_size=limit))
+
+    found = await usable_backlog(fresh.broker, LABEL, 2)
+
+    assert found.max_message_size == 2000
+
+
+async def test_a_missing_queue_is_a_problem_and_not_an_error(fresh):
+    await provision(fresh.broker, LABEL, 1)
+
+    found = await usable_backlog(fresh.broker, LABEL, 2)
+
+    assert [queue.name for queue in found.queues] == NAMES[:1]
+    assert len(found.problems) == 1
+    assert NAMES[1] in found.problems[0]
+    assert "pairgate provision" in found.problems[0]
+
+
+async def test_a_disabled_queue_is_a_problem(fresh):
+    await fresh.store.create_queue(QUEUE, QueueProperties(status=EntityStatus.DISABLED))
+
+    found = await usable_backlog(fresh.broker, LABEL, 1)
+
+    assert found.queues == ()
+    assert "Disabled" in found.problems[0]
+
+
+@pytest.mark.parametrize("fault", [Refuse(), Hang()])
+async def test_a_secondary_that_is_down_is_taken_on_trust(fresh, fault):
+    await provision(fresh.broker, LABEL, 2)
+    fresh.fail(fault, MANAGE)
+
+    found = await usable_backlog(fresh.broker, LABEL, 2)
+
+    assert [queue.name for queue in found.queues] == NAMES
+    assert found.max_message_size is None
+    assert "can't be asked" in found.problems[0]
+
+
+async def test_what_was_found_before_it_went_down_is_kept(fresh):
+    await provision(fresh.broker, LABEL, 1)
+    fresh.fail(Refuse(), MANAGE, entity=EntityPath(NAMES[1]))
+
+    found = await usable_backlog(fresh.broker, LABEL, 3)
+
+    assert len(found.queues) == 3
+    assert found.max_message_size is not None
+
+
+async def test_without_the_right_to_manage_a_probe_decides(fresh):
+    await provision(fresh.broker, LABEL, 1)
+    fresh.fail(refuse(NotAuthorized, "no"), MANAGE)
+
+    found = await usable_backlog(fresh.broker, LABEL, 2)
+
+    assert [queue.name for queue in found.queues] == NAMES[:1]
+    assert NAMES[1] in found.problems[0]
+
+
+@pytest.mark.parametrize("fault", [Refuse(), Hang()])
+async def test_a_probe_that_says_nothing_is_trusted(fresh, fault):
+    fresh.fail(refuse(NotAuthorized, "no"), MANAGE)
+    fresh.fail(fault, PROBE)
+
+    with trio.fail_after(60.0):
+        found = await usable_backlog(fresh.broker, LABEL, 2)
+
+    assert [queue.name for queue in found.queues] == NAMES
+
+
+async def test_credentials_that_cant_even_send_are_an_error(fresh):
+    fresh.fail(refuse(NotAuthorized, "no"))
+
+    with pytest.raises(NotAuthorized):
+        await usable_backlog(fresh.broker, LABEL, 2)
+
+
+async def test_a_queue_as_the_legacy_client_makes_it_raises_no_doubts():
+    assert doubts(EntityInfo(path=QUEUE, properties=backlog.QUEUE_PROPERTIES)) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("requires_session", True),
+        ("requires_duplicate_detection", True),
+        ("forward_to", "elsewhere"),
+        ("default_time_to_live", timedelta(days=1)),
+        ("auto_delete_on_idle", timedelta(days=1)),
+        ("lock_duration", timedelta(seconds=5)),
+        ("max_delivery_count", 10),
+        ("status", EntityStatus.SEND_DISABLED),
+    ],
+)
+async def test_each_property_that_may_lose_messages_is_a_doubt_of_its_own(field, value):
+    legacy = {"max_delivery_count": 2147483647, field: value}
+
+    assert len(doubts(EntityInfo(path=QUEUE, properties=QueueProperties(**legacy)))) == 1
