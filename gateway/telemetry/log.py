@@ -25,6 +25,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.LogLinesDropped: "warning",
     events.LoopPaused: "warning",
     events.Parked: "warning",
+    events.Quarantined: "error",
     events.StandingChanged: "warning",
     events.StateNotSaved: "error",
     events.Syphoned: "debug",
@@ -71,7 +72,7 @@ class LogObserver:
         fields = {
             "timestamp": self._clock().isoformat(timespec="milliseconds"),
             "level": level_of(event),
-            "event": name_of(event),
+            "event": name_of(type(event)),
             **_fields(event),
         }
         escaped_fields = {
@@ -81,9 +82,9 @@ class LogObserver:
         return f"{self._render(None, '', escaped_fields)!s}\n"
 
 
-def name_of(event: Event) -> str:
+def name_of(kind: type[Event]) -> str:
     """`StandingChanged` is `standing_changed`."""
-    return _START_OF_WORD.sub("_", type(event).__name__).lower()
+    return _START_OF_WORD.sub("_", kind.__name__).lower()
 
 
 def level_of(event: Event) -> str:
