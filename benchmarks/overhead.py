@@ -30,8 +30,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown
 
 CONNECTIONS: Final = (1, 8, 64)
-ROUNDS: Final = 3
-SECONDS: Final = 3.0
+ROUNDS: Final = 5
+SECONDS: Final = 2.0
 WARM_UP: Final = 1.0
 PATHS: Final = ("direct", "nginx", "gateway")  # each has a queue of that name
 MOST_ADDED: Final = 12.0  # times what nginx adds to p50, at one connection
