@@ -245,16 +245,15 @@ class Lab:
         await self.nursery.start(pair.run)
         return pair
 
-    async def syphon(
+    def make_syphon(
         self,
         *,
         source: Namespace | None = None,
         standings: Standings | None = None,
         envelope: Envelope = envelope(),  # noqa: B008  # a frozen value
         **options: Any,
-    ) -> trio.CancelScope:
-        """A syphon that runs until the scope is cancelled."""
-        syphon = Syphon(
+    ) -> Syphon:
+        return Syphon(
             primary=self.primary.broker,
             source=(source or self.secondary).broker,
             label=LABEL,
@@ -265,7 +264,10 @@ class Lab:
             observer=self.events,
             standings=standings,
         )
-        return await self.nursery.start(_in_scope, syphon.run)
+
+    async def syphon(self, **settings: Any) -> trio.CancelScope:
+        """A syphon that runs until the scope is cancelled."""
+        return await self.nursery.start(_in_scope, self.make_syphon(**settings).run)
 
     async def divert(
         self,

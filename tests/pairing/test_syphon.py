@@ -1,0 +1,236 @@
+"""Which backlog queues a syphon finds, and how several get along."""
+
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.backoff import Backoff
+from gateway.domain.errors import NotAuthorized, NotSupported
+from gateway.domain.events import SyphonFailed, SyphonStalled
+from gateway.testing.faults import Hang, Operation, Refuse
+from tests.pairing.lab import LABEL, ORDERS, QUEUE, Slow, message, refuse, virtual_time
+
+pytestmark = virtual_time
+
+SEND, MANAGE = Operation.SEND, Operation.MANAGE
+
+
+async def make_queues(lab, *indices):
+    queues = [backlog.queue_name(LABEL, index) for index in indices]
+    for queue in queues:
+        await lab.secondary.store.create_queue(queue, backlog.QUEUE_PROPERTIES)
+    return queues
+
+
+# Discovery
+
+
+async def test_every_queue_of_the_label_is_drained_whatever_was_configured(lab):
+    for queue in await make_queues(lab, 3, 57, 1000):
+        await lab.divert(message(str(queue)), queue=queue)
+    await lab.syphon()
+
+    await trio.sleep(1.0)
+
+    assert len(await lab.primary.ids()) == 3
+
+
+async def test_more_queues_than_fit_on_a_page_are_found(lab):
+    queues = await make_queues(lab, *range(1, 251))
+    for queue in queues:
+        await lab.divert(message(str(queue)), queue=queue)
+    await lab.syphon()
+
+    await trio.sleep(5.0)
+
+    assert sorted(await lab.primary.ids()) == sorted(map(str, queues))
+
+
+async def test_queues_of_another_label_are_left_alone(lab):
+    other = backlog.queue_name("west", 0)
+    await lab.secondary.store.create_queue(other, backlog.QUEUE_PROPERTIES)
+    await lab.divert(message(), queue=other)
+    await lab.syphon()
+
+    await trio.sleep(100.0)
+
+    assert await lab.secondary.ids(other) == ["m1"]
+
+
+@pytest.mark.parametrize("error", [NotAuthorized, NotSupported])
+async def test_without_the_right_to_list_indices_are_tried_until_ten_are_missing(lab, error):
+    near, far, too_far = await make_queues(lab, 9, 19, 30)
+    for queue in (QUEUE, near, far, too_far):
+        await lab.divert(message(str(queue)), queue=queue)
+    lab.secondary.fail(refuse(error, "no"), MANAGE)
+    await lab.syphon()
+
+    await trio.sleep(30.0)
+
+    assert set(await lab.primary.ids()) == {str(QUEUE), str(near), str(far)}
+
+
+async def test_a_look_without_the_right_to_list_ends_also_where_queues_hang(lab):
+    lab.secondary.fail(refuse(NotAuthorized, "no"), MANAGE)
+    lab.secondary.fail(Hang(20.0), Operation.RECEIVE)
+    await lab.divert(message())
+    await lab.syphon(rescan=10.0)
+    await trio.sleep(30.0)
+    lab.secondary.heal()
+
+    await trio.sleep(120.0)
+
+    assert await lab.primary.ids() == ["m1"]
+
+
+async def test_a_queue_that_is_made_later_is_found(lab):
+    await lab.syphon(rescan=60.0)
+    await trio.sleep(30.0)
+    (queue,) = await make_queues(lab, 5)
+    await lab.divert(message(), queue=queue)
+
+    await trio.sleep(31.0)
+
+    assert await lab.primary.ids() == ["m1"]
+
+
+async def test_a_queue_that_is_deleted_and_made_again_is_drained_again(lab):
+    await lab.syphon(rescan=60.0)
+    await trio.sleep(10.0)
+    await lab.secondary.store.delete_queue(QUEUE)
+    await trio.sleep(60.0)
+    await make_queues(lab, 0)
+    await lab.divert(message())
+
+    await trio.sleep(61.0)
+
+    assert await lab.primary.ids() == ["m1"]
+
+
+async def test_a_secondary_that_is_down_at_the_start_is_found_later(lab):
+    await lab.divert(message())
+    lab.secondary.fail(Refuse())
+    await lab.syphon(rescan=10.0)
+    await trio.sleep(30.0)
+    told = len(lab.events.of(SyphonFailed))
+    lab.secondary.heal()
+
+    await trio.sleep(11.0)
+
+    assert told >= 2
+    assert await lab.primary.ids() == ["m1"]
+
+
+async def test_a_list_that_never_comes_doesnt_stop_what_is_drained(lab):
+    await lab.syphon(rescan=10.0)
+    await trio.sleep(1.0)
+    lab.secondary.fail(Hang(), MANAGE)
+    await trio.sleep(60.0)
+
+    await lab.divert(message())
+    await trio.sleep(1.0)
+
+    assert await lab.primary.ids() == ["m1"]
+
+
+# The watchdog
+
+
+async def test_a_backlog_that_doesnt_move_is_told(lab):
+    await lab.divert(message())
+    lab.primary.fail(Refuse(), SEND)
+    await lab.syphon(stall_after=60.0)
+
+    await trio.sleep(59.0)
+    before = lab.events.of(SyphonStalled)
+    await trio.sleep(10.0)
+
+    assert before == []
+    assert lab.events.of(SyphonStalled) == [SyphonStalled(pending=1, seconds=60.0)]
+
+
+async def test_a_backlog_that_moves_slowly_isnt_stalled(lab):
+    for number in range(30):
+        await lab.divert(message(f"{number}"))
+    await lab.syphon(stall_after=60.0, batch=1, max_drain_rate=0.1)
+
+    await trio.sleep(250.0)
+
+    assert lab.events.of(SyphonStalled) == []
+
+
+async def test_an_empty_backlog_isnt_stalled(lab):
+    await lab.syphon(stall_after=60.0)
+
+    await trio.sleep(3600.0)
+
+    assert lab.events.of(SyphonStalled) == []
+
+
+async def test_a_look_that_fails_doesnt_put_the_alarm_off(lab):
+    await lab.divert(message())
+    lab.primary.fail(Refuse(), SEND)
+    await lab.syphon(stall_after=60.0, rescan=10.0)
+    await trio.sleep(35.0)
+    lab.secondary.fail(Refuse(), MANAGE, times=2)
+
+    await trio.sleep(36.0)
+
+    assert len(lab.events.of(SyphonStalled)) >= 1
+
+
+# Several
+
+
+async def test_two_syphons_compete_without_loss_or_duplicates(lab):
+    for number in range(300):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Slow(0.5), SEND)
+    for _ in range(2):
+        await lab.syphon(batch=20)
+
+    await trio.sleep(60.0)
+
+    ids = await lab.primary.ids()
+    assert len(ids) == 300
+    assert len(set(ids)) == 300
+    assert await lab.secondary.ids(QUEUE) == []
+
+
+async def test_one_of_two_syphons_takes_over_when_the_other_ends(lab):
+    for number in range(50):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Slow(1.0), SEND)
+    first = await lab.syphon(batch=10)
+    await lab.syphon(batch=10)
+    await trio.sleep(1.5)
+
+    first.cancel()
+    await trio.sleep(200.0)
+
+    assert set(await lab.primary.ids()) == {f"{number}" for number in range(50)}
+    assert await lab.secondary.ids(QUEUE) == []
+
+
+async def test_a_spool_is_drained_by_the_same_syphon(lab):
+    pair = await lab.pair(spool=True)
+    for namespace in (lab.primary, lab.secondary):
+        namespace.fail(Refuse(), SEND)
+    await pair.broker.send(ORDERS, [message()])
+    for namespace in (lab.primary, lab.secondary):
+        namespace.heal()
+    await lab.syphon(source=lab.spool)
+
+    await trio.sleep(5.0)
+
+    assert await lab.primary.ids() == ["m1"]
+    assert await lab.spool.ids(QUEUE) == []
+
+
+async def test_a_syphon_rests_after_failures_with_growing_pauses(lab):
+    lab.secondary.fail(Refuse(), Operation.RECEIVE)
+    await lab.syphon(queue_retry=Backoff(first=1.0, cap=1000.0, jitter=0.0))
+
+    await trio.sleep(100.0)
+
+    assert len(lab.secondary.times(Operation.RECEIVE)) == 7  # 0, 1, 3, 7, 15, 31, 63
