@@ -21,8 +21,9 @@ from gateway.domain.message import DEAD_LETTER_REASON, Complete, Delivery
 from gateway.ports import Broker, Receiver
 
 PAGE: Final = 100
-LOOK: Final = 1.0  # seconds until a queue that tells no depth counts as empty
-LIMIT: Final = 60.0  # seconds for one queue
+LOOK: Final = 0.5  # seconds without a message until a queue may count as empty
+LIMIT: Final = 90.0  # seconds for one queue: a lock that somebody left there may last a minute
+AT_ONCE: Final = 32  # queues
 
 
 @attrs.frozen(kw_only=True)
@@ -41,21 +42,18 @@ async def audit(sites: Sequence[Site]) -> list[Record]:
 
     A queue that can't be read to its end is in the records, so that nobody judges without it.
     """
-    records: list[Record] = []
     queues = [(site, queue, place) for site in sites for queue, place in await _queues(site)]
     names = frozenset(_name(site, queue) for site, queue, _ in queues)
-    records.append(AuditBegan(at=trio.current_time(), queues=names))
-    for site, queue, place in queues:
-        try:
-            with trio.fail_after(LIMIT):
-                records += await _read(site, queue, place)
-        except (BrokerError, trio.TooSlowError) as error:
-            failed = AuditFailed(
-                at=trio.current_time(), queue=_name(site, queue), reason=str(error)
-            )
-            records.append(failed)
-        else:
-            records.append(QueueRead(at=trio.current_time(), queue=_name(site, queue)))
+    records: list[Record] = [AuditBegan(at=trio.current_time(), queues=names)]
+    limiter = trio.CapacityLimiter(AT_ONCE)
+
+    async def read(site: Site, queue: EntityPath, place: Place) -> None:
+        async with limiter:
+            records.extend(await _outcome(site, queue, place))
+
+    async with trio.open_nursery() as nursery:
+        for site, queue, place in queues:
+            nursery.start_soon(read, site, queue, place)
     return records
 
 
@@ -85,6 +83,21 @@ async def _queues(site: Site) -> list[tuple[EntityPath, Place]]:
         for info in page:
             found += [(info.path, site.place), (info.path.dead_letter, site.dead_letters)]
     return found
+
+
+async def _outcome(site: Site, queue: EntityPath, place: Place) -> list[Record]:
+    """What is in that queue, or that nobody knows."""
+    await trio.lowlevel.checkpoint()
+    name = _name(site, queue)
+    try:
+        with trio.fail_after(LIMIT):
+            found = await _read(site, queue, place)
+    except trio.TooSlowError:
+        reason = f"it isn't empty after {LIMIT:.0f} s"
+        return [AuditFailed(at=trio.current_time(), queue=name, reason=reason)]
+    except BrokerError as error:
+        return [AuditFailed(at=trio.current_time(), queue=name, reason=str(error))]
+    return [*found, QueueRead(at=trio.current_time(), queue=name)]
 
 
 async def _read(site: Site, queue: EntityPath, place: Place) -> list[Record]:
@@ -122,6 +135,7 @@ async def _complete_all(receiver: Receiver, deliveries: Sequence[Delivery]) -> N
     errors: list[BrokerError] = []
 
     async def complete(delivery: Delivery) -> None:
+        await trio.lowlevel.checkpoint()
         try:
             await receiver.settle(delivery, Complete())
         except BrokerError as error:
@@ -135,7 +149,7 @@ async def _complete_all(receiver: Receiver, deliveries: Sequence[Delivery]) -> N
 
 
 async def _is_empty(broker: Broker, queue: EntityPath) -> bool:
-    """A locked message is there and can't be received: wait for it, don't overlook it."""
+    """What is locked or scheduled is there and can't be received: wait for it."""
     info = await broker.inspect(queue.parent)
-    depth = info.dead_lettered if queue.is_dead_letter else info.active
-    return not depth
+    waiting = (info.dead_lettered,) if queue.is_dead_letter else (info.active, info.scheduled)
+    return not any(waiting)

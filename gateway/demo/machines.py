@@ -71,12 +71,14 @@ class Machine:
 
     async def kill(self) -> None:
         """SIGKILL: no goodbye. Returns when it is gone."""
+        await trio.lowlevel.checkpoint()
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
 
     async def stop(self) -> None:
         """SIGTERM, and SIGKILL if it takes too long. Returns when it is gone."""
+        await trio.lowlevel.checkpoint()
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -91,6 +93,7 @@ class Machine:
             self._process.kill()
 
     async def _read_log(self, process: trio.Process) -> None:
+        await trio.lowlevel.checkpoint()
         stream = process.stderr
         if stream is None:
             return

@@ -9,6 +9,7 @@ import attrs
 import trio
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from gateway.demo.machines import MachineFailed
@@ -37,8 +38,13 @@ def _play(folder: Path, console: Console) -> Result | None:
     try:
         result = trio.run(_perform, folder, console)
     except* MachineFailed as group:
-        console.print(f"[red]the demo can't run:[/red] {group.exceptions[0]}")
+        console.print(f"[red]the demo can't run:[/red] {_first_of(group)}")
     return result
+
+
+def _first_of(group: BaseExceptionGroup[MachineFailed]) -> str:
+    error = group.exceptions[0]
+    return _first_of(error) if isinstance(error, BaseExceptionGroup) else escape(str(error))
 
 
 async def _perform(folder: Path, console: Console) -> Result:
@@ -103,9 +109,11 @@ def _show_verdict(result: Result, console: Console) -> None:
         f"the primary was gone for {result.outage:.1f} s;"
         f" the longest stall of a producer was {result.longest_stall:.2f} s"
     )
+    if result.duplicates:
+        console.print("a duplicate: it was on its way when a process died, so it was sent again")
     for reason in result.verdict.undecided:
-        console.print(f"[red]can't be judged:[/red] {reason}")
+        console.print(f"[red]can't be judged:[/red] {escape(reason)}")
     for finding in result.verdict.findings[:SHOWN]:
-        console.print(f"[red]broken:[/red] {finding}")
+        console.print(f"[red]broken:[/red] {escape(str(finding))}")
     if result.passed:
         console.print("[green]nothing acknowledged was lost[/green]")

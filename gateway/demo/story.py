@@ -21,6 +21,7 @@ from gateway.demo.traffic import Traffic
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
+from gateway.domain.failover import State
 from gateway.domain.history import Found, Place
 from gateway.domain.message import Leg
 from gateway.domain.verdict import Rules, Verdict, Violation, judge
@@ -31,12 +32,20 @@ SCHEME: Final = "servicebus+http"
 ENTITIES: Final = ("orders", "invoices")
 PRODUCERS: Final = 2  # for each entity
 RATE: Final = 40.0  # messages/s of each producer
-HEALTHY: Final = 3.0  # seconds
-OUTAGE: Final = 6.0
-RECOVERY: Final = 3.0
+HEALTHY: Final = 2.5  # seconds
+OUTAGE: Final = 5.0
+RECOVERY: Final = 2.5
 DRAIN_LIMIT: Final = 10.0
 LOOK: Final = 0.25
 BACKLOG_QUEUES: Final = 10
+
+MEANING: Final = {
+    State.PRIMARY: "all sends go to the primary",
+    State.SUSPECT: "it fails; one send at a time tries it, the others go to the backlog",
+    State.SECONDARY: "failing for too long; all sends go to the backlog, probes ask the primary",
+    State.HALF_OPEN: "the primary answers; one send at a time tries it",
+    State.PINNED: "all sends go to the backlog",
+}
 
 Narrate = Callable[[str], None]
 
@@ -106,7 +115,7 @@ class Story:
             at_secondary = await stack.enter_async_context(_client(secondary.port))
             await self._wait_for_the_syphon(at_secondary)
             await gateway.stop()
-            self.narrate("the gateway is drained and stopped; the audit reads every queue")
+            self.narrate("the gateway is stopped; the audit reads every queue of both brokers")
             return await self._judge(at_primary, at_secondary, outage)
 
     async def _send_through_an_outage(
@@ -121,15 +130,16 @@ class Story:
                         self.traffic.produce, client, EntityPath(entity), name, RATE
                     )
             total = len(ENTITIES) * PRODUCERS
-            self.narrate(f"{total} producers send {total * RATE:.0f} messages/s to the gateway")
+            self.narrate(f"{total} producers send {total * RATE:.0f} messages/s to the gateway,")
+            self.narrate(f"to the queues {' and '.join(ENTITIES)} of the primary")
             await trio.sleep(HEALTHY)
             killed = trio.current_time()
             await primary.kill()
-            self.narrate("the primary is killed (SIGKILL); the producers go on")
+            self.narrate("the primary is killed (SIGKILL); the producers go on sending")
             await trio.sleep(OUTAGE)
             await primary.start(nursery)
             outage = trio.current_time() - killed
-            self.narrate(f"the primary is back after {outage:.1f} s")
+            self.narrate(f"the primary is started again, after {outage:.1f} s")
             await trio.sleep(RECOVERY)
             self.traffic.stopping = True
         self.narrate("the producers stop")
@@ -147,6 +157,7 @@ class Story:
             self.narrate(f"the syphon has moved {self.syphoned} messages home")
 
     async def _pending(self, at_secondary: Broker) -> bool:
+        await trio.lowlevel.checkpoint()
         try:
             return await pending(at_secondary) > 0
         except BrokerError:
@@ -203,9 +214,7 @@ class Story:
         if event == "syphoned":
             self.syphoned += int(line["messages"])
         elif event == "standing_changed":
-            self.narrate(
-                f"{line['entity']}: {line['before']} -> {line['after']} ({line['reason']})"
-            )
+            self.narrate(f"{line['entity']} is {line['after']}: {MEANING[State(line['after'])]}")
 
     def _pids(self) -> str:
         return ", ".join(f"{machine.name} {machine.pid}" for machine in self._machines)
