@@ -19,6 +19,15 @@ QUEUE_PROPERTIES: Final = QueueProperties(
 )
 
 
+_MARK: Final = "/x-servicebus-transfer/"
+ROOM: Final = 4096  # bytes that a backlog queue of our own takes beyond its namespace's limit
+
+
+def is_backlog(queue: EntityPath) -> bool:
+    """Whether a queue has the name of a backlog queue: its messages may carry an envelope."""
+    return _MARK in queue.key
+
+
 def queue_name(label: str, index: int) -> EntityPath:
     return EntityPath(f"{queue_prefix(label)}{index}")
 

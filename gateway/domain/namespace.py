@@ -6,6 +6,7 @@ from typing import Protocol
 
 import attrs
 
+from gateway.domain.backlog import ROOM, is_backlog
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists, EntityNotFound, InvalidRequest, QuotaExceeded
 from gateway.domain.queue import Queue
@@ -136,12 +137,16 @@ class Namespace:
         rows = self._shelf.add_queue(path, properties, now.wall)
         return self._put(StoredQueue(path=path, properties=properties, created=now.wall, rows=rows))
 
+    def _limit(self, path: EntityPath) -> int:
+        """A backlog queue takes the envelope on top, so that an outage takes what health takes."""
+        return self.max_message_size + (ROOM if is_backlog(path) else 0)
+
     def _put(self, stored: StoredQueue) -> Queue:
         queue = Queue(
             path=stored.path,
             properties=stored.properties,
             created=stored.created,
-            max_message_size=stored.properties.max_message_size or self.max_message_size,
+            max_message_size=stored.properties.max_message_size or self._limit(stored.path),
             rows=stored.rows,
             next_sequence=self._shelf.next_sequence,
             new_token=self._new_token,
