@@ -41,7 +41,7 @@ CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for a
 HEALTHY: Final = 3.0  # seconds before the outage, and after it
 LOOK: Final = 0.1
 DRAIN_LIMIT: Final = 60.0
-WIDTH: Final = 150  # characters of the table
+WIDTH: Final = 170  # characters of the table
 WAYS: Final = ("gateway", "direct")  # each has a queue of that name
 
 
