@@ -66,8 +66,10 @@ class Syphon:
         progress = Progress(self.options.max_drain_rate)
         async with trio.open_nursery() as nursery:
             task_status.started()
+            failures = 0
             while True:
                 depths = await self._look()
+                failures = failures + 1 if depths is None else 0
                 for queue, depth in (depths or {}).items():
                     if queue.key not in self._drains:
                         drain = self._drains[queue.key] = self._drain(queue, progress)
@@ -75,7 +77,12 @@ class Syphon:
                     self._drains[queue.key].depth = depth
                 if depths is not None:
                     self._watch_for_stall(depths, progress)
-                await trio.sleep(min(self.options.rescan, self.options.stall_after))
+                await trio.sleep(self._until_next_look(failures))
+
+    def _until_next_look(self, failures: int) -> float:
+        """Soon after one that told nothing: at the start nothing is drained without it."""
+        usual = min(self.options.rescan, self.options.stall_after)
+        return min(usual, self.options.queue_retry.delay(failures, self.rng)) if failures else usual
 
     async def _keep_draining(self, drain: Drain) -> None:
         failures = 0

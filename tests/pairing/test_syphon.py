@@ -121,6 +121,18 @@ async def test_a_secondary_that_is_down_at_the_start_is_found_later(lab):
     assert await lab.primary.ids() == ["m1"]
 
 
+async def test_a_secondary_that_was_down_for_a_moment_is_asked_again_soon(lab):
+    await lab.divert(message())
+    lab.secondary.fail(Refuse())
+    await lab.syphon()  # which looks for new queues once a minute
+    await trio.sleep(5.0)
+    lab.secondary.heal()
+
+    await trio.sleep(10.0)
+
+    assert await lab.primary.ids() == ["m1"]
+
+
 async def test_a_list_that_never_comes_doesnt_stop_what_is_drained(lab):
     await lab.syphon(rescan=10.0)
     await trio.sleep(1.0)
