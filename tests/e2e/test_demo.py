@@ -28,7 +28,7 @@ async def test_the_demo_ends_by_itself_with_nothing_lost(tmp_path):
     assert done.returncode == 0, told
     figures = json.loads(done.stdout)
     assert took < 30, told
-    assert figures["sent"] == figures["acknowledged"] == figures["received"] > 1000, told
+    assert figures["sent"] == figures["acknowledged"] == figures["received"] > 500, told
     assert figures["diverted"] == figures["syphoned"] > 0, told
     assert (figures["lost"], figures["errors"], figures["findings"]) == (0, 0, []), told
     assert list(tmp_path.iterdir()) == []  # it cleans up behind itself
