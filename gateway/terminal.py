@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any, Final, NoReturn, TextIO, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import attrs
 import click
@@ -88,20 +88,21 @@ def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _end(error: Exception, code: ExitCode) -> NoReturn:
-    # Whoever waits for the exit code needn't read the text, and its disk may be full.
-    if _has_room(sys.stderr):
-        with suppress(OSError):
-            click.echo(f"Error: {printable(str(error))}", err=True)
+    _say(f"Error: {printable(str(error))}")
     sys.exit(code)
 
 
-def _has_room(stream: TextIO) -> bool:
-    """Whether a short text can be written to it now, or soon."""
+def _say(text: str) -> None:
+    """Whoever waits for the exit code gets it, though nobody may read and the disk be full."""
     try:
-        fd = stream.fileno()
+        fd = sys.stderr.fileno()
     except OSError:  # it is no file
-        return True
-    return bool(select.select([], [fd], [], LAST_WORDS_SECONDS)[1])
+        click.echo(text, err=True)
+        return
+    _, has_room, _ = select.select([], [fd], [], LAST_WORDS_SECONDS)
+    if has_room:
+        with suppress(OSError):  # in a buffer, what can't be written would fail the exit
+            os.write(fd, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def printable(text: str) -> str:

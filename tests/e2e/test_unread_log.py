@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -71,3 +72,25 @@ def lose_connection(port: int) -> None:
 
 async def read_all(stream: trio.abc.ReceiveStream) -> bytes:
     return b"".join([chunk async for chunk in stream])
+
+
+@pytest.mark.parametrize("stderr", ["full pipe", "full disk"])
+async def test_an_error_text_that_nobody_reads_keeps_no_exit_code(stderr: str) -> None:
+    reading, writing = os.pipe() if stderr == "full pipe" else (-1, os.open("/dev/full", os.O_RDWR))
+    try:
+        if stderr == "full pipe":
+            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+            os.write(writing, b"x" * PIPE_SIZE)
+        with trio.fail_after(60):
+            result = await trio.run_process(
+                [sys.executable, "-m", "gateway", "serve", "--config", "/nowhere"],
+                env=environment(),
+                stderr=writing,
+                check=False,
+            )
+    finally:
+        os.close(writing)
+        if reading >= 0:
+            os.close(reading)
+
+    assert result.returncode == 2
