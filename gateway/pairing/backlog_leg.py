@@ -3,6 +3,7 @@
 from typing import Final
 
 import attrs
+import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
@@ -29,10 +30,16 @@ class BacklogLeg:
     observer: Observer
     leg: Leg = Leg.BACKLOG
 
-    async def take(self, sending: Sending) -> bool:
-        """True: a queue has the messages. False: none took them, `sending.error` says why."""
+    async def take(self, sending: Sending, *, until_one_hangs: bool = False) -> bool:
+        """
+        True: a queue has the messages. False: none took them, `sending.error` says why.
+
+        With `until_one_hangs` that is also said after the first attempt without an answer.
+        """
         reserve = sending.left * RESERVE
         for queue in self.rotation.candidates():
+            if until_one_hangs and sending.backlog_hangs:
+                return False
             if sending.left < reserve or sending.backlog_seconds < SHORTEST_ATTEMPT:
                 return False
             error = await self._attempt(sending, queue)
@@ -50,9 +57,11 @@ class BacklogLeg:
             self.envelope.wrap(message, sending.entity, attempt=attempt, now=now)
             for message in sending.messages
         ]
+        began, seconds = trio.current_time(), sending.backlog_seconds
         try:
-            await send_in_time(self.broker, queue, wrapped, sending.backlog_seconds)
+            await send_in_time(self.broker, queue, wrapped, seconds)
         except BrokerError as error:
+            sending.backlog_hangs |= trio.current_time() - began >= seconds
             sending.failed(error)
             return error
         self.observer.report(

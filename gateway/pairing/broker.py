@@ -10,7 +10,7 @@ Two namespaces seen as one: send to the primary, or to the backlog of the second
     PINNED       the backlog at once; only an operator changes that
 
 When no backlog queue takes it, the primary is asked once more (it may be the secondary that is
-down), then the spool.
+down), then the spool. A backlog queue that hangs is enough for a short question to the primary.
 """
 
 from collections.abc import Sequence
@@ -33,6 +33,7 @@ from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Standings, entity_rule
 from gateway.ports import Broker, NewId, Observer, Peeks, Receiver
 
+HASTE: Final = 1.0  # seconds for the primary, between a backlog queue that hangs and the next one
 ROOM_SHARE: Final = 0.5  # of a send's time may pass while it waits for room; then it needs the rest
 
 
@@ -78,8 +79,14 @@ class PairedBroker:
         if await self.to_primary.take(sending):
             return Leg.PRIMARY
         self._refuse_what_the_primary_would(sending)
-        if await self.to_backlog.take(sending):
+        if await self.to_backlog.take(sending, until_one_hangs=True):
             return Leg.BACKLOG
+        if sending.backlog_hangs:
+            # Perhaps it is the secondary that is down: a primary that is well answers soon.
+            if await self.to_primary.take_after_all(sending, at_most=HASTE):
+                return Leg.PRIMARY
+            if await self.to_backlog.take(sending):
+                return Leg.BACKLOG
         if await self.to_primary.take_after_all(sending):
             return Leg.PRIMARY
         if self.to_spool is not None and await self.to_spool.take(sending):

@@ -1,5 +1,6 @@
 """The way to the primary: who may try it, and what each answer means."""
 
+import math
 from typing import Final
 
 import attrs
@@ -57,14 +58,16 @@ class PrimaryLeg:
                 return False
         return False
 
-    async def take_after_all(self, sending: Sending) -> bool:
+    async def take_after_all(self, sending: Sending, *, at_most: float = math.inf) -> bool:
         """
         No backlog queue took it: ask the primary once more, whatever its standing.
+
+        It has `at_most` that many seconds.
 
         Raises:
             BrokerError: the caller's fault, so that no other leg helps.
         """
-        entity, seconds = sending.entity, sending.backlog_seconds
+        entity, seconds = sending.entity, min(sending.backlog_seconds, at_most)
         pinned = self.standings.state_of(entity) is State.PINNED
         if pinned or seconds < SHORTEST_ATTEMPT or self.pauses.left(entity) > 0:
             return False

@@ -370,6 +370,37 @@ async def test_hanging_backlog_queues_leave_time_to_ask_the_primary(lab):
     assert leg is Leg.PRIMARY
 
 
+async def test_one_backlog_queue_that_hangs_is_enough_to_ask_a_primary_that_is_back(lab):
+    pair = await lab.pair(queues=10, failover_interval=0.0, ping_interval=1800.0)
+    lab.primary.fail(Refuse())
+    for queue in lab.queues(10)[1:]:
+        await lab.secondary.store.create_queue(queue, QueueProperties())
+    await send(pair)()
+    await wait_all_tasks_blocked()
+    lab.primary.heal()
+    lab.secondary.fail(Hang(), SEND)
+
+    with Timed() as timed:
+        leg = await send(pair)()
+
+    assert leg is Leg.PRIMARY
+    assert timed.seconds == pytest.approx(10.0)  # one attempt on the backlog
+
+
+async def test_the_other_backlog_queues_get_their_turn_when_one_hangs_and_the_primary_too(lab):
+    pair = await lab.pair(queues=2, failover_interval=0.0)
+    await lab.secondary.store.create_queue(lab.queues(2)[1], QueueProperties())
+    lab.primary.fail(Hang())
+    await send(pair)()
+    lab.secondary.fail(Hang(), SEND, times=1)
+
+    with Timed() as timed:
+        leg = await send(pair)()
+
+    assert leg is Leg.BACKLOG
+    assert timed.seconds == pytest.approx(11.0)  # one attempt there, one second for the primary
+
+
 async def test_the_spool_takes_what_both_refuse(lab):
     pair = await lab.pair(spool=True)
     lab.primary.fail(Refuse(), SEND)
