@@ -51,6 +51,7 @@ class Drain:
     observer: Observer
     depth: int | None = None  # as the source told last
     _resting: dict[str, list[Delivery]] = attrs.field(factory=dict, init=False)
+    _given_back: trio.Event = attrs.field(factory=trio.Event, init=False)  # set for a moment
 
     async def run(self) -> BrokerError:
         """Drain until the queue can't be read any more; return why. What is in hand is released."""
@@ -81,7 +82,8 @@ class Drain:
                 await self._handle(deliveries, mover, nursery)
                 limit = self._next_limit(limit, trio.current_time() - started)
                 if self.progress.moved == moved:
-                    await trio.sleep(self._scan_pause(limit))
+                    with trio.move_on_after(self._scan_pause(limit)):
+                        await self._given_back.wait()
 
     async def _handle(
         self, deliveries: Sequence[Delivery], mover: Mover, nursery: trio.Nursery
@@ -174,6 +176,8 @@ class Drain:
                     await receiver.settle(delivery, Abandon())
                 except BrokerError:
                     continue  # it comes back by itself when its lock runs out
+        self._given_back.set()  # a drain that pauses looks at once
+        self._given_back = trio.Event()
 
     def _next_limit(self, limit: int, seconds: float) -> int:
         """Take no more than what can be moved well within a lock."""
