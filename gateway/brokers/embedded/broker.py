@@ -81,7 +81,7 @@ class EmbeddedBroker(LocalBroker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._writer.stop()
+        await self._writer.stop()  # noqa: ASYNC102 it is shielded inside, with a limit
 
     async def _run(self, step: Step[T]) -> T:
         return await self._writer.run(step)
