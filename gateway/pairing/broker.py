@@ -10,7 +10,8 @@ Two namespaces seen as one: send to the primary, or to the backlog of the second
     PINNED       the backlog at once; only an operator changes that
 
 When no backlog queue takes it, the primary is asked once more (it may be the secondary that is
-down), then the spool. A backlog queue that hangs is enough for a short question to the primary.
+down), then the spool. If it wasn't asked at all, one backlog queue that hangs is enough for a short
+question.
 """
 
 from collections.abc import Sequence
@@ -79,9 +80,9 @@ class PairedBroker:
         if await self.to_primary.take(sending):
             return Leg.PRIMARY
         self._refuse_what_the_primary_would(sending)
-        if await self.to_backlog.take(sending, until_one_hangs=True):
+        if await self.to_backlog.take(sending, until_one_hangs=not sending.primary_asked):
             return Leg.BACKLOG
-        if sending.backlog_hangs:
+        if sending.backlog_hangs and not sending.primary_asked:
             # Perhaps it is the secondary that is down: a primary that is well answers soon.
             if await self.to_primary.take_after_all(sending, at_most=HASTE):
                 return Leg.PRIMARY

@@ -117,6 +117,7 @@ class PrimaryLeg:
     async def _ask(self, sending: Sending, attempt: Attempt, seconds: float) -> BrokerError | None:
         """One attempt; what it says of the primary's health goes to the standings."""
         started = trio.current_time()
+        sending.primary_asked = True
         try:
             await send_in_time(self.primary, sending.entity, sending.messages, seconds)
         except BrokerError as error:

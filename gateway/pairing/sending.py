@@ -34,6 +34,7 @@ class Sending:
     may_divert: bool
     primary_seconds: float = attrs.field(init=False)  # the primary's share
     tainted: bool = attrs.field(default=False, init=False)
+    primary_asked: bool = attrs.field(default=False, init=False)
     backlog_hangs: bool = attrs.field(default=False, init=False)  # an attempt had no answer
     error: BrokerError | None = attrs.field(default=None, init=False)  # the last one
 
