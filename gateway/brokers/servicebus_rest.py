@@ -32,7 +32,8 @@ from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.net.http_client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
-from gateway.wire import atom
+from gateway.wire import atom, atom_answers
+from gateway.wire import atom_operations as management
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.servicebus_answers import parse_response
 from gateway.wire.servicebus_batch import loses_nothing
@@ -223,7 +224,7 @@ class ServiceBusRestBroker:
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`. Needs Manage."""
-        answer = await self._manage(atom.GetQueue(entity=entity), entity.parent.name)
+        answer = await self._manage(management.GetEntity(entity=entity), entity.parent.name)
         if not isinstance(answer, EntityInfo):
             raise EntityNotFound(f"there is no queue {entity}")
         return answer
@@ -235,16 +236,16 @@ class ServiceBusRestBroker:
         found: list[EntityInfo] = []
         while True:
             page = min(_PAGE, top - len(found))
-            wish = atom.ListQueues(prefix=prefix, skip=skip + len(found), top=page)
+            wish = management.ListQueues(prefix=prefix, skip=skip + len(found), top=page)
             answer = await self._manage(wish, "")
             got = answer if isinstance(answer, tuple) else ()
-            found += got
+            found += [info for info in got if isinstance(info, EntityInfo)]
             if len(got) < page or len(found) >= top:
                 return found
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         """As `Broker.create_queue`. Needs Manage."""
-        wish = atom.PutQueue(entity=entity, properties=properties)
+        wish = management.PutQueue(entity=entity, properties=properties)
         answer = await self._manage(wish, entity.parent.name)
         if not isinstance(answer, EntityInfo):
             raise OutcomeUnknown(f"the answer doesn't describe {entity}")
@@ -252,7 +253,7 @@ class ServiceBusRestBroker:
 
     async def delete_queue(self, entity: EntityPath) -> None:
         """As `Broker.delete_queue`. Needs Manage."""
-        await self._manage(atom.DeleteQueue(entity=entity), entity.parent.name)
+        await self._manage(management.DeleteEntity(entity=entity), entity.parent.name)
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
@@ -266,11 +267,9 @@ class ServiceBusRestBroker:
         answer = await self._peer.run(operation)
         return answer.deliveries if isinstance(answer, Delivered) else ()
 
-    async def _manage(
-        self, operation: atom.ManagementOperation, path: str
-    ) -> atom.ManagementAnswer:
+    async def _manage(self, operation: management.Operation, path: str) -> management.Answer:
         response = await self._peer.exchange(path, atom.build_request(operation))
-        return atom.parse_response(operation, response)
+        return atom_answers.parse_response(operation, response)
 
 
 def _sends(
