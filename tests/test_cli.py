@@ -181,6 +181,18 @@ def test_help_names_every_command() -> None:
         assert command in result.stdout
 
 
+def test_entities_of_the_emulators_file_are_made(pair: Path) -> None:
+    pair.write_text(PAIR.replace('queues = ["orders"]', 'entities = "Config.json"'))
+    (pair.parent / "Config.json").write_text(
+        '{"UserConfig": {"Namespaces": [{"Name": "sb", "Queues": [{"Name": "bills"}]}]}}'
+    )
+
+    made = pairgate("provision", "--json", "--config", pair)
+
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)[0] == {"namespace": "east", "queues": ["bills"]}
+
+
 def test_certificates_are_made_once(tmp_path: Path) -> None:
     first = pairgate("certs", tmp_path / "tls", "--json")
     kept = (tmp_path / "tls" / "ca.pem").read_bytes()

@@ -129,7 +129,7 @@ def _parse_subscription(request: Request, match: re.Match[str]) -> Operation:
     topic = EntityPath.parse(match["topic"])
     if match["name"] is None and request.method == "GET":
         return ListSubscriptions(topic=topic, **_page(request))
-    name = _name(match["name"])
+    name = check_subscription_name(match["name"])
     match request.method:
         case "GET":
             return GetSubscription(topic=topic, name=name)
@@ -152,7 +152,7 @@ def _parse_subscription(request: Request, match: re.Match[str]) -> Operation:
 def _parse_rule(request: Request, match: re.Match[str]) -> Operation:
     place: dict[str, Any] = {
         "topic": EntityPath.parse(match["topic"]),
-        "subscription": _name(match["subscription"]),
+        "subscription": check_subscription_name(match["subscription"]),
     }
     name: str = match["name"]
     match request.method:
@@ -173,7 +173,13 @@ def _parse_rule(request: Request, match: re.Match[str]) -> Operation:
             raise _wrong_method(request)
 
 
-def _name(name: str | None) -> str:
+def check_subscription_name(name: str | None) -> str:
+    """
+    The name, which came from outside.
+
+    Raises:
+        InvalidRequest: it is none; the text names the limit.
+    """
     if name is None or not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
         raise InvalidRequest(
             f"subscription name: 1 to {MAX_NAME_LENGTH} letters, digits, '.', '-', '_' expected"

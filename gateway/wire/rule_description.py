@@ -33,7 +33,7 @@ from gateway.wire.rule_values import build_values, parse_values
 ELEMENT: Final = "RuleDescription"
 _TYPE: Final = f"{{{INSTANCE}}}type"
 _LEVEL: Final = "<CompatibilityLevel>20</CompatibilityLevel>"
-_CORRELATION: Final = (  # in wire order: element, field
+CORRELATION: Final = (  # in wire order: element, field
     ("CorrelationId", "correlation_id"),
     ("MessageId", "message_id"),
     ("To", "to"),
@@ -106,7 +106,7 @@ def _build_filter(rule_filter: Filter) -> str:
         case CorrelationFilter(properties=properties):
             fields = "".join(
                 leaf(element, text)
-                for element, name in _CORRELATION
+                for element, name in CORRELATION
                 if (text := getattr(rule_filter, name)) is not None
             )
             wanted = build_values("Properties", properties)
@@ -130,7 +130,7 @@ def _parse_filter(element: Element | None) -> Filter:
         case "SqlFilter":
             return SqlFilter(**_parse_sql(element))
         case "CorrelationFilter":
-            texts = {name: _find(element, tag) for tag, name in _CORRELATION}
+            texts = {name: _find(element, tag) for tag, name in CORRELATION}
             fields = {name: e.text for name, e in texts.items() if e is not None and e.text}
             return CorrelationFilter(**fields, properties=parse_values(element, "Properties"))
         case _:
