@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityExists,
@@ -33,7 +32,6 @@ CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 class Topics:
     """Implements `Topology`, and of `Broker` what management asks for. Nothing flows through it."""
 
-    inner: MemoryBroker | None = None
     queues: dict[str, EntityInfo] = attrs.field(factory=dict)
     topics: dict[str, TopicInfo] = attrs.field(factory=dict)
     subscriptions: dict[tuple[str, str], SubscriptionInfo] = attrs.field(factory=dict)
