@@ -56,7 +56,7 @@ async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:
             return None
     try:
         return await broker.inspect_topic(entity)
-    except EntityNotFound:
+    except (EntityNotFound, NotSupported):  # a pair finds out about its primary then
         return None
 
 
@@ -64,10 +64,13 @@ async def _delete(broker: Broker, entity: EntityPath) -> None:
     await trio.lowlevel.checkpoint()
     try:
         await broker.delete_queue(entity)
-    except EntityNotFound:
+    except EntityNotFound as no_queue:
         if not isinstance(broker, Topology):
             raise
-        await broker.delete_topic(entity)
+        try:
+            await broker.delete_topic(entity)
+        except NotSupported:  # a pair finds out about its primary then
+            raise no_queue from None
 
 
 async def _update_queue(broker: Topology, wish: atom.PutQueue) -> atom.Answer:

@@ -22,18 +22,7 @@ from gateway.wire import (
     subscription_description,
     topic_description,
 )
-from gateway.wire.atom import (
-    API_VERSION,
-    ATOM,
-    ENTRY,
-    entity_path,
-    etag,
-    find_description,
-    parse_etag,
-    rule_path,
-    subscription_path,
-    target_of,
-)
+from gateway.wire.atom import ATOM, ENTRY, etag, find_description, parse_etag
 from gateway.wire.atom_operations import (
     Answer,
     DeleteEntity,
@@ -54,6 +43,13 @@ from gateway.wire.atom_operations import (
     PutOperation,
     PutRule,
     PutSubscription,
+)
+from gateway.wire.atom_paths import (
+    API_VERSION,
+    entity_path,
+    rule_path,
+    subscription_path,
+    target_of,
 )
 from gateway.wire.description import NAMESPACE, enclosed, leaf
 from gateway.wire.hardened_xml import XmlError, parse_xml, text_of, without_illegal
