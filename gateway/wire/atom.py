@@ -23,7 +23,7 @@ from typing import Any, Final
 from xml.etree.ElementTree import Element
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityNotFound, InvalidRequest, NotSupported, PreconditionFailed
+from gateway.domain.errors import EntityNotFound, InvalidRequest, PreconditionFailed
 from gateway.wire import (
     queue_description,
     rule_description,
@@ -84,7 +84,6 @@ def parse_request(request: Request) -> Operation:
         InvalidRequest: the text names the field or the XML element.
         EntityNotFound: of resources of that kind there are none.
         PreconditionFailed: If-Match has a tag that we never gave.
-        NotSupported: the entity is to have keys of its own.
     """
     path = request.path.removeprefix("/").removesuffix("/")
     match request.method, path.lower():
@@ -234,8 +233,6 @@ def _described(request: Request, kinds: tuple[str, ...]) -> tuple[str, Element]:
     for kind in kinds:
         found = find_description(root, kind)
         if found is not None:
-            if len(found.findall(f"{{{NAMESPACE}}}AuthorizationRules/*")):
-                raise NotSupported("AuthorizationRules: who has which right is configured here")
             return kind, found
     raise InvalidRequest(f"XML: an Atom entry with a {' or '.join(kinds)} of {NAMESPACE} expected")
 

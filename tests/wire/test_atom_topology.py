@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.envelope_fields import TIMESPAN
-from gateway.domain.errors import InvalidRequest, NotSupported, PreconditionFailed
+from gateway.domain.errors import InvalidRequest, PreconditionFailed
 from gateway.domain.message import Described, Kind, Typed
 from gateway.domain.rules import (
     CorrelationFilter,
@@ -448,11 +448,12 @@ def test_a_rule_has_no_version():
         parse_request(put_rule("", If_Match='"1"'))
 
 
-def test_keys_of_an_entity_are_refused_since_nobody_would_check_them():
+def test_keys_of_an_entity_change_nothing_since_access_is_configured():
     rules_of_access = "<AuthorizationRules><AuthorizationRule/></AuthorizationRules>"
 
-    with pytest.raises(NotSupported, match="AuthorizationRules"):
-        parse_request(put("/t", rules_of_access, "TopicDescription"))
+    operation = parse_request(put("/t", rules_of_access, "TopicDescription"))
+
+    assert operation.properties == TopicProperties()
 
 
 @pytest.mark.parametrize(
