@@ -28,11 +28,11 @@ from gateway.wire.atom_operations import (
     DeleteEntity,
     DeleteRule,
     DeleteSubscription,
-    Described,
     GetEntity,
     GetNamespace,
     GetRule,
     GetSubscription,
+    Info,
     ListOperation,
     ListQueues,
     ListRules,
@@ -110,11 +110,11 @@ def _response(
     return Response(status=status, headers=Headers.of(fields), body=body.encode())
 
 
-def _etag_of(answer: Described) -> tuple[tuple[str, str], ...]:
+def _etag_of(answer: Info) -> tuple[tuple[str, str], ...]:
     return () if isinstance(answer, Rule) else (("ETag", etag(answer.version)),)
 
 
-def _one(operation: Operation, answer: Described, origin: str) -> str:
+def _one(operation: Operation, answer: Info, origin: str) -> str:
     host = origin.partition("://")[2]
     match answer:
         case EntityInfo(path=path):
@@ -166,7 +166,7 @@ def _entry(entry: _Entry, origin: str) -> str:
     )
 
 
-def _list_feed(operation: ListOperation, page: tuple[Described, ...], origin: str) -> str:
+def _list_feed(operation: ListOperation, page: tuple[Info, ...], origin: str) -> str:
     following = attrs.evolve(operation, skip=operation.skip + len(page))
     more = page and len(page) >= operation.top
     return _feed(
@@ -231,7 +231,7 @@ def _parse_namespace(root: Element) -> NamespaceInfo:
     return NamespaceInfo(name=text_of(found, "Name"))
 
 
-def _parse_entry(operation: Operation, entry: Element) -> Described:
+def _parse_entry(operation: Operation, entry: Element) -> Info:
     title = unquote(text_of(entry, "title"))
     match operation:
         case GetSubscription() | PutSubscription() | ListSubscriptions():

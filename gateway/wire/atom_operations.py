@@ -149,9 +149,9 @@ ListOperation = ListQueues | ListTopics | ListSubscriptions | ListRules
 PutOperation = PutQueue | PutTopic | PutSubscription | PutRule
 Operation = EntityOperation | SubscriptionOperation | RuleOperation | ListOperation | GetNamespace
 
-Described = EntityInfo | TopicInfo | SubscriptionInfo | Rule
+Info = EntityInfo | TopicInfo | SubscriptionInfo | Rule
 # One entity; a page of them; the namespace; None: of GetEntity that there is none, or deleted.
-Answer = Described | tuple[Described, ...] | NamespaceInfo | None
+Answer = Info | tuple[Info, ...] | NamespaceInfo | None
 
 
 def entity_of(operation: Operation) -> EntityPath | None:

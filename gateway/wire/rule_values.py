@@ -33,6 +33,7 @@ from gateway.wire.management_values import (
 
 MAX_VALUES: Final = 1000  # of one filter or action
 _XSD: Final = "http://www.w3.org/2001/XMLSchema"
+_MAX_LONG: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
@@ -104,6 +105,12 @@ def _parse_integer(most: int, text: str) -> int:
     return int(stripped)
 
 
+def _parse_int(text: str) -> Value:
+    """One beyond 32 bits is a long: 7.15 calls every number below 2^31 an int."""
+    number = _parse_integer(_MAX_LONG, text)
+    return Typed(Kind.INT, number) if -MAX_INT - 1 <= number <= MAX_INT else number
+
+
 def _parse_double(text: str) -> float:
     if "_" in text:  # which Python takes
         raise ValueError("a number expected")
@@ -140,12 +147,8 @@ def _parse_moment(text: str) -> datetime:
 
 
 _STRING: Final = _ValueType("string", str, str)
-_INT: Final = _ValueType(
-    "int",
-    lambda value: str(value.value),
-    lambda text: Typed(Kind.INT, _parse_integer(MAX_INT, text)),
-)
-_LONG: Final = _ValueType("long", str, partial(_parse_integer, 2**63 - 1))
+_INT: Final = _ValueType("int", lambda value: str(value.value), _parse_int)
+_LONG: Final = _ValueType("long", str, partial(_parse_integer, _MAX_LONG))
 _BOOLEAN: Final = _ValueType("boolean", flag_text, lambda text: parse_flag(text.strip()))
 _DOUBLE: Final = _ValueType("double", _double_text, _parse_double)
 _DATE: Final = _ValueType("dateTime", _moment_text, _parse_moment)

@@ -476,7 +476,7 @@ def test_a_rule_is_refused_by_element_and_limit(description, named):
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
-        ("int", "2147483648"),
+        ("int", "9223372036854775808"),
         ("int", "1.5"),
         ("long", "9223372036854775808"),
         ("double", "1_0"),
@@ -505,6 +505,18 @@ def test_a_value_is_refused_by_its_key(kind, text):
 def test_a_name_is_refused_by_its_limit(target):
     with pytest.raises(InvalidRequest, match="subscription name: 1 to 50"):
         parse_request(get(target))
+
+
+def test_an_int_beyond_32_bits_is_a_long():
+    value = (
+        "<KeyValueOfstringanyType><Key>@p</Key>"
+        f'<Value i:type="x:int" xmlns:x="{XSD}">-2147483649</Value></KeyValueOfstringanyType>'
+    )
+    sql = f"<SqlExpression>a=@p</SqlExpression><Parameters>{value}</Parameters>"
+
+    operation = parse_request(put_rule(f'<Filter i:type="SqlFilter">{sql}</Filter>'))
+
+    assert operation.rule.filter.parameters == {"@p": -2147483649}
 
 
 def test_a_value_of_another_type_cannot_be_written():
