@@ -16,7 +16,7 @@ ITSELF := --no-deps --no-build-isolation --editable .
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
 
-test: .venv/.test-stamp .venv-legacy/.stamp
+test: .venv/.test-stamp .venv-legacy/.stamp .venv-azure/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest
 
@@ -37,9 +37,10 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/run.txt pyproject.toml locks/build.in
 	$(COMPILE) --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
+	$(COMPILE) --output-file locks/azure.txt locks/azure.in
 
 clean:
-	rm -rf .venv .venv-legacy *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -51,11 +52,11 @@ clean:
 	.venv/bin/python $(INSTALL) --require-hashes -r locks/test.txt
 	touch $@
 
-.venv-legacy/.stamp: locks/legacy.txt | .venv-legacy/bin/pip
-	.venv-legacy/bin/python $(INSTALL) --require-hashes -r locks/legacy.txt
+.venv-legacy/.stamp .venv-azure/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip
+	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
-.venv/bin/pip .venv-legacy/bin/pip:
+.venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }

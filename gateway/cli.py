@@ -12,6 +12,7 @@ import click
 from rich.text import Text
 
 from gateway.app import checking, messages, serving, syphoning
+from gateway.app.certificates import make_certificates
 from gateway.app.checking import Grade
 from gateway.app.failure import ExitCode
 from gateway.app.logs import open_log, reloader
@@ -180,6 +181,15 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
     found = run(messages.peek, invocation.read().config, Outside(), place, count=count, start=start)
     for delivery in found:
         _print_delivery(invocation, delivery)
+
+
+@command
+@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+def certs(invocation: Invocation, folder: Path) -> None:
+    """Make a throw-away authority in DIR, and certificates of it for localhost and a client."""
+    files = make_certificates(folder, Outside.now())
+    lines = [Text(printable(str(file))) for file in files]
+    invocation.print({file.name: str(file) for file in files}, *lines)
 
 
 @main.command()

@@ -15,6 +15,13 @@ import trio
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.events import Event
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
+from gateway.domain.rules import Rule
+from gateway.domain.topology import (
+    SubscriptionInfo,
+    SubscriptionProperties,
+    TopicInfo,
+    TopicProperties,
+)
 
 WallClock = Callable[[], datetime]
 """The date, always UTC. Intervals are measured with `trio.current_time()` instead."""
@@ -136,6 +143,73 @@ class Peeks(Protocol):
     ) -> Sequence[Delivery]:
         """Messages from that sequence number on, locked and scheduled ones too, oldest first."""
         ...
+
+
+@runtime_checkable
+class Topology(Protocol):
+    """
+    A namespace whose entities can be changed, with topics.
+
+    With `if_version` an entity of another version stays as it is (`PreconditionFailed`); None
+    overwrites.
+    """
+
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo: ...
+
+    async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo: ...
+
+    async def update_topic(
+        self, topic: EntityPath, properties: TopicProperties, *, if_version: int | None = None
+    ) -> TopicInfo: ...
+
+    async def inspect_topic(self, topic: EntityPath) -> TopicInfo: ...
+
+    async def list_topics(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[TopicInfo]: ...
+
+    async def delete_topic(self, topic: EntityPath) -> None: ...
+
+    async def create_subscription(
+        self,
+        topic: EntityPath,
+        name: str,
+        properties: SubscriptionProperties,
+        rule: Rule | None = None,
+    ) -> SubscriptionInfo:
+        """Without a rule it gets `$Default`, which takes every message."""
+        ...
+
+    async def update_subscription(
+        self,
+        topic: EntityPath,
+        name: str,
+        properties: SubscriptionProperties,
+        *,
+        if_version: int | None = None,
+    ) -> SubscriptionInfo: ...
+
+    async def inspect_subscription(self, topic: EntityPath, name: str) -> SubscriptionInfo: ...
+
+    async def list_subscriptions(
+        self, topic: EntityPath, *, skip: int = 0, top: int = 100
+    ) -> Sequence[SubscriptionInfo]: ...
+
+    async def delete_subscription(self, topic: EntityPath, name: str) -> None: ...
+
+    async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule: ...
+
+    async def update_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule: ...
+
+    async def inspect_rule(self, topic: EntityPath, subscription: str, name: str) -> Rule: ...
+
+    async def list_rules(
+        self, topic: EntityPath, subscription: str, *, skip: int = 0, top: int = 100
+    ) -> Sequence[Rule]: ...
+
+    async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None: ...
 
 
 class Observer(Protocol):

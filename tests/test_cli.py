@@ -179,3 +179,36 @@ def test_help_names_every_command() -> None:
 
     for command in ("serve", "syphon", "check", "provision", "send", "receive", "peek", "demo"):
         assert command in result.stdout
+
+
+def test_entities_of_the_emulators_file_are_made(pair: Path) -> None:
+    pair.write_text(PAIR.replace('queues = ["orders"]', 'entities = "Config.json"'))
+    (pair.parent / "Config.json").write_text(
+        '{"UserConfig": {"Namespaces": [{"Name": "sb", "Queues": [{"Name": "bills"}]}]}}'
+    )
+
+    made = pairgate("provision", "--json", "--config", pair)
+
+    assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout)[0] == {"namespace": "east", "queues": ["bills"]}
+
+
+def test_certificates_are_made_once(tmp_path: Path) -> None:
+    first = pairgate("certs", tmp_path / "tls", "--json")
+    kept = (tmp_path / "tls" / "ca.pem").read_bytes()
+    second = pairgate("certs", tmp_path / "tls")
+
+    assert first.exit_code == 0, first.output
+    made = {path.name: str(path) for path in (tmp_path / "tls").iterdir()}
+    assert json.loads(first.stdout) == made
+    assert set(made) == {"ca.pem", "server.pem", "server.key", "client.pem", "client.key"}
+    assert (second.exit_code, "already there" in second.stderr) == (2, True)
+    assert (tmp_path / "tls" / "ca.pem").read_bytes() == kept
+
+
+def test_certificates_that_cannot_be_written_are_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    result = pairgate("certs", tmp_path / "file" / "tls")
+
+    assert (result.exit_code, "file/tls" in result.stderr) == (1, True)

@@ -27,7 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "claims": {"ports", "domain"},
     "telemetry": {"ports", "domain"},
     "testing": SIBLINGS | {"ports", "net", "wire", "domain"},  # it builds whole installations
-    "config": SIBLINGS | {"net", "domain"},
+    "config": SIBLINGS | {"net", "wire", "domain"},
     "workers": {"config", "net"},
     "app": SIBLINGS | {"config", "net", "wire", "ports", "domain"},
     "demo": {"app", "config", "brokers", "net", "wire", "ports", "domain"},

@@ -8,8 +8,9 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.namespaces import check_credentials, enter, is_own, make_queues
+from gateway.app.namespaces import check_credentials, enter, is_own
 from gateway.app.outside import Outside
 from gateway.app.targets import find_running, through
 from gateway.config.file import Loaded
@@ -93,8 +94,8 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
         with trio.fail_after(ASK_SECONDS):
             queues = await broker.list_queues(top=1)
     except NotAuthorized as error:
-        hint = "" if namespace.queues else "; with queues = [...] the right to send is checked"
-        grade = Grade.GOOD if namespace.queues else Grade.WARNING
+        hint = "" if namespace.plan.queues else "; with queues = [...] the right to send is checked"
+        grade = Grade.GOOD if namespace.plan.queues else Grade.WARNING
         findings.add(subject, grade, f"it answers, and lists no queues ({error}){hint}")
     except (BrokerError, trio.TooSlowError) as error:
         raise Failure(_reason(error)) from error
@@ -157,7 +158,7 @@ def _reason(error: BrokerError | trio.TooSlowError) -> str:
 
 @attrs.frozen(kw_only=True)
 class Made:
-    """Queues that were missing and are there now."""
+    """Entities that were missing and are there now."""
 
     namespace: str
     queues: tuple[str, ...]
@@ -185,7 +186,7 @@ async def _provision(
         broker = await _enter_or_ask(stack, config, namespace, outside, running)
         try:
             with trio.fail_after(ASK_SECONDS):
-                made += await make_queues(broker, namespace) if broker else []
+                made += await make_entities(broker, namespace.plan) if broker else []
                 if broker and pairing is not None and pairing.secondary == namespace.name:
                     wanted = pairing.options.backlog_queues
                     made += await provision(broker, pairing.options.label, wanted)

@@ -12,10 +12,8 @@ from gateway.brokers.embedded.files import StoreError, StoreInUse
 from gateway.brokers.registry import Adapter, Surroundings, build
 from gateway.config.checks import host_of, is_loopback
 from gateway.config.options import Config, Namespace
-from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
-    EntityExists,
     InvalidRequest,
     NotAuthorized,
     Untrusted,
@@ -55,25 +53,6 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -
         raise Failure(f"namespace {namespace.name}: {error}") from error
 
 
-async def make_queues(broker: Broker, namespace: Namespace) -> list[EntityPath]:
-    """
-    Make the configured queues that are missing; return those made.
-
-    Raises:
-        BrokerError: of the first that couldn't be made.
-    """
-    await trio.lowlevel.checkpoint()
-    made = []
-    for name in namespace.queues:
-        queue = EntityPath(name)
-        try:
-            await broker.create_queue(queue, QueueProperties())
-        except EntityExists:
-            continue
-        made.append(queue)
-    return made
-
-
 async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
     """
     Ask whether the configured queues can be sent to; return what is doubtful.
@@ -84,9 +63,9 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
         Failure: the credentials are refused, or the certificate isn't trusted.
     """
     await trio.lowlevel.checkpoint()
-    if not namespace.queues:
+    if not namespace.plan.queues:
         return None
-    queue = EntityPath(namespace.queues[0])
+    queue = namespace.plan.queues[0].path
     try:
         with trio.fail_after(ASK_SECONDS):
             await broker.probe(queue)

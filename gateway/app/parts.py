@@ -6,13 +6,13 @@ from contextlib import AsyncExitStack
 import attrs
 import trio
 
+from gateway.app.entities import make_entities
 from gateway.app.failure import Failure
 from gateway.app.namespaces import (
     Sides,
     check_credentials,
     enter,
     is_own,
-    make_queues,
     only_namespace,
 )
 from gateway.app.outside import Outside
@@ -113,14 +113,14 @@ async def _enter_ready(stack: AsyncExitStack, namespace: Namespace, outside: Out
             outside.observer.report(Doubtful(text=doubt))
         return adapter
     try:
-        await make_queues(adapter, namespace)
+        await make_entities(adapter, namespace.plan)
     except BrokerError as error:
         raise _not_made(namespace, error) from error
     return adapter
 
 
 def _not_made(namespace: Namespace, error: BrokerError) -> Failure:
-    return Failure(f"namespace {namespace.name}: its queues can't be made: {error}")
+    return Failure(f"namespace {namespace.name}: its entities can't be made: {error}")
 
 
 def stores_among(*adapters: Broker | None) -> list[EmbeddedBroker]:

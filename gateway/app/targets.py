@@ -8,8 +8,9 @@ import attrs
 import trio
 
 from gateway.app.endpoints import moved
+from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.namespaces import enter, is_own, make_queues, only_namespace
+from gateway.app.namespaces import enter, is_own, only_namespace
 from gateway.app.outside import Outside
 from gateway.brokers.registry import Adapter, options_class
 from gateway.config.options import Config, Endpoint, Namespace
@@ -56,7 +57,7 @@ async def open_target(
             return Target(broker=broker, name=gateway.name, home=chosen.name, running=True)
     broker = await enter(stack, chosen, outside)
     if is_own(chosen):
-        await make_queues(broker, chosen)
+        await make_entities(broker, chosen.plan)
     return Target(broker=broker, name=f"namespace {chosen.name}", home=chosen.name, running=False)
 
 

@@ -15,13 +15,13 @@ import attrs
 import trio
 from attrs import validators
 
+from gateway.brokers.rest_management import RestManagement
 from gateway.brokers.rest_peer import RestPeer, Tokens, is_from_pairgate
 from gateway.brokers.rest_receiver import RestReceiver
-from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
+from gateway.domain.entity import EntityPath, EntityStatus
 from gateway.domain.errors import (
     BrokerError,
     EntityDisabled,
-    EntityNotFound,
     InvalidRequest,
     MessageError,
     NotAuthorized,
@@ -32,7 +32,6 @@ from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.net.http_client import HttpClient, HttpClientOptions
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
-from gateway.wire import atom
 from gateway.wire.amqp.message import encoded_size
 from gateway.wire.servicebus_answers import parse_response
 from gateway.wire.servicebus_batch import loses_nothing
@@ -51,7 +50,6 @@ _MAX_AMQP_REQUEST: Final = 2 * 1024 * 1024  # bytes: half of what a Pairgate tak
 _MAX_JSON_REQUEST: Final = 128 * 1024  # bytes: half of what Service Bus takes, since JSON grows
 _MAX_RESPONSE: Final = 128 * 1024 * 1024  # bytes: a hundred deliveries of a mebibyte
 _MAX_POLLS: Final = 1000  # receives that wait at the same time
-_PAGE: Final = 100  # queues in one request; more than that Service Bus doesn't give
 _TOKEN_LIFETIME: Final = 3600.0
 _CLOSE_TIMEOUT: Final = 5.0
 _PORTS: Final = {"servicebus+http": 80, "servicebus+https": 443}
@@ -126,8 +124,8 @@ def open_namespace(
 
 
 @attrs.define(eq=False, kw_only=True)
-class ServiceBusRestBroker:
-    """`ports.Broker` and `ports.Peeks`. It connects when it is first used."""
+class ServiceBusRestBroker(RestManagement):
+    """`ports.Broker`, `ports.Peeks` and `ports.Topology`. It connects when it is first used."""
 
     _client: HttpClient
     _polls: HttpClient  # its own, so that receives that wait take no connection from a send
@@ -221,39 +219,6 @@ class ServiceBusRestBroker:
         if info.properties.status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED}:
             raise EntityDisabled(f"{entity} is {info.properties.status.value}")
 
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        """As `Broker.inspect`. Needs Manage."""
-        answer = await self._manage(atom.GetQueue(entity=entity), entity.parent.name)
-        if not isinstance(answer, EntityInfo):
-            raise EntityNotFound(f"there is no queue {entity}")
-        return answer
-
-    async def list_queues(
-        self, prefix: str = "", *, skip: int = 0, top: int = 100
-    ) -> Sequence[EntityInfo]:
-        """As `Broker.list_queues`. Needs Manage."""
-        found: list[EntityInfo] = []
-        while True:
-            page = min(_PAGE, top - len(found))
-            wish = atom.ListQueues(prefix=prefix, skip=skip + len(found), top=page)
-            answer = await self._manage(wish, "")
-            got = answer if isinstance(answer, tuple) else ()
-            found += got
-            if len(got) < page or len(found) >= top:
-                return found
-
-    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        """As `Broker.create_queue`. Needs Manage."""
-        wish = atom.PutQueue(entity=entity, properties=properties)
-        answer = await self._manage(wish, entity.parent.name)
-        if not isinstance(answer, EntityInfo):
-            raise OutcomeUnknown(f"the answer doesn't describe {entity}")
-        return answer
-
-    async def delete_queue(self, entity: EntityPath) -> None:
-        """As `Broker.delete_queue`. Needs Manage."""
-        await self._manage(atom.DeleteQueue(entity=entity), entity.parent.name)
-
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
@@ -265,12 +230,6 @@ class ServiceBusRestBroker:
         )
         answer = await self._peer.run(operation)
         return answer.deliveries if isinstance(answer, Delivered) else ()
-
-    async def _manage(
-        self, operation: atom.ManagementOperation, path: str
-    ) -> atom.ManagementAnswer:
-        response = await self._peer.exchange(path, atom.build_request(operation))
-        return atom.parse_response(operation, response)
 
 
 def _sends(

@@ -9,6 +9,7 @@ import attrs
 
 from gateway.config.checks import label_of, problems_of, warnings_of
 from gateway.config.options import DEFAULT, Config, Namespace, Pairing
+from gateway.config.plans import read_plan
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.values import SecretSource
@@ -64,8 +65,8 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
         raise ConfigError([f"{source}: {error}"]) from error
     except ConfigError as error:
         raise ConfigError(f"{source}: {problem}" for problem in error.problems) from error
-    config = _completed(config, folder)
-    problems = problems_of(config)
+    config, problems = _with_plans(_completed(config, folder))
+    problems += problems_of(config)
     if problems:
         raise ConfigError(f"{source}: {problem}" for problem in problems)
     warnings = (*secrets.warnings, *warnings_of(config))
@@ -81,6 +82,15 @@ def _completed(config: Config, folder: Path) -> Config:
     if config.pairing is None:
         return config
     return attrs.evolve(config, pairing=_completed_pairing(config, config.pairing))
+
+
+def _with_plans(config: Config) -> tuple[Config, list[str]]:
+    namespaces, problems = {}, list[str]()
+    for name, namespace in config.namespaces.items():
+        plan, found = read_plan(namespace)
+        namespaces[name] = attrs.evolve(namespace, plan=plan)
+        problems += (f"namespaces.{name}.{problem}" for problem in found)
+    return attrs.evolve(config, namespaces=namespaces), problems
 
 
 def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:

@@ -10,6 +10,7 @@ from attrs import validators
 from gateway.config.values import Secret
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.envelope import EnvelopeKey
+from gateway.domain.plan import Plan
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus_rest import RestOptions
 from gateway.net.http_server import HttpServerOptions
@@ -54,6 +55,8 @@ class Namespace:
     name: str = ""  # filled in from its table's name
     url: str
     queues: tuple[str, ...] = ()  # made by `serve` (where it owns the store) and `provision`
+    entities: Path | None = None  # a Config.json of the emulator; made in the same way
+    plan: Plan = attrs.field(factory=Plan)  # filled in from both
     options: Any = attrs.field(default=None, metadata=FLAT)
 
 

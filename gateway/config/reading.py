@@ -34,6 +34,7 @@ SIZES: Final = frozenset(
 FILLED_LATER: Final = frozenset(
     {
         (Namespace, "name"),
+        (Namespace, "plan"),
         (PairOptions, "entities"),
         (RestOptions, "secure"),
         (RestOptions, "send_timeout"),

@@ -1,6 +1,7 @@
 """Who may send to, listen to or manage which entity: Service Bus's shared access policies."""
 
 import enum
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -15,6 +16,7 @@ from gateway.domain.errors import NotAuthorized
 
 MAX_CLOCK_SKEW: Final = timedelta(minutes=5)
 WHOLE_NAMESPACE: Final = "*"
+_SUBSCRIPTION: Final = re.compile(r"/subscriptions/[^/]+$")  # of an entity's key
 
 
 class Right(enum.Enum):
@@ -31,7 +33,7 @@ class AccessPolicy:
     A name with one or two keys, and what who has one of them may do.
 
     `entities` are patterns; case is ignored, and `*` stands for any text, also one with `/`.
-    The sub-queues of an entity go with it.
+    The sub-queues of an entity go with it, and the subscriptions of a topic.
     """
 
     name: str = attrs.field(validator=validators.min_len(1))
@@ -58,7 +60,8 @@ class AccessPolicy:
             return True
         if entity is None:
             return False
-        names = {entity.key, entity.parent.key}
+        owner = entity.parent.key
+        names = {entity.key, owner, _SUBSCRIPTION.sub("", owner)}
         return any(fnmatchcase(key, pattern.lower()) for pattern in self.entities for key in names)
 
 

@@ -114,10 +114,13 @@ class EntityInfo:
     active: int | None = None
     dead_lettered: int | None = None
     scheduled: int | None = None
+    deferred: int | None = None
+    transfer_dead_lettered: int | None = None
     size: int | None = None  # bytes
     created: datetime | None = None
     updated: datetime | None = None
     accessed: datetime | None = None
+    version: int = 0  # changes with each update: it is the ETag
 
     @property
     def requires_session(self) -> bool:

@@ -18,10 +18,9 @@ import trio
 from attrs import validators
 
 from gateway.domain.access import Access, Claim, Right
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
-    EntityNotFound,
     InvalidRequest,
     NotSupported,
     Outcome,
@@ -31,9 +30,11 @@ from gateway.domain.errors import (
 from gateway.domain.message import Complete, Delivery, Message, ReceiveMode
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
+from gateway.frontends.servicebus_management import manage
 from gateway.ports import Broker, Peeks, WallClock
-from gateway.wire import atom, servicebus_answers, servicebus_rest
+from gateway.wire import atom, atom_answers, servicebus_answers, servicebus_rest
 from gateway.wire import servicebus_operations as rest
+from gateway.wire.atom_operations import NamespaceInfo, entity_of
 from gateway.wire.http import Request, Response
 from gateway.wire.servicebus_errors import build_error, build_refusal
 
@@ -118,11 +119,11 @@ class ServiceBusRestFrontend:
 
     async def _management(self, request: Request, claim: Claim) -> Response:
         operation = atom.parse_request(request)
-        self._check(claim, request, Right.MANAGE, getattr(operation, "entity", None))
+        self._check(claim, request, Right.MANAGE, entity_of(operation))
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
         with trio.move_on_after(self.options.answer_timeout):
-            answer = await self._managed(operation)
-            return atom.build_response(operation, answer, origin)
+            answer = await manage(self.broker, operation, self._namespace())
+            return atom_answers.build_response(operation, answer, origin)
         raise OutcomeUnknown("no answer from the namespace in time")
 
     def _check(
@@ -204,38 +205,6 @@ class ServiceBusRestFrontend:
             return error.outcome is Outcome.UNKNOWN
         return True
 
-    async def _managed(self, operation: atom.ManagementOperation) -> atom.ManagementAnswer:
-        await trio.lowlevel.checkpoint()
-        broker = self.broker
-        match operation:
-            case atom.GetQueue(entity=entity):
-                return await self._info(entity)
-            case atom.PutQueue(entity=entity, properties=properties, update=False):
-                return await broker.create_queue(entity, properties)
-            case atom.PutQueue(entity=entity, properties=properties):
-                return await self._update(entity, properties)
-            case atom.DeleteQueue(entity=entity):
-                await broker.delete_queue(entity)
-                return None
-            case atom.ListQueues(prefix=prefix, skip=skip, top=top):
-                return tuple(await broker.list_queues(prefix, skip=skip, top=top))
-            case atom.GetNamespace():
-                return self.options.namespace
-
-    async def _info(self, entity: EntityPath) -> EntityInfo | None:
-        await trio.lowlevel.checkpoint()
-        try:
-            return await self.broker.inspect(entity)
-        except EntityNotFound:
-            return None
-
-    async def _update(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        """Only an update that changes nothing can be done: a namespace has no way to change one."""
-        info = await self.broker.inspect(entity)
-        if info.properties != properties:
-            raise NotSupported(f"queue {entity} can't be changed: delete it and create it anew")
-        return info
-
     def _seconds(self, request: Request, operation: rest.Operation) -> float:
         """How long the client waits, if it says so; else how long we do."""
         match operation:
@@ -250,6 +219,9 @@ class ServiceBusRestFrontend:
                 return min(float(text), self.options.longest_wait)
             case _:
                 return self.options.answer_timeout
+
+    def _namespace(self) -> NamespaceInfo:
+        return NamespaceInfo(name=self.options.namespace)
 
     def _tracking(self) -> str:
         now = self.wall_clock().strftime("%Y-%m-%dT%H:%M:%S")

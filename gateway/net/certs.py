@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
 import attrs
 from cryptography import x509
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+FILES: Final = ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")
 _LIFETIME = timedelta(days=365)
 _CLOCK_SKEW = timedelta(minutes=5)
 
@@ -20,7 +22,7 @@ def write_certificates(
     folder: Path, *, now: datetime, names: Sequence[str] = ("localhost", "127.0.0.1", "::1")
 ) -> None:
     """
-    `folder` holds ca.pem, server.pem, server.key, client.pem, client.key, valid for a year.
+    `folder` holds `FILES`, valid for a year.
 
     The authority's own key is thrown away: nobody can make more certificates of it.
     The server's certificate is for `names`, the client's is named `pairgate-client`.

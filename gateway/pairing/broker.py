@@ -32,6 +32,7 @@ from gateway.pairing.options import OnUnreachable, PairOptions
 from gateway.pairing.primary_leg import PrimaryLeg
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Standings, entity_rule
+from gateway.pairing.topology import PrimaryTopology
 from gateway.ports import Broker, NewId, Observer, Peeks, Receiver
 
 HASTE: Final = 1.0  # seconds for the primary, between a backlog queue that hangs and the next one
@@ -39,7 +40,7 @@ ROOM_SHARE: Final = 0.5  # of a send's time may pass while it waits for room; th
 
 
 @attrs.define(eq=False, kw_only=True)
-class PairedBroker:
+class PairedBroker(PrimaryTopology):
     """The pair as a `Broker`: sends are protected, everything else passes to the primary."""
 
     primary: Broker

@@ -1,170 +1,207 @@
 """
-The part of Service Bus's management that is about queues: Atom entries and feeds, both directions.
+Service Bus's management in Atom: what clients ask for, both directions; `atom_answers` answers.
 
-    GetQueue      GET    /{queue}                      200 an entry; an empty feed if there is none
-    PutQueue      PUT    /{queue}                      201 an entry; with If-Match an update, 200
-    DeleteQueue   DELETE /{queue}                      200
+    GetEntity     GET    /{queue or topic}          200 an entry; an empty feed if there is none
+    PutQueue      PUT    ...                        201 an entry; with If-Match an update, 200
+    PutTopic      PUT    ...                        the same: the body says which it is
+    DeleteEntity  DELETE ...                        200
     ListQueues    GET    /$Resources/queues?$skip=0&$top=100&$filter=startswith(path,'x') eq true
-    GetNamespace  GET    /$namespaceinfo               200 an entry
+    ListTopics    GET    /$Resources/topics?...
 
-Two clients read one rendering: azure-servicebus 0.21.1 takes a name from <id>, 7.15 from <title>
-and the next page from a second <link>.
+    ...Subscription      /{topic}/subscriptions/{name}                           404 if none
+    ListSubscriptions    /{topic}/subscriptions?$skip=0&$top=100
+    ...Rule              /{topic}/subscriptions/{subscription}/rules/{name}      404 if none
+    ListRules            /{topic}/subscriptions/{subscription}/rules?...
+    GetNamespace         /$namespaceinfo                                         200 an entry
+
+Entities are read from the right, since names of topics hold slashes. If-Match is `*`, or the ETag
+of an answer: then an entity that was changed since stays as it is (412).
 """
 
 import re
-from collections.abc import Sequence
-from typing import Final
-from urllib.parse import quote, unquote
+from typing import Any, Final
 from xml.etree.ElementTree import Element
-from xml.sax.saxutils import escape, quoteattr
 
-import attrs
-
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound, InvalidRequest, OutcomeUnknown
-from gateway.wire.hardened_xml import XmlError, parse_xml, text_of, without_illegal
-from gateway.wire.http import Headers, Request, Response
-from gateway.wire.management_values import date_text
-from gateway.wire.queue_description import (
-    NAMESPACE,
-    build_info,
-    build_properties,
-    parse_info,
-    parse_properties,
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import EntityNotFound, InvalidRequest, PreconditionFailed
+from gateway.wire import (
+    queue_description,
+    rule_description,
+    subscription_description,
+    topic_description,
 )
-from gateway.wire.servicebus_errors import PAIRGATE, parse_error
+from gateway.wire.atom_operations import (
+    MAX_TOP,
+    DeleteEntity,
+    DeleteRule,
+    DeleteSubscription,
+    GetEntity,
+    GetNamespace,
+    GetRule,
+    GetSubscription,
+    ListQueues,
+    ListRules,
+    ListSubscriptions,
+    ListTopics,
+    Operation,
+    PutOperation,
+    PutQueue,
+    PutRule,
+    PutSubscription,
+    PutTopic,
+)
+from gateway.wire.atom_paths import target_of
+from gateway.wire.description import NAMESPACE
+from gateway.wire.hardened_xml import XmlError, parse_xml
+from gateway.wire.http import Headers, Request
 
-MAX_TOP: Final = 1000  # queues in one page
-_ATOM: Final = "http://www.w3.org/2005/Atom"
-_API_VERSION: Final = "api-version=2021-05"
-_ENTRY: Final = "application/atom+xml;type=entry;charset=utf-8"
-_FEED: Final = "application/atom+xml;type=feed;charset=utf-8"
+ATOM: Final = "http://www.w3.org/2005/Atom"
+ENTRY: Final = "application/atom+xml;type=entry;charset=utf-8"
+MAX_NAME_LENGTH: Final = 50  # of a subscription; Service Bus's limit
 _FILTER: Final = re.compile(
     r"\s*startswith\(\s*path\s*,\s*'((?:[^']|'')*)'\s*\)\s*(?:eq\s+true\s*)?", re.IGNORECASE
 )
 _NUMBER: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+_ETAG: Final = re.compile(r'(?:W/)?"?([0-9]{1,19})"?', re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
+_RULES: Final = re.compile(
+    r"(?P<topic>.+)/subscriptions/(?P<subscription>[^/]*)/rules(?:/(?P<name>[^/]+))?",
+    re.IGNORECASE,
+)
+_SUBSCRIPTIONS: Final = re.compile(
+    r"(?P<topic>.+?)/subscriptions(?:/(?P<name>[^/]+))?", re.IGNORECASE
+)
 
 
-@attrs.frozen(kw_only=True)
-class GetQueue:
-    entity: EntityPath
+# Requests that come
 
 
-@attrs.frozen(kw_only=True)
-class PutQueue:
-    """Create a queue; with `update`, change one that is there."""
-
-    entity: EntityPath
-    properties: QueueProperties
-    update: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class DeleteQueue:
-    entity: EntityPath
-
-
-@attrs.frozen(kw_only=True)
-class ListQueues:
-    prefix: str = ""
-    skip: int = 0
-    top: int = 100
-
-
-@attrs.frozen(kw_only=True)
-class GetNamespace:
-    """Ask for the namespace's name."""
-
-
-ManagementOperation = GetQueue | PutQueue | DeleteQueue | ListQueues | GetNamespace
-# Of GetQueue (None: there is none) and PutQueue; of ListQueues; of GetNamespace; of DeleteQueue.
-ManagementAnswer = EntityInfo | tuple[EntityInfo, ...] | str | None
-
-
-# Requests
-
-
-def parse_request(request: Request) -> ManagementOperation:
+def parse_request(request: Request) -> Operation:
     """
     Read what a client asks for.
 
     Raises:
         InvalidRequest: the text names the field or the XML element.
-        EntityNotFound: of topics, subscriptions and rules there are none.
+        EntityNotFound: of resources of that kind there are none.
+        PreconditionFailed: If-Match has a tag that we never gave.
     """
     path = request.path.removeprefix("/").removesuffix("/")
     match request.method, path.lower():
-        case "GET", "$resources/queues":
-            return _parse_list(request)
         case "GET", "$namespaceinfo":
             return GetNamespace()
-        case _, lowered if lowered.startswith("$resources/") or "/subscriptions" in lowered:
+        case "GET", "$resources/queues":
+            return ListQueues(prefix=_prefix(request), **_page(request))
+        case "GET", "$resources/topics":
+            return ListTopics(prefix=_prefix(request), **_page(request))
+        case _, lowered if lowered.startswith("$resources/"):
             raise EntityNotFound(f"there is no {path[:300]!r} here")
-    entity = EntityPath.parse(path)
+    if match := _RULES.fullmatch(path):
+        return _parse_rule(request, match)
+    if match := _SUBSCRIPTIONS.fullmatch(path):
+        return _parse_subscription(request, match)
+    return _parse_entity(request, EntityPath.parse(path))
+
+
+def _parse_entity(request: Request, entity: EntityPath) -> Operation:
     match request.method:
         case "GET":
-            return GetQueue(entity=entity)
+            return GetEntity(entity=entity)
         case "DELETE":
-            return DeleteQueue(entity=entity)
+            return DeleteEntity(entity=entity)
         case "PUT":
-            properties = _parse_body(request.body)
-            update = request.headers.get("If-Match") is not None
-            return PutQueue(entity=entity, properties=properties, update=update)
-        case method:
-            raise InvalidRequest(f"method {method} is not known for {path[:300]!r}")
+            kind, description = _described(request, _ENTITIES)
+            wish = {"entity": entity, **_condition(request)}
+            if kind == topic_description.TABLE.element:
+                properties = topic_description.parse_properties(description)
+                return PutTopic(properties=properties, **wish)
+            host = request.headers.get("Host") or ""
+            return PutQueue(
+                properties=queue_description.parse_properties(description, host), **wish
+            )
+        case _:
+            raise _wrong_method(request)
 
 
-def build_request(operation: ManagementOperation) -> Request:
+def _parse_subscription(request: Request, match: re.Match[str]) -> Operation:
+    topic = EntityPath.parse(match["topic"])
+    if match["name"] is None and request.method == "GET":
+        return ListSubscriptions(topic=topic, **_page(request))
+    name = check_subscription_name(match["name"])
+    match request.method:
+        case "GET":
+            return GetSubscription(topic=topic, name=name)
+        case "DELETE":
+            return DeleteSubscription(topic=topic, name=name)
+        case "PUT":
+            _, description = _described(request, (subscription_description.TABLE.element,))
+            host = request.headers.get("Host") or ""
+            return PutSubscription(
+                topic=topic,
+                name=name,
+                properties=subscription_description.parse_properties(description, host),
+                rule=subscription_description.parse_first_rule(description),
+                **_condition(request),
+            )
+        case _:
+            raise _wrong_method(request)
+
+
+def _parse_rule(request: Request, match: re.Match[str]) -> Operation:
+    place: dict[str, Any] = {
+        "topic": EntityPath.parse(match["topic"]),
+        "subscription": check_subscription_name(match["subscription"]),
+    }
+    name: str = match["name"]
+    match request.method:
+        case "GET" if name is None:
+            return ListRules(**place, **_page(request))
+        case "GET":
+            return GetRule(**place, name=name)
+        case "DELETE" if name is not None:
+            return DeleteRule(**place, name=name)
+        case "PUT" if name is not None:
+            _, description = _described(request, (rule_description.ELEMENT,))
+            condition = _condition(request)
+            if condition["if_version"] is not None:
+                raise PreconditionFailed("If-Match: rules have no versions, so * expected")
+            rule = rule_description.parse(description, name)
+            return PutRule(**place, rule=rule, update=condition["update"])
+        case _:
+            raise _wrong_method(request)
+
+
+def check_subscription_name(name: str | None) -> str:
     """
-    Build the request, without Host and Authorization.
+    The name, which came from outside.
 
     Raises:
-        InvalidRequest: a property that XML can't hold.
+        InvalidRequest: it is none; the text names the limit.
     """
-    match operation:
-        case GetNamespace():
-            return Request(method="GET", target=f"/$namespaceinfo?{_API_VERSION}")
-        case ListQueues():
-            return Request(method="GET", target=_list_target(operation))
-        case GetQueue(entity=entity):
-            return Request(method="GET", target=_target(entity))
-        case DeleteQueue(entity=entity):
-            return Request(method="DELETE", target=_target(entity))
-        case PutQueue(entity=entity, properties=properties, update=update):
-            fields = [("Content-Type", _ENTRY)] + ([("If-Match", "*")] if update else [])
-            content = f'<content type="application/xml">{build_properties(properties)}</content>'
-            return Request(
-                method="PUT",
-                target=_target(entity),
-                headers=Headers.of(fields),
-                body=f'<entry xmlns="{_ATOM}">{content}</entry>'.encode(),
-            )
+    if name is None or not _NAME.fullmatch(name) or len(name) > MAX_NAME_LENGTH:
+        raise InvalidRequest(
+            f"subscription name: 1 to {MAX_NAME_LENGTH} letters, digits, '.', '-', '_' expected"
+        )
+    return name
 
 
-def _target(entity: EntityPath) -> str:
-    return f"/{quote(entity.name, safe='/$')}?{_API_VERSION}"
+def _page(request: Request) -> dict[str, int]:
+    query = _query(request)
+    return {
+        "skip": _number(query, "$skip", 0, 10**9),
+        "top": _number(query, "$top", 100, MAX_TOP),
+    }
 
 
-def _list_target(operation: ListQueues) -> str:
-    target = f"/$Resources/queues?{_API_VERSION}&$skip={operation.skip}&$top={operation.top}"
-    if not operation.prefix:
-        return target
-    literal = operation.prefix.replace("'", "''")
-    wish = quote(f"startswith(path,'{literal}') eq true", safe="")
-    return f"{target}&$filter={wish}"
-
-
-def _parse_list(request: Request) -> ListQueues:
-    query = {name.lower(): value for name, value in request.query.items()}
-    wish = query.get("$filter", "")
+def _prefix(request: Request) -> str:
+    wish = _query(request).get("$filter", "")
     match = _FILTER.fullmatch(wish) if wish else None
     if wish and match is None:
         raise InvalidRequest(f"$filter: startswith(path,'...') eq true expected, got {wish!r:.80}")
-    return ListQueues(
-        prefix=match[1].replace("''", "'") if match else "",
-        skip=_number(query, "$skip", 0, 10**9),
-        top=_number(query, "$top", 100, MAX_TOP),
-    )
+    return match[1].replace("''", "'") if match else ""
+
+
+def _query(request: Request) -> dict[str, str]:
+    return {name.lower(): value for name, value in request.query.items()}
 
 
 def _number(query: dict[str, str], name: str, default: int, most: int) -> int:
@@ -174,135 +211,93 @@ def _number(query: dict[str, str], name: str, default: int, most: int) -> int:
     return min(int(text), most)
 
 
-def _parse_body(body: bytes) -> QueueProperties:
+def _condition(request: Request) -> dict[str, Any]:
+    tag = request.headers.get("If-Match")
+    if tag is None or tag.strip() == "*":
+        return {"update": tag is not None, "if_version": None}
+    match = _ETAG.fullmatch(tag.strip())
+    if match is None:
+        raise PreconditionFailed(f"If-Match: * or an ETag of ours expected, got {tag!r:.60}")
+    return {"update": True, "if_version": int(match[1])}
+
+
+_ENTITIES: Final = (queue_description.TABLE.element, topic_description.TABLE.element)
+
+
+def _described(request: Request, kinds: tuple[str, ...]) -> tuple[str, Element]:
+    """The description in the request's entry, and of which of the kinds it is."""
     try:
-        root = parse_xml(body)
+        root = parse_xml(request.body)
     except XmlError as error:
         raise InvalidRequest(str(error)) from error
-    return parse_properties(_description(root))
+    for kind in kinds:
+        found = find_description(root, kind)
+        if found is not None:
+            return kind, found
+    raise InvalidRequest(f"XML: an Atom entry with a {' or '.join(kinds)} of {NAMESPACE} expected")
 
 
-def _description(entry: Element) -> Element:
-    found = entry.find(f"{{{_ATOM}}}content/{{{NAMESPACE}}}QueueDescription")
-    if entry.tag != f"{{{_ATOM}}}entry" or found is None:
-        raise InvalidRequest(f"XML: an Atom entry with a QueueDescription of {NAMESPACE} expected")
-    return found
+def find_description(entry: Element, kind: str) -> Element | None:
+    """The description of that kind in an Atom entry; None where it is something else."""
+    if entry.tag != f"{{{ATOM}}}entry":
+        return None
+    return entry.find(f"{{{ATOM}}}content/{{{NAMESPACE}}}{kind}")
 
 
-# Answers
+def _wrong_method(request: Request) -> InvalidRequest:
+    return InvalidRequest(f"method {request.method} is not known for {request.path[:300]!r}")
 
 
-def build_response(
-    operation: ManagementOperation, answer: ManagementAnswer, origin: str
-) -> Response:
+# Requests that we make
+
+
+def build_request(operation: Operation) -> Request:
     """
-    Build a success. `origin` begins the links; see `servicebus_rest.origin_of`.
+    Build the request, without Host and Authorization.
 
     Raises:
         InvalidRequest: a property that XML can't hold.
     """
-    match operation, answer:
-        case ListQueues(), tuple():
-            return _response(200, _FEED, _list_feed(operation, answer, origin))
-        case _, EntityInfo():
-            created = isinstance(operation, PutQueue) and not operation.update
-            entry = _queue_entry(answer, origin)
-            return _response(201 if created else 200, _ENTRY, entry)
-        case GetNamespace(), str():
-            return _response(200, _ENTRY, _namespace_entry(answer, origin))
-        case GetQueue(entity=entity), None:
-            target = origin + _target(entity)
-            return _response(200, _FEED, _feed("Publicly Listed Services", target, None, ""))
+    target = target_of(operation)
+    match operation:
+        case DeleteEntity() | DeleteSubscription() | DeleteRule():
+            return Request(method="DELETE", target=target)
+        case PutQueue() | PutTopic() | PutSubscription() | PutRule():
+            content = f'<content type="application/xml">{_description_of(operation)}</content>'
+            return Request(
+                method="PUT",
+                target=target,
+                headers=Headers.of([("Content-Type", ENTRY), *_if_match(operation)]),
+                body=f'<entry xmlns="{ATOM}">{content}</entry>'.encode(),
+            )
         case _:
-            return Response(status=200, headers=Headers.of([PAIRGATE]))
+            return Request(method="GET", target=target)
 
 
-def parse_response(operation: ManagementOperation, response: Response) -> ManagementAnswer:
-    """
-    Read the answer to a request that `build_request` made.
-
-    Raises:
-        BrokerError: the one that the answer says; OutcomeUnknown also where a success can't be
-            understood.
-    """
-    if response.status not in {200, 201}:
-        raise parse_error(response)
-    if isinstance(operation, DeleteQueue):
-        return None
-    try:
-        return _parse_answer(operation, parse_xml(response.body))
-    except (XmlError, InvalidRequest) as error:
-        raise OutcomeUnknown(f"an answer that can't be read: {error}") from error
+def _if_match(operation: PutOperation) -> list[tuple[str, str]]:
+    if not operation.update:
+        return []
+    version = None if isinstance(operation, PutRule) else operation.if_version
+    return [("If-Match", "*" if version is None else etag(version))]
 
 
-def _parse_answer(operation: ManagementOperation, root: Element) -> ManagementAnswer:
-    is_feed = root.tag == f"{{{_ATOM}}}feed"
-    entries = root.findall(f"{{{_ATOM}}}entry")
-    if isinstance(operation, ListQueues) and is_feed:
-        return tuple(_queue_of(entry) for entry in entries)
-    if isinstance(operation, GetQueue) and is_feed and not entries:
-        return None
-    if isinstance(operation, GetNamespace):
-        name = root.find(f"{{{_ATOM}}}content/{{{NAMESPACE}}}NamespaceInfo/{{{NAMESPACE}}}Name")
-        return "" if name is None else (name.text or "").strip()
-    return _queue_of(root)
+def etag(version: int) -> str:
+    return f'"{version}"'
 
 
-def _queue_of(entry: Element) -> EntityInfo:
-    return parse_info(EntityPath.parse(unquote(text_of(entry, "title"))), _description(entry))
+def parse_etag(text: str | None) -> int:
+    """The version that an answer tells; 0 where there is none that is ours."""
+    match = _ETAG.fullmatch(text or "")
+    return int(match[1]) if match else 0
 
 
-def _response(status: int, content_type: str, body: str) -> Response:
-    fields = [PAIRGATE, ("Content-Type", content_type)]
-    return Response(status=status, headers=Headers.of(fields), body=body.encode())
-
-
-def _queue_entry(info: EntityInfo, origin: str) -> str:
-    link = f"{origin}/{quote(info.path.name, safe='/$')}"
-    dates = (
-        f"<published>{date_text(info.created)}</published>"
-        f"<updated>{date_text(info.updated or info.created)}</updated>"
-    )
-    return _entry(info.path.name, link, dates, build_info(info))
-
-
-def _namespace_entry(name: str, origin: str) -> str:
-    title = escape(without_illegal(name))
-    content = (
-        f'<NamespaceInfo xmlns="{NAMESPACE}" xmlns:i="http://www.w3.org/2001/XMLSchema-instance">'
-        f"<CreatedTime>{date_text(None)}</CreatedTime><MessagingSKU>Standard</MessagingSKU>"
-        f"<ModifiedTime>{date_text(None)}</ModifiedTime><Name>{title}</Name>"
-        "<NamespaceType>Messaging</NamespaceType></NamespaceInfo>"
-    )
-    updated = f"<updated>{date_text(None)}</updated>"
-    return _entry(without_illegal(name), f"{origin}/$namespaceinfo", updated, content)
-
-
-def _entry(title: str, link: str, dates: str, content: str) -> str:
-    href = quoteattr(f"{link}?{_API_VERSION}")
-    name = escape(link.partition("://")[2].partition("/")[0])
-    return (
-        f'<entry xmlns="{_ATOM}"><id>{escape(link)}</id><title type="text">{escape(title)}</title>'
-        f'{dates}<author><name>{name}</name></author><link rel="self" href={href}/>'
-        f'<content type="application/xml">{content}</content></entry>'
-    )
-
-
-def _list_feed(operation: ListQueues, infos: Sequence[EntityInfo], origin: str) -> str:
-    following = attrs.evolve(operation, skip=operation.skip + len(infos))
-    more = infos and len(infos) >= operation.top
-    return _feed(
-        "Queues",
-        origin + _list_target(operation),
-        origin + _list_target(following) if more else None,
-        "".join(_queue_entry(info, origin) for info in infos),
-    )
-
-
-def _feed(title: str, link: str, following: str | None, entries: str) -> str:
-    more = f'<link rel="next" href={quoteattr(following)}/>' if following else ""
-    return (
-        f'<feed xmlns="{_ATOM}"><title type="text">{title}</title><id>{escape(link)}</id>'
-        f'<updated>{date_text(None)}</updated><link rel="self" href={quoteattr(link)}/>{more}'
-        f"{entries}</feed>"
-    )
+def _description_of(operation: PutOperation) -> str:
+    match operation:
+        case PutQueue(properties=properties):
+            return queue_description.build_properties(properties)
+        case PutTopic(properties=properties):
+            return topic_description.build_properties(properties)
+        case PutSubscription(properties=properties, rule=rule):
+            return subscription_description.build_properties(properties, rule)
+        case PutRule(rule=rule):
+            return rule_description.build(rule)

@@ -20,6 +20,7 @@ these means anything else to Service Bus:
     renew            the answer's X-Pairgate-Locked-Until: ISO 8601
     send             the answer's X-Pairgate-Leg: primary, backlog or spool
 
+A subscription is the entity `{topic}/subscriptions/{name}`: one receives from it.
 Entities are read from the right, since their names hold slashes. The lock token alone decides which
 delivery is settled; `{id}`, a sequence number or message id, is carried along.
 """
@@ -33,7 +34,7 @@ from urllib.parse import quote, unquote
 import attrs
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityNotFound, InvalidRequest, NotSupported
+from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.message import (
     MAX_REASON_LENGTH,
     Abandon,
@@ -86,13 +87,12 @@ def parse_request(request: Request) -> Operation:
 
     Raises:
         InvalidRequest: the text names the field.
-        EntityNotFound: a subscription, which there are none of.
     """
     segments = _segments(request)
     tail = _tail(segments)
     if tail == 0:
         raise InvalidRequest(f"path {request.path!r:.300}: /{{entity}}/messages expected")
-    entity = _entity("/".join(segments[:-tail]))
+    entity = EntityPath.parse(unquote("/".join(segments[:-tail])))
     match request.method, tail:
         case "POST", 1:
             return _parse_send(entity, request)
@@ -150,13 +150,6 @@ def _tail(segments: list[str]) -> int:
             return 4
         case _:
             return 0
-
-
-def _entity(text: str) -> EntityPath:
-    entity = EntityPath.parse(unquote(text))
-    if "/subscriptions/" in entity.key:
-        raise EntityNotFound(f"there is no subscription {entity}")
-    return entity
 
 
 def _parse_send(entity: EntityPath, request: Request) -> SendMessages:

@@ -41,6 +41,8 @@ def test_the_file_with_every_option_says_what_happens_without_a_file(tmp_path: P
 
 
 def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None:
+    (tmp_path / "Config.json").write_text('{"UserConfig": {"Namespaces": [{"Name": "sb"}]}}')
+
     config = read(COMMENTED_OUT.sub("", EVERY_OPTION), tmp_path).config
 
     assert config.entities
@@ -77,7 +79,7 @@ def test_no_option_of_a_namespace_is_missing(names: tuple[str]) -> None:
     namespaces = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["namespaces"]
     tables = [namespaces[name] for name in names]
     kind = options_class(tables[0]["url"])
-    common = set() if names == ("east",) else {"queues"}
+    common = set() if names == ("east",) else {"queues", "entities"}
 
     assert set(tables[0]) | common == option_names(Namespace) | option_names(kind)
 

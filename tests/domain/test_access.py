@@ -112,6 +112,17 @@ def test_sub_queue_goes_with_its_entity() -> None:
     assert not policy.covers(EntityPath("orders/eu"))
 
 
+def test_subscriptions_go_with_their_topic() -> None:
+    policy = AccessPolicy(
+        name="p", keys=("k",), rights=frozenset({Right.LISTEN}), entities=("eu/orders",)
+    )
+
+    assert policy.covers(EntityPath("eu/Orders/Subscriptions/all"))
+    assert policy.covers(EntityPath("eu/orders/subscriptions/all/$DeadLetterQueue"))
+    assert not policy.covers(EntityPath("eu/orders/subscriptions/all/more"))
+    assert not policy.covers(EntityPath("eu/subscriptions/orders"))
+
+
 def test_only_who_has_all_entities_has_the_namespace() -> None:
     assert ROOT.covers(None)
     assert not SENDER.covers(None)

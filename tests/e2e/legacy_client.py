@@ -1,7 +1,7 @@
 """
 What azure-servicebus 0.21.1 gets when it talks to a Pairgate: prints one JSON object.
 
-Runs in `.venv-legacy`, as a process of its own. Usage: legacy_client.py PORT KEY
+Runs in `.venv-legacy`, as a process of its own. Usage: legacy_client.py PORT KEY PART...
 """
 
 import json
@@ -9,10 +9,11 @@ import sys
 from datetime import datetime
 
 from azure.common import AzureConflictHttpError, AzureHttpError, AzureMissingResourceHttpError
-from azure.servicebus import Message, Queue, ServiceBusService
+from azure.servicebus import Message, Queue, Rule, ServiceBusService, Subscription, Topic
+from azure.servicebus.constants import DEFAULT_RULE_NAME
 from azure.servicebus.models import AzureServiceBusResourceNotFound
 
-PORT, KEY = int(sys.argv[1]), sys.argv[2]
+PORT, KEY, PARTS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 
 
 def client(key=KEY):
@@ -124,15 +125,83 @@ def refusals(service):
     }
 
 
+def deletion(service):
+    return {
+        "deleted": service.delete_queue("ut/queue"),
+        "left": [queue.name for queue in service.list_queues()],
+    }
+
+
+def topics(service):
+    topic = Topic(default_message_time_to_live="PT1H", max_size_in_megabytes=2048)
+    results = {
+        "created": service.create_topic("ut/topic", topic, fail_on_exist=True),
+        "created again": service.create_topic("ut/topic"),
+        "exists": error_of(service.create_topic, "ut/topic", fail_on_exist=True),
+        "told": [
+            getattr(service.get_topic("ut/topic"), name)
+            for name in ("name", "default_message_time_to_live", "max_size_in_megabytes")
+        ],
+        "listed": [topic.name for topic in service.list_topics()],
+        "missing": error_of(service.get_topic, "missing"),
+        "missing to delete": error_of(service.delete_topic, "missing", fail_not_exist=True),
+        "deleted": service.delete_topic("ut/topic", fail_not_exist=True),
+    }
+    return results | {"left": [topic.name for topic in service.list_topics()]}
+
+
+def subscriptions(service):
+    service.create_topic("ut/topic")
+    wish = Subscription(max_delivery_count=3, lock_duration="PT30S")
+    place = ("ut/topic", "sub")
+    results = {
+        "created": service.create_subscription(*place, wish, fail_on_exist=True),
+        "exists": error_of(service.create_subscription, *place, fail_on_exist=True),
+        "told": [
+            getattr(service.get_subscription(*place), name)
+            for name in ("name", "max_delivery_count", "lock_duration", "requires_session")
+        ],
+        "listed": [found.name for found in service.list_subscriptions("ut/topic")],
+        "missing": error_of(service.get_subscription, "ut/topic", "missing"),
+        "of no topic": error_of(service.create_subscription, "missing", "sub", fail_on_exist=True),
+    }
+    correlation = Rule("CorrelationFilter", "c")
+    sql = Rule("SqlFilter", "a > 1 AND b = '<'", "SqlRuleAction", "SET c = 1")
+    results["rules"] = {
+        "created": [
+            service.create_rule(*place, name, rule, fail_on_exist=True)
+            for name, rule in (("correlation", correlation), ("sql", sql))
+        ],
+        "exists": error_of(service.create_rule, *place, "sql", sql, fail_on_exist=True),
+        "told": [
+            getattr(service.get_rule(*place, "sql"), name)
+            for name in (
+                "name",
+                "filter_type",
+                "filter_expression",
+                "action_type",
+                "action_expression",
+            )
+        ],
+        "listed": sorted([rule.name, rule.filter_type] for rule in service.list_rules(*place)),
+        "missing": error_of(service.get_rule, *place, "missing"),
+        "deleted": service.delete_rule(*place, DEFAULT_RULE_NAME, fail_not_exist=True),
+        "deleted again": error_of(
+            service.delete_rule, *place, DEFAULT_RULE_NAME, fail_not_exist=True
+        ),
+        "wrong": error_of(
+            service.create_rule, *place, "w", Rule("SqlFilter", "a >"), fail_on_exist=True
+        ),
+    }
+    results["deleted"] = service.delete_subscription(*place, fail_not_exist=True)
+    results["left"] = [found.name for found in service.list_subscriptions("ut/topic")]
+    service.delete_topic("ut/topic")
+    return results
+
+
 def main():
     service = client()
-    results = {
-        part.__name__: part(service)
-        for part in (management, messages, batch, dead_letters, refusals)
-    }
-    results["deleted"] = service.delete_queue("ut/queue")
-    results["left"] = [queue.name for queue in service.list_queues()]
-    json.dump(results, sys.stdout)
+    json.dump({part: globals()[part](service) for part in PARTS}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
 from gateway.net.http_server import HttpServer
 from gateway.net.listeners import open_listener
+from tests.frontends.topics import Topics
 
 HERE = Path(__file__).parent
 LEGACY_PYTHON = HERE.parents[1] / ".venv-legacy" / "bin" / "python"
@@ -33,7 +34,7 @@ def crash(peer: str, error: BaseException) -> None:
 
 
 @asynccontextmanager
-async def served(broker: MemoryBroker | EmbeddedBroker) -> AsyncIterator[int]:
+async def served(broker: MemoryBroker | EmbeddedBroker | Topics) -> AsyncIterator[int]:
     """A front end over the broker on loopback; yields its port."""
     leases = Leases(broker, now)
     frontend = ServiceBusRestFrontend(
@@ -49,15 +50,17 @@ async def served(broker: MemoryBroker | EmbeddedBroker) -> AsyncIterator[int]:
         cancels_when_gone=is_long_poll,
     )
     listener = await open_listener("127.0.0.1:0", on_crash=crash)
-    async with broker, trio.open_nursery() as nursery:
+    opened = nullcontext() if isinstance(broker, Topics) else broker
+    async with opened, trio.open_nursery() as nursery:
         await nursery.start(leases.run)
         await nursery.start(partial(listener.serve, server.serve_connection, connections=nursery))
         yield listener.port
         nursery.cancel_scope.cancel()
 
 
-async def run_legacy_client(port: int) -> dict[str, Any]:
-    command = [str(LEGACY_PYTHON), str(HERE / "legacy_client.py"), str(port), "SAS_KEY_VALUE"]
+async def run_legacy_client(port: int, *parts: str) -> dict[str, Any]:
+    script = str(HERE / "legacy_client.py")
+    command = [str(LEGACY_PYTHON), script, str(port), "SAS_KEY_VALUE", *parts]
     with trio.fail_after(60):
         result = await trio.run_process(
             command, capture_stdout=True, capture_stderr=True, check=False
@@ -76,7 +79,9 @@ async def test_legacy_client_works_unmodified(kind: str, tmp_path: Path) -> None
         else EmbeddedBroker(tmp_path / "broker.db", now, random.Random(1))
     )
     async with served(broker) as port:
-        results = await run_legacy_client(port)
+        results = await run_legacy_client(
+            port, "management", "messages", "batch", "dead_letters", "refusals", "deletion"
+        )
 
     assert results == {
         "management": {
@@ -117,6 +122,50 @@ async def test_legacy_client_works_unmodified(kind: str, tmp_path: Path) -> None
             "wrong key": ["AzureHttpError", 401],
             "too large": ["AzureHttpError", 413],
         },
-        "deleted": True,
-        "left": [],
+        "deletion": {"deleted": True, "left": []},
+    }
+
+
+@pytest.mark.slow
+async def test_legacy_client_manages_topics_unmodified() -> None:
+    async with served(Topics()) as port:
+        results = await run_legacy_client(port, "topics", "subscriptions")
+
+    # Its Rule takes the type of an action for its expression too.
+    assert results == {
+        "topics": {
+            "created": True,
+            "created again": False,
+            "exists": ["AzureConflictHttpError", 409],
+            "told": ["ut/topic", "PT1H", 2048],
+            "listed": ["ut/topic"],
+            "missing": "not found",
+            "missing to delete": ["AzureMissingResourceHttpError", 404],
+            "deleted": True,
+            "left": [],
+        },
+        "subscriptions": {
+            "created": True,
+            "exists": ["AzureConflictHttpError", 409],
+            "told": ["sub", 3, "PT30S", False],
+            "listed": ["sub"],
+            "missing": ["AzureMissingResourceHttpError", 404],
+            "of no topic": ["AzureMissingResourceHttpError", 404],
+            "rules": {
+                "created": [True, True],
+                "exists": ["AzureConflictHttpError", 409],
+                "told": ["sql", "SqlFilter", "a > 1 AND b = '<'", "SqlRuleAction", "SqlRuleAction"],
+                "listed": [
+                    ["$Default", "TrueFilter"],
+                    ["correlation", "CorrelationFilter"],
+                    ["sql", "SqlFilter"],
+                ],
+                "missing": ["AzureMissingResourceHttpError", 404],
+                "deleted": True,
+                "deleted again": ["AzureMissingResourceHttpError", 404],
+                "wrong": ["AzureHttpError", 400],
+            },
+            "deleted": True,
+            "left": [],
+        },
     }

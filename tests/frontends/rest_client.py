@@ -21,7 +21,8 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus_rest import RestOptions, ServiceBusRestFrontend
 from gateway.ports import Receiver
-from gateway.wire import atom, servicebus_answers, servicebus_rest
+from gateway.wire import atom, atom_answers, servicebus_answers, servicebus_rest
+from gateway.wire import atom_operations as management
 from gateway.wire.http import Headers, Request, Response
 from gateway.wire.sas import sign_sas
 from gateway.wire.servicebus_operations import (
@@ -66,8 +67,10 @@ class Client:
         response = await self.send(servicebus_rest.build_request(operation))
         return servicebus_answers.parse_response(operation, response)
 
-    async def manage(self, operation: atom.ManagementOperation) -> atom.ManagementAnswer:
-        return atom.parse_response(operation, await self.send(atom.build_request(operation)))
+    async def manage(self, operation: management.Operation) -> management.Answer:
+        return atom_answers.parse_response(
+            operation, await self.send(atom.build_request(operation))
+        )
 
 
 @attrs.define(eq=False)

@@ -5,9 +5,11 @@ from datetime import timedelta
 import attrs
 from trio.testing import MockClock
 
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.brokers.memory import MemoryBroker
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.wire import atom
-from tests.frontends.rest_client import ORDERS, Client
+from gateway.wire import atom_operations as management
+from tests.frontends.rest_client import ORDERS, Client, detail
 
 
 async def test_queue_is_created_told_listed_and_deleted(
@@ -17,26 +19,28 @@ async def test_queue_is_created_told_listed_and_deleted(
     properties = QueueProperties(max_delivery_count=3, lock_duration=timedelta(seconds=30))
 
     created = await client.send(
-        atom.build_request(atom.PutQueue(entity=bills, properties=properties))
+        atom.build_request(management.PutQueue(entity=bills, properties=properties))
     )
-    told = await client.manage(atom.GetQueue(entity=bills))
-    listed = await client.manage(atom.ListQueues())
-    await client.manage(atom.DeleteQueue(entity=bills))
+    told = await client.manage(management.GetEntity(entity=bills))
+    listed = await client.manage(management.ListQueues())
+    await client.manage(management.DeleteEntity(entity=bills))
 
     assert created.status == 201
-    assert told is not None
-    assert not isinstance(told, str | tuple)
+    assert isinstance(told, EntityInfo)
     assert (told.path.name, told.properties.max_delivery_count) == ("eu/Bills", 3)
     assert isinstance(listed, tuple)
-    assert [info.path.name for info in listed] == ["eu/Bills", "orders"]
-    assert await client.manage(atom.GetQueue(entity=bills)) is None
+    assert [info.path.name for info in listed if isinstance(info, EntityInfo)] == [
+        "eu/Bills",
+        "orders",
+    ]
+    assert await client.manage(management.GetEntity(entity=bills)) is None
 
 
 async def test_queue_that_exists_is_409_and_stays(
     autojump_clock: MockClock, client: Client
 ) -> None:
     request = atom.build_request(
-        atom.PutQueue(entity=ORDERS, properties=QueueProperties(max_delivery_count=3))
+        management.PutQueue(entity=ORDERS, properties=QueueProperties(max_delivery_count=3))
     )
 
     assert (await client.send(request)).status == 409
@@ -53,19 +57,42 @@ async def test_missing_queue_is_an_empty_feed_to_tell_and_404_to_delete(
     assert deleted.status == 404
 
 
-async def test_update_that_changes_nothing_is_fine_and_any_other_is_refused(
-    autojump_clock: MockClock, client: Client
-) -> None:
-    same = atom.PutQueue(entity=ORDERS, properties=QueueProperties(), update=True)
-    other = attrs.evolve(same, properties=QueueProperties(max_delivery_count=3))
-    missing = attrs.evolve(same, entity=EntityPath("missing"))
+@attrs.frozen
+class QueuesOnly:
+    """A namespace that is no `Topology`."""
 
-    statuses = [
-        (await client.send(atom.build_request(operation))).status
-        for operation in (same, other, missing)
+    inner: MemoryBroker
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return await self.inner.inspect(entity)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        await self.inner.delete_queue(entity)
+
+
+async def test_namespace_without_topics_says_so(autojump_clock: MockClock, client: Client) -> None:
+    client.frontend.broker = QueuesOnly(client.broker)  # type: ignore[assignment]
+    update = management.PutQueue(entity=ORDERS, properties=QueueProperties(), update=True)
+
+    answers = [
+        await client.ask("GET", "/$Resources/Topics"),
+        await client.ask("GET", "/t/subscriptions/s"),
+        await client.send(atom.build_request(update)),
     ]
 
-    assert statuses == [200, 501, 404]
+    assert [answer.status for answer in answers] == [501, 501, 501]
+    assert "this namespace has no topics" in detail(answers[0])
+
+
+async def test_namespace_without_topics_still_has_its_queues(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    client.frontend.broker = QueuesOnly(client.broker)  # type: ignore[assignment]
+
+    assert isinstance(await client.manage(management.GetEntity(entity=ORDERS)), EntityInfo)
+    assert await client.manage(management.GetEntity(entity=EntityPath("missing"))) is None
+    assert (await client.ask("DELETE", "/orders")).status == 200
+    assert (await client.ask("DELETE", "/orders")).status == 404
 
 
 async def test_list_comes_in_pages(autojump_clock: MockClock, client: Client) -> None:
@@ -80,4 +107,4 @@ async def test_list_comes_in_pages(autojump_clock: MockClock, client: Client) ->
 
 
 async def test_namespace_tells_its_name(autojump_clock: MockClock, client: Client) -> None:
-    assert await client.manage(atom.GetNamespace()) == "east"
+    assert await client.manage(management.GetNamespace()) == management.NamespaceInfo(name="east")

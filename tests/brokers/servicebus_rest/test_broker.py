@@ -23,7 +23,13 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import DeadLetter, Delivery, Leg, Message
 from gateway.testing.clocks import VirtualClock
-from gateway.wire import atom, servicebus_answers, servicebus_operations, servicebus_rest
+from gateway.wire import (
+    atom_answers,
+    atom_operations,
+    servicebus_answers,
+    servicebus_operations,
+    servicebus_rest,
+)
 from gateway.wire.http import Headers, Request, Response
 from gateway.wire.servicebus_errors import PAIRGATE, build_error
 
@@ -77,7 +83,9 @@ def broker_of(script: Script) -> ServiceBusRestBroker:
 
 def described(status: EntityStatus = EntityStatus.ACTIVE) -> Response:
     info = EntityInfo(path=ORDERS, properties=QueueProperties(status=status))
-    response = atom.build_response(atom.GetQueue(entity=ORDERS), info, "http://east")
+    response = atom_answers.build_response(
+        atom_operations.GetEntity(entity=ORDERS), info, "http://east"
+    )
     return attrs.evolve(response, headers=Headers())
 
 

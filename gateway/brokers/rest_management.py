@@ -1,0 +1,163 @@
+"""Management of another namespace's entities, over Atom. All of it needs the right Manage."""
+
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+import attrs
+
+from gateway.brokers.rest_peer import RestPeer
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import EntityNotFound, OutcomeUnknown
+from gateway.domain.rules import Rule
+from gateway.domain.topology import (
+    SubscriptionInfo,
+    SubscriptionProperties,
+    TopicInfo,
+    TopicProperties,
+)
+from gateway.wire import atom, atom_answers
+from gateway.wire import atom_operations as wish
+
+T = TypeVar("T")
+
+_PAGE: Final = 100  # entities in one request; more than that Service Bus doesn't give
+
+
+class RestManagement:
+    """
+    `Topology`, and what of `Broker` is management.
+
+    Queues and topics share their names: to delete one by its name deletes whichever it is.
+    """
+
+    _peer: RestPeer
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        """As `Broker.inspect`."""
+        answer = await self._manage(wish.GetEntity(entity=entity))
+        if not isinstance(answer, EntityInfo):
+            raise EntityNotFound(f"there is no queue {entity}")
+        return answer
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        return await self._pages(wish.ListQueues(prefix=prefix, skip=skip, top=top), EntityInfo)
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        return await self._told(wish.PutQueue(entity=entity, properties=properties), EntityInfo)
+
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo:
+        update = wish.PutQueue(
+            entity=entity, properties=properties, update=True, if_version=if_version
+        )
+        return await self._told(update, EntityInfo)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        await self._manage(wish.DeleteEntity(entity=entity))
+
+    async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo:
+        return await self._told(wish.PutTopic(entity=topic, properties=properties), TopicInfo)
+
+    async def update_topic(
+        self, topic: EntityPath, properties: TopicProperties, *, if_version: int | None = None
+    ) -> TopicInfo:
+        update = wish.PutTopic(
+            entity=topic, properties=properties, update=True, if_version=if_version
+        )
+        return await self._told(update, TopicInfo)
+
+    async def inspect_topic(self, topic: EntityPath) -> TopicInfo:
+        answer = await self._manage(wish.GetEntity(entity=topic))
+        if not isinstance(answer, TopicInfo):
+            raise EntityNotFound(f"there is no topic {topic}")
+        return answer
+
+    async def list_topics(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[TopicInfo]:
+        return await self._pages(wish.ListTopics(prefix=prefix, skip=skip, top=top), TopicInfo)
+
+    async def delete_topic(self, topic: EntityPath) -> None:
+        await self._manage(wish.DeleteEntity(entity=topic))
+
+    async def create_subscription(
+        self,
+        topic: EntityPath,
+        name: str,
+        properties: SubscriptionProperties,
+        rule: Rule | None = None,
+    ) -> SubscriptionInfo:
+        creation = wish.PutSubscription(topic=topic, name=name, properties=properties, rule=rule)
+        return await self._told(creation, SubscriptionInfo)
+
+    async def update_subscription(
+        self,
+        topic: EntityPath,
+        name: str,
+        properties: SubscriptionProperties,
+        *,
+        if_version: int | None = None,
+    ) -> SubscriptionInfo:
+        update = wish.PutSubscription(
+            topic=topic, name=name, properties=properties, update=True, if_version=if_version
+        )
+        return await self._told(update, SubscriptionInfo)
+
+    async def inspect_subscription(self, topic: EntityPath, name: str) -> SubscriptionInfo:
+        return await self._told(wish.GetSubscription(topic=topic, name=name), SubscriptionInfo)
+
+    async def list_subscriptions(
+        self, topic: EntityPath, *, skip: int = 0, top: int = 100
+    ) -> Sequence[SubscriptionInfo]:
+        question = wish.ListSubscriptions(topic=topic, skip=skip, top=top)
+        return await self._pages(question, SubscriptionInfo)
+
+    async def delete_subscription(self, topic: EntityPath, name: str) -> None:
+        await self._manage(wish.DeleteSubscription(topic=topic, name=name))
+
+    async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
+        creation = wish.PutRule(topic=topic, subscription=subscription, rule=rule)
+        return await self._told(creation, Rule)
+
+    async def update_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
+        update = wish.PutRule(topic=topic, subscription=subscription, rule=rule, update=True)
+        return await self._told(update, Rule)
+
+    async def inspect_rule(self, topic: EntityPath, subscription: str, name: str) -> Rule:
+        question = wish.GetRule(topic=topic, subscription=subscription, name=name)
+        return await self._told(question, Rule)
+
+    async def list_rules(
+        self, topic: EntityPath, subscription: str, *, skip: int = 0, top: int = 100
+    ) -> Sequence[Rule]:
+        question = wish.ListRules(topic=topic, subscription=subscription, skip=skip, top=top)
+        return await self._pages(question, Rule)
+
+    async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None:
+        await self._manage(wish.DeleteRule(topic=topic, subscription=subscription, name=name))
+
+    async def _told(self, operation: wish.Operation, kind: type[T]) -> T:
+        answer = await self._manage(operation)
+        if not isinstance(answer, kind):
+            raise OutcomeUnknown(f"the answer describes something else than {kind.__name__}")
+        return answer
+
+    async def _pages(self, operation: wish.ListOperation, kind: type[T]) -> list[T]:
+        found: list[T] = []
+        while True:
+            page = min(_PAGE, operation.top - len(found))
+            question = attrs.evolve(operation, skip=operation.skip + len(found), top=page)
+            answer = await self._manage(question)
+            got = answer if isinstance(answer, tuple) else ()
+            found += [each for each in got if isinstance(each, kind)]
+            if len(got) < page or len(found) >= operation.top:
+                return found
+
+    async def _manage(self, operation: wish.Operation) -> wish.Answer:
+        entity = wish.entity_of(operation)
+        path = entity.parent.name if entity is not None else ""
+        response = await self._peer.exchange(path, atom.build_request(operation))
+        return atom_answers.parse_response(operation, response)

@@ -1,0 +1,143 @@
+"""
+Service Bus's management for clients: which of its operations is which call of a namespace.
+
+Topics, subscriptions and rules, and changes of queues, are for a namespace that is a `Topology`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import EntityNotFound, NotSupported
+from gateway.ports import Broker, Topology
+from gateway.wire import atom_operations as atom
+
+
+async def manage(
+    broker: Broker, operation: atom.Operation, namespace: atom.NamespaceInfo
+) -> atom.Answer:
+    """
+    Return once it is done; `namespace` is what this one tells of itself.
+
+    Raises:
+        BrokerError: as the method of `Broker` or `Topology` that does it.
+        NotSupported: the namespace is no `Topology`, and the operation needs one.
+    """
+    await trio.lowlevel.checkpoint()
+    match operation:
+        case atom.GetNamespace():
+            return namespace
+        case atom.GetEntity(entity=entity):
+            return await _inspect(broker, entity)
+        case atom.DeleteEntity(entity=entity):
+            await _delete(broker, entity)
+            return None
+        case atom.ListQueues(prefix=prefix, skip=skip, top=top):
+            return tuple(await broker.list_queues(prefix, skip=skip, top=top))
+        case atom.PutQueue(entity=entity, properties=properties, update=False):
+            return await broker.create_queue(entity, properties)
+    if not isinstance(broker, Topology):
+        raise NotSupported(
+            "this namespace has no topics, and its queues can't be changed:"
+            " delete a queue and create it anew"
+        )
+    return await _WITH_TOPICS[type(operation)](broker, operation)
+
+
+async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:
+    """The queue or topic of that name, or None."""
+    await trio.lowlevel.checkpoint()
+    try:
+        return await broker.inspect(entity)
+    except EntityNotFound:
+        if not isinstance(broker, Topology):
+            return None
+    try:
+        return await broker.inspect_topic(entity)
+    except (EntityNotFound, NotSupported):  # a pair finds out about its primary then
+        return None
+
+
+async def _delete(broker: Broker, entity: EntityPath) -> None:
+    await trio.lowlevel.checkpoint()
+    try:
+        await broker.delete_queue(entity)
+    except EntityNotFound as no_queue:
+        if not isinstance(broker, Topology):
+            raise
+        try:
+            await broker.delete_topic(entity)
+        except NotSupported:  # a pair finds out about its primary then
+            raise no_queue from None
+
+
+async def _update_queue(broker: Topology, wish: atom.PutQueue) -> atom.Answer:
+    return await broker.update_queue(wish.entity, wish.properties, if_version=wish.if_version)
+
+
+async def _put_topic(broker: Topology, wish: atom.PutTopic) -> atom.Answer:
+    if wish.update:
+        return await broker.update_topic(wish.entity, wish.properties, if_version=wish.if_version)
+    return await broker.create_topic(wish.entity, wish.properties)
+
+
+async def _list_topics(broker: Topology, wish: atom.ListTopics) -> atom.Answer:
+    return tuple(await broker.list_topics(wish.prefix, skip=wish.skip, top=wish.top))
+
+
+async def _get_subscription(broker: Topology, wish: atom.GetSubscription) -> atom.Answer:
+    return await broker.inspect_subscription(wish.topic, wish.name)
+
+
+async def _put_subscription(broker: Topology, wish: atom.PutSubscription) -> atom.Answer:
+    if wish.update:
+        return await broker.update_subscription(
+            wish.topic, wish.name, wish.properties, if_version=wish.if_version
+        )
+    return await broker.create_subscription(wish.topic, wish.name, wish.properties, wish.rule)
+
+
+async def _list_subscriptions(broker: Topology, wish: atom.ListSubscriptions) -> atom.Answer:
+    return tuple(await broker.list_subscriptions(wish.topic, skip=wish.skip, top=wish.top))
+
+
+async def _delete_subscription(broker: Topology, wish: atom.DeleteSubscription) -> atom.Answer:
+    await broker.delete_subscription(wish.topic, wish.name)
+    return None
+
+
+async def _get_rule(broker: Topology, wish: atom.GetRule) -> atom.Answer:
+    return await broker.inspect_rule(wish.topic, wish.subscription, wish.name)
+
+
+async def _put_rule(broker: Topology, wish: atom.PutRule) -> atom.Answer:
+    if wish.update:
+        return await broker.update_rule(wish.topic, wish.subscription, wish.rule)
+    return await broker.create_rule(wish.topic, wish.subscription, wish.rule)
+
+
+async def _list_rules(broker: Topology, wish: atom.ListRules) -> atom.Answer:
+    found = await broker.list_rules(wish.topic, wish.subscription, skip=wish.skip, top=wish.top)
+    return tuple(found)
+
+
+async def _delete_rule(broker: Topology, wish: atom.DeleteRule) -> atom.Answer:
+    await broker.delete_rule(wish.topic, wish.subscription, wish.name)
+    return None
+
+
+_WITH_TOPICS: Final[dict[type, Callable[[Topology, Any], Awaitable[atom.Answer]]]] = {
+    atom.PutQueue: _update_queue,
+    atom.PutTopic: _put_topic,
+    atom.ListTopics: _list_topics,
+    atom.GetSubscription: _get_subscription,
+    atom.PutSubscription: _put_subscription,
+    atom.ListSubscriptions: _list_subscriptions,
+    atom.DeleteSubscription: _delete_subscription,
+    atom.GetRule: _get_rule,
+    atom.PutRule: _put_rule,
+    atom.ListRules: _list_rules,
+    atom.DeleteRule: _delete_rule,
+}

@@ -1,0 +1,93 @@
+"""TopicDescription, both directions; see `description`."""
+
+from typing import Final
+from xml.etree.ElementTree import Element
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.topology import TopicInfo, TopicProperties
+from gateway.wire.description import (
+    AVAILABLE,
+    DATES,
+    LONGEST_WINDOW,
+    MAX_MESSAGE_SIZE,
+    STATUS,
+    Constant,
+    Counts,
+    Table,
+    count_field,
+    flag_field,
+    number_field,
+    span_field,
+    text_field,
+)
+
+# How many filters of which kind a topic's rules have isn't told: nobody keeps count of it.
+TABLE: Final = Table(
+    element="TopicDescription",
+    items=(
+        span_field("DefaultMessageTimeToLive", "default_time_to_live"),
+        number_field("MaxSizeInMegabytes", "max_size_in_megabytes"),
+        flag_field("RequiresDuplicateDetection", "requires_duplicate_detection"),
+        span_field(
+            "DuplicateDetectionHistoryTimeWindow", "duplicate_detection_window", LONGEST_WINDOW
+        ),
+        flag_field("EnableBatchedOperations", "enable_batched_operations"),
+        count_field("SizeInBytes", "size"),
+        Constant("FilteringMessagesBeforePublishing", "false"),
+        Constant("IsAnonymousAccessible", "false"),
+        Constant("AuthorizationRules", ""),
+        STATUS,
+        *DATES,
+        flag_field("SupportOrdering", "support_ordering"),
+        Counts({"ScheduledMessageCount": "scheduled"}),
+        count_field("SubscriptionCount", "subscriptions"),
+        span_field("AutoDeleteOnIdle", "auto_delete_on_idle"),
+        Constant("EnablePartitioning", "false"),
+        AVAILABLE,
+        Constant("EnableSubscriptionPartitioning", "false"),
+        Constant("EnableExpress", "false"),
+        text_field("UserMetadata", "user_metadata"),
+        MAX_MESSAGE_SIZE,
+    ),
+)
+
+
+def build_properties(properties: TopicProperties) -> str:
+    """
+    Build the element for a request.
+
+    Raises:
+        InvalidRequest: a text that XML can't hold; the text names the element.
+    """
+    return TABLE.build_properties(properties)
+
+
+def build_info(info: TopicInfo) -> str:
+    """
+    Build the element for an answer.
+
+    Raises:
+        InvalidRequest: a text that XML can't hold; the text names the element.
+    """
+    return TABLE.build_info(info, info.properties)
+
+
+def parse_properties(description: Element) -> TopicProperties:
+    """
+    Read what is there; what isn't, or is empty, takes its default.
+
+    Raises:
+        InvalidRequest: the text names the element and what is expected.
+    """
+    return TopicProperties(**TABLE.parse_properties(description))
+
+
+def parse_info(path: EntityPath, description: Element) -> TopicInfo:
+    """
+    Read what a namespace tells of a topic.
+
+    Raises:
+        InvalidRequest: the text names the element and what is expected.
+    """
+    properties = parse_properties(description)
+    return TopicInfo(path=path, properties=properties, **TABLE.parse_facts(description))
