@@ -1,0 +1,78 @@
+"""Topics and their subscriptions: what they were created with, and what is known of them."""
+
+from datetime import datetime, timedelta
+
+import attrs
+from attrs import validators
+
+from gateway.domain.entity import EntityPath, EntityStatus
+
+
+@attrs.frozen(kw_only=True)
+class TopicProperties:
+    """What a topic was created with. None means: no limit of its own, or off."""
+
+    default_time_to_live: timedelta | None = None
+    max_size_in_megabytes: int = 1024
+    requires_duplicate_detection: bool = False
+    duplicate_detection_window: timedelta = timedelta(minutes=10)
+    enable_batched_operations: bool = True
+    support_ordering: bool = True
+    auto_delete_on_idle: timedelta | None = None
+    user_metadata: str | None = None
+    status: EntityStatus = EntityStatus.ACTIVE
+    max_message_size: int | None = None  # bytes, encoded
+
+
+@attrs.frozen(kw_only=True)
+class SubscriptionProperties:
+    """What a subscription was created with. None means: no limit of its own, or off."""
+
+    lock_duration: timedelta = timedelta(minutes=1)
+    requires_session: bool = False
+    default_time_to_live: timedelta | None = None
+    dead_lettering_on_expiration: bool = False
+    dead_lettering_on_filter_error: bool = True
+    max_delivery_count: int = attrs.field(default=10, validator=validators.ge(1))
+    enable_batched_operations: bool = True
+    status: EntityStatus = EntityStatus.ACTIVE
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    user_metadata: str | None = None
+    auto_delete_on_idle: timedelta | None = None
+
+
+@attrs.frozen(kw_only=True)
+class TopicInfo:
+    """What a namespace tells of a topic. `version` changes with each update: it is the ETag."""
+
+    path: EntityPath
+    properties: TopicProperties = attrs.field(factory=TopicProperties)
+    size: int = 0  # bytes
+    subscriptions: int = 0
+    scheduled: int = 0
+    created: datetime | None = None
+    updated: datetime | None = None
+    accessed: datetime | None = None
+    version: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class SubscriptionInfo:
+    """What a namespace tells of a subscription. `version` changes with each update."""
+
+    topic: EntityPath
+    name: str
+    properties: SubscriptionProperties = attrs.field(factory=SubscriptionProperties)
+    active: int = 0
+    dead_lettered: int = 0
+    transfer_dead_lettered: int = 0
+    created: datetime | None = None
+    updated: datetime | None = None
+    accessed: datetime | None = None
+    version: int = 0
+
+    @property
+    def path(self) -> EntityPath:
+        """Where to receive from it."""
+        return EntityPath(f"{self.topic.name}/Subscriptions/{self.name}")
