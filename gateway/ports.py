@@ -146,17 +146,24 @@ class Peeks(Protocol):
 
 
 @runtime_checkable
-class Topology(Protocol):
-    """
-    A namespace whose entities can be changed, with topics.
-
-    With `if_version` an entity of another version stays as it is (`PreconditionFailed`); None
-    overwrites.
-    """
+class Updates(Protocol):
+    """A namespace whose queues can be changed."""
 
     async def update_queue(
         self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
-    ) -> EntityInfo: ...
+    ) -> EntityInfo:
+        """
+        Return once the queue has these properties; its version is another one then.
+
+        With `if_version` a queue of another version stays as it is (`PreconditionFailed`); None
+        overwrites.
+        """
+        ...
+
+
+@runtime_checkable
+class Topology(Updates, Protocol):
+    """A namespace with topics. `if_version` is as in `Updates`, for each kind of entity."""
 
     async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo: ...
 
@@ -210,6 +217,115 @@ class Topology(Protocol):
     ) -> Sequence[Rule]: ...
 
     async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None: ...
+
+
+@runtime_checkable
+class ReceivesDeferred(Protocol):
+    """A receiver, also one of a session, of a namespace where messages can be deferred."""
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """
+        Deferred messages by their numbers, in that order, and locked like others.
+
+        What is settled with `Defer` or given back is deferred again. A deferred message expires
+        when somebody asks for it, and not before. A cancellation is as one of `receive`.
+
+        Raises:
+            MessageNotFound: one isn't there, has expired, or is locked; none was taken.
+        """
+        ...
+
+
+class SessionReceiver(Receiver, Protocol):
+    """
+    A receiver that holds the lock of one session; leaving its scope gives the session back.
+
+    Every method raises `SessionLockLost` once the lock has run out, a waiting `receive` too.
+    """
+
+    @property
+    def session_id(self) -> str: ...
+
+    @property
+    def locked_until(self) -> datetime:
+        """As far as this receiver has made sure of it."""
+        ...
+
+    async def renew_session(self) -> datetime:
+        """Extend the lock by the queue's lock duration; return until when it holds."""
+        ...
+
+    async def get_state(self) -> bytes | None:
+        """What was last stored with `set_state`, by whichever receiver."""
+        ...
+
+    async def set_state(self, state: bytes | None) -> None:
+        """
+        Return once the state is stored; None: there is none any more.
+
+        Raises:
+            InvalidRequest: it is too large.
+        """
+        ...
+
+
+@runtime_checkable
+class Sessions(Protocol):
+    """A namespace whose queues may require sessions."""
+
+    def open_session(
+        self,
+        entity: EntityPath,
+        session_id: str | None,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+    ) -> AbstractAsyncContextManager[SessionReceiver]:
+        """
+        Lock that session, be there messages or not.
+
+        None: wait for a session that has messages and that nobody holds, the one with the oldest
+        message first. Cancelled while it waits, nothing is locked.
+
+        Raises:
+            SessionNotAvailable: another receiver holds that one.
+            InvalidRequest: the queue has no sessions.
+        """
+        ...
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        """
+        One page of the sessions that have messages, by name; with `updated_since` of those whose
+        state was set after that date, by that date.
+        """
+        ...
+
+
+@runtime_checkable
+class Schedules(Protocol):
+    """A namespace that numbers what is scheduled, so that it can be taken back."""
+
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        """
+        As `Broker.send`, for messages that each have `scheduled`; return their sequence numbers.
+
+        A message gets another number when it's due.
+        """
+        ...
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        """
+        Remove those messages, durably.
+
+        Raises:
+            MessageNotFound: one isn't there or has become due; none was removed.
+        """
+        ...
 
 
 class Observer(Protocol):

@@ -8,27 +8,31 @@ thread that owns the store (embedded).
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import attrs
 
+from gateway.brokers.alarm import Alarm
 from gateway.brokers.bell import EVERYBODY, Bell
 from gateway.brokers.local_receiver import LocalReceiver, to_delivery
+from gateway.brokers.local_sessions import LocalSessionReceiver, accept_session
 from gateway.brokers.moments import Moments
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
 from gateway.domain.events import Quarantined
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.domain.namespace import Namespace
-from gateway.domain.queue import Queue, Taken
-from gateway.domain.stored import Incoming, Now, State
+from gateway.domain.property_values import id_text
+from gateway.domain.queue import News, Queue, Taken
+from gateway.domain.stored import Incoming, Now, State, to_micros
 from gateway.ports import Observer
 
 T = TypeVar("T")
 
 _STEP_COST: Final = 256  # bytes that a step without a body counts for
-_LIVE: Final = (State.ACTIVE, State.SCHEDULED)
+_LIVE: Final = (State.ACTIVE, State.SCHEDULED, State.DEFERRED)
 
 
 @attrs.frozen(kw_only=True)
@@ -55,10 +59,8 @@ class Step(Generic[T]):
     undo: Callable[[T], None] | None = None
     value: T | None = None
     error: BrokerError | None = None
-    fresh: tuple[int, int] = (0, 0)
-    due: float | None = None
-    gone: bool = False  # there is no such queue now
-    quarantined: list[int] = attrs.field(factory=list)
+    news: Sequence[tuple[EntityPath, News | None]] = ()
+    next_errand: float | None = None
 
     def run(self, namespace: Namespace) -> None:
         """Do it. Errors of the broker are results; any other means that the storage failed."""
@@ -66,12 +68,8 @@ class Step(Generic[T]):
             self.value = self.work(namespace, self.now)
         except BrokerError as error:
             self.error = error
-        queue = namespace.known(self.path)
-        self.gone = queue is None
-        if queue is not None:
-            self.fresh = (queue.drain_fresh(State.ACTIVE), queue.drain_fresh(State.DEAD))
-            self.due = queue.next_event(self.now)
-            self.quarantined = queue.drain_quarantined()
+        self.news = namespace.drain_news(self.path, self.now)
+        self.next_errand = namespace.next_errand()
 
     def result(self) -> T:
         if self.error is not None:
@@ -81,11 +79,15 @@ class Step(Generic[T]):
 
 @attrs.define(eq=False)
 class LocalBroker(ABC):
-    """Implements `ports.Broker` and `ports.Peeks`, but for where a step runs."""
+    """Implements `ports.Broker` and its capabilities, but for where a step runs."""
 
     _moments: Moments
     _observer: Observer | None = None
+    _alarm: Alarm = attrs.field(init=False)
     _bells: WeakValueDictionary[str, Bell] = attrs.field(factory=WeakValueDictionary, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._alarm = Alarm(self._run_errands)
 
     @abstractmethod
     async def _run(self, step: Step[T]) -> T:
@@ -112,6 +114,27 @@ class LocalBroker(ABC):
                 no message was taken.
             StorageFull: the disk is full; nor was any.
         """
+        await self._send(entity, messages)
+        return Leg.PRIMARY
+
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        """
+        As `Schedules.schedule`. A duplicate is taken too, and its number finds nothing.
+
+        Raises:
+            InvalidRequest: a message doesn't say when; those of `send`.
+        """
+        if any(message.scheduled is None for message in messages):
+            raise InvalidRequest("scheduled: a message says when it's to be enqueued")
+        return await self._send(entity, messages)
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        """As `Schedules.cancel_scheduled`."""
+        await self._run(
+            self._step(entity, lambda space, now: space.find(entity).cancel(sequence_numbers, now))
+        )
+
+    async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: nobody sends to a dead-letter sub-queue")
         try:
@@ -119,13 +142,12 @@ class LocalBroker(ABC):
         except MessageError as error:
             raise InvalidRequest(str(error)) from error
 
-        def work(namespace: Namespace, now: Now) -> None:
+        def work(namespace: Namespace, now: Now) -> Sequence[int]:
             namespace.check_room()
-            namespace.find_or_create(entity, now).send(incoming, now)
+            return namespace.find_or_create(entity, now).send(incoming, now)
 
         cost = sum(message.size for message in incoming) + _STEP_COST
-        await self._run(self._step(entity, work, cost=cost))
-        return Leg.PRIMARY
+        return await self._run(self._step(entity, work, cost=cost))
 
     @asynccontextmanager
     async def open_receiver(
@@ -136,17 +158,20 @@ class LocalBroker(ABC):
 
         Raises:
             EntityNotFound, EntityDisabled: at once, not only when the first message is awaited.
+            SessionRequired: this takes `open_session`.
         """
+        state = _state(entity)
         await self._run(
             self._step(
-                entity, lambda space, now: space.find_or_create(entity, now).check_receivable()
+                entity,
+                lambda space, now: space.find_or_create(entity, now).check_receivable(state),
             )
         )
         receiver = LocalReceiver(
             broker=self,
             entity=entity,
             mode=mode,
-            state=State.DEAD if entity.is_dead_letter else State.ACTIVE,
+            state=state,
             bell=self._bells.setdefault(entity.parent.key, Bell()),
         )
         try:
@@ -154,10 +179,59 @@ class LocalBroker(ABC):
         finally:
             receiver.close()
 
+    @asynccontextmanager
+    async def open_session(
+        self,
+        entity: EntityPath,
+        session_id: str | None,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+    ) -> AsyncIterator[LocalSessionReceiver]:
+        """
+        As `Sessions.open_session`.
+
+        Raises:
+            EntityNotFound, EntityDisabled: at once.
+            SessionNotAvailable: another receiver holds that session.
+            InvalidRequest: the queue has no sessions.
+        """
+        if entity.is_dead_letter:
+            raise InvalidRequest(f"{entity}: a sub-queue has no sessions")
+        accepted = await accept_session(
+            self, entity, session_id, self._bells.setdefault(entity.key, Bell())
+        )
+        receiver = LocalSessionReceiver(
+            broker=self,
+            entity=entity,
+            mode=mode,
+            state=State.ACTIVE,
+            bell=self._bells.setdefault(_session_key(entity, accepted.session), Bell()),
+            accepted=accepted,
+        )
+        try:
+            yield receiver
+        finally:
+            receiver.close()
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        """As `Sessions.list_sessions`. Raises InvalidRequest where the queue has none."""
+        since = None if updated_since is None else to_micros(updated_since)
+        return await self._run(
+            self._step(
+                entity, lambda space, _now: space.find(entity).sessions.page(since, skip, top)
+            )
+        )
+
     async def probe(self, entity: EntityPath) -> None:
         def work(namespace: Namespace, _now: Now) -> None:
             if namespace.known(entity) is not None or not namespace.create_missing:
-                namespace.find(entity).check_sendable()
+                namespace.find(entity).intake.check_sendable()
             namespace.check_room()
 
         await self._run(self._step(entity, work))
@@ -183,6 +257,14 @@ class LocalBroker(ABC):
             self._step(entity, lambda namespace, now: namespace.create(entity, properties, now))
         )
 
+    async def update_queue(
+        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
+    ) -> EntityInfo:
+        """As `Topology.update_queue`."""
+        return await self._run(
+            self._step(entity, lambda space, now: space.update(entity, properties, if_version, now))
+        )
+
     async def delete_queue(self, entity: EntityPath) -> None:
         """As `Broker.delete_queue`; who waits for a message there gets `EntityNotFound`."""
         await self._run(self._step(entity, lambda namespace, _now: namespace.delete(entity)))
@@ -190,7 +272,7 @@ class LocalBroker(ABC):
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        states = (State.DEAD,) if entity.is_dead_letter else _LIVE
+        states = (_state(entity),) if entity.is_dead_letter else _LIVE
         rows = await self._run(
             self._step(
                 entity,
@@ -227,22 +309,30 @@ class LocalBroker(ABC):
 
     # --- for the adapters
 
+    def _run_errands(self) -> None:
+        self._post(self._step(EntityPath(""), lambda space, now: space.run_errands(now)))
+
     def _report(self, step: Step[Any]) -> None:
         """Ring for whom a step concerns."""
-        for sequence in step.quarantined:
+        self._alarm.set(step.next_errand)
+        for path, news in step.news:
+            if news is not None:
+                self._report_quarantined(path, news.quarantined)
+                for session in news.sessions:
+                    self._ring(_session_key(path, session), State.ACTIVE)
+            bell = self._bells.get(path.key)
+            if bell is not None:
+                _ring(bell, news)
+
+    def _report_quarantined(self, path: EntityPath, sequences: Sequence[int]) -> None:
+        for sequence in sequences:
             if self._observer is not None:
-                queue = step.path.parent
-                self._observer.report(Quarantined(queue=queue, sequence_number=sequence))
-        bell = self._bells.get(step.path.parent.key)
-        if bell is None:
-            return
-        if step.gone:
-            bell.ring(State.ACTIVE, EVERYBODY)
-            bell.ring(State.DEAD, EVERYBODY)
-        bell.set_due(step.due)
-        fresh, dead = step.fresh
-        bell.ring(State.ACTIVE, fresh)
-        bell.ring(State.DEAD, dead)
+                self._observer.report(Quarantined(queue=path, sequence_number=sequence))
+
+    def _ring(self, key: str, state: State) -> None:
+        bell = self._bells.get(key)
+        if bell is not None:
+            bell.ring(state, EVERYBODY)
 
     def _step(
         self,
@@ -261,4 +351,28 @@ class LocalBroker(ABC):
             size=size,
             time_to_live=message.time_to_live,
             scheduled=message.scheduled,
+            session=message.session_id,
+            message_id=id_text(message.message_id),
         )
+
+
+def _ring(bell: Bell, news: News | None) -> None:
+    if news is None:
+        for state in State:
+            bell.ring(state, EVERYBODY)
+        return
+    bell.set_due(news.due)
+    bell.ring(State.ACTIVE, news.active)
+    bell.ring(State.DEAD, news.dead)
+    bell.ring(State.TRANSFER, news.transfer)
+
+
+def _session_key(queue: EntityPath, session: str) -> str:
+    return f"{queue.key}\n{session}"
+
+
+def _state(entity: EntityPath) -> State:
+    """Which messages are received under that path."""
+    if entity.is_transfer_dead_letter:
+        return State.TRANSFER
+    return State.DEAD if entity.is_dead_letter else State.ACTIVE

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import trio
 
 from gateway.brokers.bell import Bell
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import MessageError
+from gateway.domain.errors import MessageError, MessageNotFound
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
     Delivery,
     Message,
+    MessageState,
     ReceiveMode,
     Settlement,
 )
@@ -22,6 +23,11 @@ from gateway.domain.queue import Queue, Taken
 from gateway.domain.stored import Now, State, to_date
 
 T = TypeVar("T")
+
+_STATES: Final = {
+    State.DEFERRED: MessageState.DEFERRED,
+    State.SCHEDULED: MessageState.SCHEDULED,
+}
 
 
 class QueueRunner(Protocol):
@@ -59,7 +65,9 @@ class LocalReceiver:
         try:
             while True:
                 rings = self._bell.rings(self._state)
-                taken = await self._take(limit)
+                taken = await self._run_taking(
+                    lambda queue, now: self._take_from(queue, limit, now)
+                )
                 deliveries = [made for each in taken if (made := self._read(each)) is not None]
                 if deliveries:
                     return deliveries
@@ -69,11 +77,20 @@ class LocalReceiver:
             self._bell.ring(self._state, 1)  # it may have rung for us: somebody else must look
             raise
 
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """As `ReceivesDeferred.receive_deferred`."""
+        if self._state is not State.ACTIVE:
+            raise MessageNotFound(f"{self._entity}: a dead letter is never deferred")
+        taken = await self._run_taking(
+            lambda queue, now: self._take_deferred_from(queue, sequence_numbers, now)
+        )
+        return [made for each in taken if (made := self._read(each)) is not None]
+
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """As `Receiver.settle`; any receiver of the queue may settle what another one took."""
         token = delivery.lock_token
         await self._broker.on_queue(
-            self._entity, lambda queue, now: queue.settle(token, settlement, now)
+            self._entity, lambda queue, now: self._settle_on(queue, token, settlement, now)
         )
         self._held.pop(token or "", None)
 
@@ -93,10 +110,20 @@ class LocalReceiver:
         self._give_back(list(self._held), delivered=True)
         self._held.clear()
 
-    async def _take(self, limit: int) -> list[Taken]:
+    # Where a message of a session is another matter.
+
+    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[Taken]:
+        return queue.take(self._state, limit, self._mode, now)
+
+    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[Taken]:
+        return queue.take_deferred(numbers, self._mode, now)
+
+    def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
+        queue.settle(token, settlement, now)
+
+    async def _run_taking(self, take: Callable[[Queue, Now], list[Taken]]) -> list[Taken]:
         def work(queue: Queue, now: Now) -> tuple[list[Taken], float]:
-            taken = queue.take(self._state, limit, self._mode, now)
-            return taken, now.monotonic + _seconds(queue)
+            return take(queue, now), now.monotonic + _seconds(queue)
 
         def undo(result: tuple[list[Taken], float]) -> None:
             tokens = [each.token for each in result[0] if each.token is not None]
@@ -151,6 +178,8 @@ def to_delivery(taken: Taken, message: Message) -> Delivery:
         enqueued_sequence_number=row.original or row.sequence,
         locked_until=None if locked_until is None else to_date(locked_until),
         expires=None if row.expires is None else to_date(row.expires),
+        state=_STATES.get(row.state, MessageState.ACTIVE),
+        dead_letter_source=row.source,
     )
 
 

@@ -12,7 +12,9 @@ from gateway.domain.errors import InvalidRequest
 
 MAX_PATH_LENGTH: Final = 260
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
-_DEAD_LETTER: Final = re.compile(r"^(?P<parent>.+)/\$deadletterqueue$", re.IGNORECASE)
+_DEAD_LETTER: Final = "/$DeadLetterQueue"
+_TRANSFER: Final = "/$Transfer/$DeadLetterQueue"
+_SUBSCRIPTION: Final = re.compile(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", re.IGNORECASE)
 
 
 @attrs.frozen(order=False)
@@ -53,17 +55,45 @@ class EntityPath:
     @property
     def dead_letter(self) -> "EntityPath":
         """The path of this entity's dead-letter sub-queue."""
-        return EntityPath(f"{self.name}/$DeadLetterQueue")
+        return EntityPath(f"{self.name}{_DEAD_LETTER}")
+
+    @property
+    def transfer_dead_letter(self) -> "EntityPath":
+        """The path of the sub-queue for what this entity couldn't forward."""
+        return EntityPath(f"{self.name}{_TRANSFER}")
 
     @property
     def is_dead_letter(self) -> bool:
-        return _DEAD_LETTER.match(self.name) is not None
+        """Whether this is a sub-queue: of dead letters, or of what couldn't be forwarded."""
+        return self.key.endswith(_DEAD_LETTER.lower()) and len(self.key) > len(_DEAD_LETTER)
+
+    @property
+    def is_transfer_dead_letter(self) -> bool:
+        return self.key.endswith(_TRANSFER.lower()) and len(self.key) > len(_TRANSFER)
 
     @property
     def parent(self) -> "EntityPath":
         """The entity that owns this sub-queue; an entity that is none is its own parent."""
-        match = _DEAD_LETTER.match(self.name)
-        return EntityPath(match["parent"]) if match else self
+        if not self.is_dead_letter:
+            return self
+        suffix = _TRANSFER if self.is_transfer_dead_letter else _DEAD_LETTER
+        return EntityPath(self.name[: -len(suffix)])
+
+    @property
+    def is_subscription(self) -> bool:
+        return _SUBSCRIPTION.fullmatch(self.parent.name) is not None
+
+    @property
+    def topic(self) -> "EntityPath":
+        """The topic of this subscription; what is none is its own."""
+        match = _SUBSCRIPTION.fullmatch(self.parent.name)
+        return EntityPath(match["topic"]) if match else self
+
+    @property
+    def subscription(self) -> str:
+        """The name of this subscription within its topic; empty for what is none."""
+        match = _SUBSCRIPTION.fullmatch(self.parent.name)
+        return match["name"] if match else ""
 
     def __str__(self) -> str:
         return self.name

@@ -19,7 +19,9 @@ Every error that crosses a port, and what each one says.
         ├── InvalidRequest         not sent    no    the caller's fault: the text says which field
         │   └── SessionRequired    not sent    no
         ├── NotSupported           not sent    no    this kind of namespace can't do that
+        ├── SessionNotAvailable    not sent    no    another receiver holds the session
         ├── LockLost               not sent    no    the delivery's lock ran out, or is not known
+        │   └── SessionLockLost    not sent    no
         └── MessageNotFound        not sent    no
 
 The rows are section 8 of the error model of Service Bus: which conditions and status codes map to
@@ -124,6 +126,14 @@ class NotSupported(BrokerError):
 
 class LockLost(BrokerError):
     """The lock ran out, or isn't known: the message will be, or was, delivered again."""
+
+
+class SessionLockLost(LockLost):
+    """The lock of the session ran out: all of its messages will be delivered again."""
+
+
+class SessionNotAvailable(BrokerError):
+    """Another receiver holds the session."""
 
 
 class MessageNotFound(BrokerError):

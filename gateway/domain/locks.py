@@ -1,79 +1,60 @@
-"""Who holds which message, and until when. In memory only: a restart gives every message back."""
+"""Who holds what, and until when. In memory only: a restart gives everything back."""
 
-import heapq
 from collections.abc import Iterator
-from typing import Final
+from typing import Generic, TypeVar
 
 import attrs
 
-from gateway.domain.stored import Row
+from gateway.domain.deadlines import Deadlines
 
-_STALE: Final = 64  # outdated deadlines that may pile up beside as many as there are locks
+T = TypeVar("T")
 
 
-@attrs.define(eq=False)
-class Lock:
-    """
-    One delivery that isn't settled yet.
-
-    `row` counts this delivery and has no content: many locks must not hold many bodies.
-    `until` is on the monotonic clock.
-    """
+@attrs.frozen(eq=False)
+class Lock(Generic[T]):
+    """What is held, by whoever knows the token."""
 
     token: str
-    row: Row
-    until: float
+    held: T
 
 
 @attrs.define(eq=False)
-class Locks:
-    """The locks of one queue: by token, and by when they run out."""
+class Locks(Generic[T]):
+    """The locks of one queue, by token and by when (on the monotonic clock) they run out."""
 
-    _held: dict[str, Lock] = attrs.field(factory=dict)
-    _deadlines: list[tuple[float, str]] = attrs.field(factory=list)
+    _locks: dict[str, Lock[T]] = attrs.field(factory=dict)
+    _deadlines: Deadlines = attrs.field(factory=Deadlines)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._locks)
 
-    def add(self, token: str, row: Row, until: float) -> None:
-        self._held[token] = Lock(token, row, until)
-        heapq.heappush(self._deadlines, (until, token))
-
-    def find(self, token: str | None, monotonic: float) -> Lock | None:
-        """The lock, unless it isn't known or has run out."""
-        lock = self._held.get(token or "")
-        return lock if lock is not None and lock.until > monotonic else None
-
-    def extend(self, lock: Lock, until: float) -> None:
-        lock.until = until
-        heapq.heappush(self._deadlines, (until, lock.token))
-        self._forget_outdated()
-
-    def drop(self, token: str) -> Lock | None:
-        lock = self._held.pop(token, None)
-        self._forget_outdated()
+    def add(self, token: str, held: T, until: float) -> Lock[T]:
+        self._locks[token] = lock = Lock(token, held)
+        self._deadlines.set(token, until)
         return lock
 
-    def run_out(self, monotonic: float) -> Iterator[Lock]:
+    def find(self, token: str | None, monotonic: float) -> Lock[T] | None:
+        """The lock, unless it isn't known or has run out."""
+        lock = self._locks.get(token or "")
+        until = None if lock is None else self._deadlines.get(lock.token)
+        return lock if until is not None and until > monotonic else None
+
+    def extend(self, lock: Lock[T], until: float) -> None:
+        self._deadlines.set(lock.token, until)
+
+    def drop(self, token: str) -> None:
+        self._locks.pop(token, None)
+        self._deadlines.drop(token)
+
+    def run_out(self, monotonic: float) -> Iterator[Lock[T]]:
         """Drop and yield the locks that are over."""
-        while (first := self.next_end()) is not None and first <= monotonic:
-            yield self._held.pop(heapq.heappop(self._deadlines)[1])
+        for token in self._deadlines.run_out(monotonic):
+            yield self._locks.pop(token)
 
     def next_end(self) -> float | None:
         """When the first lock runs out."""
-        while self._deadlines:
-            until, token = self._deadlines[0]
-            lock = self._held.get(token)
-            if lock is not None and lock.until == until:
-                return until
-            heapq.heappop(self._deadlines)
-        return None
+        return self._deadlines.first()
 
     def clear(self) -> None:
-        self._held.clear()
+        self._locks.clear()
         self._deadlines.clear()
-
-    def _forget_outdated(self) -> None:
-        if len(self._deadlines) > 2 * len(self._held) + _STALE:
-            self._deadlines = [(lock.until, token) for token, lock in self._held.items()]
-            heapq.heapify(self._deadlines)

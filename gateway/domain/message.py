@@ -138,6 +138,14 @@ class Message:
     written: tuple[bytes, ...] | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
 
+class MessageState(enum.Enum):
+    """Whether a message can be received, and how."""
+
+    ACTIVE = "Active"
+    DEFERRED = "Deferred"  # by its sequence number
+    SCHEDULED = "Scheduled"  # later
+
+
 @attrs.frozen(kw_only=True)
 class Delivery:
     """
@@ -145,7 +153,7 @@ class Delivery:
 
     `delivery_count` counts the deliveries up to and with this one, so it starts at 1.
     `lock_token` is None where nothing is locked (receive and delete, peek). What a namespace
-    can't tell is None. `entity` is the queue that it was received from.
+    can't tell is None. `dead_letter_source` names the queue whose dead letter was forwarded here.
     """
 
     message: Message
@@ -156,6 +164,8 @@ class Delivery:
     enqueued_sequence_number: int | None = None
     locked_until: datetime | None = None
     expires: datetime | None = None
+    state: MessageState = MessageState.ACTIVE
+    dead_letter_source: str | None = None
 
 
 class ReceiveMode(enum.Enum):
@@ -181,7 +191,12 @@ class DeadLetter:
     description: str = ""
 
 
-Settlement = Complete | Abandon | DeadLetter
+@attrs.frozen
+class Defer:
+    """Put the message aside: from now on only its sequence number gets it."""
+
+
+Settlement = Complete | Abandon | DeadLetter | Defer
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"

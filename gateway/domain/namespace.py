@@ -2,16 +2,23 @@
 
 import bisect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 
-from gateway.domain.backlog import ROOM, is_backlog
+from gateway.domain.contents import Entity
+from gateway.domain.deadlines import Deadlines
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import EntityExists, EntityNotFound, InvalidRequest, QuotaExceeded
-from gateway.domain.queue import Queue
-from gateway.domain.queue_checks import check_properties
-from gateway.domain.stored import Now, Rows
+from gateway.domain.errors import (
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    PreconditionFailed,
+    QuotaExceeded,
+)
+from gateway.domain.queue import News, Queue
+from gateway.domain.queue_checks import check_properties, check_update
+from gateway.domain.stored import Now, Storage
 
 
 @attrs.frozen(kw_only=True)
@@ -21,19 +28,22 @@ class StoredQueue:
     path: EntityPath
     properties: QueueProperties
     created: int
-    rows: Rows
+    updated: int
+    version: int = 0
 
 
 class Shelf(Protocol):
     """Where a namespace keeps its queues: in memory, or on disk."""
 
-    def load(self) -> Iterable[StoredQueue]:
+    def load(self) -> Iterable[tuple[StoredQueue, Storage]]:
         """Everything that is there when the namespace opens."""
         ...
 
-    def add_queue(self, path: EntityPath, properties: QueueProperties, created: int) -> Rows: ...
+    def add(self, queue: StoredQueue) -> Storage: ...
 
-    def remove_queue(self, path: EntityPath) -> None:
+    def update(self, queue: StoredQueue) -> None: ...
+
+    def remove(self, path: EntityPath) -> None:
         """Forget a queue and its messages, now or soon."""
         ...
 
@@ -58,8 +68,11 @@ class Namespace:
     create_missing: bool
     _shelf: Shelf
     _new_token: Callable[[], str]
+    _id_of: Callable[[Any], str | None]  # the message id of stored content
     _queues: dict[str, Queue] = attrs.field(factory=dict)
     _keys: list[str] = attrs.field(factory=list)  # sorted
+    _touched: dict[str, Queue] = attrs.field(factory=dict)  # by a step, besides its own
+    _errands: Deadlines = attrs.field(factory=Deadlines)
 
     def __attrs_post_init__(self) -> None:
         self.reload()
@@ -68,8 +81,10 @@ class Namespace:
         """Forget what is in memory, all locks too, and begin with what is stored."""
         self._queues.clear()
         self._keys.clear()
-        for stored in self._shelf.load():
-            self._put(stored)
+        self._touched.clear()
+        self._errands.clear()
+        for stored, storage in self._shelf.load():
+            self._put(stored, storage)
 
     def find(self, path: EntityPath) -> Queue:
         """
@@ -99,6 +114,43 @@ class Namespace:
     def known(self, path: EntityPath) -> Queue | None:
         return self._queues.get(path.parent.key)
 
+    # --- whom a step concerns, and what becomes due
+
+    def drain_news(self, path: EntityPath, now: Now) -> Sequence[tuple[EntityPath, News | None]]:
+        """Whom the last step concerns, which was one on `path`. None: there's no such queue now."""
+        queue = self.known(path)
+        if queue is None:
+            news: list[tuple[EntityPath, News | None]] = [(path.parent, None)]
+        else:
+            news = [(path.parent, self._news_of(queue, now))]
+        while self._touched:
+            _, other = self._touched.popitem()
+            if other is not queue:
+                news.append((other.path, self._news_of(other, now)))
+        return news
+
+    def next_errand(self) -> float | None:
+        """When (monotonic) `run_errands` has to be called."""
+        return self._errands.first()
+
+    def run_errands(self, now: Now) -> None:
+        """Do what is due in queues that nobody has to ask for anything."""
+        for key in list(self._errands.run_out(now.monotonic)):
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.sweep(now)
+                self._touched[key] = queue
+
+    def _news_of(self, queue: Queue, now: Now) -> News:
+        news = queue.drain_news(now)
+        if queue.has_errands:
+            key = queue.path.key
+            if news.due is None:
+                self._errands.drop(key)
+            elif news.due != self._errands.get(key):
+                self._errands.set(key, news.due)
+        return news
+
     def create(self, path: EntityPath, properties: QueueProperties, now: Now) -> EntityInfo:
         """
         Raises:
@@ -112,16 +164,43 @@ class Namespace:
         self.check_room()
         return self._create(path, properties, now).info()
 
+    def update(
+        self, path: EntityPath, properties: QueueProperties, if_version: int | None, now: Now
+    ) -> EntityInfo:
+        """
+        Give a queue other properties, if it still has that version; None: whatever it has.
+
+        Raises:
+            EntityNotFound, PreconditionFailed, NotSupported, InvalidRequest: nothing has changed.
+        """
+        queue = self._exactly(path)
+        entity = queue.entity
+        if if_version is not None and if_version != entity.version:
+            raise PreconditionFailed(f"{path}: version {entity.version}, not {if_version}")
+        check_update(entity.properties, properties)
+        stored = StoredQueue(
+            path=entity.path,
+            properties=properties,
+            created=entity.created,
+            updated=now.wall,
+            version=entity.version + 1,
+        )
+        self._shelf.update(stored)
+        entity.properties = properties
+        entity.updated, entity.version = stored.updated, stored.version
+        entity.max_message_size = properties.max_message_size or self.max_message_size
+        return queue.info()
+
     def delete(self, path: EntityPath) -> None:
         """
         Raises:
             EntityNotFound: there is none.
         """
-        if path.key not in self._queues:
-            raise EntityNotFound(f"there is no queue {path}")
-        self._shelf.remove_queue(path)
+        self._exactly(path)
+        self._shelf.remove(path)
         del self._queues[path.key]
         del self._keys[bisect.bisect_left(self._keys, path.key)]
+        self._errands.drop(path.key)
 
     def page(self, prefix: str, skip: int, top: int) -> Sequence[EntityInfo]:
         """Some of the queues whose path starts with `prefix`, case ignored, by name."""
@@ -134,22 +213,30 @@ class Namespace:
     def _create(self, path: EntityPath, properties: QueueProperties, now: Now) -> Queue:
         if len(self._queues) >= self.max_queues:
             raise QuotaExceeded(f"this namespace has {self.max_queues} queues: no more fit")
-        rows = self._shelf.add_queue(path, properties, now.wall)
-        return self._put(StoredQueue(path=path, properties=properties, created=now.wall, rows=rows))
+        stored = StoredQueue(path=path, properties=properties, created=now.wall, updated=now.wall)
+        return self._put(stored, self._shelf.add(stored))
 
-    def _limit(self, path: EntityPath) -> int:
-        """A backlog queue takes the envelope on top, so that an outage takes what health takes."""
-        return self.max_message_size + (ROOM if is_backlog(path) else 0)
+    def _exactly(self, path: EntityPath) -> Queue:
+        """The queue of that name; a sub-queue is none."""
+        if path.key not in self._queues:
+            raise EntityNotFound(f"there is no queue {path}")
+        return self._queues[path.key]
 
-    def _put(self, stored: StoredQueue) -> Queue:
-        queue = Queue(
+    def _put(self, stored: StoredQueue, storage: Storage) -> Queue:
+        entity = Entity(
             path=stored.path,
             properties=stored.properties,
             created=stored.created,
-            max_message_size=stored.properties.max_message_size or self._limit(stored.path),
-            rows=stored.rows,
+            updated=stored.updated,
+            version=stored.version,
+            max_message_size=stored.properties.max_message_size or self.max_message_size,
+        )
+        queue = Queue.make(
+            entity,
+            storage,
             next_sequence=self._shelf.next_sequence,
             new_token=self._new_token,
+            id_of=self._id_of,
         )
         self._queues[stored.path.key] = queue
         bisect.insort(self._keys, stored.path.key)

@@ -4,14 +4,18 @@ from datetime import timedelta
 from typing import Final
 
 from gateway.domain.entity import QueueProperties
-from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.errors import InvalidRequest, NotSupported, SessionRequired
 from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter
 from gateway.domain.stored import Incoming, Now, Row, State, later, to_micros
 
 _NO_LIMIT: Final = timedelta(days=10_675_199)  # TimeSpan.MaxValue of .NET, less its hours
+_LONGEST: Final = {
+    "lock_duration": timedelta(minutes=5),
+    "duplicate_detection_window": timedelta(days=7),
+}
+_MAX_SESSION_ID: Final = 128  # characters
+_NEVER_CHANGED: Final = ("requires_session", "requires_duplicate_detection")
 _NOT_SUPPORTED: Final = (
-    "requires_session",
-    "requires_duplicate_detection",
     "forward_to",
     "forward_dead_lettered_messages_to",
 )
@@ -31,14 +35,54 @@ def check_properties(properties: QueueProperties) -> None:
     idle = properties.auto_delete_on_idle
     if idle is not None and idle < _NO_LIMIT:
         raise NotSupported("auto_delete_on_idle: this namespace doesn't delete queues on its own")
-    for name in ("lock_duration", "default_time_to_live"):
-        duration = getattr(properties, name)
-        if duration is not None and duration <= timedelta(0):
-            raise InvalidRequest(f"{name}: more than zero expected, got {duration}")
+    for name in ("lock_duration", "default_time_to_live", "duplicate_detection_window"):
+        _check_duration(name, getattr(properties, name))
     for name in ("max_size_in_megabytes", "max_message_size"):
         size = getattr(properties, name)
         if size is not None and size < 1:
             raise InvalidRequest(f"{name}: at least 1 expected, got {size}")
+
+
+def _check_duration(name: str, duration: timedelta | None) -> None:
+    if duration is not None and not timedelta(0) < duration <= _LONGEST.get(name, duration):
+        limit = f", at most {_LONGEST[name]}" if name in _LONGEST else ""
+        raise InvalidRequest(f"{name}: more than zero{limit} expected, got {duration}")
+
+
+def check_update(old: QueueProperties, new: QueueProperties) -> None:
+    """
+    As `check_properties`, and refuse to change what a queue is made with.
+
+    Raises:
+        NotSupported, InvalidRequest: names the property.
+    """
+    for name in _NEVER_CHANGED:
+        if getattr(old, name) != getattr(new, name):
+            raise InvalidRequest(f"{name}: stays as the queue was created with it")
+    check_properties(new)
+
+
+def check_message(message: Incoming, properties: QueueProperties) -> None:
+    """
+    Raises:
+        SessionRequired: the queue needs one, and the message names none.
+        InvalidRequest: names the field and the limit.
+    """
+    if not properties.requires_session:
+        return
+    if message.session is None:
+        raise SessionRequired("session id: this entity requires one")
+    check_session_id(message.session)
+
+
+def check_session_id(session: str) -> None:
+    """
+    Raises:
+        InvalidRequest: names the limit.
+    """
+    if len(session) > _MAX_SESSION_ID:
+        raise InvalidRequest(f"session id: at most {_MAX_SESSION_ID} characters expected")
+    _check_text("session id", session)
 
 
 def accept(message: Incoming, sequence: int, properties: QueueProperties, now: Now) -> Row:
@@ -56,6 +100,7 @@ def accept(message: Incoming, sequence: int, properties: QueueProperties, now: N
         due=due,
         expires=None if life is None else later(enqueued, life),
         size=message.size,
+        session=message.session,
         content=message.content,
     )
 
@@ -71,5 +116,9 @@ def check_reason(why: DeadLetter) -> None:
                 f"dead-letter {field}: at most {MAX_REASON_LENGTH} characters expected,"
                 f" got {len(text)}"
             )
-        if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
-            raise InvalidRequest(f"dead-letter {field}: half a surrogate pair is no text")
+        _check_text(f"dead-letter {field}", text)
+
+
+def _check_text(what: str, text: str) -> None:
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidRequest(f"{what}: half a surrogate pair is no text")

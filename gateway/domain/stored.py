@@ -54,11 +54,13 @@ class Now:
 
 
 class State(enum.IntEnum):
-    """Where a message of a queue is. Locked ones are ACTIVE or DEAD: locks aren't stored."""
+    """Where a message of a queue is. Locked ones are where they were: locks aren't stored."""
 
     ACTIVE = 0
     SCHEDULED = 1
     DEAD = 2  # in the dead-letter sub-queue
+    DEFERRED = 3  # put aside by a receiver: only its number finds it
+    TRANSFER = 4  # couldn't be forwarded: in the transfer dead-letter sub-queue
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +71,8 @@ class Incoming:
     size: int  # bytes, encoded
     time_to_live: timedelta | None = None
     scheduled: datetime | None = None
+    session: str | None = None
+    message_id: str | None = None  # as text; None: no duplicate of it is ever found
 
 
 @attrs.frozen(kw_only=True)
@@ -86,6 +90,8 @@ class Row:
     original: int | None = None  # the sequence number that it was given first, if it had another
     reason: str | None = None
     description: str | None = None
+    session: str | None = None
+    source: str | None = None  # the queue whose dead letter it was, if that forwards them
     damaged: bool = False  # its checksum doesn't fit: never to be served
 
 
@@ -118,6 +124,10 @@ class Rows(Protocol):
         """ACTIVE rows that expire after `since` and not after `wall`, the earliest first."""
         ...
 
+    def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
+        """ACTIVE rows of one session with a higher sequence number, in order."""
+        ...
+
     def next_due(self) -> int | None:
         """The earliest date of the scheduled rows."""
         ...
@@ -131,7 +141,7 @@ class Rows(Protocol):
         ...
 
     def replace(self, old: Row, new: Row) -> None:
-        """Put `new` in the place of `old`; size and content are the same."""
+        """Put `new` in the place of `old`; size, session and content are the same."""
         ...
 
     def remove(self, sequence: int) -> None: ...
@@ -143,3 +153,58 @@ class Rows(Protocol):
     def totals(self) -> Mapping[State, Total]:
         """Count everything; the only answer that takes as long as there are messages."""
         ...
+
+
+@attrs.frozen(kw_only=True)
+class SessionRecord:
+    """
+    What is stored of a session.
+
+    `first` is the sequence number of its oldest ACTIVE row, or of one that was; None: it has none.
+    """
+
+    id: str
+    first: int | None = None
+    state: bytes | None = None
+    updated: int = 0  # when the state was
+
+
+class SessionRows(Protocol):
+    """The sessions of one queue that have messages or a state. Answers by index, as `Rows` does."""
+
+    def get(self, session: str) -> SessionRecord | None: ...
+
+    def put(self, record: SessionRecord) -> None: ...
+
+    def remove(self, session: str) -> None: ...
+
+    def next(self, after: int) -> SessionRecord | None:
+        """The session with the lowest `first` above that number."""
+        ...
+
+    def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
+        """Names of those with messages, or of those whose state was updated after that date."""
+        ...
+
+
+class SeenIds(Protocol):
+    """Ids of the messages that one queue took of late. Answers by index, as `Rows` does."""
+
+    def until(self, message_id: str) -> int | None:
+        """Until when that id counts as a duplicate, if it was seen."""
+        ...
+
+    def put(self, message_id: str, until: int) -> None: ...
+
+    def forget(self, wall: int, limit: int) -> None:
+        """Remove up to `limit` of those that have come to their end."""
+        ...
+
+
+@attrs.frozen
+class Storage:
+    """Everything that is stored of the content of one queue."""
+
+    rows: Rows
+    sessions: SessionRows
+    seen: SeenIds

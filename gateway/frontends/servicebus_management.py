@@ -1,7 +1,8 @@
 """
 Service Bus's management for clients: which of its operations is which call of a namespace.
 
-Topics, subscriptions and rules, and changes of queues, are for a namespace that is a `Topology`.
+Changes of queues are for a namespace that is `Updates`, topics, subscriptions and rules for one
+that is a `Topology`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityNotFound, NotSupported
-from gateway.ports import Broker, Topology
+from gateway.ports import Broker, Topology, Updates
 from gateway.wire import atom_operations as atom
 
 
@@ -22,8 +23,8 @@ async def manage(
     Return once it is done; `namespace` is what this one tells of itself.
 
     Raises:
-        BrokerError: as the method of `Broker` or `Topology` that does it.
-        NotSupported: the namespace is no `Topology`, and the operation needs one.
+        BrokerError: as the method of `Broker`, `Updates` or `Topology` that does it.
+        NotSupported: the namespace isn't what the operation needs.
     """
     await trio.lowlevel.checkpoint()
     match operation:
@@ -36,13 +37,10 @@ async def manage(
             return None
         case atom.ListQueues(prefix=prefix, skip=skip, top=top):
             return tuple(await broker.list_queues(prefix, skip=skip, top=top))
-        case atom.PutQueue(entity=entity, properties=properties, update=False):
-            return await broker.create_queue(entity, properties)
+        case atom.PutQueue():
+            return await _put_queue(broker, operation)
     if not isinstance(broker, Topology):
-        raise NotSupported(
-            "this namespace has no topics, and its queues can't be changed:"
-            " delete a queue and create it anew"
-        )
+        raise NotSupported("this namespace has no topics")
     return await _WITH_TOPICS[type(operation)](broker, operation)
 
 
@@ -73,7 +71,14 @@ async def _delete(broker: Broker, entity: EntityPath) -> None:
             raise no_queue from None
 
 
-async def _update_queue(broker: Topology, wish: atom.PutQueue) -> atom.Answer:
+async def _put_queue(broker: Broker, wish: atom.PutQueue) -> atom.Answer:
+    await trio.lowlevel.checkpoint()
+    if not wish.update:
+        return await broker.create_queue(wish.entity, wish.properties)
+    if not isinstance(broker, Updates):
+        raise NotSupported(
+            f"queue {wish.entity} can't be changed here: delete it and create it anew"
+        )
     return await broker.update_queue(wish.entity, wish.properties, if_version=wish.if_version)
 
 
@@ -129,7 +134,6 @@ async def _delete_rule(broker: Topology, wish: atom.DeleteRule) -> atom.Answer:
 
 
 _WITH_TOPICS: Final[dict[type, Callable[[Topology, Any], Awaitable[atom.Answer]]]] = {
-    atom.PutQueue: _update_queue,
     atom.PutTopic: _put_topic,
     atom.ListTopics: _list_topics,
     atom.GetSubscription: _get_subscription,

@@ -15,32 +15,32 @@ question.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, Busy, NotSupported, Unavailable
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Busy, Unavailable
 from gateway.domain.events import SendFailed
-from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
+from gateway.domain.message import Leg, Message
 from gateway.pairing.admission import Admission
 from gateway.pairing.backlog_leg import BacklogLeg
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions
-from gateway.pairing.primary_leg import PrimaryLeg
+from gateway.pairing.primary_leg import HEALTHY_OR_SUSPECT, PrimaryLeg
+from gateway.pairing.primary_only import PrimaryOnly
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Standings, entity_rule
 from gateway.pairing.topology import PrimaryTopology
-from gateway.ports import Broker, NewId, Observer, Peeks, Receiver
+from gateway.ports import Broker, NewId, Observer
 
 HASTE: Final = 1.0  # seconds for the primary, between a backlog queue that hangs and the next one
 ROOM_SHARE: Final = 0.5  # of a send's time may pass while it waits for room; then it needs the rest
 
 
 @attrs.define(eq=False, kw_only=True)
-class PairedBroker(PrimaryTopology):
+class PairedBroker(PrimaryOnly, PrimaryTopology):
     """The pair as a `Broker`: sends are protected, everything else passes to the primary."""
 
     primary: Broker
@@ -129,33 +129,15 @@ class PairedBroker(PrimaryTopology):
             return message
         return attrs.evolve(message, message_id=self.new_id())
 
-    # Everything but sending is the primary's.
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        """
+        As `Schedules.schedule`, on the primary: only it can tell the numbers.
 
-    def open_receiver(
-        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
-    ) -> AbstractAsyncContextManager[Receiver]:
-        return self.primary.open_receiver(entity, mode)
-
-    async def probe(self, entity: EntityPath) -> None:
-        await self.primary.probe(entity)
-
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        return await self.primary.inspect(entity)
-
-    async def list_queues(
-        self, prefix: str = "", *, skip: int = 0, top: int = 100
-    ) -> Sequence[EntityInfo]:
-        return await self.primary.list_queues(prefix, skip=skip, top=top)
-
-    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        return await self.primary.create_queue(entity, properties)
-
-    async def delete_queue(self, entity: EntityPath) -> None:
-        await self.primary.delete_queue(entity)
-
-    async def peek(
-        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
-    ) -> Sequence[Delivery]:
-        if not isinstance(self.primary, Peeks):
-            raise NotSupported("the primary namespace can't show messages without taking them")
-        return await self.primary.peek(entity, from_sequence=from_sequence, limit=limit)
+        Raises:
+            Unavailable: the entity is failed over; nothing was sent. One that is scheduled by a
+                plain `send` is diverted.
+        """
+        standing = self.standings.state_of(entity)
+        if standing not in HEALTHY_OR_SUSPECT:
+            raise Unavailable(f"{entity} is failed over: only its primary can number a schedule")
+        return await super().schedule(entity, [self._with_id(message) for message in messages])

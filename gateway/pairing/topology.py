@@ -11,7 +11,7 @@ from gateway.domain.topology import (
     TopicInfo,
     TopicProperties,
 )
-from gateway.ports import Broker, Topology
+from gateway.ports import Broker, Topology, Updates
 
 
 class PrimaryTopology:
@@ -25,15 +25,15 @@ class PrimaryTopology:
 
     def _topology(self) -> Topology:
         if not isinstance(self.primary, Topology):
-            raise NotSupported(
-                "the primary namespace has no topics, nor queues that can be changed"
-            )
+            raise NotSupported("the primary namespace has no topics")
         return self.primary
 
     async def update_queue(
         self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
     ) -> EntityInfo:
-        return await self._topology().update_queue(entity, properties, if_version=if_version)
+        if not isinstance(self.primary, Updates):
+            raise NotSupported("the primary namespace has no queues that can be changed")
+        return await self.primary.update_queue(entity, properties, if_version=if_version)
 
     async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo:
         return await self._topology().create_topic(topic, properties)

@@ -40,6 +40,7 @@ from gateway.domain.message import (
     Abandon,
     Complete,
     DeadLetter,
+    Defer,
     ReceiveMode,
     Settlement,
 )
@@ -268,6 +269,8 @@ def _build_settle(path: str, settlement: Settlement) -> Request:
                 headers=Headers.of({"Content-Type": "application/json"}),
                 body=json.dumps(attrs.asdict(settlement)).encode(),
             )
+        case Defer():
+            raise NotSupported("Service Bus REST can't defer a message")
 
 
 def _parse_dead_letter(body: bytes) -> DeadLetter:

@@ -38,6 +38,11 @@ class Capability(enum.Flag):
     RECEIVE_AND_DELETE = enum.auto()
     PROMPT_RETURN = enum.auto()  # what is given back is visible at once
     PROMPT_CANCEL = enum.auto()  # a cancelled receive takes nothing, not even until a lock ends
+    DUPLICATES = enum.auto()  # are detected
+    UPDATE = enum.auto()  # of an entity's properties
+    NUMBERED_SCHEDULE = enum.auto()  # that can be cancelled
+    DEFERRAL = enum.auto()
+    SESSIONS = enum.auto()
 
 
 EVERYTHING = ~Capability(0)
@@ -149,7 +154,15 @@ def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
     return open_pair
 
 
-OVER_HTTP = EVERYTHING & ~Capability.PROMPT_CANCEL
+OVER_HTTP = EVERYTHING & ~(
+    Capability.PROMPT_CANCEL
+    | Capability.UPDATE
+    | Capability.NUMBERED_SCHEDULE
+    | Capability.DEFERRAL
+    | Capability.SESSIONS
+)
+
+IN_PAIRS = EVERYTHING & ~Capability.UPDATE
 
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
@@ -165,8 +178,13 @@ KINDS = [
     BrokerKind(
         name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
     ),
-    BrokerKind(name="pair of memory", open=pair(memory, memory, VirtualClock()), virtual_time=True),
-    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date)),
+    BrokerKind(
+        name="pair of memory",
+        open=pair(memory, memory, VirtualClock()),
+        can=IN_PAIRS,
+        virtual_time=True,
+    ),
+    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date), can=IN_PAIRS),
     BrokerKind(
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),

@@ -661,8 +661,6 @@ async def test_the_properties_of_a_queue_are_kept(broker):
 @pytest.mark.parametrize(
     "properties",
     [
-        {"requires_session": True},
-        {"requires_duplicate_detection": True},
         {"forward_to": "elsewhere"},
         {"forward_dead_lettered_messages_to": "elsewhere"},
         {"auto_delete_on_idle": timedelta(hours=1)},

@@ -1,22 +1,22 @@
 """One history of a queue, on each storage: they must tell the same."""
 
 from datetime import timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
+import apsw
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
-from gateway.brokers.memory import MemoryRows
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
+from gateway.brokers.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
+from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError
-from gateway.domain.message import Abandon, Complete, DeadLetter, ReceiveMode
-from gateway.domain.queue import Queue
-from gateway.domain.stored import Incoming, Now, Rows, State, to_date
-from tests.domain.test_queue import NaiveRows
+from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
+from gateway.domain.stored import Incoming, Now, State, Storage, to_date
+from tests.domain.test_queue import naive_storage, queue_on
 
 STATES = st.sampled_from([State.ACTIVE, State.DEAD])
 SECONDS = st.integers(0, 30)
@@ -26,10 +26,12 @@ STEPS = st.one_of(
     st.tuples(
         st.just("settle"),
         st.integers(0, 9),
-        st.sampled_from([Complete(), Abandon(), DeadLetter(reason="r")]),
+        st.sampled_from([Complete(), Abandon(), DeadLetter(reason="r"), Defer()]),
     ),
     st.tuples(st.just("release"), st.integers(0, 9), st.booleans()),
     st.tuples(st.just("renew"), st.integers(0, 9)),
+    st.tuples(st.just("take_deferred"), st.lists(st.integers(1, 9), min_size=1, max_size=2)),
+    st.tuples(st.just("cancel"), st.lists(st.integers(1, 9), min_size=1, max_size=2)),
     st.tuples(st.just("wait"), SECONDS),
     st.tuples(st.just("restart")),
 )
@@ -38,22 +40,14 @@ STEPS = st.one_of(
 class History:
     """Applies steps to a queue and notes whatever it answers."""
 
-    def __init__(self, rows: Rows) -> None:
-        tokens, sequences = count(), count(1)
+    def __init__(self, storage: Storage) -> None:
         self.time = 1
-        self.queue = Queue(
-            path=EntityPath("orders"),
-            properties=QueueProperties(
-                max_delivery_count=2,
-                lock_duration=timedelta(seconds=10),
-                dead_lettering_on_expiration=True,
-            ),
-            created=0,
-            max_message_size=1000,
-            rows=rows,
-            next_sequence=lambda: next(sequences),
-            new_token=lambda: str(next(tokens)),
+        properties = QueueProperties(
+            max_delivery_count=2,
+            lock_duration=timedelta(seconds=10),
+            dead_lettering_on_expiration=True,
         )
+        self.queue = queue_on(storage, properties)
 
     def apply(self, step: tuple[Any, ...]) -> Any:
         now = Now(self.time * 10**6, self.time)
@@ -61,9 +55,8 @@ class History:
             answer = getattr(self, step[0])(now, *step[1:])
         except BrokerError as error:
             answer = type(error)
-        fresh = [self.queue.drain_fresh(state) for state in State]
         shown = [self.queue.peek([state], 0, 100) for state in State]
-        return answer, fresh, shown, self.queue.info(), self.queue.next_event(now)
+        return answer, self.queue.drain_news(now), shown, self.queue.info()
 
     def send(self, now: Now, number: int, life: int | None, due: int | None) -> None:
         message = Incoming(
@@ -77,14 +70,20 @@ class History:
     def take(self, now: Now, state: State, limit: int, mode: ReceiveMode) -> Any:
         return self.queue.take(state, limit, mode, now)
 
+    def take_deferred(self, now: Now, numbers: list[int]) -> Any:
+        return self.queue.take_deferred(numbers, ReceiveMode.PEEK_LOCK, now)
+
+    def cancel(self, now: Now, numbers: list[int]) -> None:
+        self.queue.cancel(numbers, now)
+
     def settle(self, now: Now, token: int, settlement: Any) -> None:
-        self.queue.settle(str(token), settlement, now)
+        self.queue.settle(f"lock-{token}", settlement, now)
 
     def release(self, now: Now, token: int, delivered: bool) -> None:
-        self.queue.release([str(token)], now, delivered=delivered)
+        self.queue.release([f"lock-{token}"], now, delivered=delivered)
 
     def renew(self, now: Now, token: int) -> int:
-        return self.queue.renew(str(token), now)
+        return self.queue.renew(f"lock-{token}", now)
 
     def wait(self, now: Now, seconds: int) -> None:
         self.time += seconds
@@ -94,6 +93,18 @@ class History:
         self.queue.reload()
 
 
+def memory_storage() -> Storage:
+    return Storage(MemoryRows(), MemorySessions(), MemorySeenIds())
+
+
+def sqlite_storage(connection: apsw.Connection) -> Storage:
+    return Storage(
+        SqliteRows(connection, 1, DeliveryCounts()),
+        SqliteSessions(connection, 1),
+        SqliteSeenIds(connection, 1),
+    )
+
+
 @given(st.lists(STEPS, max_size=25))
 def test_every_storage_tells_the_same(tmp_path_factory, steps):
     folder: Path = tmp_path_factory.mktemp("store")
@@ -101,9 +112,9 @@ def test_every_storage_tells_the_same(tmp_path_factory, steps):
     connection = schema.connect(folder / "a.db")
     connection.execute("BEGIN")
     try:
-        naive = History(NaiveRows())
-        memory = History(MemoryRows())
-        sqlite = History(SqliteRows(connection, 1, DeliveryCounts()))
+        naive = History(naive_storage())
+        memory = History(memory_storage())
+        sqlite = History(sqlite_storage(connection))
         for step in steps:
             expected = naive.apply(step)
 

@@ -8,12 +8,22 @@ from typing import Any
 import attrs
 import pytest
 
+from gateway.domain.contents import Entity
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, LockLost, NotSupported
 from gateway.domain.message import Abandon, Complete, DeadLetter, ReceiveMode
 from gateway.domain.queue import Queue, Taken
 from gateway.domain.queue_checks import check_properties
-from gateway.domain.stored import Incoming, Now, Row, State, Total, to_date
+from gateway.domain.stored import (
+    Incoming,
+    Now,
+    Row,
+    SessionRecord,
+    State,
+    Storage,
+    Total,
+    to_date,
+)
 
 PEEK_LOCK = ReceiveMode.PEEK_LOCK
 MINUTE = 60
@@ -42,6 +52,14 @@ class NaiveRows:
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
         return self._some(_expiry, since, wall, limit)
+
+    def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
+        return self._some(
+            lambda row: (row.state is State.ACTIVE and row.session == session, row.sequence),
+            sequence,
+            2**63,
+            limit,
+        )
 
     def next_due(self) -> int | None:
         return min((row.due for row in self.rows.values() if row.due is not None), default=None)
@@ -82,6 +100,59 @@ class NaiveRows:
         return found[:limit]
 
 
+@attrs.define
+class NaiveSessions:
+    """`SessionRows` without any index."""
+
+    records: dict[str, SessionRecord] = attrs.field(factory=dict)
+
+    def get(self, session: str) -> SessionRecord | None:
+        return self.records.get(session)
+
+    def put(self, record: SessionRecord) -> None:
+        self.records[record.id] = record
+
+    def remove(self, session: str) -> None:
+        self.records.pop(session, None)
+
+    def next(self, after: int) -> SessionRecord | None:
+        later = [each for each in self.records.values() if each.first and each.first > after]
+        return min(later, key=lambda record: record.first or 0, default=None)
+
+    def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
+        if updated_since is None:
+            found = sorted(each.id for each in self.records.values() if each.first is not None)
+        else:
+            updates = [
+                (each.updated, each.id)
+                for each in self.records.values()
+                if each.state is not None and each.updated > updated_since
+            ]
+            found = [session for _, session in sorted(updates)]
+        return found[skip : skip + top]
+
+
+@attrs.define
+class NaiveSeenIds:
+    """`SeenIds` without any index."""
+
+    ids: dict[str, int] = attrs.field(factory=dict)
+
+    def until(self, message_id: str) -> int | None:
+        return self.ids.get(message_id)
+
+    def put(self, message_id: str, until: int) -> None:
+        self.ids[message_id] = until
+
+    def forget(self, wall: int, limit: int) -> None:
+        for message_id in [each for each, until in self.ids.items() if until <= wall][:limit]:
+            del self.ids[message_id]
+
+
+def naive_storage(rows: NaiveRows | None = None) -> Storage:
+    return Storage(NaiveRows() if rows is None else rows, NaiveSessions(), NaiveSeenIds())
+
+
 def _expiry(row: Row) -> tuple[bool, int]:
     return row.state is State.ACTIVE and row.expires is not None, row.expires or 0
 
@@ -91,16 +162,25 @@ def at(seconds: float, held_until: float = 0) -> Now:
 
 
 def make(rows: NaiveRows | None = None, **properties: Any) -> Queue:
+    return queue_on(naive_storage(rows), QueueProperties(**properties))
+
+
+def queue_on(storage: Storage, properties: QueueProperties) -> Queue:
     tokens, sequences = count(), count(1)
-    return Queue(
-        path=EntityPath("orders"),
-        properties=QueueProperties(**properties),
-        created=0,
-        max_message_size=1000,
-        rows=NaiveRows() if rows is None else rows,
+    path = EntityPath("orders")
+    return Queue.make(
+        Entity(path=path, properties=properties, created=0, updated=0, max_message_size=1000),
+        storage,
         next_sequence=lambda: next(sequences),
         new_token=lambda: f"lock-{next(tokens)}",
+        id_of=lambda content: str(content),
     )
+
+
+def fresh(queue: Queue, now: Now | None = None) -> tuple[int, int]:
+    """How many messages became available: active ones, and dead letters."""
+    news = queue.drain_news(now or at(1))
+    return news.active, news.dead
 
 
 def message(content: object, life: float | None = None, due: float | None = None) -> Incoming:
@@ -173,7 +253,7 @@ def test_a_lock_can_be_renewed_many_times_and_leaves_nothing_behind():
     for second in range(2, 2000):
         queue.renew(a.token, at(second))
 
-    assert len(queue._locks._deadlines) < 100
+    assert len(queue._locks._deadlines._heap) < 100
 
 
 def test_the_last_deliveries_are_counted_durably():
@@ -293,13 +373,13 @@ def test_the_next_event_is_the_first_thing_that_time_brings_about():
 def test_fresh_says_how_many_became_available():
     queue = make(max_delivery_count=1)
     queue.send([message("a"), message("b"), message("c", due=10)], at(1))
-    fresh = [queue.drain_fresh(State.ACTIVE), queue.drain_fresh(State.ACTIVE)]
+    told = [fresh(queue), fresh(queue)]
     [a] = take(queue, at(1), 1)
     queue.settle(a.token, Abandon(), at(1))
     queue.sweep(at(10))
-    fresh += [queue.drain_fresh(State.ACTIVE), queue.drain_fresh(State.DEAD)]
+    told.append(fresh(queue, at(10)))
 
-    assert fresh == [2, 0, 1, 1]
+    assert told == [(2, 0), (0, 0), (1, 1)]
 
 
 def test_a_damaged_row_is_put_aside_and_never_served():
@@ -309,7 +389,7 @@ def test_a_damaged_row_is_put_aside_and_never_served():
     rows.rows[1] = attrs.evolve(rows.rows[1], damaged=True)
 
     assert contents(take(queue, at(1))) == ["b"]
-    assert queue.drain_quarantined() == [1]
+    assert queue.drain_news(at(1)).quarantined == [1]
     assert queue.info().active == 1
 
 
@@ -341,6 +421,8 @@ def test_the_size_of_a_queue_follows_its_messages():
         {"default_time_to_live": timedelta(0)},
         {"max_size_in_megabytes": 0},
         {"max_message_size": 0},
+        {"lock_duration": timedelta(minutes=6)},
+        {"duplicate_detection_window": timedelta(days=8)},
     ],
     ids=lambda properties: next(iter(properties)),
 )

@@ -23,6 +23,7 @@ from gateway.brokers.moments import Moments
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
+from gateway.domain.property_values import id_text
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import decode_message, encode_message
 
@@ -81,6 +82,7 @@ class EmbeddedBroker(LocalBroker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._alarm.close()
         await self._writer.stop()  # noqa: ASYNC102 it is shielded inside, with a limit
 
     async def _run(self, step: Step[T]) -> T:
@@ -106,6 +108,7 @@ class EmbeddedBroker(LocalBroker):
                 create_missing=self._options.create_missing,
                 shelf=store,
                 new_token=lock_tokens(self._rng),
+                id_of=lambda content: id_text(decode_message(content).message_id),
             )
         except apsw.Error as error:
             store.forsake()

@@ -11,10 +11,10 @@ from gateway.domain.stored import Row, State, Total
 
 _SELECT: Final = """
 SELECT sequence, state, enqueued, size, content, due, expires, times, original, reason,
-       description, checksum
+       description, session, source, checksum
 FROM message LEFT JOIN delivered USING (sequence)
 """
-_GET: Final = f"{_SELECT} WHERE sequence = ?"
+_GET: Final = f"{_SELECT} WHERE queue = ? AND sequence = ?"
 _AFTER: Final = (
     f"{_SELECT} WHERE queue = ? AND state = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 )
@@ -23,13 +23,21 @@ _EXPIRED: Final = (
     f"{_SELECT} WHERE queue = ? AND state = 0 AND expires > ? AND expires <= ?"
     " ORDER BY expires, sequence LIMIT ?"
 )
+_IN_SESSION: Final = (
+    f"{_SELECT} WHERE queue = ? AND state = 0 AND session = ? AND sequence > ?"
+    " ORDER BY sequence LIMIT ?"
+)
 _NEXT_DUE: Final = "SELECT min(due) FROM message WHERE queue = ? AND due IS NOT NULL"
 _NEXT_EXPIRY: Final = (
     "SELECT min(expires) FROM message WHERE queue = ? AND state = 0 AND expires > ?"
 )
 _TOTALS: Final = "SELECT state, count(*), sum(size) FROM message WHERE queue = ? GROUP BY state"
 
-_INSERT: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = """
+INSERT INTO message (sequence, queue, state, enqueued, due, expires, original, size, reason,
+                     description, session, source, checksum, content)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
 _REPLACE: Final = """
 UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, original = ?,
        reason = ?, description = ?
@@ -100,7 +108,7 @@ class SqliteRows:
         self._connection.executemany(_INSERT, (self._values(row) for row in rows))
 
     def get(self, sequence: int) -> Row | None:
-        values = self._connection.execute(_GET, (sequence,)).fetchone()
+        values = self._connection.execute(_GET, (self._queue, sequence)).fetchone()
         return None if values is None else self._row(values)
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
@@ -111,6 +119,9 @@ class SqliteRows:
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
         return self._select(_EXPIRED, since, wall, limit)
+
+    def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
+        return self._select(_IN_SESSION, session, sequence, limit)
 
     def next_due(self) -> int | None:
         date: int | None = self._connection.execute(_NEXT_DUE, (self._queue,)).get
@@ -152,7 +163,7 @@ class SqliteRows:
         found = self._connection.execute(_TOTALS, (self._queue,))
         return {State(state): Total(messages, size) for state, messages, size in found}
 
-    def _select(self, statement: str, *values: int) -> list[Row]:
+    def _select(self, statement: str, *values: int | str) -> list[Row]:
         found = self._connection.execute(statement, (self._queue, *values)).fetchall()
         return [self._row(each) for each in found]
 
@@ -168,13 +179,15 @@ class SqliteRows:
             row.size,
             row.reason,
             row.description,
+            row.session,
+            row.source,
             self._checksum(row.content),
             row.content,
         )
 
     def _row(self, values: tuple[Any, ...]) -> Row:
         sequence, state, enqueued, size, content, due, expires, times, *rest = values
-        original, reason, description, checksum = rest
+        original, reason, description, session, source, checksum = rest
         return Row(
             sequence=sequence,
             state=State(state),
@@ -187,6 +200,8 @@ class SqliteRows:
             original=original,
             reason=reason,
             description=description,
+            session=session,
+            source=source,
             damaged=self._checksum(content) != checksum,
         )
 

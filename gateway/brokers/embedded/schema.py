@@ -10,7 +10,7 @@ import apsw
 from gateway.brokers.embedded.files import StoreDamaged, private_file, sync_directory
 
 APPLICATION_ID: Final = 0x50474154  # "PGAT"
-VERSION: Final = 1
+VERSION: Final = 2
 WAL_CAP: Final = 16 * 1024 * 1024  # bytes
 
 # In this order; each is read back. Why each one: reference/reliability.md, 5.1.
@@ -47,7 +47,10 @@ CREATE TABLE queue (
     key TEXT UNIQUE,
     name TEXT NOT NULL,
     properties TEXT NOT NULL,
-    created INTEGER NOT NULL
+    created INTEGER NOT NULL,
+    updated INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 0,
+    kind TEXT NOT NULL DEFAULT 'queue'
 ) STRICT;
 CREATE TABLE message (
     sequence INTEGER PRIMARY KEY,
@@ -60,6 +63,8 @@ CREATE TABLE message (
     size INTEGER NOT NULL,
     reason TEXT,
     description TEXT,
+    session TEXT,
+    source TEXT,
     checksum INTEGER NOT NULL,
     content BLOB NOT NULL
 ) STRICT;
@@ -78,6 +83,49 @@ CREATE TABLE quarantine (
 ) STRICT;
 """
 
+# What version 2 has more: the end of `TABLES`, and of the migration from version 1.
+ADDED_IN_2: Final = """
+CREATE INDEX message_session ON message (queue, session, sequence)
+    WHERE state = 0 AND session IS NOT NULL;
+CREATE TABLE session (
+    queue INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    first INTEGER,
+    updated INTEGER NOT NULL,
+    state BLOB,
+    PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX session_order ON session (queue, first) WHERE first IS NOT NULL;
+CREATE INDEX session_name ON session (queue, id) WHERE first IS NOT NULL;
+CREATE INDEX session_update ON session (queue, updated) WHERE state IS NOT NULL;
+CREATE TABLE seen (
+    queue INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX seen_end ON seen (queue, until);
+CREATE TABLE rule (
+    queue INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    filter_values BLOB NOT NULL,
+    action_values BLOB NOT NULL,
+    PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+"""
+MIGRATIONS: Final = {
+    1: f"""
+ALTER TABLE queue ADD COLUMN updated INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN kind TEXT NOT NULL DEFAULT 'queue';
+UPDATE queue SET updated = created;
+ALTER TABLE message ADD COLUMN session TEXT;
+ALTER TABLE message ADD COLUMN source TEXT;
+{ADDED_IN_2}
+"""
+}
+
 
 def create(path: Path, store_id: int) -> None:
     """Make an empty store: after a crash at any moment it's there as a whole, or not at all."""
@@ -92,7 +140,7 @@ def create(path: Path, store_id: int) -> None:
             connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute(f"BEGIN; {TABLES}")
+            connection.execute(f"BEGIN; {TABLES} {ADDED_IN_2}")
             connection.execute("INSERT INTO store VALUES (1, ?, 0, 1)", (store_id,))
             connection.execute("COMMIT")
         finally:
@@ -106,7 +154,7 @@ def create(path: Path, store_id: int) -> None:
 
 def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
     """
-    Open a store under the settings above.
+    Open a store under the settings above; one of an earlier version is brought to this one.
 
     Raises:
         StoreDamaged: it is no store of ours, of another version, or SQLite won't promise enough.
@@ -119,6 +167,7 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for name, value, expected in PRAGMAS:
             _set(connection, name, value, expected)
+        _migrate(connection)
     except apsw.NotADBError as error:
         connection.close()
         raise StoreDamaged(f"{path}: not a store") from error
@@ -131,8 +180,20 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
 def _check_identity(connection: apsw.Connection, path: Path) -> None:
     if connection.pragma("application_id") != APPLICATION_ID:
         raise StoreDamaged(f"{path}: not a store of this gateway")
-    if (version := connection.pragma("user_version")) != VERSION:
+    version = connection.pragma("user_version")
+    if version != VERSION and version not in MIGRATIONS:
         raise StoreDamaged(f"{path}: version {version} of the tables, {VERSION} expected")
+
+
+def _migrate(connection: apsw.Connection) -> None:
+    """All steps in one transaction: after a crash the store has the one version or the other."""
+    version = connection.pragma("user_version")
+    if version == VERSION:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    for step in range(version, VERSION):
+        connection.execute(MIGRATIONS[step])
+    connection.execute(f"PRAGMA user_version = {VERSION}; COMMIT")
 
 
 def _set(connection: apsw.Connection, name: str, value: str | int, expected: str | int) -> None:

@@ -25,16 +25,24 @@ from gateway.brokers.embedded.files import (
     private_directory,
 )
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StorageFull
 from gateway.domain.namespace import StoredQueue
-from gateway.domain.stored import MICROSECOND
+from gateway.domain.stored import MICROSECOND, Storage
 
 LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the disk
 _CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // 4096
 _COUNT_EVERY: Final = 0.1  # seconds that counts of deliveries wait: most messages are done by then
 _SLICE: Final = 1000  # messages of a deleted queue that go at once
+
+_TIDY: Final = (
+    "DELETE FROM session WHERE (queue, id) IN"
+    " (SELECT queue, id FROM session WHERE queue = ? LIMIT ?)",
+    "DELETE FROM seen WHERE (queue, id) IN (SELECT queue, id FROM seen WHERE queue = ? LIMIT ?)",
+    "DELETE FROM rule WHERE (queue, key) IN (SELECT queue, key FROM rule WHERE queue = ? LIMIT ?)",
+)
 
 _converter: Final = cattrs.Converter()
 _converter.register_unstructure_hook(timedelta, lambda span: span // MICROSECOND)
@@ -167,7 +175,10 @@ class Store:
         self._connection.executemany("DELETE FROM delivered WHERE sequence = ?", found)
         for (sequence,) in found:
             self._counts.drop(sequence, self._connection)
-        if len(found) < _SLICE:
+        changes = self._connection.total_changes()
+        for statement in _TIDY:
+            self._connection.execute(statement, (queue, _SLICE))
+        if len(found) < _SLICE and self._connection.total_changes() - changes < _SLICE:
             self._connection.execute("DELETE FROM queue WHERE id = ?", (queue,))
         self.commit()
         return True
@@ -193,26 +204,35 @@ class Store:
 
     # --- as a shelf
 
-    def load(self) -> Iterable[StoredQueue]:
+    def load(self) -> Iterable[tuple[StoredQueue, Storage]]:
         found: list[Any] = self._connection.execute(
-            "SELECT id, name, properties, created FROM queue WHERE key IS NOT NULL"
+            "SELECT id, name, properties, created, updated, version FROM queue"
+            " WHERE key IS NOT NULL"
         ).fetchall()
-        for number, name, properties, created in found:
-            yield StoredQueue(
+        for number, name, properties, created, updated, version in found:
+            queue = StoredQueue(
                 path=EntityPath(name),
                 properties=_converter.structure(json.loads(properties), QueueProperties),
                 created=created,
-                rows=self._rows(number),
+                updated=updated,
+                version=version,
             )
+            yield queue, self._storage(number)
 
-    def add_queue(self, path: EntityPath, properties: QueueProperties, created: int) -> SqliteRows:
-        values = (path.key, path.name, json.dumps(_converter.unstructure(properties)), created)
+    def add(self, queue: StoredQueue) -> Storage:
         self._connection.execute(
-            "INSERT INTO queue (key, name, properties, created) VALUES (?, ?, ?, ?)", values
+            "INSERT INTO queue (key, name, properties, created, updated) VALUES (?, ?, ?, ?, ?)",
+            (queue.path.key, queue.path.name, _text(queue), queue.created, queue.updated),
         )
-        return self._rows(self._connection.last_insert_rowid())
+        return self._storage(self._connection.last_insert_rowid())
 
-    def remove_queue(self, path: EntityPath) -> None:
+    def update(self, queue: StoredQueue) -> None:
+        self._connection.execute(
+            "UPDATE queue SET properties = ?, updated = ?, version = ? WHERE key = ?",
+            (_text(queue), queue.updated, queue.version, queue.path.key),
+        )
+
+    def remove(self, path: EntityPath) -> None:
         self._connection.execute("UPDATE queue SET key = NULL WHERE key = ?", (path.key,))
 
     def check_room(self) -> None:
@@ -224,8 +244,12 @@ class Store:
         self._next_sequence += 1
         return sequence
 
-    def _rows(self, number: int) -> SqliteRows:
-        return SqliteRows(self._connection, number, self._counts)
+    def _storage(self, number: int) -> Storage:
+        return Storage(
+            SqliteRows(self._connection, number, self._counts),
+            SqliteSessions(self._connection, number),
+            SqliteSeenIds(self._connection, number),
+        )
 
     def _save_counts(self) -> None:
         self._counts.urgent = True
@@ -249,3 +273,7 @@ class Store:
 def _refuse_to_begin_anew(path: Path, mark: Path) -> None:
     if mark.exists():
         raise StoreDamaged(f"{path} is gone, and {mark} says that it was there")
+
+
+def _text(queue: StoredQueue) -> str:
+    return json.dumps(_converter.unstructure(queue.properties))

@@ -38,6 +38,7 @@ def committer(store: Store) -> Committer:
         create_missing=False,
         shelf=store,
         new_token=lock_tokens(random.Random(0)),
+        id_of=lambda _content: None,
     )
     committer = Committer(store, namespace)
     committer.run([Step(ORDERS, NOW, lambda space, now: space.create(ORDERS, LARGE, now))])

@@ -1,7 +1,7 @@
 import apsw
 import pytest
 
-from gateway.brokers.embedded import rows, schema
+from gateway.brokers.embedded import rows, schema, session_rows
 from gateway.brokers.embedded.files import StoreDamaged
 
 
@@ -47,8 +47,8 @@ def test_what_a_crash_left_of_a_creation_is_no_hindrance(tmp_path):
 
 STATEMENTS = {
     name: value
-    for name, value in vars(rows).items()
-    if isinstance(value, str) and "message" in value and "WHERE" in value
+    for name, value in {**vars(rows), **vars(session_rows)}.items()
+    if isinstance(value, str) and name.startswith("_") and " WHERE " in " ".join(value.split())
 }
 
 

@@ -1,0 +1,86 @@
+"""The sessions of one queue, and the ids that it has seen, in SQLite: answered by an index."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import apsw
+import attrs
+
+from gateway.domain.stored import SessionRecord
+
+_GET: Final = "SELECT id, first, state, updated FROM session WHERE queue = ? AND id = ?"
+_PUT: Final = (
+    "INSERT OR REPLACE INTO session (queue, id, first, state, updated) VALUES (?, ?, ?, ?, ?)"
+)
+_REMOVE: Final = "DELETE FROM session WHERE queue = ? AND id = ?"
+_NEXT: Final = """
+SELECT id, first, state, updated FROM session
+WHERE queue = ? AND first > ? AND first IS NOT NULL ORDER BY first LIMIT 1
+"""
+_WITH_MESSAGES: Final = """
+SELECT id FROM session INDEXED BY session_name WHERE queue = ? AND first IS NOT NULL
+ORDER BY id LIMIT ? OFFSET ?
+"""
+_UPDATED: Final = """
+SELECT id FROM session INDEXED BY session_update
+WHERE queue = ? AND state IS NOT NULL AND updated > ? ORDER BY updated, id LIMIT ? OFFSET ?
+"""
+
+_SEEN_UNTIL: Final = "SELECT until FROM seen WHERE queue = ? AND id = ?"
+_SEEN_PUT: Final = "INSERT OR REPLACE INTO seen (queue, id, until) VALUES (?, ?, ?)"
+_SEEN_OVER: Final = "SELECT queue, id FROM seen WHERE queue = ? AND until <= ? LIMIT ?"
+_SEEN_REMOVE: Final = "DELETE FROM seen WHERE queue = ? AND id = ?"
+
+
+@attrs.define(eq=False)
+class SqliteSessions:
+    """`SessionRows`. Runs inside the transaction of whoever calls."""
+
+    _connection: apsw.Connection
+    _queue: int
+
+    def get(self, session: str) -> SessionRecord | None:
+        return self._one(_GET, session)
+
+    def put(self, record: SessionRecord) -> None:
+        values = (self._queue, record.id, record.first, record.state, record.updated)
+        self._connection.execute(_PUT, values)
+
+    def remove(self, session: str) -> None:
+        self._connection.execute(_REMOVE, (self._queue, session))
+
+    def next(self, after: int) -> SessionRecord | None:
+        return self._one(_NEXT, after)
+
+    def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
+        if updated_since is None:
+            found = self._connection.execute(_WITH_MESSAGES, (self._queue, top, skip))
+        else:
+            found = self._connection.execute(_UPDATED, (self._queue, updated_since, top, skip))
+        return [session for (session,) in found]
+
+    def _one(self, statement: str, value: Any) -> SessionRecord | None:
+        found = self._connection.execute(statement, (self._queue, value)).fetchone()
+        if found is None:
+            return None
+        session, first, state, updated = found
+        return SessionRecord(id=session, first=first, state=state, updated=updated)
+
+
+@attrs.define(eq=False)
+class SqliteSeenIds:
+    """`SeenIds`. Runs inside the transaction of whoever calls."""
+
+    _connection: apsw.Connection
+    _queue: int
+
+    def until(self, message_id: str) -> int | None:
+        until: int | None = self._connection.execute(_SEEN_UNTIL, (self._queue, message_id)).get
+        return until
+
+    def put(self, message_id: str, until: int) -> None:
+        self._connection.execute(_SEEN_PUT, (self._queue, message_id, until))
+
+    def forget(self, wall: int, limit: int) -> None:
+        over = self._connection.execute(_SEEN_OVER, (self._queue, wall, limit)).fetchall()
+        self._connection.executemany(_SEEN_REMOVE, over)

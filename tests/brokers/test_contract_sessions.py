@@ -1,0 +1,395 @@
+"""What a broker with sessions must do."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, EntityStatus
+from gateway.domain.errors import (
+    EntityDisabled,
+    InvalidRequest,
+    LockLost,
+    MessageNotFound,
+    SessionLockLost,
+    SessionNotAvailable,
+    SessionRequired,
+)
+from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
+from gateway.ports import Broker, Sessions
+from tests.brokers.kinds import Capability, needs, waits
+from tests.brokers.test_contract import (
+    PATIENCE,
+    SECOND,
+    SHORTLY,
+    ids,
+    make,
+    numbered,
+    take,
+    take_one,
+)
+
+
+def of_session(session: str, *numbers: object) -> list[Message]:
+    return [Message(message_id=f"{session}{number}", session_id=session) for number in numbers]
+
+
+async def make_sessions(broker: Any, **properties: Any) -> EntityPath:
+    return await make(broker, "chats", requires_session=True, **properties)
+
+
+async def accepted(broker: Any, queue: EntityPath, *sessions: str | None) -> list[str]:
+    """Which sessions one gets in this order, each given back before the next one is asked for."""
+    found = []
+    for session in sessions:
+        with trio.fail_after(PATIENCE):
+            async with broker.open_session(queue, session) as receiver:
+                found.append(receiver.session_id)
+    return found
+
+
+async def nobody_waits(broker: Any, queue: EntityPath) -> bool:
+    """Whether there's no session to accept."""
+    with trio.move_on_after(SHORTLY):
+        async with broker.open_session(queue, None):
+            return False
+    return True
+
+
+@needs(Capability.SESSIONS)
+async def test_a_session_queue_takes_no_message_without_one(broker):
+    queue = await make_sessions(broker)
+    with pytest.raises(SessionRequired):
+        await broker.send(queue, [*of_session("a", 1), *numbered(2)])
+
+    assert (await broker.inspect(queue)).active == 0
+    assert isinstance(broker, Sessions)
+
+
+@needs(Capability.SESSIONS)
+async def test_a_session_queue_has_no_plain_receivers(broker):
+    queue = await make_sessions(broker)
+    with pytest.raises(SessionRequired):
+        async with broker.open_receiver(queue):
+            pytest.fail("opened")
+
+
+@needs(Capability.SESSIONS)
+async def test_a_plain_queue_has_no_sessions(broker, orders):
+    with pytest.raises(InvalidRequest):
+        async with broker.open_session(orders, "a"):
+            pytest.fail("opened")
+
+
+@needs(Capability.SESSIONS)
+async def test_a_receiver_gets_its_session_only_and_in_order(broker):
+    queue = await make_sessions(broker)
+    for number in range(5):
+        await broker.send(queue, [*of_session("a", number), *of_session("b", number)])
+    async with broker.open_session(queue, "b") as receiver:
+        first = await take(receiver, 2)
+        rest = await take(receiver, 10)
+
+        assert ids([*first, *rest]) == ["b0", "b1", "b2", "b3", "b4"]
+        assert receiver.session_id == "b"
+        assert receiver.locked_until > first[0].enqueued
+
+
+@needs(Capability.SESSIONS)
+async def test_a_session_is_held_by_one_only(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1))
+    async with broker.open_session(queue, "a"):
+        with pytest.raises(SessionNotAvailable):
+            async with broker.open_session(queue, "a"):
+                pytest.fail("opened twice")
+        assert await nobody_waits(broker, queue)
+
+    assert await accepted(broker, queue, "a") == ["a"]
+
+
+@needs(Capability.SESSIONS)
+async def test_the_session_with_the_oldest_message_is_next(broker):
+    queue = await make_sessions(broker)
+    for session in ("c", "a", "b", "c"):
+        await broker.send(queue, of_session(session, 1))
+
+    async with broker.open_session(queue, None) as first:
+        assert first.session_id == "c"
+        async with broker.open_session(queue, None) as second:
+            assert second.session_id == "a"
+            async with broker.open_session(queue, None) as third:
+                assert third.session_id == "b"
+    assert await accepted(broker, queue, None, None) == ["c", "c"]
+
+
+@needs(Capability.SESSIONS)
+async def test_an_empty_session_can_be_held_by_its_name(broker):
+    queue = await make_sessions(broker)
+    async with broker.open_session(queue, "") as receiver:
+        await broker.send(queue, of_session("", 1))
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Complete())
+
+        assert receiver.session_id == ""
+    assert await nobody_waits(broker, queue)
+
+
+@needs(Capability.SESSIONS)
+async def test_messages_of_a_session_are_settled_like_others(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1, 2, 3, 4))
+    async with broker.open_session(queue, "a") as receiver:
+        one, two, three, four = await take(receiver, 4)
+        await receiver.settle(three, Defer())
+        await receiver.settle(two, Abandon())
+        await receiver.settle(one, Complete())
+        await receiver.settle(four, DeadLetter(reason="bad"))
+        [again] = await take(receiver, 4)
+        [late] = await receiver.receive_deferred([three.sequence_number])
+
+        assert (again.message.message_id, again.delivery_count) == ("a2", 2)
+        assert late.message.message_id == "a3"
+        with pytest.raises(LockLost):
+            await receiver.settle(one, Complete())
+    async with broker.open_receiver(queue.dead_letter) as receiver:
+        assert ids(await take(receiver)) == ["a4"]
+
+
+@needs(Capability.SESSIONS)
+async def test_a_deferred_message_belongs_to_its_session(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1))
+    async with broker.open_session(queue, "a") as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Defer())
+    async with broker.open_session(queue, "b") as receiver:
+        with pytest.raises(MessageNotFound):
+            await receiver.receive_deferred([delivery.sequence_number])
+
+
+@needs(Capability.SESSIONS)
+async def test_leaving_a_session_gives_it_back_with_its_messages(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1, 2))
+    async with broker.open_session(queue, "a") as receiver:
+        await take(receiver, 1)
+    async with broker.open_session(queue, None) as receiver:
+        taken = await take(receiver, 2)
+
+        assert [(each.message.message_id, each.delivery_count) for each in taken] == [
+            ("a1", 2),
+            ("a2", 1),
+        ]
+
+
+@needs(Capability.SESSIONS)
+async def test_a_session_receiver_can_receive_and_delete(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1))
+    async with broker.open_session(queue, "a", ReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.lock_token is None
+    assert (await broker.inspect(queue)).active == 0
+
+
+@needs(Capability.SESSIONS)
+async def test_the_state_of_a_session_outlives_its_receivers(broker):
+    queue = await make_sessions(broker)
+    async with broker.open_session(queue, "a") as receiver:
+        before = await receiver.get_state()
+        await receiver.set_state(b"\x00half done")
+    async with broker.open_session(queue, "b") as receiver:
+        other = await receiver.get_state()
+    async with broker.open_session(queue, "a") as receiver:
+        after = await receiver.get_state()
+        await receiver.set_state(None)
+        removed = await receiver.get_state()
+
+    assert (before, other, after, removed) == (None, None, b"\x00half done", None)
+
+
+@needs(Capability.SESSIONS)
+async def test_a_state_above_the_limit_is_refused(broker):
+    queue = await make_sessions(broker)
+    async with broker.open_session(queue, "a") as receiver:
+        with pytest.raises(InvalidRequest):
+            await receiver.set_state(b"x" * 300_000)
+
+
+@needs(Capability.SESSIONS)
+@pytest.mark.parametrize("session", ["x" * 129, "half \ud800"], ids=["long", "no text"])
+async def test_a_session_that_cannot_be_is_refused(broker, session):
+    queue = await make_sessions(broker)
+    with pytest.raises(InvalidRequest):
+        async with broker.open_session(queue, session):
+            pytest.fail("opened")
+
+
+@needs(Capability.SESSIONS)
+async def test_sessions_with_messages_are_listed_in_pages(broker):
+    queue = await make_sessions(broker)
+    for session in ("c", "a", "b"):
+        await broker.send(queue, of_session(session, 1))
+    async with broker.open_session(queue, "state") as receiver:
+        await receiver.set_state(b"1")
+        until = receiver.locked_until
+
+    assert await broker.list_sessions(queue) == ["a", "b", "c"]
+    assert await broker.list_sessions(queue, skip=1, top=1) == ["b"]
+    long_ago = until - timedelta(days=1)
+    assert await broker.list_sessions(queue, updated_since=long_ago) == ["state"]
+    assert await broker.list_sessions(queue, updated_since=until) == []
+
+
+@needs(Capability.SESSIONS)
+async def test_a_disabled_session_queue_gives_nothing(broker):
+    queue = await make_sessions(broker, status=EntityStatus.RECEIVE_DISABLED)
+    with pytest.raises(EntityDisabled):
+        async with broker.open_session(queue, "a"):
+            pytest.fail("opened")
+
+
+# --- time
+
+
+@needs(Capability.SESSIONS)
+@waits
+async def test_who_waits_for_a_session_gets_the_next_one(broker):
+    queue = await make_sessions(broker)
+    found: list[Sequence[str]] = []
+
+    async def wait_for_one() -> None:
+        with trio.fail_after(PATIENCE):
+            async with broker.open_session(queue, None) as receiver:
+                found.append([receiver.session_id, *ids(await take(receiver))])
+                await trio.sleep(SHORTLY)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(wait_for_one)
+        await trio.sleep(SHORTLY)
+        await broker.send(queue, [*of_session("a", 1), *of_session("b", 1)])
+
+    assert sorted(found) == [["a", "a1"], ["b", "b1"]]
+
+
+@needs(Capability.SESSIONS)
+@waits
+async def test_who_waits_gets_a_session_that_is_given_back(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1))
+    found: list[str] = []
+
+    async def wait_for_one() -> None:
+        found.extend(await accepted(broker, queue, None))
+
+    async with trio.open_nursery() as nursery, broker.open_session(queue, "a"):
+        nursery.start_soon(wait_for_one)
+        await trio.sleep(SHORTLY)
+        assert found == []
+
+    assert found == ["a"]
+
+
+@needs(Capability.SESSIONS)
+@waits
+async def test_a_receiver_in_a_session_is_woken_by_a_message(broker):
+    queue = await make_sessions(broker)
+    async with broker.open_session(queue, "a") as receiver, trio.open_nursery() as nursery:
+
+        async def send_later() -> None:
+            await trio.sleep(SHORTLY)
+            await broker.send(queue, [*of_session("b", 1), *of_session("a", 1)])
+
+        nursery.start_soon(send_later)
+
+        assert ids(await take(receiver)) == ["a1"]
+
+
+@needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
+@waits
+async def test_a_session_lock_that_runs_out_frees_the_session(broker):
+    queue = await make_sessions(broker, lock_duration=SECOND)
+    await broker.send(queue, of_session("a", 1))
+    async with broker.open_session(queue, "a") as slow:
+        delivery = await take_one(slow)
+        with trio.fail_after(PATIENCE):
+            async with broker.open_session(queue, None) as receiver:
+                again = await take_one(receiver)
+
+                assert (again.message.message_id, again.delivery_count) == ("a1", 2)
+                with pytest.raises(SessionLockLost):
+                    await slow.settle(delivery, Complete())
+                with pytest.raises(SessionLockLost):
+                    await slow.renew_session()
+                with pytest.raises(SessionLockLost):
+                    await slow.get_state()
+
+
+@needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
+@waits
+async def test_a_receiver_that_waits_learns_that_its_session_is_lost(broker):
+    queue = await make_sessions(broker, lock_duration=SECOND)
+    async with broker.open_session(queue, "a") as receiver:
+        with pytest.raises(SessionLockLost), trio.fail_after(PATIENCE):
+            await receiver.receive(1)
+
+
+@needs(Capability.SESSIONS | Capability.SHORT_LOCKS)
+@waits
+async def test_a_renewed_session_is_held_longer(broker):
+    queue = await make_sessions(broker, lock_duration=SECOND)
+    await broker.send(queue, of_session("a", 1))
+    async with broker.open_session(queue, "a") as receiver:
+        delivery = await take_one(receiver)
+        first = receiver.locked_until
+        await trio.sleep(0.6)
+        second = await receiver.renew_session()
+        await trio.sleep(0.6)
+        await receiver.settle(delivery, Complete())
+
+        assert first < second == receiver.locked_until
+    assert (await broker.inspect(queue)).active == 0
+
+
+@needs(Capability.SESSIONS | Capability.TIME_TO_LIVE)
+@waits
+async def test_a_session_whose_messages_have_expired_is_not_next(broker):
+    queue = await make_sessions(broker)
+    short = Message(message_id="x", session_id="a", time_to_live=timedelta(seconds=0.5))
+    await broker.send(queue, [short])
+    await trio.sleep(0.7)
+    await broker.send(queue, of_session("b", 1))
+
+    assert await accepted(broker, queue, None) == ["b"]
+
+
+@needs(Capability.SESSIONS)
+@waits
+async def test_a_cancelled_wait_for_a_session_holds_none(broker):
+    queue = await make_sessions(broker)
+    for number in range(10):
+        with trio.move_on_after(0.001 * (number % 4)):
+            async with broker.open_session(queue, None):
+                pytest.fail("there is none")
+    await broker.send(queue, of_session("a", 1))
+
+    assert await accepted(broker, queue, None) == ["a"]
+
+
+@needs(Capability.SESSIONS)
+@waits
+async def test_a_scheduled_message_wakes_who_waits_for_its_session(broker: Broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1))
+    assert isinstance(broker, Sessions)
+    async with broker.open_session(queue, "a") as receiver:
+        first = await take_one(receiver)
+        due = (first.enqueued or first.locked_until) + SECOND
+        await broker.send(queue, [Message(message_id="later", session_id="a", scheduled=due)])
+
+        assert ids(await take(receiver)) == ["later"]
