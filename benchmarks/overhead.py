@@ -230,7 +230,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What the gateway adds to a send.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=int, default=SECONDS, help="whole ones, of each measurement")
+    parser.add_argument(
+        "--seconds", type=int, default=SECONDS, help="whole ones, of each measurement"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
         report = trio.run(_measure_all, Path(folder), arguments)
