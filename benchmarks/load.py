@@ -25,7 +25,7 @@ class Measured:
     p99: float
 
 
-async def post(url: str, token: str, *, connections: int, seconds: float) -> Measured:
+async def post(url: str, token: str, *, connections: int, seconds: int) -> Measured:
     """
     Send to that URL over so many kept-alive connections, each as fast as it is answered.
 
@@ -35,7 +35,7 @@ async def post(url: str, token: str, *, connections: int, seconds: float) -> Mea
         LoadFailed: a send got an error, or none at all went.
     """
     command = ["wrk", "--threads", "1", "--connections", str(connections)]
-    command += ["--duration", f"{seconds:.0f}s", "--timeout", "10s", "--script", str(SCRIPT)]
+    command += ["--duration", f"{seconds}s", "--timeout", "10s", "--script", str(SCRIPT)]
     finished = await trio.run_process(
         [*command, url, "--", token], capture_stdout=True, stderr=subprocess.STDOUT, check=False
     )

@@ -31,8 +31,8 @@ from gateway.domain.errors import OutcomeUnknown
 
 CONNECTIONS: Final = (1, 8, 64)
 ROUNDS: Final = 5
-SECONDS: Final = 2.0
-WARM_UP: Final = 1.0
+SECONDS: Final = 2
+WARM_UP: Final = 1
 PATHS: Final = ("direct", "nginx", "gateway")  # each has a queue of that name
 MOST_ADDED: Final = 12.0  # times what nginx adds to p50, at one connection
 LEAST_RATE: Final = 0.5  # of the direct sends/s
@@ -93,7 +93,7 @@ class Report:
         return self.diverted == 0 and all(count.right for count in self.counts)
 
 
-async def measure(folder: Path, *, rounds: int, seconds: float) -> Report:
+async def measure(folder: Path, *, rounds: int, seconds: int) -> Report:
     """Start everything, measure, count, and end everything."""
     async with open_fleet(folder) as fleet:
         primary, secondary = await fleet.start_brokers(*PATHS)
@@ -105,7 +105,7 @@ async def measure(folder: Path, *, rounds: int, seconds: float) -> Report:
 
 
 async def _load(
-    ports: Mapping[str, int], *, rounds: int, seconds: float
+    ports: Mapping[str, int], *, rounds: int, seconds: int
 ) -> tuple[Mapping[tuple[str, int], list[Measured]], int]:
     """All measurements, and how many sends of each way may have been left unanswered."""
     measured: dict[tuple[str, int], list[Measured]] = {}
@@ -230,7 +230,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="What the gateway adds to a send.")
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
+    parser.add_argument(
+        "--seconds", type=int, default=SECONDS, help="whole ones, of each measurement"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
         report = trio.run(_measure_all, Path(folder), arguments)

@@ -88,8 +88,6 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
     """
     subject = f"namespace {namespace.name}"
     doubt = await check_credentials(broker, namespace)
-    if doubt is not None:
-        findings.add(subject, Grade.WARNING, doubt)
     try:
         with trio.fail_after(ASK_SECONDS):
             queues = await broker.list_queues(top=1)
@@ -102,6 +100,8 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
     else:
         text = "it answers" if queues else "it answers, and has no queue yet"
         findings.add(subject, Grade.GOOD, text)
+    if doubt is not None:
+        findings.add(subject, Grade.WARNING, doubt)
 
 
 async def _check_backlog(

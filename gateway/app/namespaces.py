@@ -14,6 +14,7 @@ from gateway.config.checks import host_of, is_loopback
 from gateway.config.options import Config, Namespace
 from gateway.domain.errors import (
     BrokerError,
+    EntityNotFound,
     InvalidRequest,
     NotAuthorized,
     Untrusted,
@@ -74,9 +75,11 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
     except Untrusted as error:
         text = f"namespace {namespace.name} isn't trusted: {error}; set its tls.ca"
         raise Failure(text, ExitCode.WRONG) from error
+    except EntityNotFound:
+        return f"queue {queue} is missing; `pairgate provision` makes it"
     except (BrokerError, trio.TooSlowError) as error:
         reason = str(error) or f"no answer within {ASK_SECONDS:.0f} s"
-        return f"namespace {namespace.name}, queue {queue}: {reason}"
+        return f"queue {queue}: {reason}"
     return None
 
 

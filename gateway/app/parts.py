@@ -110,7 +110,7 @@ async def _enter_ready(stack: AsyncExitStack, namespace: Namespace, outside: Out
     if not is_own(namespace):
         doubt = await check_credentials(adapter, namespace)
         if doubt is not None:
-            outside.observer.report(Doubtful(text=doubt))
+            outside.observer.report(Doubtful(text=f"namespace {namespace.name}: {doubt}"))
         return adapter
     try:
         await make_entities(adapter, namespace.plan)

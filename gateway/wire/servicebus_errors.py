@@ -121,8 +121,10 @@ def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
     `settling`, not found and gone are about the lock.
     """
     detail = _detail(response.body)
-    text = detail or f"HTTP status {response.status}"
-    known = _BY_NAME.get(response.headers.get(ERROR) or "")
+    name = response.headers.get(ERROR) or ""
+    known = _BY_NAME.get(name)
+    said = f"{name}, " if known else ""  # the answer to HEAD has no other words
+    text = detail or f"{said}HTTP status {response.status}"
     if known is Busy:
         return Busy(text, retry_after=_retry_after(response))
     if known is not None:

@@ -391,9 +391,12 @@ async def test_a_running_pair_of_stores_is_provisioned_and_checked_through_its_e
 
 
 async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
-    primary = await gateways.start(broker_config("orders"), name="primary")
+    primary = await gateways.start(broker_config(), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
-    gateway = gateways.prepare(pair_config(primary.address, secondary.address))
+    wanted = pair_config(primary.address, secondary.address).replace(
+        "[namespaces.secondary]", 'queues = ["orders"]\n\n[namespaces.secondary]'
+    )
+    gateway = gateways.prepare(wanted)
     gateway.folder.mkdir()
     gateway.config_file.write_text(gateway.config)
 
@@ -406,7 +409,9 @@ async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
     refused = await pairgate(gateway, "check")
 
     assert (before[0], json.loads(before[1])["good"]) == (1, False)
+    assert "queue orders is missing; `pairgate provision` makes it" in before[1]
     assert (after[0], json.loads(after[1])["good"]) == (0, True)
+    assert "missing" not in after[1]
     assert down[0] == 1
     assert "namespace secondary" in down[1]
     assert refused[0] == 1

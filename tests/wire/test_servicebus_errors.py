@@ -1,3 +1,4 @@
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +59,13 @@ def test_whoever_reads_the_status_alone_is_never_told_too_much(kind):
         assert response.headers.get("X-Pairgate-Outcome") == "unknown"
     elif response.status >= 500:
         assert response.headers.get("X-Pairgate-Outcome") == "not-sent"
+
+
+def test_an_error_without_its_body_still_says_what_it_is():
+    response = attrs.evolve(build_error(EntityNotFound("no queue 'orders'")), body=b"")
+
+    assert str(parse_error(response)) == "entity-not-found, HTTP status 404"
+    assert str(parse_error(answer(404))) == "HTTP status 404"
 
 
 def test_busy_says_how_long():
