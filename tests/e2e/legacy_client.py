@@ -199,6 +199,29 @@ def subscriptions(service):
     return results
 
 
+OUTAGE_MESSAGES = 5
+
+
+def send_in_an_outage(service):
+    """What a producer is told while its primary is down."""
+    return [
+        error_of(
+            service.send_queue_message,
+            "orders",
+            Message(f"order {number}".encode(), custom_properties={"number": number}),
+        )
+        for number in range(OUTAGE_MESSAGES)
+    ]
+
+
+def receive_after_it(service):
+    found = []
+    for _ in range(OUTAGE_MESSAGES):
+        message = service.receive_queue_message("orders", peek_lock=False, timeout=10)
+        found.append([message.body.decode(), message.custom_properties.get("number")])
+    return sorted(found)
+
+
 def main():
     service = client()
     json.dump({part: globals()[part](service) for part in PARTS}, sys.stdout)

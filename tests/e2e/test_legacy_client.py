@@ -19,6 +19,8 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
 from gateway.net.http_server import HttpServer
 from gateway.net.listeners import open_listener
+from tests.e2e.installation import Installation
+from tests.e2e.processes import Gateways
 from tests.frontends.topics import Topics
 
 HERE = Path(__file__).parent
@@ -168,4 +170,20 @@ async def test_legacy_client_manages_topics_unmodified() -> None:
             "deleted": True,
             "left": [],
         },
+    }
+
+
+@pytest.mark.slow
+async def test_the_legacy_client_notices_no_outage_of_the_primary(gateways: Gateways) -> None:
+    run = Installation(gateways=gateways, syphons=0)
+    await run.start()
+    await run.kill(run.primary)
+
+    told = await run_legacy_client(run.gateway.port, "send_in_an_outage")
+    await run.primary.start()
+    received = await run_legacy_client(run.gateway.port, "receive_after_it")
+
+    assert told == {"send_in_an_outage": [None] * 5}
+    assert received == {
+        "receive_after_it": [[f"order {number}", number] for number in range(5)],
     }
