@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from gateway.domain.backlog import ROOM, is_backlog
 from gateway.domain.contents import Entity
 from gateway.domain.deadlines import Deadlines
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -188,7 +189,7 @@ class Namespace:
         self._shelf.update(stored)
         entity.properties = properties
         entity.updated, entity.version = stored.updated, stored.version
-        entity.max_message_size = properties.max_message_size or self.max_message_size
+        entity.max_message_size = properties.max_message_size or self._limit(entity.path)
         return queue.info()
 
     def delete(self, path: EntityPath) -> None:
@@ -222,6 +223,10 @@ class Namespace:
             raise EntityNotFound(f"there is no queue {path}")
         return self._queues[path.key]
 
+    def _limit(self, path: EntityPath) -> int:
+        """A backlog queue takes the envelope on top, so that an outage takes what health takes."""
+        return self.max_message_size + (ROOM if is_backlog(path) else 0)
+
     def _put(self, stored: StoredQueue, storage: Storage) -> Queue:
         entity = Entity(
             path=stored.path,
@@ -229,7 +234,7 @@ class Namespace:
             created=stored.created,
             updated=stored.updated,
             version=stored.version,
-            max_message_size=stored.properties.max_message_size or self.max_message_size,
+            max_message_size=stored.properties.max_message_size or self._limit(stored.path),
         )
         queue = Queue.make(
             entity,
