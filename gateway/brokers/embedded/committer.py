@@ -7,7 +7,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.local import Step
+from gateway.brokers.step import Step
 from gateway.domain.errors import (
     BrokerError,
     MessageTooLarge,

@@ -21,7 +21,7 @@ import trio
 
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import StoreError
-from gateway.brokers.local import Step
+from gateway.brokers.step import Step
 from gateway.domain.errors import Unavailable
 
 T = TypeVar("T")
