@@ -28,7 +28,7 @@ from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.domain.namespace import Namespace
 from gateway.domain.property_values import id_text
 from gateway.domain.queue import Queue
-from gateway.domain.queue_values import News, Taken
+from gateway.domain.queue_values import News, Report, Taken
 from gateway.domain.stored import Incoming, Now, State, to_micros
 from gateway.ports import Observer
 
@@ -60,7 +60,7 @@ class LocalBroker(LocalTopology):
 
     @abstractmethod
     async def _run(self, step: Step[T]) -> T:
-        """Run a step to its end, report it, return its result. Cancelled: nobody knows."""
+        """Run a step to its end, tell others, return its result. Cancelled: nobody knows."""
 
     @abstractmethod
     def _post(self, step: Step[Any]) -> None:
@@ -277,10 +277,10 @@ class LocalBroker(LocalTopology):
             )
         )
 
-    def _report(self, step: Step[Any]) -> None:
-        """Ring for whom a step concerns."""
-        self._alarm.set(step.next_errand)
-        for path, news in step.news:
+    def _tell(self, report: Report) -> None:
+        """Ring for whom it concerns."""
+        self._alarm.set(report.next_errand)
+        for path, news in report.news:
             if news is not None:
                 self._report_quarantined(path, news.quarantined)
                 for session in news.sessions:

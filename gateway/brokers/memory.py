@@ -101,7 +101,7 @@ class MemoryBroker(LocalBroker):
 
     def _post(self, step: Step[Any]) -> None:
         step.run(self._namespace)
-        self._report(step)
+        self._tell(self._namespace.report(step.now))
 
     def _pack(self, message: Message) -> tuple[Message, int]:
         return message, encoded_size(message)

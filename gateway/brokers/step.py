@@ -1,6 +1,6 @@
-"""One operation on a namespace that we keep ourselves, and what is known of it afterwards."""
+"""One operation on a namespace that we keep ourselves, and its result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 import attrs
@@ -8,7 +8,6 @@ import attrs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.namespace import Namespace
-from gateway.domain.queue_values import News
 from gateway.domain.stored import Now
 
 T = TypeVar("T")
@@ -19,7 +18,7 @@ STEP_COST: Final = 256  # bytes that a step without a body counts for
 @attrs.define(eq=False)
 class Step(Generic[T]):
     """
-    One operation: what to do, and afterwards its result and whom it concerns.
+    One operation: what to do, and afterwards its result. Those who wait at `path` are told.
 
     `undo` is for a result that nobody is there to take.
     """
@@ -31,8 +30,6 @@ class Step(Generic[T]):
     undo: Callable[[T], None] | None = None
     value: T | None = None
     error: BrokerError | None = None
-    news: Sequence[tuple[EntityPath, News | None]] = ()
-    next_errand: float | None = None
 
     def run(self, namespace: Namespace) -> None:
         """Do it. Errors of the broker are results; any other means that the storage failed."""
@@ -40,8 +37,7 @@ class Step(Generic[T]):
             self.value = self.work(namespace, self.now)
         except BrokerError as error:
             self.error = error
-        self.news = namespace.drain_news(self.path, self.now)
-        self.next_errand = namespace.next_errand()
+        namespace.concern(self.path)
 
     def result(self) -> T:
         if self.error is not None:

@@ -26,7 +26,7 @@ from gateway.domain.message import Message
 from gateway.domain.property_values import id_text
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties, check_update
-from gateway.domain.queue_values import News
+from gateway.domain.queue_values import News, Report
 from gateway.domain.shelf import Shelf, StoredEntity
 from gateway.domain.stored import Now, Storage
 from gateway.domain.topology import (
@@ -58,7 +58,7 @@ class Namespace:
     _queues: dict[str, Queue] = attrs.field(factory=dict)  # by key, with those of topics
     _fanouts: dict[str, Fanout] = attrs.field(factory=dict)  # by key of the topic
     _names: dict[type, list[str]] = attrs.field(factory=dict)  # keys, sorted, by kind of entity
-    _touched: dict[str, Queue] = attrs.field(factory=dict)  # by a step, besides its own
+    _touched: dict[str, EntityPath] = attrs.field(factory=dict)  # by steps, by key
     _gone: list[EntityPath] = attrs.field(factory=list)
     _errands: Deadlines = attrs.field(factory=Deadlines)
 
@@ -246,7 +246,7 @@ class Namespace:
                 next_sequence=self.shelf.next_sequence,
                 new_token=self._new_token,
                 id_of=self._id_of,
-                touch=self._touch,
+                concern=self.concern,
             ),
             account=None if fanout is None else self._queues[path.topic.key].account,
         )
@@ -312,18 +312,20 @@ class Namespace:
 
     # --- whom a step concerns, and what becomes due
 
-    def drain_news(self, path: EntityPath, now: Now) -> Sequence[tuple[EntityPath, News | None]]:
-        """Whom the last step concerns, which was one on `path`. None: there's no such queue now."""
-        queue = self.known(path)
-        own = None if queue is None else self._news_of(queue, now)
-        news = [(path.parent if queue is None else queue.path, own)]
-        while self._touched:
-            _, other = self._touched.popitem()
-            if other is not queue:
-                news.append((other.path, self._news_of(other, now)))
-        while self._gone:
-            news.append((self._gone.pop(), None))
-        return news
+    def concern(self, path: EntityPath) -> None:
+        """A step was one on `path`: the next report tells those who wait there."""
+        self._touched[path.parent_key] = path
+
+    def report(self, now: Now) -> Report:
+        """What has changed for others since the last report."""
+        news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._gone]
+        self._gone.clear()
+        for key, path in self._touched.items():
+            queue = self._queues.get(key)
+            told = (path.parent, None) if queue is None else (queue.path, self._news_of(queue, now))
+            news.append(told)
+        self._touched.clear()
+        return Report(news, self.next_errand())
 
     def next_errand(self) -> float | None:
         """When (monotonic) `run_errands` has to be called."""
@@ -341,10 +343,10 @@ class Namespace:
                 continue
             queue.sweep(now)
             if self._idle_end(queue, now) > now.monotonic:
-                self._touched[key] = queue
+                self.concern(queue.path)
             elif is_watched(key):
                 queue.entity.used = now.monotonic
-                self._touched[key] = queue
+                self.concern(queue.path)
             else:
                 self.remove_whole(queue.path)
 
@@ -357,9 +359,6 @@ class Namespace:
         elif path.is_subscription and path.topic.key in self._fanouts:
             self._fanouts[path.topic.key].drop(path.subscription)
         self.remove(path)
-
-    def _touch(self, queue: Queue) -> None:
-        self._touched[queue.path.key] = queue
 
     def _has_errands(self, queue: Queue) -> bool:
         return queue.has_errands or queue.properties.auto_delete_on_idle is not None

@@ -48,7 +48,7 @@ class Surroundings:
     next_sequence: Callable[[], int]  # ever higher, never the same again
     new_token: Callable[[], str]
     id_of: Callable[[Any], str | None]  # the message id of stored content
-    touch: "Callable[[Queue], None]"  # a message that was forwarded has come there
+    concern: Callable[[EntityPath], None]  # a message that was forwarded has come there
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -59,7 +59,7 @@ class Queue:
     intake: Intake
     _contents: Contents
     _new_token: Callable[[], str]
-    _touch: "Callable[[Queue], None]"
+    _concern: Callable[[EntityPath], None]
     _locks: Locks[Row] = attrs.field(factory=Locks)
 
     @classmethod
@@ -81,7 +81,7 @@ class Queue:
             intake=Intake(contents, around.id_of),
             contents=contents,
             new_token=around.new_token,
-            touch=around.touch,
+            concern=around.concern,
         )
 
     def reload(self) -> None:
@@ -112,7 +112,7 @@ class Queue:
 
     def arrive(self, row: Row, hops: int, now: Now) -> None:
         """As `Target.arrive`."""
-        self._touch(self)
+        self._concern(self.path)
         self.intake.arrive(row, hops, now)
 
     def lead(self, onward: Onward | None, onward_dead: Onward | None) -> None:

@@ -1,9 +1,10 @@
-"""What a queue answers: messages as they are handed out, and whom a step concerns."""
+"""What queues answer: messages as they are handed out, and whom steps concern."""
 
 from collections.abc import Sequence
 
 import attrs
 
+from gateway.domain.entity import EntityPath
 from gateway.domain.stored import Row
 
 
@@ -19,7 +20,7 @@ class Taken:
 
 @attrs.define(kw_only=True)
 class News:
-    """Whom a step concerns: how much became available, and when to look again (monotonic)."""
+    """What became available in a queue, and when to look again (monotonic)."""
 
     active: int = 0  # messages; sessions, where the queue has them
     dead: int = 0
@@ -27,3 +28,15 @@ class News:
     sessions: frozenset[str] = frozenset()  # held ones in which something has changed
     quarantined: Sequence[int] = ()
     due: float | None = None
+
+
+@attrs.frozen
+class Report:
+    """
+    Whom some steps concern, and when (monotonic) the namespace has errands to run.
+
+    No news of a path: there's no such queue (any more).
+    """
+
+    news: Sequence[tuple[EntityPath, News | None]] = ()
+    next_errand: float | None = None

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.brokers.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
@@ -99,7 +100,7 @@ def memory_storage() -> Storage:
 
 def sqlite_storage(connection: apsw.Connection) -> Storage:
     return Storage(
-        SqliteRows(connection, 1, DeliveryCounts()),
+        SqliteRows(connection, 1, Changes(connection), DeliveryCounts()),
         SqliteSessions(connection, 1),
         SqliteSeenIds(connection, 1),
     )

@@ -12,6 +12,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, QuotaExceeded
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
+from gateway.domain.queue_values import Report
 from gateway.domain.rules import FalseFilter, Rule, SqlFilter
 from gateway.domain.stored import Incoming, Now, to_date
 from gateway.domain.topics import MAX_SQL_RULES, MAX_SUBSCRIPTIONS, Topics
@@ -42,11 +43,17 @@ def make(**options: Any) -> Namespace:
     )
 
 
+def told(space: Namespace, path: EntityPath, seconds: float) -> Report:
+    """What is known after a step on `path`."""
+    space.concern(path)
+    return space.report(at(seconds))
+
+
 def idle_queue() -> Namespace:
     """With a queue that is deleted after an hour."""
     space = make()
     space.create(ORDERS, QueueProperties(auto_delete_on_idle=timedelta(hours=1)), at(0))
-    space.drain_news(ORDERS, at(0))
+    told(space, ORDERS, 0)
     return space
 
 
@@ -54,7 +61,7 @@ def pass_time(space: Namespace, seconds: float, watched: bool = False) -> None:
     """As the alarm does: whatever is due until then, at the moment when it is."""
     while (due := space.next_errand()) is not None and due <= seconds:
         space.run_errands(at(max(due, 0)), lambda _key: watched)
-        space.drain_news(EntityPath(""), at(max(due, 0)))
+        space.report(at(max(due, 0)))
 
 
 def test_an_idle_queue_goes_after_its_time():
@@ -71,7 +78,7 @@ def test_an_idle_queue_goes_after_its_time():
 def test_whoever_uses_a_queue_keeps_it():
     space = idle_queue()
     space.find(ORDERS).send([message()], at(HOUR - 1))
-    space.drain_news(ORDERS, at(HOUR - 1))
+    told(space, ORDERS, HOUR - 1)
     pass_time(space, 2 * HOUR - 2)
     space.find(ORDERS)
     pass_time(space, 2 * HOUR)
@@ -89,7 +96,7 @@ def test_whoever_waits_at_a_queue_keeps_it():
 def test_what_is_scheduled_keeps_a_queue():
     space = idle_queue()
     space.find(ORDERS).send([message(due=10 * HOUR)], at(1))
-    space.drain_news(ORDERS, at(1))
+    told(space, ORDERS, 1)
     pass_time(space, 9 * HOUR)
 
     assert space.known(ORDERS) is not None
@@ -111,9 +118,9 @@ def test_an_idle_topic_takes_its_subscriptions_along():
     topics = Topics(space)
     topics.create(NEWS, TopicProperties(auto_delete_on_idle=timedelta(hours=1)), at(0))
     topics.subscribe(NEWS, "s", SubscriptionProperties(), None, at(0))
-    space.drain_news(NEWS, at(0))
+    told(space, NEWS, 0)
     space.run_errands(at(2 * HOUR), lambda _key: False)
-    gone = [path.key for path, news in space.drain_news(EntityPath(""), at(2 * HOUR)) if not news]
+    gone = [path.key for path, news in space.report(at(2 * HOUR)).news if not news]
 
     assert space.known(EntityPath("news/subscriptions/s")) is None
     assert {"news", "news/subscriptions/s"} <= set(gone)
@@ -126,7 +133,7 @@ def test_an_idle_subscription_goes_alone():
     idle = SubscriptionProperties(auto_delete_on_idle=timedelta(hours=1))
     topics.subscribe(NEWS, "s", idle, None, at(0))
     topics.subscribe(NEWS, "t", SubscriptionProperties(), None, at(0))
-    space.drain_news(EntityPath("news/subscriptions/s"), at(0))
+    told(space, EntityPath("news/subscriptions/s"), 0)
     pass_time(space, 2 * HOUR)
     space.find(NEWS).send([message()], at(3 * HOUR))
 
@@ -139,11 +146,10 @@ def test_a_step_concerns_the_queues_that_it_forwards_to():
     space.create(EntityPath("b"), QueueProperties(), at(0))
     space.create(EntityPath("a"), QueueProperties(forward_to="b"), at(0))
     for name in ("a", "b"):
-        space.drain_news(EntityPath(name), at(0))
+        told(space, EntityPath(name), 0)
     space.find(EntityPath("a")).send([message()], at(1))
-    news = {
-        path.name: told.active for path, told in space.drain_news(EntityPath("a"), at(1)) if told
-    }
+    report = told(space, EntityPath("a"), 1)
+    news = {path.name: fresh.active for path, fresh in report.news if fresh}
 
     assert news == {"a": 0, "b": 1}
 

@@ -176,7 +176,7 @@ def queue_on(storage: Storage, properties: QueueProperties) -> Queue:
             next_sequence=lambda: next(sequences),
             new_token=lambda: f"lock-{next(tokens)}",
             id_of=lambda content: str(content),
-            touch=lambda queue: None,
+            concern=lambda queue: None,
         ),
     )
 

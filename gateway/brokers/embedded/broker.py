@@ -64,7 +64,7 @@ class EmbeddedBroker(LocalBroker):
         self._disk = disk or Disk()
         self._writer = Writer(
             open=self._open,
-            report=self._report,
+            tell=self._tell,
             most_steps=self._options.max_pending_operations,
             most_bytes=self._options.max_pending_bytes,
         )

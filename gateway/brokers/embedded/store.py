@@ -13,6 +13,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.entities import (
     kind_of,
     read_properties,
@@ -63,11 +64,15 @@ class Store:
     _next_sequence: int
     wal_pages: int = 0
     _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
+    _rows: Changes = attrs.field(init=False)
     _changes: int = 0
     _monotonic: float = 0.0
     _looked: float = -math.inf
     _counted: float = -math.inf
     _full: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._rows = Changes(self._connection)
 
     @classmethod
     def open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
@@ -122,8 +127,18 @@ class Store:
         self._look_at_disk()
         self._begin()
 
+    def flush(self) -> None:
+        """
+        Write what the steps left to be written together.
+
+        Raises:
+            apsw.Error: as any statement of theirs.
+        """
+        self._rows.flush()
+
     def take_back(self) -> None:
         """Undo all since `begin`, if SQLite hasn't done so yet."""
+        self._rows.forget()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -279,7 +294,7 @@ class Store:
 
     def _storage(self, number: int) -> Storage:
         return Storage(
-            SqliteRows(self._connection, number, self._counts),
+            SqliteRows(self._connection, number, self._rows, self._counts),
             SqliteSessions(self._connection, number),
             SqliteSeenIds(self._connection, number),
         )
