@@ -86,7 +86,7 @@ class EntityPath:
 
     @property
     def is_subscription(self) -> bool:
-        return _SUBSCRIPTION.fullmatch(self.parent.name) is not None
+        return "/subscriptions/" in self.key and bool(_SUBSCRIPTION.fullmatch(self.parent.name))
 
     @property
     def topic(self) -> "EntityPath":
