@@ -17,13 +17,22 @@ import attrs
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk, StoreError
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.local import Step
+from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown
-from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Settlement
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Message,
+    ReceiveMode,
+    Settlement,
+)
 from gateway.domain.namespace import Namespace
-from gateway.domain.queue import Queue, Taken
+from gateway.domain.queue import Queue
+from gateway.domain.queue_values import Taken
 from gateway.domain.stored import Incoming, Now, State, to_date
 
 NAMES: Final = ("plain", "other", "sessions", "unique")
@@ -74,7 +83,8 @@ def open_committer(path: Path, disk: Disk | None = None) -> tuple[Committer, Sto
             create_missing=False,
             shelf=store,
             new_token=lock_tokens(random.Random(0)),
-            id_of=lambda content: content.split()[0].decode(),
+            unpack=lambda content: Message(message_id=content.split()[0].decode()),
+            compile_sql=lambda _filter: lambda _message: True,
         )
     except apsw.Error as error:
         store.forsake()
@@ -101,7 +111,7 @@ def read_world(store: Store) -> World:
             record = storage.sessions.get(session)
             if record is not None and record.state is not None:
                 kept.sessions[session] = record.state
-        if queue.properties.requires_duplicate_detection:
+        if queue.path.key == "unique":
             kept.seen = frozenset(each for each in _IDS if storage.seen.until(each) is not None)
     return world
 
