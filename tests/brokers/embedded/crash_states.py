@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import attrs
 
-from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreError
+from gateway.brokers.embedded.files import StoreDamaged, StoreError
 from gateway.brokers.embedded.store import Store
 from gateway.testing.crash_disk import (
     Change,
@@ -20,14 +20,10 @@ from gateway.testing.crash_disk import (
     read_image,
     write_image,
 )
-from gateway.testing.store_work import Work, World, open_committer, read_world
+from gateway.testing.store_work import Work, World, open_committer, read_world, roomy
 
 STORE = "a.db"
 FILES = ("a.db", "a.db-wal", "a.db.hwm", "a.db.new", "a.db.new-journal")
-
-
-def roomy(vfs: str | None = None) -> Disk:
-    return Disk(free_bytes=lambda _: 2**40, vfs=vfs)
 
 
 _LIVE = "SELECT id FROM queue WHERE key IS NOT NULL"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.testing.crash_disk import write_image
-from gateway.testing.store_work import Work, open_committer, read_world
+from gateway.testing.store_work import Work, open_committer, read_world, roomy
 from tests.brokers.embedded.crash_states import (
     FILES,
     STORE,
@@ -18,7 +18,6 @@ from tests.brokers.embedded.crash_states import (
     crash_disk,
     crash_states,
     examine,
-    roomy,
 )
 
 STATES = 20_000

@@ -15,8 +15,8 @@ import pytest
 
 from gateway.brokers.embedded.files import StoreError
 from gateway.testing.crash_disk import Image, read_image, write_image
-from gateway.testing.store_work import Work, World, open_committer, read_world
-from tests.brokers.embedded.crash_states import FILES, STORE, roomy
+from gateway.testing.store_work import Work, World, open_committer, read_world, roomy
+from tests.brokers.embedded.crash_states import FILES, STORE
 
 BATCHES = 4
 
