@@ -4,6 +4,7 @@ SOURCES := $(wildcard gateway tests benchmarks)
 # Debian packages, installed when they are missing.
 TEST_PACKAGES :=
 BENCH_PACKAGES := nginx-light wrk
+POWERCUT_PACKAGES := e2fsprogs mount strace
 
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -11,7 +12,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test check bench lock clean
+.PHONY: run test powercut check bench lock clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -19,6 +20,11 @@ run: .venv/.run-stamp
 test: .venv/.test-stamp .venv-legacy/.stamp .venv-azure/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest
+
+# As root: it mounts a file system and cuts its power.
+powercut: .venv/.test-stamp
+	@$(call debian,$(POWERCUT_PACKAGES))
+	.venv/bin/python -m pytest -m powercut
 
 check: .venv/.test-stamp
 	.venv/bin/ruff check $(SOURCES)

@@ -91,6 +91,9 @@ def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:
             unpack=lambda content: Message(message_id=content.split()[0].decode()),
             compile_sql=lambda _filter: lambda _message: True,
         )
+    except StoreError:
+        store.forsake()
+        raise
     except apsw.Error as error:
         store.forsake()
         raise StoreError(f"{path}: {error}") from error

@@ -113,6 +113,9 @@ class EmbeddedBroker(LocalBroker):
                 unpack=self.unpack,
                 compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
             )
+        except StoreError:
+            store.forsake()
+            raise
         except apsw.Error as error:
             store.forsake()
             raise StoreError(f"{self._path}: {error}") from error

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 import apsw
 import attrs
+import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
@@ -32,7 +33,7 @@ from gateway.brokers.embedded.files import (
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import StorageFull
+from gateway.domain.errors import MessageError, StorageFull
 from gateway.domain.rules import Rule
 from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Storage
@@ -221,6 +222,18 @@ class Store:
     # --- as a shelf
 
     def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
+        """
+        As `Shelf.load`.
+
+        Raises:
+            StoreDamaged: what is written of an entity makes no sense.
+        """
+        try:
+            yield from self._load()
+        except (ValueError, LookupError, MessageError, cattrs.BaseValidationError) as error:
+            raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
+
+    def _load(self) -> Iterable[tuple[StoredEntity, Storage]]:
         found: list[Any] = self._connection.execute(
             "SELECT id, name, kind, properties, created, updated, version FROM queue"
             " WHERE key IS NOT NULL ORDER BY id"

@@ -67,7 +67,9 @@ class Filler:
 
     def create(self) -> None:
         now = Now(10**15, 0.0)
-        self._committer.run([Step(QUEUE, now, lambda space, now: space.create(QUEUE, QueueProperties(), now))])
+        self._committer.run(
+            [Step(QUEUE, now, lambda space, now: space.create(QUEUE, QueueProperties(), now))]
+        )
 
     def send(self) -> list[str]:
         """What became of fifty messages of 16 KiB."""
