@@ -21,6 +21,7 @@ from tests.brokers.embedded.crash_states import (
 )
 
 STATES = 20_000
+STORES = 8
 
 
 def begin(folder: Path, seed: int) -> Work:
@@ -32,11 +33,11 @@ def begin(folder: Path, seed: int) -> Work:
 
 
 def examine_lives(tmp_path: Path, seed: int) -> Counter[str]:
-    """Each of the four lives of a store but the first begins with what a power cut left."""
+    """Each of the lives of a store but the first begins with what a power cut left."""
     folder, rng, verdicts = tmp_path / str(seed), random.Random(seed), Counter[str]()
     work = begin(folder, seed)
     with crash_disk(f"crash {seed}", folder) as disk:
-        for _ in range(4):
+        while verdicts.total() < STATES // STORES:
             recording = Life(folder=folder, disk=disk, work=work, rng=rng).record(8)
             verdicts += examine(tmp_path / "looked at", recording, rng, 4)
             image, _ = rng.choice(list(crash_states(recording, rng, 1)))
@@ -61,12 +62,9 @@ def _looked_at(tmp_path):
 
 
 @pytest.mark.slow
-def test_no_crash_loses_what_was_acknowledged(tmp_path):
-    verdicts: Counter[str] = Counter()
-    seed = 0
-    while verdicts.total() < STATES:
-        verdicts += examine_lives(tmp_path, seed)
-        seed += 1
+@pytest.mark.parametrize("seed", range(STORES))
+def test_no_crash_loses_what_was_acknowledged(tmp_path, seed):
+    verdicts = examine_lives(tmp_path, seed)
     print(f"states: {verdicts.total()}")  # noqa: T201 a figure, for -rP
 
     assert verdicts.keys() == {"kept"}
