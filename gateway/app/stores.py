@@ -97,7 +97,7 @@ def findings_of(path: Path, found: Inspection) -> list[Finding]:
 
 
 def _name_of(content: Content) -> str:
-    return f"queue {content.queue}" if content.queue else "deleted queue"
+    return content.queue or "a deleted queue"
 
 
 def _text_of(content: Content) -> str:

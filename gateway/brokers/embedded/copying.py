@@ -122,9 +122,8 @@ def _give_new_name(draft: Path, new_id: int) -> None:
 
 def _verify(draft: Path, counts: Counts) -> None:
     with schema.reading(draft) as connection:
-        problem = connection.execute("PRAGMA integrity_check(1)").get
-        if problem != "ok":
-            raise StoreDamaged(f"the copy is damaged: {problem}")
+        if flaws := schema.flaws(connection, "integrity_check(1)"):
+            raise StoreDamaged(f"the copy is damaged: {flaws[0]}")
         if (found := counts_of(connection)) != counts:
             raise StoreDamaged(f"the copy has {found}, and {counts} was to be copied")
 

@@ -9,6 +9,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import (
     Disk,
     HighWaterMark,
@@ -22,6 +23,7 @@ from gateway.brokers.embedded.files import (
 )
 from gateway.brokers.embedded.opening import check_log, errors_in_words, store_row
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.domain.errors import MessageError
 from gateway.domain.stored import State
 
 _MOST_FOUND: Final = 10  # lines of each kind
@@ -31,8 +33,11 @@ SELECT message.queue, name, key IS NULL, state, count(*), sum(size)
 FROM message LEFT JOIN queue ON queue.id = message.queue
 GROUP BY message.queue, state ORDER BY name, message.queue, state
 """
+_ENTITIES: Final = "SELECT name, kind, properties FROM queue WHERE key IS NOT NULL"
+_RULES: Final = (
+    "SELECT name, rule, filter_values, action_values FROM rule JOIN queue ON queue.id = rule.queue"
+)
 _QUEUES: Final = "SELECT DISTINCT queue FROM message"
-_INTEGRITY: Final = f"PRAGMA integrity_check({_MOST_FOUND})"
 _NUMBERS: Final = "SELECT sequence FROM message WHERE queue = ? AND state = ?"
 _HIGHEST: Final = (
     "SELECT max(coalesce((SELECT max(sequence) FROM message), 0),"
@@ -42,7 +47,7 @@ _HIGHEST: Final = (
 
 @attrs.frozen(kw_only=True)
 class Content:
-    """The messages of one queue in one state. A queue without name is deleted, or missing."""
+    """The messages of one entity in one state. One without name is deleted, or missing."""
 
     queue: str | None
     state: str
@@ -144,6 +149,8 @@ class _Look:
             found = self._compare(found)
         with self._part("queues"):
             found = self._count(found)
+        with self._part("entities"):
+            self._check_entities(found.version)
         with self._part("messages"):
             self._check_messages(found.version)
         with self._part("what belongs to queues"):
@@ -155,13 +162,12 @@ class _Look:
         """What can't be read is a finding, and the rest is looked at all the same."""
         try:
             yield
-        except (apsw.Error, TypeError, ValueError) as error:
+        except (apsw.Error, LookupError, TypeError, ValueError, MessageError) as error:
             self._problems.append(f"{name}: {error}")
 
     def _check_database(self) -> None:
         with self._part("database"):
-            found: list[Any] = self._connection.execute(_INTEGRITY).fetchall()
-            self._problems += [text for (text,) in found if text != "ok"]
+            self._problems += schema.flaws(self._connection, f"integrity_check({_MOST_FOUND})")
 
     def _compare(self, found: Inspection) -> Inspection:
         marks = mark_path(self._path)
@@ -203,6 +209,17 @@ class _Look:
         if aside:
             self._doubts.append(f"{aside} damaged messages were put aside (table quarantine)")
         return attrs.evolve(found, contents=tuple(contents), quarantined=aside)
+
+    def _check_entities(self, version: int) -> None:
+        """What was written of each entity and each rule says something."""
+        if version != schema.VERSION:
+            return
+        for name, kind, text in self._connection.execute(_ENTITIES):
+            with self._part(f"properties of {name}"):
+                read_properties(kind, text)
+        for name, *rule in self._connection.execute(_RULES):
+            with self._part(f"a rule of {name}"):
+                read_rule(*rule)
 
     def _check_messages(self, version: int) -> None:
         if version != schema.VERSION:

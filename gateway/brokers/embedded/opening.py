@@ -107,7 +107,7 @@ def _id_without_log(path: Path, vfs: str | None) -> int | None:
     """None where a crash in the middle of a checkpoint has left no readable page of it."""
     try:
         with schema.reading_without_log(path, vfs) as connection:
-            if connection.execute("PRAGMA integrity_check(store)").get != "ok":
+            if schema.flaws(connection, "integrity_check(store)"):
                 return None
             return store_row(connection)[0].store_id
     except (apsw.Error, TypeError):
@@ -154,9 +154,8 @@ def _quick_check(connection: apsw.Connection, path: Path, *, unclean: bool) -> l
             f"{path}: not checked after an unclean end, since it's large; `pairgate store check`"
         )
         return [large] if unclean else []
-    problem = connection.execute("PRAGMA quick_check(1)").get
-    if problem != "ok":
-        raise StoreDamaged(f"{path}: damaged: {problem}; `pairgate store check` says how much")
+    if flaws := schema.flaws(connection, "quick_check(1)"):
+        raise StoreDamaged(f"{path}: damaged: {flaws[0]}; `pairgate store check` says how much")
     return []
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -204,6 +204,13 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
         forsake(connection)
         raise
     return connection
+
+
+def flaws(connection: apsw.Connection, check: str) -> list[str]:
+    """What a `quick_check(N)` or `integrity_check(N)` finds, a line each."""
+    found: list[Any] = connection.execute(f"PRAGMA {check}").fetchall()
+    lines = [line for (text,) in found for line in text.splitlines()]
+    return [line for line in lines if line != "ok" and not line.startswith("*** in database")]
 
 
 def forsake(connection: apsw.Connection) -> None:
