@@ -175,12 +175,11 @@ class _Look:
         mark = read_mark(marks)
         if mark is None and store.commits > 0:
             self._doubts.append(f"{marks} is missing: nobody knows whether commits are missing")
-        highest = self._connection.execute(_HIGHEST).get
-        if highest >= sequence:
-            text = (
-                f"message {highest} is there, and {sequence} would be the next: numbers come twice"
-            )
-            self._problems.append(text)
+        with self._part("sequence numbers"):
+            highest: Any = self._connection.execute(_HIGHEST).get
+            if highest >= sequence:
+                text = f"there is a message {highest}, and {sequence} is next: numbers come twice"
+                self._problems.append(text)
         return attrs.evolve(
             found,
             commits=store.commits,

@@ -70,6 +70,8 @@ def errors_in_words(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{error.filename or path}: {error.strerror}") from error
+    except apsw.CorruptError as error:
+        raise StoreDamaged(f"{path}: {error}; `pairgate store check` says how much") from error
     except apsw.Error as error:
         raise StoreError(f"{path}: {error}") from error
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import apsw
 
@@ -208,8 +208,12 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
 
 def flaws(connection: apsw.Connection, check: str) -> list[str]:
     """What a `quick_check(N)` or `integrity_check(N)` finds, a line each."""
-    found: list[Any] = connection.execute(f"PRAGMA {check}").fetchall()
-    lines = [line for (text,) in found for line in text.splitlines()]
+    lines: list[str] = []
+    try:
+        for (text,) in connection.execute(f"PRAGMA {check}"):
+            lines += str(text).splitlines()
+    except apsw.CorruptError as error:
+        lines.append(str(error))
     return [line for line in lines if line != "ok" and not line.startswith("*** in database")]
 
 

@@ -41,7 +41,7 @@ def send_and_die(path: Path, *numbers: str) -> None:
 
 def content(folder: Path) -> dict[str, bytes]:
     """All but the lock, which is written to see how fast the disk is, and empty logs."""
-    files = [path for path in folder.iterdir() if path.suffix != ".lock"]
+    files = [path for path in folder.iterdir() if path.is_file() and path.suffix != ".lock"]
     return {path.name: path.read_bytes() for path in files if path.stat().st_size > 0}
 
 
