@@ -50,11 +50,23 @@ def command(function: Callable[..., None]) -> click.Command:
     is_flag=True,
     help="Let a store start that lost commits, or came from elsewhere, if nothing else is wrong.",
 )
-def check(invocation: Invocation, path: Path, accept_loss: bool) -> None:
+@click.option(
+    "--salvage",
+    "target",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="TARGET",
+    help="Make a new store there of all that can be read, and tell what is missing.",
+)
+def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | None) -> None:
     """Look at everything in STORE, and change nothing. Exit code 1: something is wrong."""
     found = stores.check_store(path, accept_loss=accept_loss)
-    lines = map(finding_line, stores.findings_of(path, found))
-    invocation.print({"path": str(path), "good": found.good, **attrs.asdict(found)}, *lines)
+    findings = stores.findings_of(path, found)
+    value = {"path": str(path), "good": found.good, **attrs.asdict(found)}
+    if target is not None:
+        salvaged = stores.salvage_store(path, target, Outside())
+        findings += stores.salvaged_findings(target, salvaged)
+        value["salvaged"] = {"path": str(target), **attrs.asdict(salvaged)}
+    invocation.print(value, *map(finding_line, findings))
     sys.exit(ExitCode.DONE if found.good else ExitCode.FAILED)
 
 

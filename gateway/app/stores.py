@@ -13,10 +13,12 @@ from gateway.app.outside import Outside
 from gateway.brokers.embedded.copying import Copy, back_up, compact
 from gateway.brokers.embedded.files import Disk, StoreError, StoreInUse
 from gateway.brokers.embedded.inspection import Content, Inspection, inspect
+from gateway.brokers.embedded.salvage import Salvaged, salvage
 from gateway.config.options import Config
 
 SCHEME: Final = "embedded:"
 ID_BITS: Final = 63
+MOST_NAMED: Final = 10
 
 
 def store_file(name: str, read: Callable[[], Config]) -> Path:
@@ -52,6 +54,12 @@ def back_up_store(path: Path, target: Path, outside: Outside) -> Copy:
     """As `back_up`. Raises `Failure`: there is no copy."""
     with _failing(path):
         return back_up(path, target, outside.rng("backup").getrandbits(ID_BITS), Disk())
+
+
+def salvage_store(path: Path, target: Path, outside: Outside) -> Salvaged:
+    """As `salvage`. Raises `Failure`: nothing was made."""
+    with _failing(path):
+        return salvage(path, target, outside.rng("salvage").getrandbits(ID_BITS), Disk())
 
 
 def compact_store(path: Path) -> Copy:
@@ -93,6 +101,22 @@ def findings_of(path: Path, found: Inspection) -> list[Finding]:
         findings.add(store, Grade.WARNING, doubt)
     for problem in found.problems:
         findings.add(store, Grade.BAD, problem)
+    return findings.items
+
+
+def salvaged_findings(target: Path, found: Salvaged) -> list[Finding]:
+    """For people: what is in the new store, and what is missing in it."""
+    findings, store = Findings(), str(target)
+    findings.add(store, Grade.GOOD, f"{found.messages} messages")
+    if found.quarantined:
+        text = f"{found.quarantined} damaged messages were put aside (table quarantine)"
+        findings.add(store, Grade.WARNING, text)
+    if found.lost_messages:
+        named = ", ".join(map(str, found.lost[:MOST_NAMED]))
+        more = ", ..." if found.lost_messages > MOST_NAMED else ""
+        findings.add(store, Grade.BAD, f"{found.lost_messages} messages are lost: {named}{more}")
+    for remark in found.remarks:
+        findings.add(store, Grade.WARNING, remark)
     return findings.items
 
 

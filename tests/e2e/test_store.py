@@ -117,7 +117,7 @@ async def test_a_compacted_store_is_served_again(gateways: Gateways) -> None:
     assert await take(broker.address, "orders") == b"x" * 100_000
 
 
-async def test_a_damaged_store_is_refused_and_said_to_be(gateways: Gateways) -> None:
+async def test_a_damaged_store_is_refused_and_what_it_holds_is_salvaged(gateways: Gateways) -> None:
     broker = await gateways.start(CONFIG)
     await send(broker.address, "orders", b"one")
     await broker.stop()
@@ -126,5 +126,12 @@ async def test_a_damaged_store_is_refused_and_said_to_be(gateways: Gateways) -> 
     await broker.start(wait=False)
     assert await broker.wait() == 1
     assert any("`pairgate store check` says how much" in line for line in broker.garbage)
-    code, output, _ = await store(broker, "check", "here")
+    code, output, _ = await store(broker, "check", "here", "--salvage", "new.db")
     assert (code, "bad     " in output) == (1, True)
+    assert "good    new.db: 1 messages" in output
+
+    salvaged = gateways.prepare(CONFIG, name="salvaged")
+    salvaged.folder.mkdir()
+    shutil.copy(broker.folder / "new.db", salvaged.folder / "broker.db")
+    await salvaged.start()
+    assert await take(salvaged.address, "orders") == b"one"

@@ -47,9 +47,7 @@ def back_up(source: Path, target: Path, new_id: int, disk: Disk) -> Copy:
     Raises:
         StoreInUse, StoreDamaged, StoreError: there is no copy; the text says why.
     """
-    for file in (target, log_path(target), mark_path(target)):
-        if file.exists():
-            raise StoreError(f"{file}: already there; name another file")
+    refuse_to_overwrite(target)
     with alone(source):
         check_log(source, disk.vfs)
         with schema.drafted(target) as draft:
@@ -91,6 +89,12 @@ def _take_over(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
         return _copy(connection, draft, disk)
     finally:
         connection.close()
+
+
+def refuse_to_overwrite(target: Path) -> None:
+    for file in (target, log_path(target), mark_path(target)):
+        if file.exists():
+            raise StoreError(f"{file}: already there; name another file")
 
 
 def counts_of(connection: apsw.Connection) -> Counts:

@@ -9,6 +9,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import (
     Disk,
@@ -229,10 +230,10 @@ class _Look:
         bad: list[int] = []
         queues: list[Any] = self._connection.execute(_QUEUES).fetchall()
         for (queue,) in queues:
-            rows = SqliteRows(self._connection, queue, DeliveryCounts())
+            rows = rows_of(self._connection, queue)
             for state in State:
                 numbers = self._connection.execute(_NUMBERS, (queue, state.value))
-                bad += [number for (number,) in numbers if not _readable(rows, number)]
+                bad += [number for (number,) in numbers if not readable(rows, number)]
         if bad:
             shown = ", ".join(map(str, bad[:_MOST_FOUND]))
             more = ", ..." if len(bad) > _MOST_FOUND else ""
@@ -251,7 +252,13 @@ class _Look:
             self._doubts.append(f"{count} rows of the table {table} belong to nothing")
 
 
-def _readable(rows: SqliteRows, number: int) -> bool:
+def rows_of(connection: apsw.Connection, queue: int) -> SqliteRows:
+    """For reading: what is changed isn't written."""
+    return SqliteRows(connection, queue, Changes(connection), DeliveryCounts())
+
+
+def readable(rows: SqliteRows, number: int) -> bool:
+    """Whether the message is what was sent."""
     try:
         row = rows.get(number)
     except (apsw.Error, ValueError):

@@ -5,7 +5,8 @@ was left. Whatever isn't as it was is refused and stays as it is, for somebody t
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -91,29 +92,24 @@ def check_log(path: Path, vfs: str | None) -> None:
 
     Raises:
         StoreDamaged: the log isn't of this store.
-        apsw.Error: the store can't be read.
     """
     if not has_log(path):
         return
-    with schema.reading(path, vfs) as connection:
-        with_log = store_row(connection)[0].store_id
-    alone = _id_without_log(path, vfs)
-    if alone is not None and alone != with_log:
+    with_log = _id_in(partial(schema.reading, path, vfs))
+    alone = _id_in(partial(schema.reading_without_log, path, vfs))
+    if alone is not None and with_log is not None and alone != with_log:
         raise StoreDamaged(
             f"{log_path(path)} is the log of another store; move it out of the way, and what"
             " stands only there is not in this store"
         )
 
 
-def _id_without_log(path: Path, vfs: str | None) -> int | None:
-    """None where a crash in the middle of a checkpoint has left no readable page of it."""
-    try:
-        with schema.reading_without_log(path, vfs) as connection:
-            if schema.flaws(connection, "integrity_check(store)"):
-                return None
+def _id_in(reading: Callable[[], AbstractContextManager[apsw.Connection]]) -> int | None:
+    """None where damage, or a crash in the middle of a checkpoint, has left no readable page."""
+    with suppress(apsw.Error, StoreDamaged, TypeError), reading() as connection:
+        if not schema.flaws(connection, "integrity_check(store)"):
             return store_row(connection)[0].store_id
-    except (apsw.Error, TypeError):
-        return None
+    return None
 
 
 def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) -> Opened:

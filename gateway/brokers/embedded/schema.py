@@ -143,16 +143,24 @@ ALTER TABLE message ADD COLUMN source TEXT;
 def create(path: Path, store_id: int) -> None:
     """Make an empty store: after a crash at any moment it's there as a whole, or not at all."""
     with drafted(path) as draft:
-        connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
-            connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute(f"BEGIN; {TABLES} {ADDED_IN_2}")
-            connection.execute("INSERT INTO store VALUES (1, ?, 0, 1)", (store_id,))
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
+        connection = fill(draft, store_id)
+        connection.close()
+
+
+def fill(draft: Path, store_id: int) -> apsw.Connection:
+    """Make the tables in an empty file, which is safe only once it's no draft any more."""
+    connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"BEGIN; {TABLES} {ADDED_IN_2}")
+        connection.execute("INSERT INTO store VALUES (1, ?, 0, 1)", (store_id,))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 @contextlib.contextmanager
