@@ -20,6 +20,7 @@ from gateway.brokers.embedded.files import (
     log_path,
     lost,
     mark_path,
+    read_ahead,
     read_mark,
 )
 from gateway.brokers.embedded.opening import check_log, errors_in_words, store_row
@@ -111,6 +112,7 @@ def alone(path: Path) -> Iterator[StoreLock]:
             raise StoreError(f"{path}: there is no store")
         lock = StoreLock.take(path)
         try:
+            read_ahead(path)
             yield lock
         finally:
             lock.release()
