@@ -32,7 +32,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": SIBLINGS | {"config", "net", "wire", "ports", "domain"},
     "demo": {"app", "config", "brokers", "net", "wire", "ports", "domain"},
     "terminal": {"app", "config", "domain"},
-    "cli": {"terminal", "demo", "app", "workers", "config", "ports", "domain"},
+    "store_commands": {"terminal", "app"},
+    "cli": {"store_commands", "terminal", "demo", "app", "workers", "config", "ports", "domain"},
     "__main__": {"cli"},
     "__init__": set(),
 }
