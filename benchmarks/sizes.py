@@ -31,6 +31,7 @@ from gateway.wire.amqp.message import encode_message
 
 TASKS: Final = 64
 _SLICE: Final = 20_000  # rows of one transaction while a queue is filled
+_ROOM: Final = 80 * 1024  # MiB, as large as a queue can be
 _CREATORS: Final = 500  # queues that are made at once
 
 
@@ -99,7 +100,7 @@ def fill(path: Path, messages: int) -> None:
     content = encode_message(Message(message_id="1", body=BODY))
     now = time.time_ns() // 1000
     store.begin(0.0)
-    properties = QueueProperties()
+    properties = QueueProperties(max_size_in_megabytes=_ROOM)
     queue = StoredQueue(path=QUEUE, properties=properties, created=now, updated=now)
     rows = store.add(queue).rows
     store.commit()
