@@ -13,6 +13,12 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+# The ways that are measured.
+IN_PROCESS: Final = "in process"
+HTTP: Final = "over HTTP"
+RABBITMQ: Final = "RabbitMQ"
+AZURITE: Final = "Azurite"
+
 BODY: Final = b"x" * 1024
 DRAIN_LIMIT: Final = 120.0  # seconds
 
@@ -38,7 +44,7 @@ OpenClient = Callable[[], AbstractAsyncContextManager[Client]]
 
 @attrs.frozen(kw_only=True)
 class Way:
-    """A broker, and how it's reached. `most` messages are sent in one measurement."""
+    """A broker, and how it's reached. It holds `most` messages or so: then they are received."""
 
     name: str
     open_client: OpenClient
@@ -57,6 +63,16 @@ class Measured:
     @property
     def rate(self) -> float:
         return self.messages / self.seconds
+
+
+def total(parts: Sequence[Measured]) -> Measured:
+    """Several measurements as one."""
+    seconds = sum(part.seconds for part in parts)
+    return Measured(
+        messages=sum(part.messages for part in parts),
+        seconds=seconds,
+        busy=sum(part.busy * part.seconds for part in parts) / seconds,
+    )
 
 
 @attrs.define(eq=False)

@@ -25,16 +25,35 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.closed_loop import Way, drain, send_for
-from benchmarks.figures import IN_PROCESS, Pair, Report, report
+from benchmarks.closed_loop import (
+    AZURITE,
+    HTTP,
+    IN_PROCESS,
+    RABBITMQ,
+    Measured,
+    Way,
+    drain,
+    send_for,
+    total,
+)
+from benchmarks.figures import Pair, Report, report
 from benchmarks.in_process import in_process
 from benchmarks.machine import facts
+from benchmarks.over_http import over_http
+from benchmarks.quorum_queue import quorum_queue
 from benchmarks.sizes import Growth, grow
+from benchmarks.storage_queue import storage_queue
 
 OpenWay = Callable[[Path], AbstractAsyncContextManager[Way]]
 
+WIDTH: Final = 110  # characters of the tables
 CLIENTS: Final = (1, 8, 64)
-WAYS: Final[Mapping[str, OpenWay]] = {IN_PROCESS: in_process}
+WAYS: Final[Mapping[str, OpenWay]] = {
+    IN_PROCESS: in_process,
+    HTTP: over_http,
+    RABBITMQ: quorum_queue,
+    AZURITE: storage_queue,
+}
 SIZES: Final = ("messages", "entities")
 
 
@@ -90,8 +109,15 @@ async def measure(folder: Path, parts: Sequence[str], effort: Effort) -> Report:
 
 
 async def _pair(way: Way, clients: int, seconds: float) -> Pair:
-    sent = await send_for(way, clients, seconds)
-    return Pair(send=sent, receive=await drain(way, clients, sent.messages))
+    """Send for so long, in several turns where the broker is to hold few messages."""
+    sent: list[Measured] = []
+    received: list[Measured] = []
+    left = seconds
+    while left > 0:
+        sent.append(await send_for(way, clients, left))
+        received.append(await drain(way, clients, sent[-1].messages))
+        left -= sent[-1].seconds
+    return Pair(send=total(sent), receive=total(received))
 
 
 async def _growth(folder: Path, kind: str, effort: Effort) -> Growth:
@@ -174,7 +200,7 @@ def main() -> int:
     if arguments.json:
         print(json.dumps(attrs.asdict(found), indent=2))
     else:
-        _show(found, Console())
+        _show(found, Console(width=WIDTH))
     return 0
 
 

@@ -6,13 +6,8 @@ from typing import Final
 
 import attrs
 
-from benchmarks.closed_loop import Measured
+from benchmarks.closed_loop import AZURITE, HTTP, IN_PROCESS, RABBITMQ, Measured
 from benchmarks.sizes import Cost, Growth, Round
-
-IN_PROCESS: Final = "in process"
-HTTP: Final = "over HTTP"
-RABBITMQ: Final = "RabbitMQ"
-AZURITE: Final = "Azurite"
 
 LEAST_SENDS: Final = 20_000.0  # a second, in process, at the most clients
 LEAST_OF_AZURITE: Final = 3.0

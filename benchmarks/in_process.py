@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from benchmarks.closed_loop import BODY, Client, Way
+from benchmarks.closed_loop import BODY, IN_PROCESS, Client, Way
 from gateway.app.outside import Outside
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -51,4 +51,4 @@ async def in_process(folder: Path) -> AsyncIterator[Way]:
             async with broker.open_receiver(QUEUE) as receiver:
                 yield InProcessClient(broker, receiver)
 
-        yield Way(name="in process", open_client=open_client, most=_EVERYTHING)
+        yield Way(name=IN_PROCESS, open_client=open_client, most=_EVERYTHING)

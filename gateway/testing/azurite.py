@@ -5,6 +5,7 @@ It answers before anything is on the disk (it saves every 5 s), and a get costs 
 message that it holds.
 """
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -50,3 +51,8 @@ async def azurite(
 def _question(port: int) -> bytes:
     """Without a signature: what is ready refuses it."""
     return f"GET /{ACCOUNT}?comp=list HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+
+
+def version(modules: Path = MODULES) -> str:
+    text: str = json.loads((modules / "azurite" / "package.json").read_text())["version"]
+    return text
