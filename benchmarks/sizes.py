@@ -158,6 +158,10 @@ async def _serve(kind: str, number: int, folder: Path) -> None:
 # --- both sides
 
 
+class SideFailed(Exception):
+    """A process that measures has ended."""
+
+
 @attrs.frozen(kw_only=True)
 class Growth:
     """The rounds of a few and of many; each round of one is beside the other's in time."""
@@ -171,14 +175,29 @@ class Growth:
 @attrs.define(eq=False)
 class _Process:
     _process: trio.Process
-    _lines: AsyncIterator[str]
+    _read: bytes = b""
 
     async def measure(self, messages: int) -> Round:
         if self._process.stdin is None:
             raise ValueError("the process has no stdin")
         await self._process.stdin.send_all(f"{messages}\n".encode())
-        found = json.loads(await anext(self._lines))
+        found = json.loads(await self.line())
         return Round(send=Cost(**found["send"]), receive=Cost(**found["receive"]))
+
+    async def line(self) -> bytes:
+        """
+        Raises:
+            SideFailed: the process has ended.
+        """
+        while b"\n" not in self._read:
+            if self._process.stdout is None:
+                raise ValueError("the process has no stdout")
+            more = await self._process.stdout.receive_some()
+            if not more:
+                raise SideFailed("the process that measures has ended; its last words are above")
+            self._read += more
+        line, _, self._read = self._read.partition(b"\n")
+        return line
 
 
 @asynccontextmanager
@@ -189,22 +208,13 @@ async def _side(kind: str, number: int, folder: Path) -> AsyncIterator[_Process]
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
-        lines = _lines_of(process)
-        await anext(lines)
-        yield _Process(process, lines)
+        side = _Process(process)
+        await side.line()
+        yield side
     finally:
         process.kill()
         with trio.move_on_after(10, shield=True):
             await process.wait()
-
-
-async def _lines_of(process: trio.Process) -> AsyncIterator[str]:
-    """Ends with the process."""
-    rest = b""
-    while process.stdout is not None and (chunk := await process.stdout.receive_some()):
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            yield line.decode()
 
 
 async def grow(
