@@ -12,6 +12,7 @@ Each round visits every cell once. After that: whether a message costs more wher
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,7 @@ from benchmarks.storage_queue import storage_queue
 OpenWay = Callable[[Path], AbstractAsyncContextManager[Way]]
 
 WIDTH: Final = 110  # characters of the tables
+REST: Final = 0.5  # seconds for a broker to tidy up, before the next one is measured
 CLIENTS: Final = (1, 8, 64)
 WAYS: Final[Mapping[str, OpenWay]] = {
     IN_PROCESS: in_process,
@@ -100,11 +102,13 @@ async def measure(folder: Path, parts: Sequence[str], effort: Effort) -> Report:
             for clients in CLIENTS:
                 for way in ways:
                     pair = await _pair(way, clients, effort.seconds)
+                    await trio.sleep(REST)
                     if number:
                         rounds.setdefault((way.name, clients), []).append(pair)
     growths = [
         await _growth(folder / f"many {kind}", kind, effort) for kind in SIZES if kind in parts
     ]
+    about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
     return report(about, rounds, growths)
 
 
