@@ -56,7 +56,7 @@ WAYS: Final[Mapping[str, OpenWay]] = {
     RABBITMQ: quorum_queue,
     AZURITE: storage_queue,
 }
-SIZES: Final = ("messages", "entities")
+SIZES: Final = ("messages", "entities", "idle entities")
 
 
 @attrs.frozen(kw_only=True)
@@ -75,14 +75,22 @@ FULL: Final = Effort(
     seconds=1.0,
     size_rounds=9,
     size_messages=5000,
-    most={"messages": (10_000, 5_000_000), "entities": (10, 100_000)},
+    most={
+        "messages": (10_000, 5_000_000),
+        "entities": (10, 100_000),
+        "idle entities": (10, 100_000),
+    },
 )
 QUICK: Final = Effort(
     rounds=1,
     seconds=0.3,
     size_rounds=3,
     size_messages=1000,
-    most={"messages": (10_000, 100_000), "entities": (10, 2000)},
+    most={
+        "messages": (10_000, 100_000),
+        "entities": (10, 2000),
+        "idle entities": (10, 2000),
+    },
 )
 
 

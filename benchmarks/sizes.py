@@ -2,7 +2,7 @@
 Does a message cost more where there are many? A few and a great many messages or entities, side
 by side, each in a store and a process of its own, measured in turn.
 
-    python -m benchmarks.sizes messages|entities NUMBER FOLDER     one side, driven by its stdin
+    python -m benchmarks.sizes KIND NUMBER FOLDER     one side, driven by its stdin
 """
 
 import json
@@ -32,6 +32,7 @@ from gateway.wire.amqp.message import encode_message
 TASKS: Final = 64
 _SLICE: Final = 20_000  # rows of one transaction while a queue is filled
 _ROOM: Final = 80 * 1024  # MiB, as large as a queue can be
+_USED: Final = 10  # entities, where the others are idle
 _CREATORS: Final = 500  # queues that are made at once
 
 
@@ -144,7 +145,18 @@ async def _many_entities(path: Path, entities: int) -> AsyncIterator[Side]:
         yield Side(broker, queues)
 
 
-_KINDS: Final = {"messages": _many_messages, "entities": _many_entities}
+@asynccontextmanager
+async def _idle_entities(path: Path, entities: int) -> AsyncIterator[Side]:
+    """As many entities, of which few are used: what the others cost by being there."""
+    async with _many_entities(path, entities) as side:
+        yield Side(side.broker, side.queues[:_USED])
+
+
+_KINDS: Final = {
+    "messages": _many_messages,
+    "entities": _many_entities,
+    "idle entities": _idle_entities,
+}
 
 
 async def _serve(kind: str, number: int, folder: Path) -> None:

@@ -22,7 +22,7 @@ async def test_a_filled_queue_is_a_queue_like_any_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["messages", "entities"])
+@pytest.mark.parametrize("kind", ["messages", "entities", "idle entities"])
 async def test_both_sides_are_measured_in_each_round(tmp_path: Path, kind: str) -> None:
     growth = await grow(tmp_path, kind, few=2, many=5, rounds=2, messages=20)
 
