@@ -25,7 +25,7 @@ from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
-from gateway.domain.namespace import StoredQueue
+from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Row, State
 from gateway.wire.amqp.message import encode_message
 
@@ -102,7 +102,7 @@ def fill(path: Path, messages: int) -> None:
     now = time.time_ns() // 1000
     store.begin(0.0)
     properties = QueueProperties(max_size_in_megabytes=_ROOM)
-    queue = StoredQueue(path=QUEUE, properties=properties, created=now, updated=now)
+    queue = StoredEntity(path=QUEUE, properties=properties, created=now, updated=now)
     rows = store.add(queue).rows
     store.commit()
     for first in range(0, messages, _SLICE):
