@@ -117,6 +117,7 @@ def fill(path: Path, messages: int) -> None:
             )
             for _ in range(min(_SLICE, messages - first))
         )
+        store.flush()
         store.commit()
         store.checkpoint()
     store.close()
