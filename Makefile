@@ -3,7 +3,7 @@ SOURCES := $(wildcard gateway tests benchmarks)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES :=
-BENCH_PACKAGES := nginx-light wrk
+BENCH_PACKAGES := nginx-light rabbitmq-server wrk
 POWERCUT_PACKAGES := e2fsprogs mount strace
 
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
@@ -33,8 +33,9 @@ check: .venv/.test-stamp
 	.venv/bin/mypy --strict
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
-bench: .venv/.test-stamp
+bench: .venv/.test-stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
+	.venv/bin/python -m benchmarks.embedded
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.failover
 
@@ -44,9 +45,11 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
+	@$(call node)
+	cd locks/node && npm install --package-lock-only --ignore-scripts
 
 clean:
-	rm -rf .venv .venv-legacy .venv-azure *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -62,11 +65,21 @@ clean:
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
+.node/.stamp: $(addprefix locks/node/,package.json package-lock.json .npmrc)
+	@$(call node)
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	cd $(@D) && npm ci --ignore-scripts --silent
+	touch $@
+
 .venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }
 	$(PYTHON) -m venv $(@D:/bin=)
+
+# Shell code that installs Node.js where there is none.
+node = command -v node >/dev/null && command -v npm >/dev/null || { $(call debian,nodejs npm); }
 
 # Shell code that installs those packages of $(1) that are missing, as root or through sudo, or says what to do.
 define debian

@@ -1,6 +1,7 @@
 """The rules of the house: who may import whom, what is pure, how long a file is."""
 
 import ast
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -196,6 +197,15 @@ def test_no_tracked_file_names_a_registry() -> None:
 
 def test_locks_name_neither_an_index_nor_a_path() -> None:
     forbidden = re.compile(r"^\s*--(?!hash=)|\w://| @ ", re.MULTILINE)
-    wrong = [path.name for path in (ROOT / "locks").iterdir() if forbidden.search(path.read_text())]
+    locks = [path for path in (ROOT / "locks").iterdir() if path.is_file()]
+    wrong = [path.name for path in locks if forbidden.search(path.read_text())]
 
     assert wrong == []
+
+
+def test_the_lock_for_node_names_no_source_of_a_package() -> None:
+    lock = json.loads((ROOT / "locks" / "node" / "package-lock.json").read_text())
+    packages = {name: entry for name, entry in lock["packages"].items() if name}
+
+    assert [name for name, entry in packages.items() if "resolved" in entry] == []
+    assert [name for name, entry in packages.items() if "integrity" not in entry] == []
