@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from gateway.net.http_server import HttpServer
 from gateway.net.listeners import open_listener
 from tests.e2e.installation import Installation
 from tests.e2e.processes import Gateways
-from tests.frontends.topics import Topics
 
 HERE = Path(__file__).parent
 LEGACY_PYTHON = HERE.parents[1] / ".venv-legacy" / "bin" / "python"
@@ -36,7 +35,7 @@ def crash(peer: str, error: BaseException) -> None:
 
 
 @asynccontextmanager
-async def served(broker: MemoryBroker | EmbeddedBroker | Topics) -> AsyncIterator[int]:
+async def served(broker: MemoryBroker | EmbeddedBroker) -> AsyncIterator[int]:
     """A front end over the broker on loopback; yields its port."""
     leases = Leases(broker, now)
     frontend = ServiceBusRestFrontend(
@@ -52,8 +51,7 @@ async def served(broker: MemoryBroker | EmbeddedBroker | Topics) -> AsyncIterato
         cancels_when_gone=is_long_poll,
     )
     listener = await open_listener("127.0.0.1:0", on_crash=crash)
-    opened = nullcontext() if isinstance(broker, Topics) else broker
-    async with opened, trio.open_nursery() as nursery:
+    async with broker, trio.open_nursery() as nursery:
         await nursery.start(leases.run)
         await nursery.start(partial(listener.serve, server.serve_connection, connections=nursery))
         yield listener.port
@@ -130,7 +128,7 @@ async def test_legacy_client_works_unmodified(kind: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_legacy_client_manages_topics_unmodified() -> None:
-    async with served(Topics()) as port:
+    async with served(MemoryBroker(now, random.Random(1))) as port:
         results = await run_legacy_client(port, "topics", "subscriptions")
 
     # Its Rule takes the type of an action for its expression too.
