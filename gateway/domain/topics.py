@@ -72,9 +72,11 @@ class Topics:
         return TopicInfo(
             path=queue.path,
             properties=fanout.properties,
+            max_message_size=info.max_message_size,
             size=queue.account.bytes,
             subscriptions=len(fanout.subscriptions),
             scheduled=info.scheduled or 0,
+            transfer_dead_lettered=info.transfer_dead_lettered or 0,
             created=info.created,
             updated=info.updated,
             accessed=info.accessed,

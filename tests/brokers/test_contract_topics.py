@@ -153,6 +153,21 @@ async def test_a_message_that_an_action_would_change_is_refused(broker):
     assert await held(broker, "plain", "s") == [["3"], []]
 
 
+@needs(Capability.TOPICS | Capability.FORWARDING | Capability.PEEK)
+async def test_what_is_forwarded_and_an_action_would_change_is_kept_aside(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s", FalseFilter())
+    action = SqlAction(expression="SET color = 'red'")
+    await broker.create_rule(NEWS, "s", Rule(name="paint", filter=TrueFilter(), action=action))
+    source = await make(broker, "source", forward_to="news")
+    await broker.send(source, numbered(1))
+    [kept] = await broker.peek(NEWS.transfer_dead_letter)
+
+    assert kept.message.properties["DeadLetterReason"] == "NotSupported"
+    assert "paint" in kept.message.properties["DeadLetterErrorDescription"]
+    assert (await broker.inspect_topic(NEWS)).transfer_dead_lettered == 1
+
+
 @needs(Capability.TOPICS | Capability.TIME_TO_LIVE | Capability.PEEK)
 async def test_the_shortest_life_counts(broker):
     await make_topic(broker, default_time_to_live=timedelta(hours=2))
@@ -389,6 +404,18 @@ async def test_subscriptions_are_created_listed_updated_and_deleted(broker):
     for attempt in (broker.inspect_subscription, broker.delete_subscription):
         with pytest.raises(EntityNotFound):
             await attempt(NEWS, "a")
+
+
+@needs(Capability.TOPICS)
+async def test_a_subscription_is_inspected_as_a_queue_is(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s", max_delivery_count=3)
+    await broker.send(NEWS, numbered(1, 2))
+    info = await broker.inspect(of("s"))
+
+    assert (info.path, info.active, info.properties.max_delivery_count) == (of("s"), 2, 3)
+    with pytest.raises(EntityNotFound):
+        await broker.inspect(of("missing"))
 
 
 @needs(Capability.TOPICS)
