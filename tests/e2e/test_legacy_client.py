@@ -20,7 +20,7 @@ from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_po
 from gateway.net.http_server import HttpServer
 from gateway.net.listeners import open_listener
 from tests.e2e.installation import Installation
-from tests.e2e.processes import Gateways
+from tests.e2e.processes import Gateways, broker_config
 
 HERE = Path(__file__).parent
 LEGACY_PYTHON = HERE.parents[1] / ".venv-legacy" / "bin" / "python"
@@ -168,6 +168,53 @@ async def test_legacy_client_manages_topics_unmodified() -> None:
             "deleted": True,
             "left": [],
         },
+    }
+
+
+NEWS = [[f"news {number}", number] for number in (1, 2, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["embedded:broker.db", "memory:"])
+async def test_legacy_client_publishes_and_subscribes_unmodified(
+    gateways: Gateways, url: str
+) -> None:
+    broker = await gateways.start(broker_config(url=url))
+
+    results = await run_legacy_client(broker.port, "make_news", "topic_messages", "delete_news")
+
+    assert results == {
+        "make_news": True,
+        "topic_messages": {
+            "locked": ["news 2", "news 2"],
+            "deliveries": 2,
+            "deleted twice": ["AzureMissingResourceHttpError", 404],
+            "left": [],
+            "dead": [["news 3", 3]],
+            "all": NEWS,
+            "no topic": ["AzureMissingResourceHttpError", 404],
+            "no subscription": ["AzureMissingResourceHttpError", 404],
+        },
+        "delete_news": [True, ["AzureMissingResourceHttpError", 404]],
+    }
+
+
+@pytest.mark.slow
+async def test_the_legacy_clients_subscribers_get_what_was_sent_in_an_outage(
+    gateways: Gateways,
+) -> None:
+    run = Installation(gateways=gateways, syphons=0)
+    await run.start()
+    made = await run_legacy_client(run.gateway.port, "make_news")
+    await run.kill(run.primary)
+
+    told = await run_legacy_client(run.gateway.port, "news_in_an_outage")
+    await run.primary.start()
+    received = await run_legacy_client(run.gateway.port, "news_after_it")
+
+    assert (made, told) == ({"make_news": True}, {"news_in_an_outage": [None] * 3})
+    assert received == {
+        "news_after_it": {"all": NEWS, "more of all": [], "many": NEWS[1:], "more of many": []}
     }
 
 
