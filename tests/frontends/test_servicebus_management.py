@@ -2,11 +2,13 @@
 
 import attrs
 import pytest
+import trio
 from trio.testing import MockClock
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
-from gateway.domain.rules import FalseFilter, Rule, SqlFilter
+from gateway.domain.rules import FalseFilter, Rule, SqlAction, SqlFilter
+from gateway.domain.topics import MAX_SUBSCRIPTIONS
 from gateway.domain.topology import (
     SubscriptionInfo,
     SubscriptionProperties,
@@ -146,3 +148,84 @@ async def test_messages_of_a_subscription_are_settled_under_its_own_path(
     assert (received.status, received.body) == (201, b"hello")
     assert location.startswith(f"http://localhost:8080/{path}/messages/")
     assert settled.status == 200
+
+
+async def locked(client: Client) -> str:
+    """Send a message to the topic and lock it at the subscription; where it's settled."""
+    await client.ask("POST", "/eu/topic/messages", b"hello")
+    received = await client.ask("POST", "/eu/topic/subscriptions/s/messages/head?timeout=1")
+    assert received.status == 201
+    return (received.headers.get("Location") or "").removeprefix("http://localhost:8080")
+
+
+async def test_a_lock_doesnt_outlive_its_topic_though_another_one_has_its_name(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+    lock = await locked(client)
+    await client.manage(management.DeleteEntity(entity=TOPIC))
+    await make_subscription(client)
+    await client.ask("POST", "/eu/topic/messages", b"new")
+
+    settled = [(await client.ask(method, lock)).status for method in ("DELETE", "PUT", "POST")]
+    received = await client.ask("DELETE", "/eu/topic/subscriptions/s/messages/head?timeout=1")
+
+    assert settled == [404, 404, 404]
+    assert (received.status, received.body) == (200, b"new")
+
+
+async def test_who_waits_at_a_subscription_that_goes_gets_404(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+    statuses: list[int] = []
+
+    async def wait() -> None:
+        head = "/eu/topic/subscriptions/s/messages/head?timeout=60"
+        statuses.append((await client.ask("POST", head)).status)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(1.0)
+        await client.manage(management.DeleteEntity(entity=TOPIC))
+
+    assert statuses == [404]
+    assert trio.current_time() < 10.0
+
+
+async def test_what_an_action_would_have_to_change_is_501_and_not_sent(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+    action = SqlAction(expression="SET a = 1")
+    await client.broker.create_rule(TOPIC, "s", Rule(name="paint", action=action))
+
+    answer = await client.ask("POST", "/eu/topic/messages", b"hello")
+
+    assert answer.status == 501
+    assert answer.headers.get("X-Pairgate-Error") == "not-supported"
+    assert answer.headers.get("X-Pairgate-Outcome") == "not-sent"
+    assert b"rule 'paint'" in answer.body
+    assert await client.broker.peek(EntityPath("eu/topic/subscriptions/s")) == []
+
+
+async def test_nobody_sends_to_a_subscription_nor_receives_from_a_topic(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+
+    sent = await client.ask("POST", "/eu/topic/subscriptions/s/messages", b"hello")
+    received = await client.ask("POST", "/eu/topic/messages/head?timeout=1")
+
+    assert (sent.status, received.status) == (400, 400)
+
+
+async def test_one_subscription_too_many_is_403(autojump_clock: MockClock, client: Client) -> None:
+    await make_subscription(client)
+    for index in range(MAX_SUBSCRIPTIONS - 1):
+        await client.broker.create_subscription(TOPIC, f"s{index}", SubscriptionProperties())
+    wish = management.PutSubscription(topic=TOPIC, name="x", properties=SubscriptionProperties())
+
+    refused = await client.send(atom.build_request(wish))
+
+    assert (refused.status, refused.headers.get("X-Pairgate-Error")) == (403, "quota-exceeded")
