@@ -215,6 +215,7 @@ class Topics:
         self._check_rule(fanout, rule, old)
         self._namespace.shelf.put_rule(subscription.queue.path, rule)
         fanout.put_rule(subscription, rule)
+        subscription.queue.entity.touch(now)
         return rule
 
     def _check_rule(self, fanout: Fanout, rule: Rule, old: Rule | None = None) -> None:
