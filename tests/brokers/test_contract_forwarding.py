@@ -200,3 +200,19 @@ async def test_an_expired_message_is_forwarded_as_a_dead_letter_in_time(broker):
             delivery = await take_one(receiver)
 
         assert delivery.message.properties["DeadLetterReason"] == "TTLExpiredException"
+
+
+@needs(Capability.PEEK | Capability.MANAGEMENT)
+async def test_to_peek_is_to_use_an_entity(broker, orders):
+    before = (await broker.inspect(orders)).accessed
+    await broker.peek(orders)
+
+    assert before is None
+    assert (await broker.inspect(orders)).accessed is not None
+
+
+@needs(Capability.FORWARDING)
+async def test_a_queue_with_sessions_forwards_no_messages(broker, orders):
+    with pytest.raises(InvalidRequest, match="sessions"):
+        await make(broker, "source", forward_to="orders", requires_session=True)
+    await make(broker, "source", forward_dead_lettered_messages_to="orders", requires_session=True)
