@@ -22,7 +22,7 @@ from gateway.brokers.embedded.entities import (
     write_properties,
     write_rule,
 )
-from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreLock
+from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreDamaged, StoreLock
 from gateway.brokers.embedded.opening import open_store
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
