@@ -75,7 +75,12 @@ World = Mapping[str, Kept]
 
 def roomy(vfs: str | None = None) -> Disk:
     """A disk that is never full, where nothing is asked about its file system."""
-    return Disk(free_bytes=lambda _: 2**40, vfs=vfs)
+    return Disk(
+        free_bytes=lambda _: 2**40,
+        file_system=lambda _: "ext4",
+        sync_seconds=lambda _: 1.0,
+        vfs=vfs,
+    )
 
 
 def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:

@@ -215,7 +215,7 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
 
 
 def flaws(connection: apsw.Connection, check: str) -> list[str]:
-    """What a `quick_check(N)` or `integrity_check(N)` finds, a line each."""
+    """What an `integrity_check(...)` finds, a line each."""
     lines: list[str] = []
     try:
         for (text,) in connection.execute(f"PRAGMA {check}"):
