@@ -1,5 +1,6 @@
 """The messages of one queue in SQLite. Every question is answered by an index."""
 
+import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -48,6 +49,11 @@ _SAVE_TIMES: Final = (
     "INSERT INTO delivered VALUES (?, ?)"
     " ON CONFLICT (sequence) DO UPDATE SET times = excluded.times"
 )
+
+
+_NUMBERS: Final = struct.Struct(">7q")
+_NEVER: Final = -1
+_NO_TEXTS: Final = (None, None, None, None)
 
 
 @attrs.define(eq=False)
@@ -223,13 +229,23 @@ class SqliteRows:
         return ~checksum if stored.damaged else checksum
 
     def _fits(self, row: Row, content: bytes, checksum: int) -> bool:
+        if checksum == self._checksum(row, content):
+            return True
         # Rows of earlier versions have one of the content alone.
-        return checksum in (self._checksum(row, content), zlib.crc32(content, self._queue))
+        return checksum == zlib.crc32(content, self._queue)
 
     def _checksum(self, row: Row, content: bytes) -> int:
         """Of all that is stored of a message but how often it was delivered, and of whose it is."""
-        about = (
-            f"{row.sequence} {row.state:d} {row.enqueued} {row.size} {row.due} {row.expires}"
-            f" {row.original} {row.reason!r} {row.description!r} {row.session!r} {row.source!r}"
+        about = _NUMBERS.pack(
+            row.sequence,
+            row.state,
+            row.enqueued,
+            row.size,
+            _NEVER if row.due is None else row.due,
+            _NEVER if row.expires is None else row.expires,
+            _NEVER if row.original is None else row.original,
         )
-        return zlib.crc32(content, zlib.crc32(about.encode(), self._queue))
+        texts = (row.reason, row.description, row.session, row.source)
+        if texts != _NO_TEXTS:
+            about += "\0".join("" if text is None else f"={text}" for text in texts).encode()
+        return zlib.crc32(content, zlib.crc32(about, self._queue))
