@@ -5,6 +5,7 @@ by side, each in a store and a process of its own, measured in turn.
     python -m benchmarks.sizes KIND NUMBER FOLDER     one side, driven by its stdin
 """
 
+import gc
 import json
 import random
 import subprocess
@@ -163,6 +164,7 @@ _KINDS: Final = {
 async def _serve(kind: str, number: int, folder: Path) -> None:
     """For each line of stdin, which is a number of messages, print a round as JSON."""
     async with _KINDS[kind](folder / "broker.db", number) as side:
+        gc.freeze()  # as `pairgate serve` does when it has started
         print("ready", flush=True)
         async for line in trio.wrap_file(sys.stdin):
             print(json.dumps(attrs.asdict(await side.measure(int(line)))), flush=True)

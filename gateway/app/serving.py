@@ -7,6 +7,7 @@
         └ acceptors the ports                                              cancelled first
 """
 
+import gc
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -78,6 +79,9 @@ async def serve(
         outside.observer.report(Doubtful(text=warning))
     async with AsyncExitStack() as stack:
         parts = await make_parts(stack, config, outside)
+        # What is there now stays. Looking through 40,000 queues for garbage, which Python does now
+        # and then, takes most of a second in which nothing else is done.
+        gc.freeze()
         endpoints = await open_endpoints(stack, config, parts, outside, port_offset=port_offset)
 
         def take_over(fresh: Config) -> None:
