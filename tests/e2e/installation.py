@@ -24,7 +24,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.history import Completed, Delivered, Place, Record, fingerprint
-from gateway.domain.message import Complete, Delivery
+from gateway.domain.message import Complete, Delivery, Leg
 from gateway.domain.verdict import Rules, Verdict, judge
 from gateway.ports import Broker, Receiver
 from tests.e2e.plain_rest import KEY, KEY_NAME, PlainRest
@@ -235,6 +235,18 @@ class Installation:
         await _start_all([process for process in self.processes if not process.running])
         for process in (self.primary, self.secondary, self.gateway):
             await answers(process)
+
+    async def divert_some(self, messages: int) -> None:
+        """
+        Return when that many messages went to the backlog, with the primary down and all else up.
+
+        On a busy machine the gateway may need longer to start than it is left alone.
+        """
+        await self.heal()
+        await self.kill(self.primary)
+        with trio.fail_after(DRAIN_LIMIT):
+            while self.traffic.legs[Leg.BACKLOG] < messages:
+                await trio.sleep(LOOK)  # another process: nobody here can tell when
 
     async def back_on_the_primary(self) -> None:
         """Return when messages of every producer went to the primary again."""
