@@ -132,6 +132,7 @@ async def test_a_dead_letter_that_cannot_go_on_keeps_its_reason(broker):
         )
     [kept] = await broker.peek(source.transfer_dead_letter)
 
+    assert kept.delivery_count == 1
     assert kept.message.properties["DeadLetterReason"] == "EntityNotFound"
     assert "bad: very" in kept.message.properties["DeadLetterErrorDescription"]
 
@@ -146,6 +147,19 @@ async def test_a_message_without_session_is_a_dead_letter_where_one_is_needed(br
         assert ids(await take(receiver)) == ["2"]
 
     assert dead.message.properties["DeadLetterReason"] == "Session ID is null."
+
+
+@needs(Capability.FORWARDING | Capability.SESSIONS | Capability.PEEK)
+async def test_a_dead_letter_for_want_of_a_session_is_forwarded_too(broker, orders):
+    source = await make(broker, "source", forward_to="chats")
+    await make(
+        broker, "chats", requires_session=True, forward_dead_lettered_messages_to=orders.name
+    )
+    await broker.send(source, numbered(1))
+    [dead] = await broker.peek(orders, limit=10)
+
+    assert dead.message.properties["DeadLetterReason"] == "Session ID is null."
+    assert dead.dead_letter_source == "chats"
 
 
 @needs(Capability.FORWARDING | Capability.DUPLICATES | Capability.PEEK)
