@@ -38,6 +38,7 @@ class Forward:
         queue.intake.check_sendable()
         queue.intake.check_size(row.size)
         queue.intake.check_quota(row.size)
+        queue.entity.touch(now)
         return [queue]
 
 
