@@ -233,7 +233,7 @@ class Contents:
         try:
             targets = onward.targets(row, hops, now)
         except BrokerError as error:
-            kept = _kept_aside(row, error)
+            kept = _kept_aside(row, self.next_sequence(), error)
             self.holdings.add([kept])
             if kept.deliveries:  # what is added counts none by itself
                 self.storage.rows.count_delivery(kept, kept.deliveries, durable=False)
@@ -257,13 +257,19 @@ def _too_many_deliveries(row: Row) -> DeadLetter:
     )
 
 
-def _kept_aside(row: Row, error: BrokerError) -> Row:
-    """A row as it stands in the transfer dead-letter sub-queue."""
+def _kept_aside(row: Row, sequence: int, error: BrokerError) -> Row:
+    """
+    A row as it stands in the transfer dead-letter sub-queue.
+
+    It may have been removed a moment ago, so it needs a number that was never used.
+    """
     description = str(error)
     if row.reason is not None:
         description = f"{description}; it was dead-lettered for {row.reason}: {row.description}"
     return attrs.evolve(
         row,
+        sequence=sequence,
+        original=row.original or row.sequence,
         state=State.TRANSFER,
         expires=None,
         reason=_TRANSFER_REASONS.get(type(error), type(error).__name__),

@@ -88,6 +88,15 @@ async def test_what_cannot_go_on_is_kept_with_the_reason(broker, properties, rea
     assert await transfers(broker, source) == []
 
 
+@needs(Capability.FORWARDING | Capability.UPDATE | Capability.PEEK)
+async def test_what_is_there_already_and_cannot_go_on_is_kept(broker, orders):
+    await broker.send(orders, numbered(1, 2))
+    await broker.update_queue(orders, QueueProperties(forward_to="nowhere"))
+
+    assert await transfers(broker, orders) == ["EntityNotFound"] * 2
+    assert ids(await broker.peek(orders.transfer_dead_letter, limit=10)) == ["1", "2"]
+
+
 @needs(Capability.FORWARDING | Capability.QUOTA | Capability.PEEK)
 async def test_a_full_target_takes_no_more(broker):
     source = await make(broker, "source", forward_to="target")
