@@ -99,7 +99,7 @@ class LocalTopology(ABC):
         )
 
     async def delete_subscription(self, topic: EntityPath, name: str) -> None:
-        await self.run_on(topic, lambda space, _now: Topics(space).unsubscribe(topic, name))
+        await self.run_on(topic, lambda space, now: Topics(space).unsubscribe(topic, name, now))
 
     async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
         """

@@ -213,12 +213,30 @@ class Contents:
         dead = attrs.evolve(dead, content=stored.content, source=self.entity.path.name)
         self.pass_on(dead, self.onward_dead, 1, now)
 
+    def bury_new(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
+        """The same with a row that isn't stored yet."""
+        dead = attrs.evolve(
+            row,
+            state=State.DEAD,
+            expires=None,
+            reason=why.reason,
+            description=why.description,
+            source=self.entity.path.name,
+        )
+        if self.onward_dead is None:
+            self.add([attrs.evolve(dead, source=row.source)])
+        else:
+            self.pass_on(dead, self.onward_dead, hops, now)
+
     def pass_on(self, row: Row, onward: Onward, hops: int, now: Now) -> None:
         """Hand over a row that isn't stored (any more); keep it aside where it can't go on."""
         try:
             targets = onward.targets(row, hops, now)
         except BrokerError as error:
-            self.holdings.add([_kept_aside(row, error)])
+            kept = _kept_aside(row, self.next_sequence(), error)
+            self.holdings.add([kept])
+            if kept.deliveries:  # what is added counts none by itself
+                self.storage.rows.count_delivery(kept, kept.deliveries, durable=False)
             return
         for target in targets:
             target.arrive(row, hops, now)
@@ -239,13 +257,19 @@ def _too_many_deliveries(row: Row) -> DeadLetter:
     )
 
 
-def _kept_aside(row: Row, error: BrokerError) -> Row:
-    """A row as it stands in the transfer dead-letter sub-queue."""
+def _kept_aside(row: Row, sequence: int, error: BrokerError) -> Row:
+    """
+    A row as it stands in the transfer dead-letter sub-queue.
+
+    It may have been removed a moment ago, so it needs a number that was never used.
+    """
     description = str(error)
     if row.reason is not None:
         description = f"{description}; it was dead-lettered for {row.reason}: {row.description}"
     return attrs.evolve(
         row,
+        sequence=sequence,
+        original=row.original or row.sequence,
         state=State.TRANSFER,
         expires=None,
         reason=_TRANSFER_REASONS.get(type(error), type(error).__name__),

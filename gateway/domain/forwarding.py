@@ -36,8 +36,10 @@ class Forward:
         if queue is None:
             raise EntityNotFound(f"there is no {self._target} to forward to")
         queue.intake.check_sendable()
+        queue.sweep(now)  # what was due earlier comes before, and what has expired needs no room
         queue.intake.check_size(row.size)
         queue.intake.check_quota(row.size)
+        queue.entity.touch(now)
         return [queue]
 
 

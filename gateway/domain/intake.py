@@ -89,11 +89,7 @@ class Intake:
             original=row.original or row.sequence,
         )
         if properties.requires_session and row.session is None:
-            why = NO_SESSION
-            new = attrs.evolve(
-                new, state=State.DEAD, expires=None, reason=why.reason, description=why.description
-            )
-            self._contents.add([new])
+            self._contents.bury_new(new, NO_SESSION, hops + 1, now)
         elif self._contents.onward is not None:
             self._contents.pass_on(new, self._contents.onward, hops + 1, now)
         else:

@@ -382,9 +382,13 @@ class Namespace:
         return news
 
     def _idle_end(self, queue: Queue, now: Now) -> float:
-        """When it has been idle for too long, if nothing happens until then."""
+        """
+        When it has been idle for too long, if nothing happens until then.
+
+        What forwards is never idle (Service Bus, "Message expiration", section "Idleness").
+        """
         idle = queue.properties.auto_delete_on_idle
-        if idle is None or idle >= _FOREVER:
+        if idle is None or idle >= _FOREVER or queue.properties.forward_to is not None:
             return math.inf
         entity = queue.entity
         if entity.used is None or queue.has_scheduled:

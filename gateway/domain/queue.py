@@ -130,6 +130,7 @@ class Queue:
         rows = [
             self._contents.find(sequence, State.SCHEDULED) for sequence in dict.fromkeys(sequences)
         ]
+        self.entity.touch(now)
         for row in rows:
             self._contents.holdings.remove(row)
 

@@ -72,6 +72,7 @@ class SessionRules:
         self, holder: str, sequences: Sequence[int], mode: ReceiveMode, now: Now
     ) -> list[Taken]:
         """As `Queue.take_deferred`, of that session."""
+        self._queue.check_active()
         self._queue.sweep(now)
         held = self._sessions.find(holder, now).held
         return self._queue.hand_out_deferred(sequences, mode, now, held)

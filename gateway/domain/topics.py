@@ -124,6 +124,7 @@ class Topics:
         self._namespace.check_new(stored)
         self._namespace.add(stored)
         self._namespace.shelf.put_rule(stored.path, rule)
+        self._namespace.find(topic).entity.touch(now)
         fanout.put_rule(fanout.subscriptions[name.lower()], rule)
         return self.inspect_subscription(topic, name, now)
 
@@ -165,9 +166,10 @@ class Topics:
         names = islice(sorted(fanout.subscriptions), max(skip, 0), max(skip, 0) + max(top, 0))
         return [self.inspect_subscription(topic, name, now) for name in names]
 
-    def unsubscribe(self, topic: EntityPath, name: str) -> None:
+    def unsubscribe(self, topic: EntityPath, name: str, now: Now) -> None:
         """Remove a subscription with its messages."""
         self._namespace.remove_whole(self._subscription(topic, name).queue.path)
+        self._namespace.find(topic).entity.touch(now)
 
     # --- rules
 

@@ -88,6 +88,15 @@ async def test_what_cannot_go_on_is_kept_with_the_reason(broker, properties, rea
     assert await transfers(broker, source) == []
 
 
+@needs(Capability.FORWARDING | Capability.UPDATE | Capability.PEEK)
+async def test_what_is_there_already_and_cannot_go_on_is_kept(broker, orders):
+    await broker.send(orders, numbered(1, 2))
+    await broker.update_queue(orders, QueueProperties(forward_to="nowhere"))
+
+    assert await transfers(broker, orders) == ["EntityNotFound"] * 2
+    assert ids(await broker.peek(orders.transfer_dead_letter, limit=10)) == ["1", "2"]
+
+
 @needs(Capability.FORWARDING | Capability.QUOTA | Capability.PEEK)
 async def test_a_full_target_takes_no_more(broker):
     source = await make(broker, "source", forward_to="target")
@@ -132,6 +141,7 @@ async def test_a_dead_letter_that_cannot_go_on_keeps_its_reason(broker):
         )
     [kept] = await broker.peek(source.transfer_dead_letter)
 
+    assert kept.delivery_count == 1
     assert kept.message.properties["DeadLetterReason"] == "EntityNotFound"
     assert "bad: very" in kept.message.properties["DeadLetterErrorDescription"]
 
@@ -146,6 +156,19 @@ async def test_a_message_without_session_is_a_dead_letter_where_one_is_needed(br
         assert ids(await take(receiver)) == ["2"]
 
     assert dead.message.properties["DeadLetterReason"] == "Session ID is null."
+
+
+@needs(Capability.FORWARDING | Capability.SESSIONS | Capability.PEEK)
+async def test_a_dead_letter_for_want_of_a_session_is_forwarded_too(broker, orders):
+    source = await make(broker, "source", forward_to="chats")
+    await make(
+        broker, "chats", requires_session=True, forward_dead_lettered_messages_to=orders.name
+    )
+    await broker.send(source, numbered(1))
+    [dead] = await broker.peek(orders, limit=10)
+
+    assert dead.message.properties["DeadLetterReason"] == "Session ID is null."
+    assert dead.dead_letter_source == "chats"
 
 
 @needs(Capability.FORWARDING | Capability.DUPLICATES | Capability.PEEK)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.domain.entity import EntityPath, EntityStatus
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
     InvalidRequest,
@@ -251,6 +251,19 @@ async def test_a_disabled_session_queue_gives_nothing(broker):
     with pytest.raises(EntityDisabled):
         async with broker.open_session(queue, "a"):
             pytest.fail("opened")
+
+
+@needs(Capability.SESSIONS | Capability.DEFERRAL | Capability.UPDATE)
+async def test_a_session_of_a_disabled_queue_gives_no_deferred_message(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1))
+    async with broker.open_session(queue, "a") as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Defer())
+        disabled = QueueProperties(requires_session=True, status=EntityStatus.RECEIVE_DISABLED)
+        await broker.update_queue(queue, disabled)
+        with pytest.raises(EntityDisabled):
+            await receiver.receive_deferred([delivery.sequence_number])
 
 
 # --- time

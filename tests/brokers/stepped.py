@@ -1,0 +1,193 @@
+"""
+The namespaces of our own without Trio: each call is one step, at a moment that a test sets.
+
+The embedded one runs its real committer and store, without the thread: a crash copies the files
+as they are and opens the copy, as the next process would find them.
+"""
+
+import itertools
+import math
+import random
+import shutil
+from collections.abc import Coroutine
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+
+from gateway.brokers.embedded.committer import Committer
+from gateway.brokers.embedded.files import Disk
+from gateway.brokers.embedded.store import Store
+from gateway.brokers.local import LocalBroker
+from gateway.brokers.memory import MemoryShelf
+from gateway.brokers.step import Step
+from gateway.brokers.tokens import lock_tokens
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Message
+from gateway.domain.namespace import Namespace
+from gateway.domain.queue_values import Report
+from gateway.domain.shelf import Shelf
+from gateway.domain.stored import Now
+from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.sql_filter import compile_filter
+
+T = TypeVar("T")
+
+MOST_RINGS = 1000  # in one wait
+START = 1_767_225_600_000_000  # 2026, in microseconds
+
+
+def done(call: Coroutine[Any, Any, T]) -> T:
+    """What the call returns, which never waits."""
+    try:
+        call.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it waits")
+
+
+@attrs.define(eq=False)
+class Watch:
+    """`Moments`, set by hand. A new process begins to count anew."""
+
+    wall: int = START
+    booted: int = START
+
+    def now(self) -> Now:
+        return Now(self.wall, (self.wall - self.booted) / 1e6)
+
+
+class SteppedBroker(LocalBroker):
+    """In memory, with messages as bytes, so that both kinds tell the same sizes."""
+
+    can_crash = False
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+        super().__init__(self.watch)  # type: ignore[arg-type]  # it only asks for `now`
+        self.due: float | None = None
+        self.namespace = self.namespace_on(MemoryShelf())
+
+    def namespace_on(self, shelf: Shelf) -> Namespace:
+        return Namespace(
+            max_message_size=1024 * 1024,
+            max_queues=100,
+            create_missing=False,
+            shelf=shelf,
+            new_token=lock_tokens(random.Random(0)),
+            unpack=self.unpack,
+            compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
+        )
+
+    def wait(self, until: int) -> None:
+        """Let time pass until that date, and the alarm ring on its way."""
+        rings = 0
+        while self.due is not None and self._date_of(self.due) <= until:
+            rings += 1
+            assert rings < MOST_RINGS, "the alarm rings on and on"
+            self.watch.wall = max(self.watch.wall, self._date_of(self.due))
+            self.due = None
+            self._post(
+                self._step(
+                    EntityPath(""), lambda space, now: space.run_errands(now, lambda _key: False)
+                )
+            )
+        self.watch.wall = until
+
+    def close(self) -> None:
+        """Nothing is left of it."""
+
+    async def _run(self, step: Step[T]) -> T:
+        self._post(step)
+        return step.result()
+
+    def _post(self, step: Step[Any]) -> None:
+        step.run(self.namespace)
+        self._tell(self.namespace.report(step.now))
+
+    def _tell(self, report: Report) -> None:
+        self.due = report.next_errand
+
+    def _pack(self, message: Message) -> tuple[bytes, int]:
+        content = encode_message(message)
+        return content, len(content)
+
+    def unpack(self, content: Any) -> Message:
+        return decode_message(content)
+
+    def _date_of(self, due: float) -> int:
+        return self.watch.wall if due == -math.inf else self.watch.booted + math.ceil(due * 1e6)
+
+
+class SteppedEmbedded(SteppedBroker):
+    """Each step is one transaction, as for somebody who is alone."""
+
+    can_crash = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._in_doubt = False
+        self._folders = (folder / str(number) for number in itertools.count())
+        self._folder = next(self._folders)
+        self._open()
+
+    def _open(self) -> None:
+        self._store = Store.open(self._folder / "a.db", lambda: 1, Disk())
+        self.namespace = self.namespace_on(self._store)
+        self._committer = Committer(self._store, self.namespace)
+        self.watch.booted = self.watch.wall - 10**6
+        self.wait_for_errands()
+
+    def wait_for_errands(self) -> None:
+        """As the broker does when it has opened the store."""
+        self._post(
+            self._step(
+                EntityPath(""), lambda space, now: space.run_errands(now, lambda _key: False)
+            )
+        )
+
+    def restart(self) -> None:
+        self.close()
+        self._open()
+
+    def crash(self) -> None:
+        """End as by SIGKILL, and open what is there then."""
+        old, self._folder = self._folder, next(self._folders)
+        self._folder.mkdir(parents=True)
+        for name in ("a.db", "a.db-wal", "a.db.hwm"):
+            if (old / name).exists():
+                shutil.copy(old / name, self._folder / name)
+        self._store.forsake()
+        shutil.rmtree(old)
+        self._open()
+
+    def crash_within(self, call: Coroutine[Any, Any, Any]) -> None:
+        """The same, with that call done and not committed."""
+        self._store.begin(self.watch.now().monotonic)
+        self._in_doubt = True
+        with suppress(BrokerError):
+            done(call)
+        self._in_doubt = False
+        self.crash()
+
+    def tidy(self) -> None:
+        """What the thread does when it's idle."""
+        if self._committer.untidy:
+            self._committer.tidy()
+        assert not self._committer.failed
+
+    def close(self) -> None:
+        self._committer.close()
+        assert not self._committer.failed
+
+    def _post(self, step: Step[Any]) -> None:
+        if self._in_doubt:
+            step.run(self.namespace)
+            return
+        report = self._committer.run([step])
+        self._committer.shorten_log()
+        assert not self._committer.failed, self._committer.failed
+        self._tell(report)
