@@ -382,11 +382,7 @@ class Namespace:
         return news
 
     def _idle_end(self, queue: Queue, now: Now) -> float:
-        """
-        When it has been idle for too long, if nothing happens until then.
-
-        What forwards is never idle (Service Bus, "Message expiration", section "Idleness").
-        """
+        """When it has been idle for too long, if nothing happens; what forwards never is."""
         idle = queue.properties.auto_delete_on_idle
         if idle is None or idle >= _FOREVER or queue.properties.forward_to is not None:
             return math.inf
