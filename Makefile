@@ -12,7 +12,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test powercut check bench lock clean
+.PHONY: run test test-long powercut check bench lock clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -25,6 +25,10 @@ test: .venv/.test-stamp .venv-legacy/.stamp .venv-azure/.stamp
 powercut: .venv/.test-stamp
 	@$(call debian,$(POWERCUT_PACKAGES))
 	.venv/bin/python -m pytest -m powercut
+
+# The namespaces of our own against the naive model, elsewhere each time; about half an hour.
+test-long: .venv/.test-stamp
+	MACHINE_EXAMPLES=20000 .venv/bin/python -m pytest tests/brokers/test_machine.py -k documented
 
 check: .venv/.test-stamp
 	.venv/bin/ruff check $(SOURCES)

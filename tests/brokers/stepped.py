@@ -55,9 +55,10 @@ class Watch:
 
     wall: int = START
     booted: int = START
+    rung: float = 0.0  # when the alarm rang last: not a rounding error before it
 
     def now(self) -> Now:
-        return Now(self.wall, (self.wall - self.booted) / 1e6)
+        return Now(self.wall, max((self.wall - self.booted) / 1e6, self.rung))
 
 
 class SteppedBroker(LocalBroker):
@@ -89,6 +90,7 @@ class SteppedBroker(LocalBroker):
             rings += 1
             assert rings < MOST_RINGS, "the alarm rings on and on"
             self.watch.wall = max(self.watch.wall, self._date_of(self.due))
+            self.watch.rung = max(self.watch.rung, self.due)
             self.due = None
             self._post(
                 self._step(
@@ -119,7 +121,7 @@ class SteppedBroker(LocalBroker):
         return decode_message(content)
 
     def _date_of(self, due: float) -> int:
-        return self.watch.wall if due == -math.inf else self.watch.booted + math.ceil(due * 1e6)
+        return self.watch.wall if due == -math.inf else self.watch.booted + round(due * 1e6)
 
 
 class SteppedEmbedded(SteppedBroker):
@@ -138,7 +140,7 @@ class SteppedEmbedded(SteppedBroker):
         self._store = Store.open(self._folder / "a.db", lambda: 1, Disk())
         self.namespace = self.namespace_on(self._store)
         self._committer = Committer(self._store, self.namespace)
-        self.watch.booted = self.watch.wall - 10**6
+        self.watch.booted, self.watch.rung = self.watch.wall - 10**6, 0.0
         self.wait_for_errands()
 
     def wait_for_errands(self) -> None:
