@@ -178,9 +178,16 @@ class Complete:
     """The message is done: it goes away."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Abandon:
-    """Give the message back: it is delivered again at once, and counts as delivered."""
+    """
+    Give the message back: it is delivered again at once, and counts as delivered.
+
+    With `delivered=False` nobody has looked at it, which doesn't count where the namespace can
+    tell the difference.
+    """
+
+    delivered: bool = True
 
 
 @attrs.frozen(kw_only=True)

@@ -245,8 +245,8 @@ class Queue:
                 self._check_main(lock.held)
                 deferred = attrs.evolve(lock.held, state=State.DEFERRED)
                 self._contents.holdings.replace(lock.held, deferred)
-            case Abandon():
-                self._contents.give_back(lock.held, now)
+            case Abandon(delivered=delivered):
+                self._give_back(lock.held, now, delivered=delivered)
         self._forget(lock)
         self.entity.touch(now)
 
@@ -267,12 +267,14 @@ class Queue:
             lock = self._locks.find(token, now.monotonic)
             if lock is None:
                 continue
-            row = lock.held
-            if not delivered:
-                row = attrs.evolve(row, deliveries=row.deliveries - 1)
-                self._contents.storage.rows.count_delivery(row, row.deliveries, durable=False)
-            self._contents.give_back(row, now)
+            self._give_back(lock.held, now, delivered=delivered)
             self._forget(lock)
+
+    def _give_back(self, row: Row, now: Now, *, delivered: bool) -> None:
+        if not delivered:
+            row = attrs.evolve(row, deliveries=row.deliveries - 1)
+            self._contents.storage.rows.count_delivery(row, row.deliveries, durable=False)
+        self._contents.give_back(row, now)
 
     def quarantine(self, token: str, now: Now) -> None:
         """Put a locked message aside: it can't be read."""

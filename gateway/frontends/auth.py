@@ -1,8 +1,12 @@
 """Checks the tokens that clients bring against the access policies."""
 
+import hmac
+import math
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
+
+import trio
 
 from gateway.domain.access import (
     MAX_CLOCK_SKEW,
@@ -24,6 +28,7 @@ EMULATOR_POLICY: Final = AccessPolicy(
 MAX_KEPT: Final = 1000  # tokens; a client uses one for minutes
 # Keys to compute with where the name is unknown, so that the time doesn't tell which names exist.
 _NOBODY: Final = ("nobody", "nobody")
+_NEVER: Final = 2**40  # seconds since 1970
 
 
 class Authorizer:
@@ -53,6 +58,7 @@ class Authorizer:
         self._skew = skew
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # of tokens that a key has signed
+        self._replaced = trio.Event()
         self.replace(policies)
 
     def replace(self, policies: Iterable[AccessPolicy]) -> None:
@@ -68,6 +74,13 @@ class Authorizer:
             raise ValueError("access policies: each name once expected")
         self._policies = by_name
         self._kept.clear()
+        self._replaced.set()
+        self._replaced = trio.Event()
+
+    @property
+    def replaced(self) -> trio.Event:
+        """Is set when the policies are others: what was allowed for long may not be any more."""
+        return self._replaced
 
     def claim(self, token: str | None) -> Claim:
         """
@@ -85,6 +98,27 @@ class Authorizer:
                 self._kept.clear()
             self._kept[token] = claim
         return claim
+
+    def claim_by_key(self, name: str, key: str) -> Claim:
+        """
+        Whose claim it is who knows a policy's key itself, for all that the policy covers.
+
+        Raises:
+            NotAuthorized: it is no key of a policy of that name.
+        """
+        policy = self._policies.get(name)
+        keys = policy.keys if policy else _NOBODY
+        matches = [hmac.compare_digest(each.encode(), key.encode()) for each in keys]
+        signed = policy is not None and any(matches)
+        claim = Claim(key_name=name, resource="amqp://any/", expires=_NEVER, signed=signed)
+        self._owner(claim)
+        return claim
+
+    def seconds_left(self, claim: Claim) -> float:
+        """For how long the claim is good yet, if the policies stay as they are."""
+        if claim.expires >= _NEVER:
+            return math.inf
+        return claim.expires + self._skew.total_seconds() - self._wall_clock().timestamp()
 
     def _read(self, token: str) -> Claim:
         parsed = parse_sas(token)

@@ -20,6 +20,8 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     PreconditionFailed,
     QuotaExceeded,
+    SessionLockLost,
+    SessionNotAvailable,
     Unavailable,
 )
 
@@ -68,8 +70,8 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "com.microsoft:argument-error": InvalidRequest,
         "com.microsoft:argument-out-of-range": InvalidRequest,
         "com.microsoft:message-lock-lost": LockLost,
-        "com.microsoft:session-lock-lost": LockLost,
-        "com.microsoft:session-cannot-be-locked": Busy,  # another consumer has it
+        "com.microsoft:session-lock-lost": SessionLockLost,
+        "com.microsoft:session-cannot-be-locked": SessionNotAvailable,
         "com.microsoft:message-not-found": MessageNotFound,
         "com.microsoft:store-lock-lost": OutcomeUnknown,  # the broker fails over
         "com.microsoft:partition-not-owned": OutcomeUnknown,
@@ -102,6 +104,8 @@ _CONDITIONS: Final[Mapping[type[BrokerError], str]] = MappingProxyType(
         InvalidRequest: "amqp:not-allowed",
         NotSupported: "amqp:not-implemented",
         LockLost: "com.microsoft:message-lock-lost",
+        SessionLockLost: "com.microsoft:session-lock-lost",
+        SessionNotAvailable: "com.microsoft:session-cannot-be-locked",
         MessageNotFound: "com.microsoft:message-not-found",
     }
 )
