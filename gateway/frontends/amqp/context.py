@@ -1,0 +1,75 @@
+"""What the links of one connection share."""
+
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+import attrs
+import trio
+
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityPath
+from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.amqp.pending import Pending
+from gateway.frontends.amqp.tokens import Tokens
+from gateway.frontends.leases import Leases
+from gateway.net.amqp_connection import AmqpConnection
+from gateway.ports import Broker, WallClock
+from gateway.wire.amqp.engine import Engine
+from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
+
+
+@attrs.frozen(kw_only=True)
+class Need:
+    """What the client of a link must be allowed to do, for as long as the link lives."""
+
+    rights: tuple[Right, ...]  # any of them is enough
+    entity: EntityPath
+
+
+class Link(Protocol):
+    """One link of a client."""
+
+    @property
+    def session(self) -> SessionId: ...
+
+    @property
+    def need(self) -> Need | None:
+        """None: nobody has to ask."""
+        ...
+
+    def end(self) -> None:
+        """The link is void: take nothing more for it."""
+        ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class Context:
+    """The connection, and what stands behind it."""
+
+    broker: Broker
+    leases: Leases
+    wall_clock: WallClock
+    new_id: Callable[[], UUID]
+    options: AmqpOptions
+    connection: AmqpConnection
+    tokens: Tokens
+    pending: Pending
+    nursery: trio.Nursery  # of tasks that end by themselves once their link is void
+    links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
+
+    @property
+    def engine(self) -> Engine:
+        return self.connection.engine
+
+    def refuse(self, link: LinkId, error: AmqpError) -> None:
+        """Answer an attach with an error; of a link that is void, nothing happens."""
+        self.links.pop(link, None)
+        self.engine.refuse(link, error)
+
+    def detach(self, link: LinkId, error: AmqpError) -> None:
+        """End a link that was attached, and whatever is done for it."""
+        gone = self.links.pop(link, None)
+        self.engine.detach(link, error)
+        if gone is not None:
+            gone.end()
