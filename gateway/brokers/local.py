@@ -5,11 +5,11 @@ Two adapters differ only in where a step on the `Namespace` runs: at once (memor
 thread that owns the store (embedded).
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import attrs
@@ -18,20 +18,22 @@ from gateway.brokers.alarm import Alarm
 from gateway.brokers.bell import EVERYBODY, Bell
 from gateway.brokers.local_receiver import LocalReceiver, to_delivery
 from gateway.brokers.local_sessions import LocalSessionReceiver, accept_session
+from gateway.brokers.local_topology import LocalTopology
 from gateway.brokers.moments import Moments
+from gateway.brokers.step import STEP_COST, Step
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
+from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.events import Quarantined
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.domain.namespace import Namespace
 from gateway.domain.property_values import id_text
-from gateway.domain.queue import News, Queue, Taken
+from gateway.domain.queue import Queue
+from gateway.domain.queue_values import News, Report, Taken
 from gateway.domain.stored import Incoming, Now, State, to_micros
 from gateway.ports import Observer
 
 T = TypeVar("T")
 
-_STEP_COST: Final = 256  # bytes that a step without a body counts for
 _LIVE: Final = (State.ACTIVE, State.SCHEDULED, State.DEFERRED)
 
 
@@ -45,40 +47,7 @@ class LocalOptions:
 
 
 @attrs.define(eq=False)
-class Step(Generic[T]):
-    """
-    One operation: what to do, and afterwards its result and whom it concerns.
-
-    `undo` is for a result that nobody is there to take.
-    """
-
-    path: EntityPath
-    now: Now
-    work: Callable[[Namespace, Now], T]
-    cost: int = _STEP_COST  # bytes
-    undo: Callable[[T], None] | None = None
-    value: T | None = None
-    error: BrokerError | None = None
-    news: Sequence[tuple[EntityPath, News | None]] = ()
-    next_errand: float | None = None
-
-    def run(self, namespace: Namespace) -> None:
-        """Do it. Errors of the broker are results; any other means that the storage failed."""
-        try:
-            self.value = self.work(namespace, self.now)
-        except BrokerError as error:
-            self.error = error
-        self.news = namespace.drain_news(self.path, self.now)
-        self.next_errand = namespace.next_errand()
-
-    def result(self) -> T:
-        if self.error is not None:
-            raise self.error
-        return self.value  # type: ignore[return-value]  # what `work` returned
-
-
-@attrs.define(eq=False)
-class LocalBroker(ABC):
+class LocalBroker(LocalTopology):
     """Implements `ports.Broker` and its capabilities, but for where a step runs."""
 
     _moments: Moments
@@ -91,7 +60,7 @@ class LocalBroker(ABC):
 
     @abstractmethod
     async def _run(self, step: Step[T]) -> T:
-        """Run a step to its end, report it, return its result. Cancelled: nobody knows."""
+        """Run a step to its end, tell others, return its result. Cancelled: nobody knows."""
 
     @abstractmethod
     def _post(self, step: Step[Any]) -> None:
@@ -135,8 +104,8 @@ class LocalBroker(ABC):
         )
 
     async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
-        if entity.is_dead_letter:
-            raise InvalidRequest(f"{entity}: nobody sends to a dead-letter sub-queue")
+        if entity.is_dead_letter or entity.is_subscription:
+            raise InvalidRequest(f"{entity}: nobody sends to a sub-queue or a subscription")
         try:
             incoming = [self._incoming(message) for message in messages]
         except MessageError as error:
@@ -146,7 +115,7 @@ class LocalBroker(ABC):
             namespace.check_room()
             return namespace.find_or_create(entity, now).send(incoming, now)
 
-        cost = sum(message.size for message in incoming) + _STEP_COST
+        cost = sum(message.size for message in incoming) + STEP_COST
         return await self._run(self._step(entity, work, cost=cost))
 
     @asynccontextmanager
@@ -196,9 +165,8 @@ class LocalBroker(ABC):
         """
         if entity.is_dead_letter:
             raise InvalidRequest(f"{entity}: a sub-queue has no sessions")
-        accepted = await accept_session(
-            self, entity, session_id, self._bells.setdefault(entity.key, Bell())
-        )
+        bell = self._bells.setdefault(entity.key, Bell())
+        accepted = await accept_session(self, entity, session_id, bell)
         receiver = LocalSessionReceiver(
             broker=self,
             entity=entity,
@@ -206,6 +174,7 @@ class LocalBroker(ABC):
             state=State.ACTIVE,
             bell=self._bells.setdefault(_session_key(entity, accepted.session), Bell()),
             accepted=accepted,
+            queue_bell=bell,
         )
         try:
             yield receiver
@@ -237,12 +206,9 @@ class LocalBroker(ABC):
         await self._run(self._step(entity, work))
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
-        def work(namespace: Namespace, now: Now) -> EntityInfo:
-            queue = namespace.find(entity)
-            queue.sweep(now)
-            return queue.info()
-
-        return await self._run(self._step(entity, work))
+        return await self._run(
+            self._step(entity, lambda namespace, now: namespace.inspect(entity, now))
+        )
 
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
@@ -255,14 +221,6 @@ class LocalBroker(ABC):
         """As `Broker.create_queue`; `QuotaExceeded` where there are as many as there may be."""
         return await self._run(
             self._step(entity, lambda namespace, now: namespace.create(entity, properties, now))
-        )
-
-    async def update_queue(
-        self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
-    ) -> EntityInfo:
-        """As `Topology.update_queue`."""
-        return await self._run(
-            self._step(entity, lambda space, now: space.update(entity, properties, if_version, now))
         )
 
     async def delete_queue(self, entity: EntityPath) -> None:
@@ -280,6 +238,9 @@ class LocalBroker(ABC):
             )
         )
         return [to_delivery(Taken(row, row.deliveries), self.unpack(row.content)) for row in rows]
+
+    async def run_on(self, entity: EntityPath, work: Callable[[Namespace, Now], T]) -> T:
+        return await self._run(self._step(entity, work))
 
     # --- for the receivers
 
@@ -310,12 +271,16 @@ class LocalBroker(ABC):
     # --- for the adapters
 
     def _run_errands(self) -> None:
-        self._post(self._step(EntityPath(""), lambda space, now: space.run_errands(now)))
+        self._post(
+            self._step(
+                EntityPath(""), lambda space, now: space.run_errands(now, self._bells.__contains__)
+            )
+        )
 
-    def _report(self, step: Step[Any]) -> None:
-        """Ring for whom a step concerns."""
-        self._alarm.set(step.next_errand)
-        for path, news in step.news:
+    def _tell(self, report: Report) -> None:
+        """Ring for whom it concerns."""
+        self._alarm.set(report.next_errand)
+        for path, news in report.news:
             if news is not None:
                 self._report_quarantined(path, news.quarantined)
                 for session in news.sessions:
@@ -339,7 +304,7 @@ class LocalBroker(ABC):
         path: EntityPath,
         work: Callable[[Namespace, Now], T],
         *,
-        cost: int = _STEP_COST,
+        cost: int = STEP_COST,
         undo: Callable[[T], None] | None = None,
     ) -> Step[T]:
         return Step(path, self._moments.now(), work, cost, undo)

@@ -19,7 +19,8 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
-from gateway.domain.queue import Queue, Taken
+from gateway.domain.queue import Queue
+from gateway.domain.queue_values import Taken
 from gateway.domain.stored import Now, State, to_date
 
 T = TypeVar("T")

@@ -10,7 +10,8 @@ from gateway.brokers.bell import Bell
 from gateway.brokers.local_receiver import LocalReceiver, QueueRunner
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
-from gateway.domain.queue import Queue, Taken
+from gateway.domain.queue import Queue
+from gateway.domain.queue_values import Taken
 from gateway.domain.session_rules import Accepted
 from gateway.domain.stored import Now, State, to_date
 
@@ -20,6 +21,7 @@ class LocalSessionReceiver(LocalReceiver):
     """Takes messages of one session, which it holds."""
 
     _accepted: Accepted
+    _queue_bell: Bell  # as long as it lives the queue isn't idle
 
     @property
     def session_id(self) -> str:

@@ -13,17 +13,20 @@ from typing import Any, Self, TypeVar
 import attrs
 import trio
 
-from gateway.brokers.local import LocalBroker, LocalOptions, Step
+from gateway.brokers.local import LocalBroker, LocalOptions
 from gateway.brokers.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
 from gateway.brokers.moments import Moments
+from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
-from gateway.domain.namespace import Namespace, StoredQueue
-from gateway.domain.property_values import id_text
+from gateway.domain.namespace import Namespace
+from gateway.domain.rules import Rule
+from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Storage
 from gateway.ports import WallClock
 from gateway.wire.amqp.message import encoded_size
+from gateway.wire.sql_filter import compile_filter
 
 T = TypeVar("T")
 
@@ -34,14 +37,20 @@ class MemoryShelf:
 
     _sequences: "count[int]" = attrs.field(factory=lambda: count(1))
 
-    def load(self) -> Iterable[tuple[StoredQueue, Storage]]:
+    def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
         return ()
 
-    def add(self, queue: StoredQueue) -> Storage:
+    def add(self, entity: StoredEntity) -> Storage:
         return Storage(MemoryRows(), MemorySessions(), MemorySeenIds())
 
-    def update(self, queue: StoredQueue) -> None:
-        """The queue itself knows."""
+    def update(self, entity: StoredEntity) -> None:
+        """The entity itself knows."""
+
+    def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
+        """The subscription itself knows."""
+
+    def remove_rule(self, subscription: EntityPath, name: str) -> None:
+        """The subscription itself knows."""
 
     def remove(self, path: EntityPath) -> None:
         """The rows go with the queue that holds them."""
@@ -67,7 +76,8 @@ class MemoryBroker(LocalBroker):
             create_missing=options.create_missing,
             shelf=MemoryShelf(),
             new_token=lock_tokens(rng),
-            id_of=lambda content: id_text(content.message_id),
+            unpack=self.unpack,
+            compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
         )
 
     async def __aenter__(self) -> Self:
@@ -91,7 +101,7 @@ class MemoryBroker(LocalBroker):
 
     def _post(self, step: Step[Any]) -> None:
         step.run(self._namespace)
-        self._report(step)
+        self._tell(self._namespace.report(step.now))
 
     def _pack(self, message: Message) -> tuple[Message, int]:
         return message, encoded_size(message)

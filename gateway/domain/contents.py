@@ -3,7 +3,7 @@ The messages of one queue and where they go on their own: to be available when t
 or to the dead letters when they expire, on to another queue where theirs forwards them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import attrs
@@ -25,6 +25,15 @@ NO_SESSION: Final = DeadLetter(
     description="An entity that requires sessions takes no message without a session id.",
 )
 
+
+class TooManyHops(BrokerError):
+    """A message was forwarded as often as it may be. Never leaves the namespace."""
+
+
+# Service Bus's words; for the others the error's own name says it.
+_TRANSFER_REASONS: Final[dict[type[BrokerError], str]] = {
+    TooManyHops: "MaxTransferHopCountExceeded"
+}
 SWEEP: Final = 200  # rows that one operation moves on its own; the next one goes on
 _CAN_EXPIRE: Final = frozenset({State.ACTIVE, State.DEFERRED})
 
@@ -57,7 +66,10 @@ class Target(Protocol):
 class Onward(Protocol):
     """Where messages go instead of staying in a queue."""
 
-    to_sender: bool  # who sends is told of a refusal; else the message is kept aside
+    @property
+    def to_sender(self) -> bool:
+        """Whether who sends is told of a refusal; else the message is kept aside."""
+        ...
 
     def targets(self, row: Row, hops: int, now: Now) -> Sequence[Target]:
         """
@@ -149,14 +161,14 @@ class Contents:
         if self.onward is not None and holdings.count(State.ACTIVE) > 0:
             self._send_on(self.onward, now)
 
-    def next_dates(self, now: Now) -> Iterable[float]:
+    def next_date(self, now: Now) -> float | None:
         """When (monotonic) `sweep` finds something to do; it may be less than it seems."""
         if self._unfinished:
-            yield now.monotonic
-        if self.holdings.next_due is not None:
-            yield now.when(self.holdings.next_due)
-        if self.holdings.next_expiry is not None:
-            yield now.when(self.holdings.next_expiry)
+            return now.monotonic
+        due, expiry = self.holdings.next_due, self.holdings.next_expiry
+        if due is None or (expiry is not None and expiry < due):
+            due = expiry
+        return None if due is None else now.when(due)
 
     def _enqueue(self, row: Row) -> None:
         """Service Bus too gives a scheduled message its sequence number when it's due."""
@@ -236,6 +248,6 @@ def _kept_aside(row: Row, error: BrokerError) -> Row:
         row,
         state=State.TRANSFER,
         expires=None,
-        reason=getattr(error, "reason", type(error).__name__),
+        reason=_TRANSFER_REASONS.get(type(error), type(error).__name__),
         description=description[:MAX_REASON_LENGTH],
     )

@@ -14,6 +14,8 @@ MAX_PATH_LENGTH: Final = 260
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9._$-]+", re.ASCII)
 _DEAD_LETTER: Final = "/$DeadLetterQueue"
 _TRANSFER: Final = "/$Transfer/$DeadLetterQueue"
+_DEAD_LETTER_KEY: Final = _DEAD_LETTER.lower()
+_TRANSFER_KEY: Final = _TRANSFER.lower()
 _SUBSCRIPTION: Final = re.compile(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)", re.IGNORECASE)
 
 
@@ -23,14 +25,20 @@ class EntityPath:
     The path of a queue, topic or sub-queue: case is kept and ignored, as Service Bus does.
 
     Two paths that differ in case only are equal. `name` is what a user typed; `key` is what
-    stores and look-ups use.
+    stores and look-ups use, `parent_key` that of the entity which owns this sub-queue.
     """
 
     name: str = attrs.field(eq=False)
     key: str = attrs.field(init=False, repr=False)
+    parent_key: str = attrs.field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        object.__setattr__(self, "key", self.name.lower())
+        key = self.name.lower()
+        suffix = _DEAD_LETTER_KEY if key.endswith(_DEAD_LETTER_KEY) else ""
+        if suffix and key.endswith(_TRANSFER_KEY):
+            suffix = _TRANSFER_KEY
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "parent_key", key.removesuffix(suffix) or key)
 
     @classmethod
     def parse(cls, text: str) -> "EntityPath":
@@ -65,23 +73,20 @@ class EntityPath:
     @property
     def is_dead_letter(self) -> bool:
         """Whether this is a sub-queue: of dead letters, or of what couldn't be forwarded."""
-        return self.key.endswith(_DEAD_LETTER.lower()) and len(self.key) > len(_DEAD_LETTER)
+        return self.parent_key != self.key
 
     @property
     def is_transfer_dead_letter(self) -> bool:
-        return self.key.endswith(_TRANSFER.lower()) and len(self.key) > len(_TRANSFER)
+        return len(self.key) - len(self.parent_key) == len(_TRANSFER)
 
     @property
     def parent(self) -> "EntityPath":
         """The entity that owns this sub-queue; an entity that is none is its own parent."""
-        if not self.is_dead_letter:
-            return self
-        suffix = _TRANSFER if self.is_transfer_dead_letter else _DEAD_LETTER
-        return EntityPath(self.name[: -len(suffix)])
+        return EntityPath(self.name[: len(self.parent_key)]) if self.is_dead_letter else self
 
     @property
     def is_subscription(self) -> bool:
-        return _SUBSCRIPTION.fullmatch(self.parent.name) is not None
+        return "/subscriptions/" in self.key and bool(_SUBSCRIPTION.fullmatch(self.parent.name))
 
     @property
     def topic(self) -> "EntityPath":

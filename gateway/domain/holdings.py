@@ -45,7 +45,7 @@ class Holdings:
     next_expiry: int | None = None
     _swept: int = -1  # whatever is available and expires up to then is gone
     _lanes: Mapping[State, Lane] = attrs.field(factory=dict)
-    _quarantined: list[int] = attrs.field(factory=list)
+    quarantined: list[int] = attrs.field(factory=list)  # since somebody asked
 
     def __attrs_post_init__(self) -> None:
         self.reload()
@@ -61,6 +61,10 @@ class Holdings:
         self._swept = -1
         self.next_due = self.rows.next_due()
         self.next_expiry = self.rows.next_expiry(self._swept)
+
+    def forsake(self) -> None:
+        """Give back the room that all of it takes."""
+        self._hold(-self.bytes)
 
     # --- changes
 
@@ -84,7 +88,7 @@ class Holdings:
 
     def quarantine(self, row: Row) -> None:
         self.rows.quarantine(row.sequence)
-        self._quarantined.append(row.sequence)
+        self.quarantined.append(row.sequence)
         self._count(row.state, -1)
         self._hold(-row.size)
 
@@ -138,16 +142,13 @@ class Holdings:
     def count(self, state: State) -> int:
         return self._lanes[state].messages
 
-    def drain_fresh(self, state: State) -> int:
-        """How many messages became available since the last call: whom to wake."""
-        lane = self._lanes[state]
-        fresh, lane.fresh = lane.fresh, 0
+    def drain_fresh(self) -> tuple[int, int, int]:
+        """How many active, dead and transfer messages became available since the last call."""
+        lanes = self._lanes
+        active, dead, transfer = lanes[State.ACTIVE], lanes[State.DEAD], lanes[State.TRANSFER]
+        fresh = active.fresh, dead.fresh, transfer.fresh
+        active.fresh = dead.fresh = transfer.fresh = 0
         return fresh
-
-    def drain_quarantined(self) -> list[int]:
-        """The sequence numbers that were put aside since the last call."""
-        put_aside, self._quarantined = self._quarantined, []
-        return put_aside
 
     def _count(self, state: State, change: int) -> None:
         lane = self._lanes[state]

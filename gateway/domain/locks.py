@@ -10,7 +10,7 @@ from gateway.domain.deadlines import Deadlines
 T = TypeVar("T")
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class Lock(Generic[T]):
     """What is held, by whoever knows the token."""
 

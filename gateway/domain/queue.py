@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from gateway.domain.contents import SWEEP, Contents, Entity
+from gateway.domain.contents import SWEEP, Contents, Entity, Onward
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -26,31 +26,29 @@ from gateway.domain.intake import Intake
 from gateway.domain.locks import Lock, Locks
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Settlement
 from gateway.domain.queue_checks import check_reason
+from gateway.domain.queue_values import News, Taken
 from gateway.domain.session_rules import SessionRules
 from gateway.domain.sessions import HeldSession, Sessions
-from gateway.domain.stored import MICROSECOND, Incoming, Now, Row, State, Storage, to_date
-
-
-@attrs.frozen
-class Taken:
-    """A row as it's handed out, for which time; `token` and `locked_until` (wall) if locked."""
-
-    row: Row
-    deliveries: int
-    token: str | None = None
-    locked_until: int | None = None
+from gateway.domain.stored import (
+    MICROSECOND,
+    Incoming,
+    Now,
+    Row,
+    State,
+    Storage,
+    to_date,
+    without_content,
+)
 
 
 @attrs.frozen(kw_only=True)
-class News:
-    """Whom a step concerns: how much became available, and when to look again (monotonic)."""
+class Surroundings:
+    """What a queue is given by its namespace."""
 
-    active: int = 0  # messages; sessions, where the queue has them
-    dead: int = 0
-    transfer: int = 0
-    sessions: frozenset[str] = frozenset()  # held ones in which something has changed
-    quarantined: Sequence[int] = ()
-    due: float | None = None
+    next_sequence: Callable[[], int]  # ever higher, never the same again
+    new_token: Callable[[], str]
+    id_of: Callable[[Any], str | None]  # the message id of stored content
+    concern: Callable[[EntityPath], None]  # a message that was forwarded has come there
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -61,6 +59,7 @@ class Queue:
     intake: Intake
     _contents: Contents
     _new_token: Callable[[], str]
+    _concern: Callable[[EntityPath], None]
     _locks: Locks[Row] = attrs.field(factory=Locks)
 
     @classmethod
@@ -68,19 +67,22 @@ class Queue:
         cls,
         entity: Entity,
         storage: Storage,
-        *,
-        next_sequence: Callable[[], int],
-        new_token: Callable[[], str],
-        id_of: Callable[[Any], str | None],
+        around: Surroundings,
         account: Account | None = None,
     ) -> "Queue":
-        """A queue with what is stored of it; `id_of` tells the message id of stored content."""
+        """A queue with what is stored of it."""
         sessions = None
         if entity.properties.requires_session:
-            sessions = Sessions(entity.path, storage, new_token)
-        contents = Contents(entity, storage, next_sequence, account or Account(), sessions)
-        intake = Intake(contents, id_of)
-        return cls(entity=entity, intake=intake, contents=contents, new_token=new_token)
+            sessions = Sessions(entity.path, storage, around.new_token)
+        account = account or Account()
+        contents = Contents(entity, storage, around.next_sequence, account, sessions)
+        return cls(
+            entity=entity,
+            intake=Intake(contents, around.id_of),
+            contents=contents,
+            new_token=around.new_token,
+            concern=around.concern,
+        )
 
     def reload(self) -> None:
         """Forget what is in memory, all locks too, and begin with what is stored."""
@@ -107,6 +109,15 @@ class Queue:
         self.sweep(now)
         self.entity.touch(now)
         return self.intake.send(messages, now)
+
+    def arrive(self, row: Row, hops: int, now: Now) -> None:
+        """As `Target.arrive`."""
+        self._concern(self.path)
+        self.intake.arrive(row, hops, now)
+
+    def lead(self, onward: Onward | None, onward_dead: Onward | None) -> None:
+        """Say where messages and dead letters go from now on; None: they stay."""
+        self._contents.onward, self._contents.onward_dead = onward, onward_dead
 
     def cancel(self, sequences: Sequence[int], now: Now) -> None:
         """
@@ -137,8 +148,11 @@ class Queue:
         Raises:
             EntityDisabled: it gives nothing.
             SessionRequired: a receiver has to name a session.
+            InvalidRequest: all of its messages go on to others.
         """
         self.check_active()
+        if self._contents.onward is not None and state is State.ACTIVE:
+            raise InvalidRequest(f"{self.path} passes its messages on: nobody receives from it")
         if self._contents.sessions is not None and state is State.ACTIVE:
             raise SessionRequired(f"{self.path} requires sessions: a receiver has to name one")
 
@@ -225,7 +239,7 @@ class Queue:
         if session is not None:
             session.tokens.add(token)
             until = math.inf  # for as long as the session
-        self._locks.add(token, attrs.evolve(row, deliveries=deliveries, content=None), until)
+        self._locks.add(token, without_content(row, deliveries), until)
         self._contents.holdings.locked.add(row.sequence)
         return Taken(row, deliveries, token, now.wall + duration // MICROSECOND)
 
@@ -312,31 +326,45 @@ class Queue:
 
     def next_event(self, now: Now) -> float | None:
         """When (monotonic) `sweep` finds something to do; it may be less than it seems."""
+        first = self._locks.next_end()
         sessions = self._contents.sessions
-        ends = (self._locks.next_end(), None if sessions is None else sessions.next_end())
-        moments = [*self._contents.next_dates(now), *(end for end in ends if end is not None)]
-        first = min(moments, default=math.inf)
+        session_end = None if sessions is None else sessions.next_end()
+        for moment in (session_end, self._contents.next_date(now)):
+            if moment is not None and (first is None or moment < first):
+                first = moment
         return None if first == math.inf else first
+
+    @property
+    def account(self) -> Account:
+        return self._contents.account
+
+    @property
+    def has_scheduled(self) -> bool:
+        return self._contents.holdings.count(State.SCHEDULED) > 0
+
+    def forsake(self) -> None:
+        """Give up the queue: what it holds counts no more against a quota shared with others."""
+        self._contents.holdings.forsake()
 
     @property
     def has_errands(self) -> bool:
         """Whether `sweep` is needed in time even if nobody waits for a message here."""
-        return self._contents.sessions is not None
+        contents = self._contents
+        onward = contents.onward is not None or contents.onward_dead is not None
+        return onward or contents.sessions is not None
 
     # --- telling
 
     def drain_news(self, now: Now) -> News:
         """What has changed for others since the last call."""
         holdings, sessions = self._contents.holdings, self._contents.sessions
-        active = holdings.drain_fresh(State.ACTIVE)
-        return News(
-            active=active if sessions is None else sessions.drain_fresh(),
-            dead=holdings.drain_fresh(State.DEAD),
-            transfer=holdings.drain_fresh(State.TRANSFER),
-            sessions=frozenset() if sessions is None else sessions.drain_rung(),
-            quarantined=holdings.drain_quarantined(),
-            due=self.next_event(now),
-        )
+        active, dead, transfer = holdings.drain_fresh()
+        news = News(active=active, dead=dead, transfer=transfer, due=self.next_event(now))
+        if holdings.quarantined:
+            news.quarantined, holdings.quarantined = holdings.quarantined, []
+        if sessions is not None:
+            news.active, news.sessions = sessions.drain_fresh(), sessions.drain_rung()
+        return news
 
     def peek(self, states: Sequence[State], from_sequence: int, limit: int) -> list[Row]:
         """Rows from that sequence number on, in order, locked ones too; damaged ones never."""

@@ -3,38 +3,33 @@
 from datetime import timedelta
 from typing import Final
 
-from gateway.domain.entity import QueueProperties
-from gateway.domain.errors import InvalidRequest, NotSupported, SessionRequired
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest, SessionRequired
 from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter
 from gateway.domain.stored import Incoming, Now, Row, State, later, to_micros
 
-_NO_LIMIT: Final = timedelta(days=10_675_199)  # TimeSpan.MaxValue of .NET, less its hours
+_SHORTEST_IDLE: Final = timedelta(minutes=5)
 _LONGEST: Final = {
     "lock_duration": timedelta(minutes=5),
     "duplicate_detection_window": timedelta(days=7),
 }
 _MAX_SESSION_ID: Final = 128  # characters
 _NEVER_CHANGED: Final = ("requires_session", "requires_duplicate_detection")
-_NOT_SUPPORTED: Final = (
-    "forward_to",
-    "forward_dead_lettered_messages_to",
-)
 
 
-def check_properties(properties: QueueProperties) -> None:
+def check_properties(path: EntityPath, properties: QueueProperties) -> None:
     """
-    Refuse what these rules can't do, rather than ignore it.
+    Refuse what makes no sense.
 
     Raises:
-        NotSupported: names the property.
         InvalidRequest: names the property and the limit.
     """
-    for name in _NOT_SUPPORTED:
-        if getattr(properties, name):
-            raise NotSupported(f"{name}: this namespace has no such queues")
+    for name in ("forward_to", "forward_dead_lettered_messages_to"):
+        if (target := getattr(properties, name)) is not None:
+            _check_target(name, EntityPath.parse(target), path)
     idle = properties.auto_delete_on_idle
-    if idle is not None and idle < _NO_LIMIT:
-        raise NotSupported("auto_delete_on_idle: this namespace doesn't delete queues on its own")
+    if idle is not None and idle < _SHORTEST_IDLE:
+        raise InvalidRequest(f"auto_delete_on_idle: at least {_SHORTEST_IDLE} expected, got {idle}")
     for name in ("lock_duration", "default_time_to_live", "duplicate_detection_window"):
         _check_duration(name, getattr(properties, name))
     for name in ("max_size_in_megabytes", "max_message_size"):
@@ -49,17 +44,24 @@ def _check_duration(name: str, duration: timedelta | None) -> None:
         raise InvalidRequest(f"{name}: more than zero{limit} expected, got {duration}")
 
 
-def check_update(old: QueueProperties, new: QueueProperties) -> None:
+def _check_target(name: str, target: EntityPath, path: EntityPath) -> None:
+    if target.is_dead_letter or target.is_subscription:
+        raise InvalidRequest(f"{name}: a queue or topic expected, got {target}")
+    if target == path:
+        raise InvalidRequest(f"{name}: another entity than {path} itself expected")
+
+
+def check_update(path: EntityPath, old: QueueProperties, new: QueueProperties) -> None:
     """
-    As `check_properties`, and refuse to change what a queue is made with.
+    As `check_properties`, and refuse to change what an entity is made with.
 
     Raises:
-        NotSupported, InvalidRequest: names the property.
+        InvalidRequest: names the property.
     """
     for name in _NEVER_CHANGED:
         if getattr(old, name) != getattr(new, name):
-            raise InvalidRequest(f"{name}: stays as the queue was created with it")
-    check_properties(new)
+            raise InvalidRequest(f"{name}: stays as the entity was created with it")
+    check_properties(path, new)
 
 
 def check_message(message: Incoming, properties: QueueProperties) -> None:

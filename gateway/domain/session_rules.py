@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from gateway.domain.message import ReceiveMode, Settlement
+from gateway.domain.queue_values import Taken
 from gateway.domain.sessions import Sessions
 from gateway.domain.stored import MICROSECOND, Now
 
 if TYPE_CHECKING:
-    from gateway.domain.queue import Queue, Taken
+    from gateway.domain.queue import Queue
 
 
 @attrs.frozen
@@ -39,6 +40,7 @@ class SessionRules:
         """
         self._queue.check_active()
         self._queue.sweep(now)
+        self._queue.entity.touch(now)
         lock = self._sessions.accept(session, now, now.monotonic + self._seconds())
         if lock is None:
             return None
@@ -57,7 +59,7 @@ class SessionRules:
             self._queue.release(lock.held.tokens, now)
             self._sessions.let_go(lock)
 
-    def take(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list["Taken"]:
+    def take(self, holder: str, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
         """As `Queue.take`, of that session."""
         self._queue.check_active()
         self._queue.sweep(now)
@@ -68,7 +70,7 @@ class SessionRules:
 
     def take_deferred(
         self, holder: str, sequences: Sequence[int], mode: ReceiveMode, now: Now
-    ) -> list["Taken"]:
+    ) -> list[Taken]:
         """As `Queue.take_deferred`, of that session."""
         self._queue.sweep(now)
         held = self._sessions.find(holder, now).held

@@ -95,6 +95,25 @@ class Row:
     damaged: bool = False  # its checksum doesn't fit: never to be served
 
 
+def without_content(row: Row, deliveries: int) -> Row:
+    """A row as a lock holds it. Written out, since `evolve` takes as long as all the rest does."""
+    return Row(
+        sequence=row.sequence,
+        state=row.state,
+        enqueued=row.enqueued,
+        size=row.size,
+        content=None,
+        due=row.due,
+        expires=row.expires,
+        deliveries=deliveries,
+        original=row.original,
+        reason=row.reason,
+        description=row.description,
+        session=row.session,
+        source=row.source,
+    )
+
+
 @attrs.frozen
 class Total:
     messages: int

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import attrs
 from attrs import validators
 
-from gateway.domain.entity import EntityPath, EntityStatus
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 
 
 @attrs.frozen(kw_only=True)
@@ -76,3 +76,35 @@ class SubscriptionInfo:
     def path(self) -> EntityPath:
         """Where to receive from it."""
         return EntityPath(f"{self.topic.name}/Subscriptions/{self.name}")
+
+
+Properties = QueueProperties | TopicProperties | SubscriptionProperties
+
+
+def as_queue(properties: Properties) -> QueueProperties:
+    """What a topic or a subscription has in common with a queue."""
+    match properties:
+        case QueueProperties():
+            return properties
+        case TopicProperties():
+            return QueueProperties(
+                default_time_to_live=properties.default_time_to_live,
+                max_size_in_megabytes=properties.max_size_in_megabytes,
+                requires_duplicate_detection=properties.requires_duplicate_detection,
+                duplicate_detection_window=properties.duplicate_detection_window,
+                auto_delete_on_idle=properties.auto_delete_on_idle,
+                status=properties.status,
+                max_message_size=properties.max_message_size,
+            )
+        case SubscriptionProperties():
+            return QueueProperties(
+                lock_duration=properties.lock_duration,
+                max_delivery_count=properties.max_delivery_count,
+                default_time_to_live=properties.default_time_to_live,
+                dead_lettering_on_expiration=properties.dead_lettering_on_expiration,
+                requires_session=properties.requires_session,
+                auto_delete_on_idle=properties.auto_delete_on_idle,
+                forward_to=properties.forward_to,
+                forward_dead_lettered_messages_to=properties.forward_dead_lettered_messages_to,
+                status=properties.status,
+            )

@@ -10,7 +10,7 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.pairing.changes import Changes
-from gateway.ports import Broker
+from gateway.ports import Broker, Topology
 
 MAX_KNOWN: Final = 10_000
 INSPECTION_LIMIT: Final = 10.0  # seconds
@@ -95,17 +95,30 @@ class Knowledge:
 
     async def _inspect(self, entity: EntityPath) -> None:
         try:
-            info = await self.primary.inspect(entity)
+            known = await self._ask(entity)
         except EntityNotFound:
             self.gone(entity)
         except BrokerError:
             return  # what was known stays so; without the right to ask it is only "it exists"
         else:
-            self.learn(
-                KnownEntity(
-                    entity=entity,
-                    requires_session=info.requires_session,
-                    max_message_size=info.max_message_size,
-                )
-            )
+            self.learn(known)
             self._rows[entity.key].ask_at = trio.current_time() + ASK_AGAIN
+
+    async def _ask(self, entity: EntityPath) -> KnownEntity:
+        """What the primary tells of a queue, or else of a topic."""
+        try:
+            info = await self.primary.inspect(entity)
+        except EntityNotFound:
+            if not isinstance(self.primary, Topology):
+                raise
+            topic = await self.primary.inspect_topic(entity)
+            return KnownEntity(
+                entity=entity,
+                requires_session=False,
+                max_message_size=topic.properties.max_message_size,
+            )
+        return KnownEntity(
+            entity=entity,
+            requires_session=info.requires_session,
+            max_message_size=info.max_message_size,
+        )

@@ -43,6 +43,8 @@ class Capability(enum.Flag):
     NUMBERED_SCHEDULE = enum.auto()  # that can be cancelled
     DEFERRAL = enum.auto()
     SESSIONS = enum.auto()
+    FORWARDING = enum.auto()
+    TOPICS = enum.auto()
 
 
 EVERYTHING = ~Capability(0)
@@ -160,9 +162,9 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.NUMBERED_SCHEDULE
     | Capability.DEFERRAL
     | Capability.SESSIONS
+    | Capability.FORWARDING
+    | Capability.TOPICS
 )
-
-IN_PAIRS = EVERYTHING & ~Capability.UPDATE
 
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
@@ -181,10 +183,9 @@ KINDS = [
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),
-        can=IN_PAIRS,
         virtual_time=True,
     ),
-    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date), can=IN_PAIRS),
+    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date)),
     BrokerKind(
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),

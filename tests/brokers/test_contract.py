@@ -17,7 +17,6 @@ from gateway.domain.errors import (
     InvalidRequest,
     LockLost,
     MessageTooLarge,
-    NotSupported,
     QuotaExceeded,
 )
 from gateway.domain.message import (
@@ -655,23 +654,6 @@ async def test_the_properties_of_a_queue_are_kept(broker):
     info = await broker.inspect(queue)
 
     assert created.properties == info.properties == wanted
-
-
-@needs(Capability.MANAGEMENT)
-@pytest.mark.parametrize(
-    "properties",
-    [
-        {"forward_to": "elsewhere"},
-        {"forward_dead_lettered_messages_to": "elsewhere"},
-        {"auto_delete_on_idle": timedelta(hours=1)},
-    ],
-    ids=lambda properties: next(iter(properties)),
-)
-async def test_a_property_that_is_not_supported_is_refused_by_name(broker, properties):
-    with pytest.raises(NotSupported, match=next(iter(properties))):
-        await make(broker, **properties)
-    with pytest.raises(EntityNotFound):
-        await broker.inspect(EntityPath.parse("special"))
 
 
 @needs(Capability.MANAGEMENT)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.brokers.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
@@ -99,7 +100,7 @@ def memory_storage() -> Storage:
 
 def sqlite_storage(connection: apsw.Connection) -> Storage:
     return Storage(
-        SqliteRows(connection, 1, DeliveryCounts()),
+        SqliteRows(connection, 1, Changes(connection), DeliveryCounts()),
         SqliteSessions(connection, 1),
         SqliteSeenIds(connection, 1),
     )
@@ -120,5 +121,113 @@ def test_every_storage_tells_the_same(tmp_path_factory, steps):
 
             assert memory.apply(step) == expected
             assert sqlite.apply(step) == expected
+    finally:
+        connection.close()
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+SESSION_STEPS = st.one_of(
+    st.tuples(st.just("send"), NAMES, st.none() | SECONDS, st.none() | SECONDS),
+    st.tuples(st.just("accept"), st.none() | NAMES),
+    st.tuples(st.just("take"), st.integers(0, 9), st.integers(1, 3)),
+    st.tuples(
+        st.just("settle"),
+        st.integers(0, 9),
+        st.integers(0, 9),
+        st.sampled_from([Complete(), Abandon(), DeadLetter(reason="r"), Defer()]),
+    ),
+    st.tuples(st.just("take_deferred"), st.integers(0, 9), st.integers(1, 9)),
+    st.tuples(st.just("renew"), st.integers(0, 9)),
+    st.tuples(st.just("release"), st.integers(0, 9)),
+    st.tuples(st.just("set_state"), st.integers(0, 9), st.none() | st.binary(max_size=2)),
+    st.tuples(st.just("page"), st.none() | st.integers(0, 30)),
+    st.tuples(st.just("wait"), SECONDS),
+    st.tuples(st.just("restart")),
+)
+
+
+class SessionHistory(History):
+    """The same of a queue with sessions, whose messages are known once only."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.time = 1
+        self.sent = 0
+        properties = QueueProperties(
+            max_delivery_count=3,
+            lock_duration=timedelta(seconds=10),
+            requires_session=True,
+            requires_duplicate_detection=True,
+            duplicate_detection_window=timedelta(seconds=20),
+        )
+        self.queue = queue_on(storage, properties)
+
+    def send(self, now: Now, session: str, life: int | None, due: int | None) -> Any:
+        self.sent += 1
+        message = Incoming(
+            content=b"content",
+            size=7,
+            session=session,
+            message_id=str(self.sent // 2),
+            time_to_live=None if life is None else timedelta(seconds=life),
+            scheduled=None if due is None else to_date((due + 10) * 10**6),
+        )
+        return self.queue.send([message], now)
+
+    def accept(self, now: Now, session: str | None) -> Any:
+        return self.queue.sessions.accept(session, now)
+
+    def take(self, now: Now, holder: int, limit: int) -> Any:
+        mode = ReceiveMode.PEEK_LOCK
+        return self.queue.sessions.take(f"lock-{holder}", limit, mode, now)
+
+    def settle(self, now: Now, holder: int, token: int, settlement: Any) -> None:
+        self.queue.sessions.settle(f"lock-{holder}", f"lock-{token}", settlement, now)
+
+    def take_deferred(self, now: Now, holder: int, number: int) -> Any:
+        mode = ReceiveMode.PEEK_LOCK
+        return self.queue.sessions.take_deferred(f"lock-{holder}", [number], mode, now)
+
+    def renew(self, now: Now, holder: int) -> int:
+        return self.queue.sessions.renew(f"lock-{holder}", now)
+
+    def release(self, now: Now, holder: int) -> None:
+        self.queue.sessions.release(f"lock-{holder}", now)
+
+    def set_state(self, now: Now, holder: int, state: bytes | None) -> Any:
+        self.queue.sessions.set_state(f"lock-{holder}", state, now)
+        return self.queue.sessions.state(f"lock-{holder}", now)
+
+    def page(self, _now: Now, since: int | None) -> Any:
+        return self.queue.sessions.page(None if since is None else since * 10**6, 0, 10)
+
+    def nobody_waits_in_vain(self, now: Now) -> bool:
+        """Whether whoever asks for the next session, and the next, sees every available message."""
+        active = self.queue.info().active or 0
+        seen = 0
+        while (accepted := self.queue.sessions.accept(None, now)) is not None:
+            mode = ReceiveMode.RECEIVE_AND_DELETE
+            seen += len(self.queue.sessions.take(accepted.holder, 100, mode, now))
+        return seen == active == (self.queue.info().active or 0) + seen
+
+
+@given(st.lists(SESSION_STEPS, max_size=25))
+def test_every_storage_tells_the_same_of_sessions(tmp_path_factory, steps):
+    folder: Path = tmp_path_factory.mktemp("store")
+    schema.create(folder / "a.db", 1)
+    connection = schema.connect(folder / "a.db")
+    connection.execute("BEGIN")
+    try:
+        naive = SessionHistory(naive_storage())
+        memory = SessionHistory(memory_storage())
+        sqlite = SessionHistory(sqlite_storage(connection))
+        for step in steps:
+            expected = naive.apply(step)
+
+            assert memory.apply(step) == expected
+            assert sqlite.apply(step) == expected
+        end = Now((naive.time + 100) * 10**6, naive.time + 100)
+        for history in (naive, memory, sqlite):
+            history.queue.sweep(end)
+            assert history.nobody_waits_in_vain(end)
     finally:
         connection.close()

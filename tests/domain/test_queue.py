@@ -10,10 +10,11 @@ import pytest
 
 from gateway.domain.contents import Entity
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import InvalidRequest, LockLost, NotSupported
+from gateway.domain.errors import InvalidRequest, LockLost
 from gateway.domain.message import Abandon, Complete, DeadLetter, ReceiveMode
-from gateway.domain.queue import Queue, Taken
+from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties
+from gateway.domain.queue_values import Taken
 from gateway.domain.stored import (
     Incoming,
     Now,
@@ -171,9 +172,12 @@ def queue_on(storage: Storage, properties: QueueProperties) -> Queue:
     return Queue.make(
         Entity(path=path, properties=properties, created=0, updated=0, max_message_size=1000),
         storage,
-        next_sequence=lambda: next(sequences),
-        new_token=lambda: f"lock-{next(tokens)}",
-        id_of=lambda content: str(content),
+        Surroundings(
+            next_sequence=lambda: next(sequences),
+            new_token=lambda: f"lock-{next(tokens)}",
+            id_of=lambda content: str(content),
+            concern=lambda queue: None,
+        ),
     )
 
 
@@ -423,16 +427,13 @@ def test_the_size_of_a_queue_follows_its_messages():
         {"max_message_size": 0},
         {"lock_duration": timedelta(minutes=6)},
         {"duplicate_detection_window": timedelta(days=8)},
+        {"auto_delete_on_idle": timedelta(minutes=4)},
+        {"forward_to": "Orders"},
+        {"forward_to": "topic/Subscriptions/s"},
+        {"forward_dead_lettered_messages_to": "other/$DeadLetterQueue"},
     ],
     ids=lambda properties: next(iter(properties)),
 )
 def test_a_property_that_makes_no_sense_is_refused_by_name(properties):
     with pytest.raises(InvalidRequest, match=next(iter(properties))):
-        check_properties(QueueProperties(**properties))
-
-
-def test_never_to_be_deleted_is_no_wish_and_an_hour_is():
-    check_properties(QueueProperties(auto_delete_on_idle=timedelta(days=10_675_199)))
-
-    with pytest.raises(NotSupported):
-        check_properties(QueueProperties(auto_delete_on_idle=timedelta(hours=1)))
+        check_properties(EntityPath("orders"), QueueProperties(**properties))

@@ -1,11 +1,16 @@
+import random
+
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
+from gateway.domain.topology import TopicProperties
 from gateway.pairing import knowledge as module
 from gateway.pairing.knowledge import Knowledge, KnownEntity
+from gateway.testing.clocks import VirtualClock
 from gateway.testing.faults import Hang, Operation, Refuse
 from tests.pairing.lab import BILLS, ORDERS, refuse, virtual_time
 
@@ -39,6 +44,20 @@ async def test_the_primary_is_asked_about_an_entity_that_was_seen(lab, knowledge
     known = knowledge.of(small)
 
     assert known == KnownEntity(entity=small, requires_session=False, max_message_size=500)
+
+
+async def test_a_topic_is_known_as_a_queue_is(autojump_clock, nursery):
+    news = EntityPath("news")
+    async with MemoryBroker(VirtualClock(), random.Random(0)) as primary:
+        await primary.create_topic(news, TopicProperties(max_message_size=500))
+        knowledge = Knowledge(primary=primary)
+        await nursery.start(knowledge.run)
+        knowledge.saw(news)
+        await wait_all_tasks_blocked()
+
+    assert knowledge.of(news) == KnownEntity(
+        entity=news, requires_session=False, max_message_size=500
+    )
 
 
 async def test_the_primary_is_asked_once_and_again_after_an_hour(lab, knowledge):

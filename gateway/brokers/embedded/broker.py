@@ -18,14 +18,15 @@ from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk, StoreError
 from gateway.brokers.embedded.store import Store
 from gateway.brokers.embedded.writer import Writer
-from gateway.brokers.local import LocalBroker, LocalOptions, Step
+from gateway.brokers.local import LocalBroker, LocalOptions
 from gateway.brokers.moments import Moments
+from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
-from gateway.domain.property_values import id_text
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.sql_filter import compile_filter
 
 T = TypeVar("T")
 
@@ -63,7 +64,7 @@ class EmbeddedBroker(LocalBroker):
         self._disk = disk or Disk()
         self._writer = Writer(
             open=self._open,
-            report=self._report,
+            tell=self._tell,
             most_steps=self._options.max_pending_operations,
             most_bytes=self._options.max_pending_bytes,
         )
@@ -74,6 +75,7 @@ class EmbeddedBroker(LocalBroker):
 
     async def __aenter__(self) -> Self:
         await self._writer.start()
+        self._run_errands()
         return self
 
     async def __aexit__(
@@ -108,7 +110,8 @@ class EmbeddedBroker(LocalBroker):
                 create_missing=self._options.create_missing,
                 shelf=store,
                 new_token=lock_tokens(self._rng),
-                id_of=lambda content: id_text(decode_message(content).message_id),
+                unpack=self.unpack,
+                compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
             )
         except apsw.Error as error:
             store.forsake()

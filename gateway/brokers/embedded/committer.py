@@ -7,7 +7,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.local import Step
+from gateway.brokers.step import Step
 from gateway.domain.errors import (
     BrokerError,
     MessageTooLarge,
@@ -16,6 +16,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.namespace import Namespace
+from gateway.domain.queue_values import Report
 
 # What SQLite refuses before anything is written: the batch is undone, and the store goes on.
 _DEFINITE: Final[dict[type[apsw.Error], type[BrokerError]]] = {
@@ -40,24 +41,30 @@ class Committer:
     failed: str = ""  # why
     _untidy: bool = True
 
-    def run(self, steps: Sequence[Step[Any]]) -> None:
-        """Give every step its result: the commit has returned, or the error says what is known."""
+    def run(self, steps: Sequence[Step[Any]]) -> Report:
+        """
+        Give every step its result: the commit has returned, or the error says what is known.
+
+        Return whom they concern: nobody, where nothing was done.
+        """
         try:
             self._store.begin(steps[0].now.monotonic)
         except _REFUSED as error:
             _refuse(steps, error)
-            return
+            return Report()
         except apsw.Error as error:
             self.failed = f"the store can't begin: {error}"
             for step in steps:
                 step.error = Unavailable(self.failed)
-            return
+            return Report()
         try:
-            if self._run_steps(steps):
-                self._store.commit()
-                self._untidy = True
+            if not self._run_steps(steps):
+                return Report()
+            self._store.commit()
+            self._untidy = True
         except (apsw.Error, OSError) as error:
             self.fail(steps, str(error))
+        return self._namespace.report(steps[-1].now)
 
     def fail(self, steps: Sequence[Step[Any]], why: str) -> None:
         """Stop for good; what the steps did may be on the disk or not."""
@@ -109,6 +116,7 @@ class Committer:
         try:
             for step in steps:
                 step.run(self._namespace)
+            self._store.flush()
         except _REFUSED as error:
             self._store.take_back()
             self._namespace.reload()

@@ -7,6 +7,7 @@ from typing import Any, Final
 import apsw
 import attrs
 
+from gateway.brokers.embedded.changes import Changes
 from gateway.domain.stored import Row, State, Total
 
 _SELECT: Final = """
@@ -33,17 +34,11 @@ _NEXT_EXPIRY: Final = (
 )
 _TOTALS: Final = "SELECT state, count(*), sum(size) FROM message WHERE queue = ? GROUP BY state"
 
-_INSERT: Final = """
-INSERT INTO message (sequence, queue, state, enqueued, due, expires, original, size, reason,
-                     description, session, source, checksum, content)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 _REPLACE: Final = """
 UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, original = ?,
        reason = ?, description = ?
 WHERE sequence = ?
 """
-_DELETE: Final = "DELETE FROM message WHERE sequence = ?"
 _DELETE_TIMES: Final = "DELETE FROM delivered WHERE sequence = ?"
 _QUARANTINE: Final = (
     "INSERT INTO quarantine SELECT sequence, queue, checksum, content FROM message"
@@ -102,32 +97,41 @@ class SqliteRows:
 
     _connection: apsw.Connection
     _queue: int
+    _changes: Changes
     _counts: DeliveryCounts
 
     def add(self, rows: Iterable[Row]) -> None:
-        self._connection.executemany(_INSERT, (self._values(row) for row in rows))
+        for row in rows:
+            self._changes.add(self._values(row))
 
     def get(self, sequence: int) -> Row | None:
+        self._changes.flush()
         values = self._connection.execute(_GET, (self._queue, sequence)).fetchone()
         return None if values is None else self._row(values)
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
+        self._changes.show(after=sequence)
         return self._select(_AFTER, state, sequence, limit)
 
     def due(self, wall: int, limit: int) -> Sequence[Row]:
+        self._changes.flush()
         return self._select(_DUE, wall, limit)
 
     def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
+        self._changes.flush()
         return self._select(_EXPIRED, since, wall, limit)
 
     def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
+        self._changes.show(after=sequence)
         return self._select(_IN_SESSION, session, sequence, limit)
 
     def next_due(self) -> int | None:
+        self._changes.flush()
         date: int | None = self._connection.execute(_NEXT_DUE, (self._queue,)).get
         return date
 
     def next_expiry(self, since: int) -> int | None:
+        self._changes.flush()
         date: int | None = self._connection.execute(_NEXT_EXPIRY, (self._queue, since)).get
         return date
 
@@ -135,6 +139,7 @@ class SqliteRows:
         self._counts.set(row.sequence, deliveries, durable=durable)
 
     def replace(self, old: Row, new: Row) -> None:
+        self._changes.flush()
         values = (
             new.sequence,
             new.state.value,
@@ -152,14 +157,16 @@ class SqliteRows:
             self._counts.set(new.sequence, new.deliveries)
 
     def remove(self, sequence: int) -> None:
-        self._connection.execute(_DELETE, (sequence,))
+        self._changes.remove(sequence)
         self._counts.drop(sequence, self._connection)
 
     def quarantine(self, sequence: int) -> None:
+        self._changes.flush()
         self._connection.execute(_QUARANTINE, (sequence,))
         self.remove(sequence)
 
     def totals(self) -> Mapping[State, Total]:
+        self._changes.flush()
         found = self._connection.execute(_TOTALS, (self._queue,))
         return {State(state): Total(messages, size) for state, messages, size in found}
 

@@ -4,18 +4,23 @@ One store: a namespace's queues in SQLite, and its transactions.
 Plain blocking code for one thread. An acknowledged commit is on the disk: see `schema.PRAGMAS`.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
 import apsw
 import attrs
-import cattrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.entities import (
+    kind_of,
+    read_properties,
+    read_rule,
+    write_properties,
+    write_rule,
+)
 from gateway.brokers.embedded.files import (
     Disk,
     HighWaterMark,
@@ -26,10 +31,11 @@ from gateway.brokers.embedded.files import (
 )
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import StorageFull
-from gateway.domain.namespace import StoredQueue
-from gateway.domain.stored import MICROSECOND, Storage
+from gateway.domain.rules import Rule
+from gateway.domain.shelf import StoredEntity
+from gateway.domain.stored import Storage
 
 LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the disk
@@ -43,10 +49,6 @@ _TIDY: Final = (
     "DELETE FROM seen WHERE (queue, id) IN (SELECT queue, id FROM seen WHERE queue = ? LIMIT ?)",
     "DELETE FROM rule WHERE (queue, key) IN (SELECT queue, key FROM rule WHERE queue = ? LIMIT ?)",
 )
-
-_converter: Final = cattrs.Converter()
-_converter.register_unstructure_hook(timedelta, lambda span: span // MICROSECOND)
-_converter.register_structure_hook(timedelta, lambda micros, _: timedelta(microseconds=micros))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -62,11 +64,15 @@ class Store:
     _next_sequence: int
     wal_pages: int = 0
     _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
+    _rows: Changes = attrs.field(init=False)
     _changes: int = 0
     _monotonic: float = 0.0
     _looked: float = -math.inf
     _counted: float = -math.inf
     _full: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._rows = Changes(self._connection)
 
     @classmethod
     def open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
@@ -121,8 +127,18 @@ class Store:
         self._look_at_disk()
         self._begin()
 
+    def flush(self) -> None:
+        """
+        Write what the steps left to be written together.
+
+        Raises:
+            apsw.Error: as any statement of theirs.
+        """
+        self._rows.flush()
+
     def take_back(self) -> None:
         """Undo all since `begin`, if SQLite hasn't done so yet."""
+        self._rows.forget()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -204,32 +220,64 @@ class Store:
 
     # --- as a shelf
 
-    def load(self) -> Iterable[tuple[StoredQueue, Storage]]:
+    def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
         found: list[Any] = self._connection.execute(
-            "SELECT id, name, properties, created, updated, version FROM queue"
-            " WHERE key IS NOT NULL"
+            "SELECT id, name, kind, properties, created, updated, version FROM queue"
+            " WHERE key IS NOT NULL ORDER BY id"
         ).fetchall()
-        for number, name, properties, created, updated, version in found:
-            queue = StoredQueue(
+        rules: dict[int, list[Rule]] = {}
+        for number, *rule in self._connection.execute(
+            "SELECT queue, rule, filter_values, action_values FROM rule ORDER BY queue, key"
+        ):
+            rules.setdefault(number, []).append(read_rule(*rule))
+        for number, name, kind, properties, created, updated, version in found:
+            entity = StoredEntity(
                 path=EntityPath(name),
-                properties=_converter.structure(json.loads(properties), QueueProperties),
+                properties=read_properties(kind, properties),
                 created=created,
                 updated=updated,
                 version=version,
+                rules=tuple(rules.get(number, ())),
             )
-            yield queue, self._storage(number)
+            yield entity, self._storage(number)
 
-    def add(self, queue: StoredQueue) -> Storage:
+    def add(self, entity: StoredEntity) -> Storage:
         self._connection.execute(
-            "INSERT INTO queue (key, name, properties, created, updated) VALUES (?, ?, ?, ?, ?)",
-            (queue.path.key, queue.path.name, _text(queue), queue.created, queue.updated),
+            "INSERT INTO queue (key, name, kind, properties, created, updated)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                entity.path.key,
+                entity.path.name,
+                kind_of(entity.properties),
+                write_properties(entity.properties),
+                entity.created,
+                entity.updated,
+            ),
         )
         return self._storage(self._connection.last_insert_rowid())
 
-    def update(self, queue: StoredQueue) -> None:
+    def update(self, entity: StoredEntity) -> None:
         self._connection.execute(
             "UPDATE queue SET properties = ?, updated = ?, version = ? WHERE key = ?",
-            (_text(queue), queue.updated, queue.version, queue.path.key),
+            (
+                write_properties(entity.properties),
+                entity.updated,
+                entity.version,
+                entity.path.key,
+            ),
+        )
+
+    def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
+        self._connection.execute(
+            "INSERT OR REPLACE INTO rule (queue, key, rule, filter_values, action_values)"
+            " SELECT id, ?, ?, ?, ? FROM queue WHERE key = ?",
+            (rule.name.lower(), *write_rule(rule), subscription.key),
+        )
+
+    def remove_rule(self, subscription: EntityPath, name: str) -> None:
+        self._connection.execute(
+            "DELETE FROM rule WHERE queue = (SELECT id FROM queue WHERE key = ?) AND key = ?",
+            (subscription.key, name.lower()),
         )
 
     def remove(self, path: EntityPath) -> None:
@@ -246,7 +294,7 @@ class Store:
 
     def _storage(self, number: int) -> Storage:
         return Storage(
-            SqliteRows(self._connection, number, self._counts),
+            SqliteRows(self._connection, number, self._rows, self._counts),
             SqliteSessions(self._connection, number),
             SqliteSeenIds(self._connection, number),
         )
@@ -273,7 +321,3 @@ class Store:
 def _refuse_to_begin_anew(path: Path, mark: Path) -> None:
     if mark.exists():
         raise StoreDamaged(f"{path} is gone, and {mark} says that it was there")
-
-
-def _text(queue: StoredQueue) -> str:
-    return json.dumps(_converter.unstructure(queue.properties))

@@ -12,6 +12,7 @@ An asker that is cancelled changes nothing about its step, which is committed al
 """
 
 import queue
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -21,14 +22,18 @@ import trio
 
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import StoreError
-from gateway.brokers.local import Step
+from gateway.brokers.step import Step
 from gateway.domain.errors import Unavailable
+from gateway.domain.queue_values import Report
 
 T = TypeVar("T")
 
 _MOST_STEPS: Final = 1000  # in one transaction
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _IDLE: Final = 0.2  # seconds without work, after which there is time to tidy
+# Seconds that Python lets one thread go on while the other waits. By default it's more than a
+# batch takes, so that Trio stands still during a COMMIT, and the thread while Trio answers.
+_TURN: Final = 0.0005
 _CLOSE: Final = 30.0  # seconds for the last batch and the checkpoint
 
 
@@ -50,7 +55,7 @@ class Writer:
     """
 
     _open: Callable[[], Committer]
-    _report: Callable[[Step[Any]], None]
+    _tell: Callable[[Report], None]
     _most_steps: int  # asked and not answered; more wait outside
     _most_bytes: int
     failed: trio.Event = attrs.field(factory=trio.Event)
@@ -72,6 +77,7 @@ class Writer:
             StoreError: it can't be opened.
         """
         self._token = trio.lowlevel.current_trio_token()
+        sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
         threading.Thread(target=self._main, name="pairgate-store", daemon=True).start()
         try:
             await self._started.wait()
@@ -124,12 +130,12 @@ class Writer:
         self._bytes += request.step.cost
         self._requests.put(request)
 
-    def _answer(self, requests: Sequence[Request]) -> None:
+    def _answer(self, requests: Sequence[Request], report: Report) -> None:
+        self._tell(report)
         for request in requests:
             step = request.step
             self._steps -= 1
             self._bytes -= step.cost
-            self._report(step)
             if request.task is not None:
                 trio.lowlevel.reschedule(request.task)
             elif step.undo is not None and step.error is None:
@@ -147,7 +153,7 @@ class Writer:
             if request is not None:
                 request.step.error = Unavailable(self._closed)
                 left.append(request)
-        self._answer(left)
+        self._answer(left, Report())
         self._room.unpark_all()
         self._ended.set()
 
@@ -186,14 +192,13 @@ class Writer:
 
     def _run_batch(self, committer: Committer, batch: Sequence[Request]) -> None:
         steps = [request.step for request in batch]
-        done = False
+        report: Report | None = None
         try:
-            committer.run(steps)
-            done = True
+            report = committer.run(steps)
         finally:
-            if not done:
+            if report is None:
                 committer.fail(steps, "a bug ended the writer")
-            self._hop(self._answer, batch)
+            self._hop(self._answer, batch, report or Report())
 
     def _next_batch(self, committer: Committer) -> tuple[list[Request], bool]:
         """What has been asked, at least one, and whether that was the last; nothing when idle."""

@@ -24,10 +24,8 @@ _PARTITION_KEY: Final = "x-opt-partition-key"
 
 
 def write_header(values: tuple[bool | None, int | None, timedelta | None]) -> bytes:
-    """Nothing if all are None. The time to live is at most what the field can hold."""
+    """The time to live is at most what the field can hold."""
     durable, priority, ttl = values
-    if values == NO_HEADER:
-        return b""
     milliseconds = None if ttl is None else min(ttl // MILLISECOND, _MAX_UINT)
     return encode_fields(
         [
@@ -127,10 +125,11 @@ _PROPERTIES: Final[tuple[tuple[str, _Check, _Check], ...]] = (
 
 
 def write_properties(values: tuple[Value, ...]) -> bytes:
-    if values == NO_PROPERTIES:
-        return b""
-    encoded = [_NULL] * len(values)
-    for place, value in enumerate(values):
+    last = len(values)
+    while last and values[last - 1] is None:
+        last -= 1
+    encoded = [_NULL] * last
+    for place, value in enumerate(values[:last]):
         if value is None:
             continue
         name, _, check = _PROPERTIES[place]
@@ -158,7 +157,7 @@ def read_properties(values: list[Value]) -> tuple[Value, ...]:
 
 def write_application_properties(properties: Properties) -> bytes:
     check_names(properties)
-    return encode(dict(properties)) if properties else b""
+    return encode(dict(properties))
 
 
 def read_application_properties(properties: dict[Value, Value]) -> dict[str, Value]:
@@ -182,7 +181,7 @@ def check_names(properties: Iterable[Value]) -> None:
 
 
 def write_annotations(annotations: Properties) -> bytes:
-    return encode(_with_symbols(annotations)) if annotations else b""
+    return encode(_with_symbols(annotations))
 
 
 def read_annotations(annotations: dict[Value, Value]) -> dict[Value, Value]:

@@ -202,8 +202,9 @@ def _milliseconds(moment: datetime | Typed) -> int:
 
 @attrs.frozen
 class _Codec:
-    """What a message says in one section, how it is written, and how it is read."""
+    """What a message says in one section, how it is written and read; `nothing` needs none."""
 
+    nothing: Any
     of: Callable[[Message], Any]
     write: Callable[[Any], bytes]
     read: Callable[[Any], Any]
@@ -211,20 +212,30 @@ class _Codec:
 
 _CODECS: Final = {
     HEADER: _Codec(
-        attrgetter("durable", "priority", "time_to_live"), fields.write_header, fields.read_header
+        fields.NO_HEADER,
+        attrgetter("durable", "priority", "time_to_live"),
+        fields.write_header,
+        fields.read_header,
     ),
     MESSAGE_ANNOTATIONS: _Codec(
+        (None, None, {}),
         attrgetter("scheduled", "partition_key", "annotations"),
         fields.write_message_annotations,
         fields.read_message_annotations,
     ),
-    PROPERTIES: _Codec(_properties_with_expiry, fields.write_properties, fields.read_properties),
+    PROPERTIES: _Codec(
+        fields.NO_PROPERTIES,
+        _properties_with_expiry,
+        fields.write_properties,
+        fields.read_properties,
+    ),
     APPLICATION_PROPERTIES: _Codec(
+        {},
         attrgetter("properties"),
         fields.write_application_properties,
         fields.read_application_properties,
     ),
-    FOOTER: _Codec(attrgetter("footer"), fields.write_annotations, fields.read_annotations),
+    FOOTER: _Codec({}, attrgetter("footer"), fields.write_annotations, fields.read_annotations),
 }
 
 
@@ -237,11 +248,14 @@ def _read(code: int, value: Value) -> Any:
 
 def _write(code: int, value: Any) -> bytes:
     """The section with its descriptor, or nothing if it would say nothing."""
+    codec = _CODECS[code]
+    if value == codec.nothing:
+        return b""
     try:
-        content = _CODECS[code].write(value)
+        content = codec.write(value)
     except MessageError as error:
         raise MessageError(f"{section_name(code)}: {error}") from error
-    return _start(code) + content if content else b""
+    return _start(code) + content
 
 
 def _start(code: int) -> bytes:

@@ -17,7 +17,17 @@ from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreInUse
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown, StorageFull, Unavailable
 from gateway.domain.events import Quarantined
-from gateway.domain.message import Abandon, Complete, DeadLetter, Message
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Kind,
+    Message,
+    Typed,
+)
+from gateway.domain.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.embedded.stores import (
     ORDERS,
     Events,
@@ -363,3 +373,97 @@ async def test_a_large_message_goes_through(tmp_path):
         [shown] = await broker.peek(ORDERS)
 
     assert shown.message.body == body
+
+
+async def test_a_restart_keeps_sessions_and_what_was_deferred_and_seen(tmp_path):
+    chats = EntityPath.parse("chats")
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(
+            chats, QueueProperties(requires_session=True, requires_duplicate_detection=True)
+        )
+        messages = [Message(message_id=name, session_id=name[0]) for name in ("b1", "a1", "b2")]
+        await broker.send(chats, messages)
+        async with broker.open_session(chats, "b") as receiver:
+            [first] = await receiver.receive(1)
+            await receiver.settle(first, Defer())
+            await receiver.set_state(b"half")
+    async with embedded(tmp_path) as broker:
+        await broker.send(chats, messages[:1])
+        found = []
+        for _ in range(2):
+            async with broker.open_session(chats, None) as receiver:
+                [delivery] = await receiver.receive(2)
+                await receiver.settle(delivery, Complete())
+                found.append((receiver.session_id, delivery.message.message_id))
+        async with broker.open_session(chats, "b") as receiver:
+            [deferred] = await receiver.receive_deferred([first.sequence_number])
+            state = await receiver.get_state()
+
+    assert found == [("a", "a1"), ("b", "b2")]
+    assert (deferred.message.message_id, state) == ("b1", b"half")
+
+
+async def test_a_restart_keeps_topics_with_all_that_belongs_to_them(tmp_path):
+    news, values = EntityPath.parse("News"), {"@n": Typed(Kind.INT, 5)}
+    rules = [
+        Rule(name="sql", filter=SqlFilter(expression="n = @n", parameters=values)),
+        Rule(
+            name="both",
+            filter=CorrelationFilter(label="x", properties={"when": Typed(Kind.UINT, 1)}),
+            action=SqlAction(expression="SET n = @n", parameters=values),
+        ),
+        Rule(name="none", filter=FalseFilter()),
+    ]
+    async with embedded(tmp_path) as broker:
+        await broker.create_topic(news, TopicProperties(user_metadata="mine"))
+        subscription = await broker.create_subscription(
+            news, "S", SubscriptionProperties(max_delivery_count=3), rules[0]
+        )
+        stored = [await broker.create_rule(news, "s", rule) for rule in rules[1:]]
+        await broker.create_subscription(news, "gone", SubscriptionProperties())
+        await broker.delete_subscription(news, "gone")
+        topic = await broker.update_topic(news, TopicProperties(user_metadata="yours"))
+        await broker.send(news, [Message(message_id="1", properties={"n": 5})])
+    async with embedded(tmp_path) as broker:
+        await broker.send(news, [Message(message_id="2", properties={"n": 5})])
+        await broker.send(news, [Message(message_id="3", properties={"n": 6})])
+        after = await broker.inspect_topic(news)
+        subscriptions = await broker.list_subscriptions(news)
+        found = await broker.list_rules(news, "s")
+        held = await stored_ids(broker, subscription.path)
+
+    assert (after.properties, after.version) == (topic.properties, topic.version)
+    assert [info.properties for info in subscriptions] == [subscription.properties]
+    assert [rule.filter for rule in found] == [rules[1].filter, rules[2].filter, rules[0].filter]
+    assert found[:2] == stored
+    assert held == ["1", "2"]
+
+
+async def test_a_deleted_queue_leaves_nothing_on_the_disk(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(
+            ORDERS, QueueProperties(requires_session=True, requires_duplicate_detection=True)
+        )
+        await broker.send(ORDERS, [Message(message_id="1", session_id="a")])
+        await broker.delete_queue(ORDERS)
+        await trio.sleep(0.7)
+    with opened(tmp_path / "a.db") as connection:
+        left = [
+            connection.execute(f"SELECT count(*) FROM {table}").get
+            for table in ("queue", "message", "session", "seen", "rule")
+        ]
+
+    assert left == [0, 0, 0, 0, 0]
+
+
+async def test_what_was_to_go_on_goes_on_after_a_restart(tmp_path):
+    source, due = EntityPath.parse("source"), real_date() + timedelta(seconds=0.5)
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(source, QueueProperties(forward_to="orders"))
+        await broker.create_queue(ORDERS, QueueProperties())
+        await broker.send(source, [Message(message_id="1", scheduled=due)])
+    async with embedded(tmp_path) as broker, broker.open_receiver(ORDERS) as receiver:
+        with trio.fail_after(PATIENCE):
+            [delivery] = await receiver.receive(1)
+
+    assert delivery.message.message_id == "1"

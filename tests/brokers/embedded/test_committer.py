@@ -10,11 +10,11 @@ import pytest
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.local import Step
+from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StorageFull
-from gateway.domain.message import ReceiveMode
+from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.namespace import Namespace
 from gateway.domain.queue import Queue
 from gateway.domain.stored import Incoming, Now, State
@@ -38,7 +38,8 @@ def committer(store: Store) -> Committer:
         create_missing=False,
         shelf=store,
         new_token=lock_tokens(random.Random(0)),
-        id_of=lambda _content: None,
+        unpack=lambda _content: Message(),
+        compile_sql=lambda _filter: lambda _message: True,
     )
     committer = Committer(store, namespace)
     committer.run([Step(ORDERS, NOW, lambda space, now: space.create(ORDERS, LARGE, now))])

@@ -2,7 +2,6 @@
 
 from gateway.domain.message import Message
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.batches import BATCH, encode_batch
 from tests.frontends.rest_client import ORDERS
 
 

@@ -1,0 +1,188 @@
+"""Which subscriptions of a topic a message goes to."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from gateway.domain.errors import InvalidRequest, MessageError, NotSupported
+from gateway.domain.message import Message
+from gateway.domain.property_values import id_text
+from gateway.domain.rules import (
+    CorrelationFilter,
+    FalseFilter,
+    Filter,
+    Rule,
+    SqlFilter,
+    TrueFilter,
+    matches,
+)
+from gateway.domain.stored import Now, Row
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
+
+if TYPE_CHECKING:
+    from gateway.domain.queue import Queue
+
+Test = Callable[[Message], bool]
+CompileSql = Callable[[SqlFilter], Test]
+
+# What a correlation filter may ask for, the most telling first, and where a message has it.
+_FIELDS: Final[dict[str, Callable[[Message], str | None]]] = {
+    "message_id": lambda message: id_text(message.message_id),
+    "correlation_id": lambda message: id_text(message.correlation_id),
+    "session_id": lambda message: message.session_id,
+    "reply_to_session_id": lambda message: message.reply_to_session_id,
+    "label": lambda message: message.subject,
+    "to": lambda message: message.to,
+    "reply_to": lambda message: message.reply_to,
+    "content_type": lambda message: message.content_type,
+}
+
+
+@attrs.define(eq=False)
+class Subscription:
+    """One subscription: its queue, and its rules by the names' keys with their tests."""
+
+    name: str
+    properties: SubscriptionProperties
+    queue: "Queue"
+    rules: dict[str, Rule] = attrs.field(factory=dict)
+    tests: dict[str, Test] = attrs.field(factory=dict)
+
+
+_Entry = tuple[Subscription, Rule, Test]
+
+
+@attrs.define
+class _Index:
+    """
+    All rules of a topic, so that a message meets few that don't take it.
+
+    A correlation filter stands under one field that it asks for, with that field's value.
+    """
+
+    always: list[_Entry] = attrs.field(factory=list)
+    by_field: dict[str, dict[str, list[_Entry]]] = attrs.field(factory=dict)
+    others: list[_Entry] = attrs.field(factory=list)
+
+    def put(self, entry: _Entry) -> None:
+        rule_filter = entry[1].filter
+        if isinstance(rule_filter, TrueFilter):
+            self.always.append(entry)
+        elif isinstance(rule_filter, CorrelationFilter) and (field := _telling(rule_filter)):
+            values = self.by_field.setdefault(field, defaultdict(list))
+            values[getattr(rule_filter, field)].append(entry)
+        elif not isinstance(rule_filter, FalseFilter):
+            self.others.append(entry)
+
+    @property
+    def needs_message(self) -> bool:
+        return bool(self.by_field or self.others)
+
+    def candidates(self, message: Message) -> Iterator[_Entry]:
+        for field, values in self.by_field.items():
+            yield from values.get(_FIELDS[field](message) or "", ())
+        yield from self.others
+
+
+@attrs.define(eq=False)
+class Fanout:
+    """
+    `Onward` of a topic: one copy for each subscription that has a rule which takes the message.
+
+    Actions of rules are not carried out: a message that one would have to change is refused.
+    """
+
+    _unpack: Callable[[Any], Message]
+    _compile_sql: CompileSql
+    properties: TopicProperties
+    to_sender: bool = attrs.field(default=True, init=False)
+    subscriptions: dict[str, Subscription] = attrs.field(factory=dict)  # by key
+    rules: int = 0
+    sql_rules: int = 0
+    _index: _Index | None = None
+
+    def add(self, subscription: Subscription, rules: Sequence[Rule]) -> None:
+        """Have a subscription with rules that were checked before."""
+        self.subscriptions[subscription.name.lower()] = subscription
+        for rule in rules:
+            self.put_rule(subscription, rule)
+
+    def drop(self, name: str) -> None:
+        """Forget a subscription that is there."""
+        subscription = self.subscriptions.pop(name.lower())
+        for rule in list(subscription.rules.values()):
+            self.drop_rule(subscription, rule.name)
+
+    def put_rule(self, subscription: Subscription, rule: Rule) -> None:
+        """Add or replace a rule that was checked before."""
+        self.drop_rule(subscription, rule.name)
+        subscription.rules[rule.name.lower()] = rule
+        self._count(rule, 1)
+
+    def drop_rule(self, subscription: Subscription, name: str) -> None:
+        """Forget a rule, if it's there."""
+        rule = subscription.rules.pop(name.lower(), None)
+        subscription.tests.pop(name.lower(), None)
+        if rule is not None:
+            self._count(rule, -1)
+
+    def _count(self, rule: Rule, change: int) -> None:
+        self._index = None
+        self.rules += change
+        self.sql_rules += change * isinstance(rule.filter, SqlFilter)
+
+    def compiled(self, rule_filter: Filter) -> Test:
+        """
+        Raises:
+            InvalidRequest: it can't be read.
+        """
+        if isinstance(rule_filter, SqlFilter):
+            return self._compile_sql(rule_filter)
+        simple = rule_filter
+        return lambda message: matches(simple, message)
+
+    def targets(self, row: Row, hops: int, now: Now) -> "Sequence[Queue]":
+        """
+        Raises:
+            NotSupported: the rule that takes the message has an action.
+            InvalidRequest: the message, or a stored rule, can't be read.
+        """
+        if self._index is None:
+            self._index = self._build()
+        found = {id(entry[0]): entry[0] for entry in self._index.always if _has_no_action(entry)}
+        if self._index.needs_message:
+            message = self._read(row)
+            for entry in self._index.candidates(message):
+                if entry[2](message) and _has_no_action(entry):
+                    found[id(entry[0])] = entry[0]
+        return [subscription.queue for subscription in found.values()]
+
+    def _build(self) -> _Index:
+        index = _Index()
+        for subscription in self.subscriptions.values():
+            for key, rule in subscription.rules.items():
+                if key not in subscription.tests:
+                    subscription.tests[key] = self.compiled(rule.filter)
+                index.put((subscription, rule, subscription.tests[key]))
+        return index
+
+    def _read(self, row: Row) -> Message:
+        try:
+            return self._unpack(row.content)
+        except MessageError as error:
+            raise InvalidRequest(str(error)) from error
+
+
+def _telling(rule_filter: CorrelationFilter) -> str | None:
+    return next((field for field in _FIELDS if getattr(rule_filter, field)), None)
+
+
+def _has_no_action(entry: _Entry) -> bool:
+    subscription, rule, _ = entry
+    if rule.action is not None:
+        raise NotSupported(
+            f"subscription {subscription.name!r}, rule {rule.name!r}: actions aren't carried out"
+        )
+    return True

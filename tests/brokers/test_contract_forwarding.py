@@ -1,0 +1,202 @@
+"""What a broker that forwards must do."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import EntityDisabled, InvalidRequest, QuotaExceeded
+from gateway.domain.message import Complete, DeadLetter, Message
+from tests.brokers.kinds import Capability, needs, waits
+from tests.brokers.test_contract import PATIENCE, SECOND, ids, make, numbered, take, take_one
+
+
+async def transfers(broker: Any, queue: EntityPath) -> list[str]:
+    """Why messages of that queue couldn't go on."""
+    info = await broker.inspect(queue)
+    shown = await broker.peek(queue.transfer_dead_letter, limit=100)
+    assert info.transfer_dead_lettered == len(shown)
+    return [each.message.properties["DeadLetterReason"] for each in shown]
+
+
+@needs(Capability.FORWARDING)
+async def test_a_message_comes_to_where_its_queue_forwards(broker, orders):
+    source = await make(broker, "source", forward_to="Orders")
+    await broker.send(source, numbered(1, 2))
+    async with broker.open_receiver(orders) as receiver:
+        one, two = await take(receiver, 2)
+
+        assert ids([one, two]) == ["1", "2"]
+        assert one.sequence_number < two.sequence_number
+        assert one.enqueued_sequence_number < one.sequence_number
+    assert (await broker.inspect(source)).size == 0
+
+
+@needs(Capability.FORWARDING)
+async def test_nobody_receives_from_a_queue_that_forwards(broker, orders):
+    source = await make(broker, "source", forward_to="orders")
+    with pytest.raises(InvalidRequest):
+        async with broker.open_receiver(source) as receiver:
+            await take(receiver)
+
+
+@needs(Capability.FORWARDING)
+async def test_a_chain_ends_after_four_hops(broker):
+    for number in range(5):
+        await make(broker, f"q{number}", forward_to=f"q{number + 1}")
+    await make(broker, "q5")
+    await broker.send(EntityPath("q1"), numbered("near"))
+    await broker.send(EntityPath("q0"), numbered("far"))
+
+    assert ids(await broker.peek(EntityPath("q5"), limit=10)) == ["near"]
+    assert await transfers(broker, EntityPath("q4")) == ["MaxTransferHopCountExceeded"]
+
+
+@needs(Capability.FORWARDING)
+async def test_a_circle_is_refused(broker, orders):
+    await make(broker, "a", forward_to="b")
+    with pytest.raises(InvalidRequest):
+        await make(broker, "b", forward_dead_lettered_messages_to="A")
+    with pytest.raises(InvalidRequest, match="forward_to"):
+        await make(broker, "c", forward_to="c")
+
+
+@needs(Capability.FORWARDING)
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        (None, "EntityNotFound"),
+        (QueueProperties(status=EntityStatus.SEND_DISABLED), "EntityDisabled"),
+        (QueueProperties(max_message_size=10), "MessageTooLarge"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_what_cannot_go_on_is_kept_with_the_reason(broker, properties, reason):
+    source = await make(broker, "source", forward_to="target")
+    if properties is not None:
+        await broker.create_queue(EntityPath("target"), properties)
+    await broker.send(source, numbered(1))
+
+    assert await transfers(broker, source) == [reason]
+    async with broker.open_receiver(source.transfer_dead_letter) as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Complete())
+
+        assert delivery.message.message_id == "1"
+    assert await transfers(broker, source) == []
+
+
+@needs(Capability.FORWARDING | Capability.QUOTA)
+async def test_a_full_target_takes_no_more(broker):
+    source = await make(broker, "source", forward_to="target")
+    target = await make(broker, "target", max_size_in_megabytes=1)
+    big = Message(message_id="big", body=b"x" * 600_000)
+    await broker.send(source, [big, big])
+
+    assert await transfers(broker, source) == ["QuotaExceeded"]
+    with pytest.raises(QuotaExceeded):
+        await broker.send(target, [big])
+
+
+@needs(Capability.FORWARDING)
+async def test_a_source_that_is_disabled_takes_nothing(broker, orders):
+    source = await make(broker, "source", forward_to="orders", status=EntityStatus.SEND_DISABLED)
+    with pytest.raises(EntityDisabled):
+        await broker.send(source, numbered(1))
+
+
+@needs(Capability.FORWARDING | Capability.DEAD_LETTER)
+async def test_dead_letters_are_forwarded_with_the_reason_and_where_from(broker, orders):
+    source = await make(broker, "source", forward_dead_lettered_messages_to="orders")
+    await broker.send(source, numbered(1))
+    async with broker.open_receiver(source) as receiver:
+        await receiver.settle(await take_one(receiver), DeadLetter(reason="bad"))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+
+        assert delivery.message.properties["DeadLetterReason"] == "bad"
+        assert delivery.dead_letter_source == "source"
+        assert delivery.delivery_count == 1
+    assert (await broker.inspect(source)).dead_lettered == 0
+
+
+@needs(Capability.FORWARDING | Capability.DEAD_LETTER)
+async def test_a_dead_letter_that_cannot_go_on_keeps_its_reason(broker):
+    source = await make(broker, "source", forward_dead_lettered_messages_to="nowhere")
+    await broker.send(source, numbered(1))
+    async with broker.open_receiver(source) as receiver:
+        await receiver.settle(
+            await take_one(receiver), DeadLetter(reason="bad", description="very")
+        )
+    [kept] = await broker.peek(source.transfer_dead_letter)
+
+    assert kept.message.properties["DeadLetterReason"] == "EntityNotFound"
+    assert "bad: very" in kept.message.properties["DeadLetterErrorDescription"]
+
+
+@needs(Capability.FORWARDING | Capability.SESSIONS)
+async def test_a_message_without_session_is_a_dead_letter_where_one_is_needed(broker):
+    source = await make(broker, "source", forward_to="chats")
+    chats = await make(broker, "chats", requires_session=True)
+    await broker.send(source, [*numbered(1), Message(message_id="2", session_id="a")])
+    [dead] = await broker.peek(chats.dead_letter)
+    async with broker.open_session(chats, None) as receiver:
+        assert ids(await take(receiver)) == ["2"]
+
+    assert dead.message.properties["DeadLetterReason"] == "Session ID is null."
+
+
+@needs(Capability.FORWARDING | Capability.DUPLICATES)
+async def test_a_forwarded_duplicate_is_dropped_at_its_target(broker):
+    source = await make(broker, "source", forward_to="target")
+    target = await make(broker, "target", requires_duplicate_detection=True)
+    await broker.send(source, numbered(1, 1, 2))
+
+    assert ids(await broker.peek(target, limit=10)) == ["1", "2"]
+
+
+@needs(Capability.FORWARDING | Capability.UPDATE)
+async def test_what_is_there_already_goes_on_too(broker, orders):
+    target = await make(broker, "target")
+    await broker.send(orders, numbered(1, 2))
+    await broker.update_queue(orders, QueueProperties(forward_to="target"))
+
+    assert ids(await broker.peek(target, limit=10)) == ["1", "2"]
+
+
+@needs(Capability.FORWARDING | Capability.SCHEDULE)
+@waits
+async def test_a_scheduled_message_goes_on_when_it_is_due(broker):
+    source = await make(broker, "source", forward_to="target")
+    target = await make(broker, "target")
+    await broker.send(target, numbered("clock"))
+    async with broker.open_receiver(target) as receiver:
+        clock = await take_one(receiver)
+        await receiver.settle(clock, Complete())
+        due = (clock.enqueued + 2 * SECOND).replace(microsecond=0)
+        await broker.send(source, [Message(message_id="later", scheduled=due)])
+        delivery = await take_one(receiver)
+
+        assert delivery.message.message_id == "later"
+        assert delivery.enqueued >= due
+
+
+@needs(Capability.FORWARDING | Capability.TIME_TO_LIVE | Capability.DEAD_LETTER)
+@waits
+async def test_an_expired_message_is_forwarded_as_a_dead_letter_in_time(broker):
+    source = await make(
+        broker,
+        "source",
+        forward_dead_lettered_messages_to="target",
+        dead_lettering_on_expiration=True,
+    )
+    target = await make(broker, "target")
+    async with broker.open_receiver(target) as receiver, trio.open_nursery() as nursery:
+        short = Message(message_id="1", time_to_live=timedelta(seconds=0.5))
+        nursery.start_soon(broker.send, source, [short])
+        with trio.fail_after(PATIENCE):
+            delivery = await take_one(receiver)
+
+        assert delivery.message.properties["DeadLetterReason"] == "TTLExpiredException"

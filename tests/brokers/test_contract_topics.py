@@ -1,0 +1,448 @@
+"""What a broker with topics must do."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, EntityStatus
+from gateway.domain.errors import (
+    EntityDisabled,
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    MessageTooLarge,
+    NotSupported,
+    PreconditionFailed,
+    QuotaExceeded,
+)
+from gateway.domain.message import Complete, Kind, Message, Typed
+from gateway.domain.rules import (
+    CorrelationFilter,
+    FalseFilter,
+    Rule,
+    SqlAction,
+    SqlFilter,
+    TrueFilter,
+)
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.ports import Topology
+from tests.brokers.kinds import Capability, needs, waits
+from tests.brokers.test_contract import SECOND, SHORTLY, ids, make, numbered, take, take_one
+
+NEWS = EntityPath("news")
+
+
+def of(subscription: str) -> EntityPath:
+    return EntityPath(f"news/subscriptions/{subscription}")
+
+
+async def make_topic(broker: Any, **properties: Any) -> EntityPath:
+    await broker.create_topic(NEWS, TopicProperties(**properties))
+    return NEWS
+
+
+async def subscribe(
+    broker: Any, name: str, rule_filter: Any = None, **properties: Any
+) -> EntityPath:
+    rule = None if rule_filter is None else Rule(name="only", filter=rule_filter)
+    await broker.create_subscription(NEWS, name, SubscriptionProperties(**properties), rule)
+    return of(name)
+
+
+async def held(broker: Any, *names: str) -> list[list[str]]:
+    """The ids of the messages in each of those subscriptions."""
+    return [ids(await broker.peek(of(name), limit=100)) for name in names]
+
+
+# --- messages
+
+
+@needs(Capability.TOPICS)
+async def test_each_subscription_gets_a_copy(broker):
+    await make_topic(broker)
+    for name in ("a", "b"):
+        await subscribe(broker, name)
+    await broker.send(NEWS, numbered(1, 2))
+    async with broker.open_receiver(of("A")) as receiver:
+        delivery = await take_one(receiver)
+        await receiver.settle(delivery, Complete())
+
+    assert delivery.enqueued_sequence_number != delivery.sequence_number
+    assert await held(broker, "a", "b") == [["2"], ["1", "2"]]
+    assert isinstance(broker, Topology)
+
+
+@needs(Capability.TOPICS)
+async def test_a_topic_without_subscriptions_takes_messages_and_drops_them(broker):
+    await make_topic(broker)
+    await broker.send(NEWS, numbered(1))
+    await subscribe(broker, "late")
+
+    assert await held(broker, "late") == [[]]
+    assert (await broker.inspect_topic(NEWS)).size == 0
+
+
+@needs(Capability.TOPICS)
+@pytest.mark.parametrize(
+    ("rule_filter", "taken"),
+    [
+        (TrueFilter(), ["1", "2", "3"]),
+        (FalseFilter(), []),
+        (CorrelationFilter(label="red"), ["1", "2"]),
+        (CorrelationFilter(label="red", properties={"n": 1}), ["1"]),
+        (CorrelationFilter(properties={"n": 2}), ["2", "3"]),
+        (CorrelationFilter(correlation_id="x"), []),
+        (SqlFilter(expression="n > 1 AND sys.Label = 'red'"), ["2"]),
+        (SqlFilter(expression="n = @n", parameters={"@n": 1}), ["1"]),
+    ],
+    ids=repr,
+)
+async def test_a_subscription_gets_what_its_rule_takes(broker, rule_filter, taken):
+    await make_topic(broker)
+    await subscribe(broker, "s", rule_filter)
+    for number, (label, n) in enumerate((("red", 1), ("red", 2), ("blue", 2)), 1):
+        await broker.send(
+            NEWS, [Message(message_id=str(number), subject=label, properties={"n": n})]
+        )
+
+    assert await held(broker, "s") == [taken]
+
+
+@needs(Capability.TOPICS)
+async def test_one_copy_however_many_rules_take_it(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s", CorrelationFilter(label="red"))
+    await broker.create_rule(NEWS, "s", Rule(name="more", filter=SqlFilter(expression="1=1")))
+    await broker.send(NEWS, [Message(message_id="1", subject="red"), Message(message_id="2")])
+
+    assert await held(broker, "s") == [["1", "2"]]
+
+
+@needs(Capability.TOPICS)
+async def test_rules_count_from_when_they_come_until_they_go(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    await broker.delete_rule(NEWS, "s", "$default")
+    await broker.send(NEWS, numbered(1))
+    await broker.create_rule(NEWS, "s", Rule(name="r", filter=TrueFilter()))
+    await broker.send(NEWS, numbered(2))
+    await broker.update_rule(NEWS, "s", Rule(name="R", filter=FalseFilter()))
+    await broker.send(NEWS, numbered(3))
+
+    assert await held(broker, "s") == [["2"]]
+
+
+@needs(Capability.TOPICS)
+async def test_a_message_that_an_action_would_change_is_refused(broker):
+    await make_topic(broker)
+    await subscribe(broker, "plain")
+    await subscribe(broker, "s", FalseFilter())
+    rule = Rule(
+        name="paint",
+        filter=CorrelationFilter(label="red"),
+        action=SqlAction(expression="SET color = 'red'"),
+    )
+    await broker.create_rule(NEWS, "s", rule)
+    with pytest.raises(NotSupported, match="paint"):
+        await broker.send(NEWS, [*numbered(1), Message(message_id="2", subject="red")])
+    await broker.send(NEWS, numbered(3))
+
+    assert (await broker.inspect_rule(NEWS, "s", "paint")).action == rule.action
+    assert await held(broker, "plain", "s") == [["3"], []]
+
+
+@needs(Capability.TOPICS | Capability.TIME_TO_LIVE)
+async def test_the_shortest_life_counts(broker):
+    await make_topic(broker, default_time_to_live=timedelta(hours=2))
+    await subscribe(broker, "long")
+    await subscribe(broker, "short", default_time_to_live=timedelta(hours=1))
+    await broker.send(NEWS, numbered(1))
+    shown = [(await broker.peek(of(name)))[0] for name in ("long", "short")]
+
+    lives = [each.expires - each.enqueued for each in shown]
+    assert lives == [timedelta(hours=2), timedelta(hours=1)]
+
+
+@needs(Capability.TOPICS | Capability.SESSIONS)
+async def test_a_subscription_may_have_sessions(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s", requires_session=True)
+    await broker.send(NEWS, [*numbered(1), Message(message_id="2", session_id="x")])
+    async with broker.open_session(of("s"), None) as receiver:
+        assert ids(await take(receiver)) == ["2"]
+    [dead] = await broker.peek(of("s").dead_letter)
+
+    assert dead.message.message_id == "1"
+
+
+@needs(Capability.TOPICS | Capability.DUPLICATES)
+async def test_a_topic_detects_duplicates(broker):
+    await make_topic(broker, requires_duplicate_detection=True)
+    await subscribe(broker, "s")
+    await broker.send(NEWS, numbered(1))
+    await broker.send(NEWS, numbered(1, 2))
+
+    assert await held(broker, "s") == [["1", "2"]]
+
+
+@needs(Capability.TOPICS | Capability.FORWARDING)
+async def test_a_subscription_may_forward_and_be_forwarded_to(broker, orders):
+    await make_topic(broker)
+    await subscribe(broker, "s", forward_to="orders")
+    source = await make(broker, "source", forward_to="news")
+    await broker.send(source, numbered(1))
+
+    assert ids(await broker.peek(orders, limit=10)) == ["1"]
+    with pytest.raises(InvalidRequest):
+        await subscribe(broker, "circle", forward_to="source")
+    with pytest.raises(InvalidRequest):
+        await subscribe(broker, "circle", forward_to="news")
+
+
+@needs(Capability.TOPICS | Capability.NUMBERED_SCHEDULE)
+@waits
+async def test_a_topic_keeps_what_is_scheduled_until_it_is_due(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    await broker.send(NEWS, numbered("now"))
+    async with broker.open_receiver(of("s")) as receiver:
+        first = await take_one(receiver)
+        await receiver.settle(first, Complete())
+        due = (first.enqueued + 2 * SECOND).replace(microsecond=0)
+        messages = [Message(message_id=name, scheduled=due) for name in ("later", "never")]
+        _, number = await broker.schedule(NEWS, messages)
+        info = await broker.inspect_topic(NEWS)
+        await broker.cancel_scheduled(NEWS, [number])
+        later = await take_one(receiver)
+        await receiver.settle(later, Complete())
+        with trio.move_on_after(SHORTLY):
+            await receiver.receive(1)
+            pytest.fail("it was cancelled")
+
+        assert (info.scheduled, later.message.message_id) == (2, "later")
+        assert later.enqueued >= due
+
+
+@needs(Capability.TOPICS)
+@waits
+async def test_who_waits_at_a_subscription_is_woken(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    async with broker.open_receiver(of("s")) as receiver, trio.open_nursery() as nursery:
+
+        async def send_later() -> None:
+            await trio.sleep(SHORTLY)
+            await broker.send(NEWS, numbered(1))
+
+        nursery.start_soon(send_later)
+
+        assert ids(await take(receiver)) == ["1"]
+
+
+@needs(Capability.TOPICS | Capability.QUOTA)
+async def test_a_full_topic_refuses_until_something_is_completed(broker):
+    await make_topic(broker, max_size_in_megabytes=1)
+    for name in ("a", "b"):
+        await subscribe(broker, name)
+    big = Message(message_id="big", body=b"x" * 400_000)
+    await broker.send(NEWS, [big])
+    with pytest.raises(QuotaExceeded):
+        await broker.send(NEWS, [big])
+    assert (await broker.inspect_topic(NEWS)).size > 800_000
+    await broker.delete_subscription(NEWS, "a")
+    await broker.send(NEWS, [big])
+
+    assert await held(broker, "b") == [["big", "big"]]
+
+
+@needs(Capability.TOPICS)
+async def test_a_topic_has_limits_and_a_status(broker):
+    await make_topic(broker, max_message_size=1000)
+    with pytest.raises(MessageTooLarge):
+        await broker.send(NEWS, [Message(body=b"x" * 2000)])
+    await broker.update_topic(NEWS, TopicProperties(status=EntityStatus.SEND_DISABLED))
+    with pytest.raises(EntityDisabled):
+        await broker.send(NEWS, numbered(1))
+
+
+@needs(Capability.TOPICS)
+async def test_nobody_sends_to_a_subscription_nor_receives_from_a_topic(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    with pytest.raises(InvalidRequest):
+        await broker.send(of("s"), numbered(1))
+    with pytest.raises(InvalidRequest):
+        async with broker.open_receiver(NEWS) as receiver:
+            await take(receiver)
+
+
+# --- management
+
+
+@needs(Capability.TOPICS)
+async def test_a_topic_is_created_told_updated_and_deleted(broker):
+    wanted = TopicProperties(user_metadata="mine", auto_delete_on_idle=timedelta(hours=1))
+    created = await broker.create_topic(NEWS, wanted)
+    with pytest.raises(EntityExists):
+        await broker.create_topic(EntityPath("News"), TopicProperties())
+    updated = await broker.update_topic(NEWS, TopicProperties(), if_version=created.version)
+    with pytest.raises(PreconditionFailed):
+        await broker.update_topic(NEWS, wanted, if_version=created.version)
+    info = await broker.inspect_topic(EntityPath("NEWS"))
+
+    assert created.properties == wanted
+    assert updated.properties == info.properties == TopicProperties()
+    assert (info.path.name, info.created) == ("news", created.created)
+    await broker.delete_topic(NEWS)
+    for attempt in (broker.inspect_topic, broker.delete_topic):
+        with pytest.raises(EntityNotFound):
+            await attempt(NEWS)
+
+
+@needs(Capability.TOPICS)
+async def test_a_topic_is_no_queue(broker, orders):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    for path in (NEWS, EntityPath("orders")):
+        with pytest.raises(EntityExists):
+            await make(broker, path.name)
+        with pytest.raises(EntityExists):
+            await broker.create_topic(path, TopicProperties())
+    with pytest.raises(EntityNotFound):
+        await broker.inspect(NEWS)
+    with pytest.raises(EntityNotFound):
+        await broker.inspect_topic(orders)
+    for path in (NEWS, of("s")):
+        with pytest.raises(EntityNotFound):
+            await broker.delete_queue(path)
+    with pytest.raises(InvalidRequest):
+        await make(broker, "news/subscriptions/t")
+
+    assert [info.path.name for info in await broker.list_queues()] == ["orders"]
+    assert [info.path.name for info in await broker.list_topics("n")] == ["news"]
+
+
+@needs(Capability.TOPICS)
+async def test_a_topic_takes_its_subscriptions_along(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    await broker.send(NEWS, numbered(1))
+    await broker.delete_topic(NEWS)
+    with pytest.raises(EntityNotFound):
+        await broker.peek(of("s"))
+    await make_topic(broker)
+    await subscribe(broker, "s")
+
+    assert await held(broker, "s") == [[]]
+
+
+@needs(Capability.TOPICS)
+@waits
+async def test_who_waits_learns_that_the_topic_was_deleted(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+
+    async def wait_in_vain() -> None:
+        with pytest.raises(EntityNotFound):
+            async with broker.open_receiver(of("s")) as receiver:
+                await take(receiver)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait_in_vain)
+        await trio.sleep(SHORTLY)
+        await broker.delete_topic(NEWS)
+
+
+@needs(Capability.TOPICS)
+async def test_subscriptions_are_created_listed_updated_and_deleted(broker):
+    await make_topic(broker)
+    for name in ("b", "A", "c"):
+        await subscribe(broker, name, max_delivery_count=3)
+    await broker.send(NEWS, numbered(1))
+    page = await broker.list_subscriptions(NEWS, skip=1, top=1)
+    before = await broker.inspect_subscription(NEWS, "a")
+    with pytest.raises(EntityExists):
+        await subscribe(broker, "B")
+    wanted = SubscriptionProperties(user_metadata="mine")
+    updated = await broker.update_subscription(NEWS, "a", wanted, if_version=before.version)
+    with pytest.raises(PreconditionFailed):
+        await broker.update_subscription(NEWS, "a", wanted, if_version=before.version)
+    with pytest.raises(InvalidRequest, match="requires_session"):
+        await broker.update_subscription(NEWS, "a", SubscriptionProperties(requires_session=True))
+
+    assert [info.name for info in page] == ["b"]
+    assert (before.name, before.topic, before.active) == ("A", NEWS, 1)
+    assert before.properties.max_delivery_count == 3
+    assert updated.properties == wanted
+    assert (await broker.inspect_topic(NEWS)).subscriptions == 3
+    await broker.delete_subscription(NEWS, "a")
+    for attempt in (broker.inspect_subscription, broker.delete_subscription):
+        with pytest.raises(EntityNotFound):
+            await attempt(NEWS, "a")
+
+
+@needs(Capability.TOPICS)
+@pytest.mark.parametrize("name", ["", "a/b", "x" * 51, "a b"])
+async def test_a_subscription_needs_a_name(broker, name):
+    await make_topic(broker)
+    with pytest.raises(InvalidRequest, match="name"):
+        await subscribe(broker, name)
+
+
+@needs(Capability.TOPICS)
+async def test_a_subscription_needs_a_topic(broker, orders):
+    for topic in (NEWS, orders):
+        with pytest.raises(EntityNotFound):
+            await broker.create_subscription(topic, "s", SubscriptionProperties())
+
+
+@needs(Capability.TOPICS)
+async def test_rules_are_created_listed_updated_and_deleted(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    values = {"@n": Typed(Kind.INT, 5), "@t": "x"}
+    rule = Rule(name="Big", filter=SqlFilter(expression="n > @n OR t = @t", parameters=values))
+    created = await broker.create_rule(NEWS, "s", rule)
+    with pytest.raises(EntityExists):
+        await broker.create_rule(NEWS, "s", Rule(name="big"))
+    rules = await broker.list_rules(NEWS, "s")
+    updated = await broker.update_rule(
+        NEWS, "s", Rule(name="Big", filter=CorrelationFilter(label="x", properties={"n": 1}))
+    )
+
+    assert (created.filter, created.name) == (rule.filter, "Big")
+    assert [each.name for each in rules] == ["$Default", "Big"]
+    assert rules[0].filter == TrueFilter()
+    assert updated == await broker.inspect_rule(NEWS, "s", "BIG")
+    assert updated.created == created.created is not None
+    assert len(await broker.list_rules(NEWS, "s", skip=1, top=5)) == 1
+    await broker.delete_rule(NEWS, "s", "big")
+    for attempt in (broker.inspect_rule, broker.delete_rule):
+        with pytest.raises(EntityNotFound):
+            await attempt(NEWS, "s", "big")
+    with pytest.raises(EntityNotFound):
+        await broker.update_rule(NEWS, "s", rule)
+
+
+@needs(Capability.TOPICS)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(name="r", filter=SqlFilter(expression="n >")),
+        Rule(name="no/name"),
+        Rule(name="r", filter=SqlFilter(expression="x" * 1025)),
+    ],
+    ids=["syntax", "name", "length"],
+)
+async def test_a_rule_that_cannot_be_read_is_refused(broker, rule):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    with pytest.raises(InvalidRequest):
+        await broker.create_rule(NEWS, "s", rule)
+    with pytest.raises(InvalidRequest):
+        await broker.create_subscription(NEWS, "other", SubscriptionProperties(), rule)
+
+    assert [each.name for each in await broker.list_rules(NEWS, "s")] == ["$Default"]
+    assert [each.name for each in await broker.list_subscriptions(NEWS)] == ["s"]
