@@ -147,6 +147,20 @@ class ReceiverSettles(enum.IntEnum):
 
 
 @attrs.frozen(kw_only=True)
+class NewLink:
+    """A link that a client asks for."""
+
+    name: str  # no other link of this direction may have it
+    we_send: bool
+    source: Terminus | None
+    target: Terminus | None
+    sender_settles: SenderSettles = SenderSettles.UNSETTLED
+    receiver_settles: ReceiverSettles = ReceiverSettles.FIRST
+    properties: Mapping[str, Any] = NOTHING
+    max_message_size: int = 0  # bytes that we take; 0: no limit
+
+
+@attrs.frozen(kw_only=True)
 class LinkAttached:
     """
     The peer attached a link: to be answered with `accept` or `refuse`. Or it answered our attach.

@@ -81,14 +81,39 @@ def field(fields: list[Value], index: int, kind: type, default: Any = None) -> A
     return value
 
 
+def number(fields: list[Value], index: int) -> int:
+    """
+    One field that must be there and be a number.
+
+    Raises:
+        MessageError: it is not.
+    """
+    value = field(fields, index, int)
+    if value is None:
+        raise MessageError(f"field {index} is missing")
+    return int(value)
+
+
 def symbol_map(mapping: Mapping[str, Value]) -> bytes:
     """The encoded map whose keys are symbols."""
     return encode({symbol(key): value for key, value in mapping.items()})
 
 
-def symbols(names: tuple[str, ...]) -> bytes:
-    """The encoded array of symbols."""
-    return encode(Typed(Kind.ARRAY, tuple(symbol(name) for name in names)))
+def symbols(names: tuple[str, ...]) -> Value:
+    """The array of symbols."""
+    return Typed(Kind.ARRAY, tuple(symbol(name) for name in names))
+
+
+def to_symbol(text: str) -> Value:
+    return symbol(text)
+
+
+def ubyte(number: int) -> Value:
+    return Typed(Kind.UBYTE, number)
+
+
+def uint(number: int) -> Value:
+    return Typed(Kind.UINT, number)
 
 
 def by_name(mapping: Mapping[Value, Value]) -> Mapping[str, Value]:
@@ -134,7 +159,7 @@ def read_terminus(value: Value) -> Terminus | None:
         durable=_durability(field(fields, 1, int, 0)),
         dynamic=field(fields, 4, bool, False),
         filters=by_name(field(fields, 7, dict, {})) if code == SOURCE else {},
-        capabilities=_names(fields, 10 if code == SOURCE else 6),
+        capabilities=named(fields, 10 if code == SOURCE else 6),
     )
 
 
@@ -145,7 +170,7 @@ def _durability(value: int) -> Durability:
         raise MessageError(f"{value} is no durability") from error
 
 
-def _names(fields: list[Value], index: int) -> tuple[str, ...]:
+def named(fields: list[Value], index: int) -> tuple[str, ...]:
     """Symbols of which there may be one, or an array."""
     value = field(fields, index, object)
     if value is None:
