@@ -1,5 +1,6 @@
 """Proton's events to ours: what the peer did, after Proton has checked it against the protocol."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -46,7 +47,7 @@ class Arrivals:
     max_links: int
     max_partial: int
     credentials: Credentials | None = None
-    events: list[Event] = attrs.field(factory=list)
+    events: deque[Event] = attrs.field(factory=deque)
     over: bool = False  # ConnectionClosed is among the events, or was
 
     def process(self) -> None:
@@ -181,16 +182,16 @@ class Arrivals:
             registry.take_partial(link)
             lib.pn_delivery_settle(pointer)
             return
-        data: bytes | None = proton.receive(link_pointer, pointer)
+        data = proton.receive(link_pointer, pointer)
         unfinished = lib.pn_delivery_partial(pointer)
         if unfinished or link.arrived or 0 < link.max_message_size < len(data):
             registry.add_partial(link, data)
             if registry.partial > self.max_partial:
                 raise FrameError(_LIMIT, f"{registry.partial} bytes of unfinished messages")
-            if unfinished:
-                return
-            data = registry.take_partial(link)
-        self._message(link, link_pointer, pointer, data)
+            if not unfinished:
+                self._message(link, link_pointer, pointer, registry.take_partial(link))
+        else:
+            self._message(link, link_pointer, pointer, data)
 
     def _message(
         self, link: Link, link_pointer: Pointer, pointer: Pointer, payload: bytes | None

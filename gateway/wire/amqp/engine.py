@@ -13,7 +13,7 @@ Values inside of maps are encoded and decoded by `gateway.wire.amqp.types`.
 
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from gateway.domain.errors import MessageError
@@ -49,7 +49,7 @@ class Engine:
         options: EngineOptions,
         *,
         sasl: SaslServer | SaslClient | None,
-        wake: Callable[[], None] = _no_wake,
+        wake: Callable[[], object] = _no_wake,
     ) -> None:
         """
         None for `sasl`: the connection begins with AMQP itself.
@@ -113,11 +113,11 @@ class Engine:
         self._arrivals.end(None)
         self._wake()
 
-    def events(self) -> Sequence[Event]:
-        """What happened since the last call, in order; each event once."""
-        arrivals = self._arrivals
-        events, arrivals.events = arrivals.events, []
-        return events
+    def events(self) -> Iterator[Event]:
+        """What has happened, in order; each event is taken as it is handed out."""
+        waiting = self._arrivals.events
+        while waiting:
+            yield waiting.popleft()
 
     def take(self, most: int) -> bytes:
         """About `most` bytes that are to be written next; none: nothing for now."""
@@ -137,14 +137,15 @@ class Engine:
         """`ConnectionClosed` is among the events, and all is taken: the stream can be closed."""
         if not self._arrivals.over or self._out:
             return False
-        return self._mute or lib.pn_transport_pending(self._transport) <= 0
+        return self._mute or bool(lib.pn_transport_pending(self._transport) <= 0)
 
     @property
     def unsent(self) -> int:
         """Bytes of messages and frames that were given to the engine and not taken yet."""
         sessions = self._registry.sessions.values()
         waiting: int = sum(lib.pn_session_outgoing_bytes(each.pointer) for each in sessions)
-        return len(self._out) + waiting + max(0, lib.pn_transport_pending(self._transport))
+        written: int = max(0, lib.pn_transport_pending(self._transport))
+        return len(self._out) + waiting + written
 
     @property
     def unsettled(self) -> int:
@@ -297,7 +298,7 @@ class Engine:
     def credit(self, link: LinkId) -> int:
         """Messages that may still be sent, by whoever sends on that link."""
         record = self._registry.links.get(link)
-        return lib.pn_link_credit(record.pointer) if record else 0
+        return int(lib.pn_link_credit(record.pointer)) if record else 0
 
     # ------------------------------------------------------------------ deliveries
 

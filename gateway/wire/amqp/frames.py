@@ -207,7 +207,7 @@ class Inbound:
             )
             + data[head.id_end : head.fields_end]
         )
-        fields_head = list32.pack(0xD0, len(fields) + 4, head.count)
+        fields_head = list32.pack(0xD0, len(fields) + 4, head.field_count)
         frame = data[start + 4 : list_at] + fields_head + fields + data[head.fields_end : end]
         return _u32.pack(len(frame) + 4) + frame
 

@@ -8,7 +8,8 @@ No other module imports Proton, which is optional: see `options.why_no_engine`.
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cproton_ffi import ffi, lib
+from cproton_ffi import ffi
+from cproton_ffi import lib as lib
 
 from gateway.wire.amqp.events import (
     ACCEPTED,

@@ -26,7 +26,7 @@ class TransferHead(NamedTuple):
         resume, aborted, batchable
     """
 
-    count: int  # of fields
+    field_count: int
     fields_at: int
     fields_end: int
     handle: int
