@@ -99,7 +99,8 @@ class Engine:
         except SaslFailed as error:
             self._out += error.answer
             self._mute = True
-            self._end("amqp:unauthorized-access", str(error))
+            refusal = AmqpError(condition="amqp:unauthorized-access", description=str(error))
+            self._arrivals.end(refusal)
         except FrameError as error:
             self._break(error.condition, str(error))
         except MessageError as error:
@@ -382,11 +383,13 @@ class Engine:
 
     def _break(self, condition: str, description: str) -> None:
         """End a connection whose peer has broken the protocol, and tell it why."""
-        self.close(AmqpError(condition=condition, description=description))
-        self._end(condition, description)
-
-    def _end(self, condition: str, description: str) -> None:
-        self._arrivals.end(AmqpError(condition=condition, description=description))
+        error = AmqpError(condition=condition, description=description)
+        if self._inbound.opened:
+            self.close(error)
+        else:  # Proton would wait for the peer's open before it closes
+            proton.put_error(lib.pn_transport_condition(self._transport), error)
+            lib.pn_transport_close_tail(self._transport)
+        self._arrivals.end(error)
 
 
 def _free(transport: Pointer, connection: Pointer, collector: Pointer) -> None:

@@ -79,6 +79,7 @@ class Outbound:
         fields, payload_at = decode_at(data, body + 3)
         performatives = [fields]
         if code == OPEN:
+            fields.extend([None] * (_MAX_FRAME_SIZE + 1 - len(fields)))
             fields[_MAX_FRAME_SIZE] = uint(self.max_frame_size)
         elif code == BEGIN:
             if (theirs := field(fields, 0, int)) is not None:

@@ -335,7 +335,7 @@ def test_an_outcome_is_asked_for_by_the_receiver_and_confirmed_by_the_sender(pai
 
 
 def test_a_settled_message_needs_no_answer(pair):
-    ours, theirs = pair.link()
+    ours, _theirs = pair.link()
 
     pair.client.send(ours, b"1", b"payload", settled=True)
     (received,), _ = pair.pump()
@@ -347,10 +347,10 @@ def test_a_settled_message_needs_no_answer(pair):
 
 
 def test_what_came_in_counts_until_it_is_settled(pair):
-    ours, theirs = pair.link()
+    ours, _theirs = pair.link()
     pair.client.send(ours, b"1", bytes(1000))
     pair.client.send(ours, b"2", bytes(200))
-    (first, second), _ = pair.pump()
+    (first, _second), _ = pair.pump()
 
     before = pair.server.unsettled
     pair.server.settle(first.delivery, ACCEPTED)
@@ -400,7 +400,7 @@ def test_drained_credit_is_given_back(pair):
 
 
 def test_a_message_above_the_limit_is_rejected_and_the_link_lives(pair):
-    ours, theirs = pair.link(max_message_size=100_000)
+    ours, _theirs = pair.link(max_message_size=100_000)
     pair.client.send(ours, b"1", bytes(100_001))
     pair.client.send(ours, b"2", bytes(300_000))
     pair.client.send(ours, b"3", bytes(100_000))
@@ -416,7 +416,7 @@ def test_a_message_above_the_limit_is_rejected_and_the_link_lives(pair):
 
 
 def test_settling_after_the_detach_does_nothing(pair):
-    ours, theirs = pair.link()
+    ours, _theirs = pair.link()
     pair.client.send(ours, b"1", b"a")
     (received,), _ = pair.pump()
     pair.client.detach(ours)
