@@ -213,7 +213,9 @@ class Arrivals:
         )
 
     def _format(self, link: Link) -> int:
-        return link.incoming.formats.popleft() if link.incoming else 0
+        if link.incoming is None or not link.incoming.formats:
+            raise FrameError("amqp:connection:framing-error", "a transfer that begins nothing")
+        return link.incoming.formats.popleft()
 
     def _refuse_size(self, link: Link, pointer: Pointer) -> None:
         text = f"The message is larger than {link.max_message_size} bytes."

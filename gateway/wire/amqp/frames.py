@@ -94,7 +94,9 @@ class Inbound:
     attaches: deque[Attach] = attrs.field(factory=deque)  # in the order of Proton's events
     _rest: bytes = b""
     _header_due: bool = True
-    _incoming: dict[tuple[int, int], Incoming] = attrs.field(factory=dict)  # (channel, handle)
+    _channels: set[int] = attrs.field(factory=set)  # in use
+    # The peer's (channel, handle) in use; None: it receives there.
+    _incoming: dict[tuple[int, int], Incoming | None] = attrs.field(factory=dict)
     _next_id: dict[int, int] = attrs.field(factory=dict)  # channel -> the id that Proton expects
 
     def feed(self, data: bytes) -> bytes:
@@ -162,22 +164,25 @@ class Inbound:
         return frame_head.pack(frame_head.size + len(body), 2, 0, 0) + body
 
     def _begin(self, fields: list[Any], channel: int) -> None:
+        if channel in self._channels:  # Proton would begin a second session there
+            raise FrameError("amqp:connection:framing-error", f"channel {channel} is in use")
+        self._channels.add(channel)
         if (ours := field(fields, 0, int)) is not None:
             self.renumbering.theirs[ours] = channel
 
     def _attach(self, fields: list[Any], channel: int) -> None:
         key = channel, number(fields, 1)
-        incoming = None
-        if field(fields, 2, bool, False):
-            self._incoming.pop(key, None)
-        else:
-            incoming = self._incoming[key] = Incoming()
+        if key in self._incoming:  # Proton would give it to the new link
+            raise FrameError("amqp:session:handle-in-use", f"handle {key[1]} is in use")
+        incoming = None if field(fields, 2, bool, False) else Incoming()
+        self._incoming[key] = incoming
         self.attaches.append(Attach(fields, incoming))
 
     def _detach(self, fields: list[Any], channel: int) -> None:
         self._incoming.pop((channel, number(fields, 0)), None)
 
     def _end(self, _: list[Any], channel: int) -> None:
+        self._channels.discard(channel)
         self.renumbering.used.pop(channel, None)
         self._next_id.pop(channel, None)
         for key in [key for key in self._incoming if key[0] == channel]:

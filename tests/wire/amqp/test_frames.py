@@ -311,6 +311,18 @@ def test_too_many_sessions_end_the_connection(server):
     assert ended(server) == "amqp:connection:framing-error"
 
 
+def test_a_channel_or_handle_that_is_in_use_ends_the_connection(server):
+    other = anonymous_server()
+    begin = frame(BEGIN, [None, uint(0), uint(1), uint(1)])
+    attach = ["other", uint(0), True, *NULLS, SOURCE, TARGET]
+
+    other.feed(AMQP_HEADER + frame(OPEN, ["raw"]) + begin + begin)
+    server.feed(frame(ATTACH, attach))
+
+    assert ended(other) == "amqp:connection:framing-error"
+    assert ended(server) == "amqp:session:handle-in-use"
+
+
 def test_unfinished_messages_beyond_the_limit_end_the_connection():
     pair = Pair(server=new_server(max_partial=100_000)).open()
     ours, _ = pair.link()
