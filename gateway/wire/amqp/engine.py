@@ -159,7 +159,8 @@ class Engine:
 
         `now` is monotonic, in seconds, and so is the answer: come again then at the latest.
         """
-        deadline = lib.pn_transport_tick(self._transport, max(1, int(now * 1000)))
+        # Rounded up, or who comes at the deadline would be told the same deadline again.
+        deadline = lib.pn_transport_tick(self._transport, max(1, math.ceil(now * 1000)))
         self._process()
         self._wake()
         return deadline / 1000 if deadline else math.inf
