@@ -58,7 +58,7 @@ async def accept_websocket(stream: trio.abc.Stream) -> "WebSocketStream | None":
     return WebSocketStream(stream, socket)
 
 
-async def _read_head(  # noqa: ASYNC910 there is nothing before the first read
+async def _read_head(
     stream: trio.abc.Stream,
 ) -> tuple[bytes, bytes]:
     """The request and what came with it, which wsproto would lose."""
@@ -69,7 +69,7 @@ async def _read_head(  # noqa: ASYNC910 there is nothing before the first read
             raise trio.BrokenResourceError("gone before the whole request was there")
         head += data
     end = head.find(_HEAD_END) + len(_HEAD_END)
-    return bytes(head[:end]), bytes(head[end:])
+    return bytes(head[:end]), bytes(head[end:])  # noqa: ASYNC910 the loop has waited
 
 
 def _decide(events: list[Event]) -> Event:

@@ -27,7 +27,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.frames import Attach, FrameError, Inbound
 from gateway.wire.amqp.performatives import by_name, field, read_terminus
-from gateway.wire.amqp.proton import NULL, Pointer, lib
+from gateway.wire.amqp.proton import Pointer, lib
 from gateway.wire.amqp.registry import Delivery, Link, Registry, Session
 from gateway.wire.amqp.sasl import Credentials
 
@@ -56,11 +56,12 @@ class Arrivals:
             FrameError: the peer broke one of our limits.
             MessageError: a value in a frame is not to be read.
         """
-        while (event := lib.pn_collector_peek(self.collector)) != NULL:
+        collector = self.collector
+        while event := lib.pn_collector_peek(collector):
             handler = _HANDLERS.get(lib.pn_event_type(event))
             if handler is not None and not self.over:
                 handler(self, event)
-            lib.pn_collector_pop(self.collector)
+            lib.pn_collector_pop(collector)
 
     def end(self, error: AmqpError | None) -> None:
         """Nothing of the connection is valid any more."""
