@@ -118,10 +118,10 @@ class Arrivals:
     def _link_attached(self, event: Pointer) -> None:
         pointer = lib.pn_event_link(event)
         attach = self.inbound.attaches.popleft()
+        if self.inbound.links > self.max_links:
+            raise FrameError(_LIMIT, f"more than {self.max_links} links")
         link: Link | None = self.registry.by_pointer.get(pointer)
         if link is None:
-            if len(self.registry.links) >= self.max_links:
-                raise FrameError(_LIMIT, f"more than {self.max_links} links")
             session = self.registry.by_pointer[lib.pn_link_session(pointer)]
             we_send = bool(lib.pn_link_is_sender(pointer))
             link = self.registry.add_link(pointer, session, we_send=we_send)

@@ -14,10 +14,13 @@ them, and `Outbound` in `rewriting` after it wrote them. Both pass on whole fram
 
 import struct
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
 
+from gateway.domain.errors import MessageError
 from gateway.domain.message import Described
 from gateway.wire.amqp.performatives import (
     ATTACH,
@@ -56,6 +59,20 @@ class FrameError(Exception):
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(description)
         self.condition = condition
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """
+    Read what a peer has written.
+
+    Raises:
+        FrameError: where inside of it something raises that bytes are no value.
+    """
+    try:
+        yield
+    except MessageError as error:
+        raise FrameError("amqp:decode-error", str(error)) from error
 
 
 @attrs.define(eq=False)
@@ -130,6 +147,11 @@ class Inbound:
             return data if at == end else data[:at]
         pieces.append(data[copied:at])
         return b"".join(pieces)
+
+    @property
+    def links(self) -> int:
+        """How many links the peer has attached and not detached, whatever we did with them."""
+        return len(self._incoming)
 
     def _skip_header(self, data: bytes) -> int:
         if not AMQP_HEADER.startswith(data[:8]):

@@ -305,6 +305,21 @@ def test_too_many_links_end_the_connection():
     assert conditions == {"amqp:resource-limit-exceeded"}
 
 
+def test_refused_links_count_until_the_peer_has_detached_them():
+    server = anonymous_server(max_links=3)
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]))
+    server.open()
+    server.feed(frame(BEGIN, [None, uint(0), uint(1), uint(1)]))
+    for handle in range(4):
+        attach = [str(handle), uint(handle), True, *NULLS, SOURCE, TARGET]
+        server.feed(frame(ATTACH, attach))
+        *_, last = server.events()
+        if isinstance(last, LinkAttached):
+            server.refuse(last.link, AmqpError(condition="amqp:not-found"))
+
+    assert last.error.condition == "amqp:resource-limit-exceeded"
+
+
 def test_too_many_sessions_end_the_connection(server):
     server.feed(frame(BEGIN, [None, uint(0), uint(1), uint(1)], channel=256))
 
