@@ -59,7 +59,7 @@ class Namespace:
     _fanouts: dict[str, Fanout] = attrs.field(factory=dict)  # by key of the topic
     _names: dict[type, list[str]] = attrs.field(factory=dict)  # keys, sorted, by kind of entity
     _touched: dict[str, EntityPath] = attrs.field(factory=dict)  # by steps, by key
-    _gone: list[EntityPath] = attrs.field(factory=list)
+    _changed: list[EntityPath] = attrs.field(factory=list)  # who waits there has to look again
     _errands: Deadlines = attrs.field(factory=Deadlines)
 
     def __attrs_post_init__(self) -> None:
@@ -67,7 +67,7 @@ class Namespace:
 
     def reload(self) -> None:
         """Forget what is in memory, all locks too, and begin with what is stored."""
-        for index in (self._queues, self._fanouts, self._names, self._touched, self._gone):
+        for index in (self._queues, self._fanouts, self._names, self._touched, self._changed):
             index.clear()
         self._errands.clear()
         for stored, storage in self.shelf.load():
@@ -225,6 +225,7 @@ class Namespace:
         entity.touch(now)
         self._lead(queue)
         queue.sweep(now)
+        self._changed.append(entity.path)
 
     def put(self, stored: StoredEntity, storage: Storage) -> Queue:
         """Have an entity that is stored."""
@@ -273,7 +274,7 @@ class Namespace:
                 del names[place]
         self._touched.pop(path.key, None)
         self._errands.drop(path.key)
-        self._gone.append(path)
+        self._changed.append(path)
 
     def _limit(self, path: EntityPath) -> int:
         """A backlog queue takes the envelope on top, so that an outage takes what health takes."""
@@ -318,8 +319,8 @@ class Namespace:
 
     def report(self, now: Now) -> Report:
         """What has changed for others since the last report."""
-        news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._gone]
-        self._gone.clear()
+        news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._changed]
+        self._changed.clear()
         for key, path in self._touched.items():
             queue = self._queues.get(key)
             told = (path.parent, None) if queue is None else (queue.path, self._news_of(queue, now))

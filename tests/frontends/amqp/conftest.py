@@ -1,5 +1,4 @@
 import random
-from collections.abc import Callable
 
 import attrs
 import pytest
@@ -8,13 +7,25 @@ import trio.testing
 
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
+from gateway.domain.message import ReceiveMode
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
+from gateway.testing.faults import Fault, FaultyBroker, Operation
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
+
+
+class Faulty(FaultyBroker):
+    """With the capabilities of what is inside, which have no faults."""
+
+    def open_session(self, entity, session_id, mode=ReceiveMode.PEEK_LOCK):
+        return self.inner.open_session(entity, session_id, mode)
+
+    async def list_sessions(self, entity, **page):
+        return await self.inner.list_sessions(entity, **page)
 
 
 @attrs.define(eq=False)
@@ -23,7 +34,11 @@ class House:
 
     nursery: trio.Nursery
     broker: MemoryBroker
+    faulty: Faulty
     frontend: AmqpFrontend
+
+    def breaks(self, operation: Operation, fault: Fault) -> None:
+        self.faulty.fault = lambda asked, entity: fault if asked is operation else None
 
     def change(self, **options: object) -> None:
         changed = attrs.evolve(self.frontend.options, **options)
@@ -44,20 +59,22 @@ class House:
 
 
 @pytest.fixture
-async def house(autojump_clock: Callable[[], float], nursery: trio.Nursery) -> House:
+async def house(nursery: trio.Nursery) -> House:
     broker = MemoryBroker(wall_clock, random.Random(1))
-    leases = Leases(broker, wall_clock)
+    faulty = Faulty(inner=broker)
+    await nursery.start(faulty.run)
+    leases = Leases(faulty, wall_clock)
     await nursery.start(leases.run)
     await broker.create_queue(ORDERS, QueueProperties())
     authorizer = Authorizer(POLICIES, wall_clock=wall_clock, loopback=True)
     frontend = AmqpFrontend(
-        broker=broker,
+        broker=faulty,
         leases=leases,
         authorizer=authorizer,
         wall_clock=wall_clock,
         options=AmqpOptions(),
     )
-    return House(nursery, broker, frontend)
+    return House(nursery, broker, faulty, frontend)
 
 
 @pytest.fixture
