@@ -5,6 +5,7 @@ What the peer does reaches one function, in order; it answers with the engine's 
 later, from any task. Nothing is written per call: what several of them leave goes in one write.
 """
 
+import contextlib
 import math
 from collections.abc import Callable
 
@@ -86,7 +87,9 @@ class AmqpConnection:
                 self._ended.set()
                 self._written.unpark_all()
                 with trio.move_on_after(self._options.close_timeout, shield=True):
-                    await self._stream.aclose()
+                    # A peer that has gone doesn't hear TLS's goodbye.
+                    with contextlib.suppress(trio.BrokenResourceError):
+                        await self._stream.aclose()
 
     async def wait_for_room(self) -> None:
         """Wait until less than `high_water` is left to be written, or the connection has ended."""

@@ -27,7 +27,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.frames import Attach, FrameError, Inbound
 from gateway.wire.amqp.performatives import by_name, field, read_terminus
-from gateway.wire.amqp.proton import NULL, Pointer, lib
+from gateway.wire.amqp.proton import Pointer, lib
 from gateway.wire.amqp.registry import Delivery, Link, Registry, Session
 from gateway.wire.amqp.sasl import Credentials
 
@@ -56,11 +56,12 @@ class Arrivals:
             FrameError: the peer broke one of our limits.
             MessageError: a value in a frame is not to be read.
         """
-        while (event := lib.pn_collector_peek(self.collector)) != NULL:
+        collector = self.collector
+        while event := lib.pn_collector_peek(collector):
             handler = _HANDLERS.get(lib.pn_event_type(event))
             if handler is not None and not self.over:
                 handler(self, event)
-            lib.pn_collector_pop(self.collector)
+            lib.pn_collector_pop(collector)
 
     def end(self, error: AmqpError | None) -> None:
         """Nothing of the connection is valid any more."""
@@ -117,10 +118,10 @@ class Arrivals:
     def _link_attached(self, event: Pointer) -> None:
         pointer = lib.pn_event_link(event)
         attach = self.inbound.attaches.popleft()
+        if self.inbound.links > self.max_links:
+            raise FrameError(_LIMIT, f"more than {self.max_links} links")
         link: Link | None = self.registry.by_pointer.get(pointer)
         if link is None:
-            if len(self.registry.links) >= self.max_links:
-                raise FrameError(_LIMIT, f"more than {self.max_links} links")
             session = self.registry.by_pointer[lib.pn_link_session(pointer)]
             we_send = bool(lib.pn_link_is_sender(pointer))
             link = self.registry.add_link(pointer, session, we_send=we_send)
@@ -213,7 +214,9 @@ class Arrivals:
         )
 
     def _format(self, link: Link) -> int:
-        return link.incoming.formats.popleft() if link.incoming else 0
+        if link.incoming is None or not link.incoming.formats:
+            raise FrameError("amqp:connection:framing-error", "a transfer that begins nothing")
+        return link.incoming.formats.popleft()
 
     def _refuse_size(self, link: Link, pointer: Pointer) -> None:
         text = f"The message is larger than {link.max_message_size} bytes."

@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gateway.domain.errors import MessageError
 from gateway.wire.amqp import proton
 from gateway.wire.amqp.arrivals import Arrivals
 from gateway.wire.amqp.events import (
@@ -29,7 +28,7 @@ from gateway.wire.amqp.events import (
     NewLink,
     SessionId,
 )
-from gateway.wire.amqp.frames import ROOM, FrameError, Inbound
+from gateway.wire.amqp.frames import ROOM, FrameError, Inbound, decoding
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.proton import Pointer, lib
 from gateway.wire.amqp.registry import Registry
@@ -61,7 +60,7 @@ class Engine:
         self._transport: Pointer = lib.pn_transport()
         self._connection: Pointer = lib.pn_connection()
         self._collector: Pointer = lib.pn_collector()
-        weakref.finalize(self, _free, self._transport, self._connection, self._collector)
+        weakref.finalize(self, proton.free, self._transport, self._connection, self._collector)
         lib.pn_connection_collect(self._connection, self._collector)
         lib.pn_connection_set_container(self._connection, options.container_id.encode())
         lib.pn_transport_set_max_frame(self._transport, options.max_frame_size + ROOM)
@@ -92,10 +91,11 @@ class Engine:
         if self._arrivals.over:
             return
         try:
-            if self._sasl is not None and self._sasl.done is None:
-                data = self._authenticate(self._sasl, data)
-            if data:
-                self._push(self._inbound.feed(bytes(data)))
+            with decoding():
+                if self._sasl is not None and self._sasl.done is None:
+                    data = self._authenticate(self._sasl, data)
+                if data:
+                    self._push(self._inbound.feed(bytes(data)))
         except SaslFailed as error:
             self._out += error.answer
             self._mute = True
@@ -103,8 +103,6 @@ class Engine:
             self._arrivals.end(refusal)
         except FrameError as error:
             self._break(error.condition, str(error))
-        except MessageError as error:
-            self._break("amqp:decode-error", str(error))
         self._wake()
 
     def feed_eof(self) -> None:
@@ -159,7 +157,8 @@ class Engine:
 
         `now` is monotonic, in seconds, and so is the answer: come again then at the latest.
         """
-        deadline = lib.pn_transport_tick(self._transport, max(1, int(now * 1000)))
+        # Rounded up, or who comes at the deadline would be told the same deadline again.
+        deadline = lib.pn_transport_tick(self._transport, max(1, math.ceil(now * 1000)))
         self._process()
         self._wake()
         return deadline / 1000 if deadline else math.inf
@@ -375,11 +374,10 @@ class Engine:
 
     def _process(self) -> None:
         try:
-            self._arrivals.process()
+            with decoding():
+                self._arrivals.process()
         except FrameError as error:
             self._break(error.condition, str(error))
-        except MessageError as error:
-            self._break("amqp:decode-error", str(error))
 
     def _break(self, condition: str, description: str) -> None:
         """End a connection whose peer has broken the protocol, and tell it why."""
@@ -390,12 +388,3 @@ class Engine:
             proton.put_error(lib.pn_transport_condition(self._transport), error)
             lib.pn_transport_close_tail(self._transport)
         self._arrivals.end(error)
-
-
-def _free(transport: Pointer, connection: Pointer, collector: Pointer) -> None:
-    lib.pn_transport_unbind(transport)
-    lib.pn_connection_release(connection)
-    lib.pn_collector_release(collector)
-    lib.pn_decref(connection)
-    lib.pn_decref(transport)
-    lib.pn_collector_free(collector)

@@ -14,10 +14,13 @@ them, and `Outbound` in `rewriting` after it wrote them. Both pass on whole fram
 
 import struct
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
 
+from gateway.domain.errors import MessageError
 from gateway.domain.message import Described
 from gateway.wire.amqp.performatives import (
     ATTACH,
@@ -58,6 +61,20 @@ class FrameError(Exception):
         self.condition = condition
 
 
+@contextmanager
+def decoding() -> Iterator[None]:
+    """
+    Read what a peer has written.
+
+    Raises:
+        FrameError: where inside of it something raises that bytes are no value.
+    """
+    try:
+        yield
+    except MessageError as error:
+        raise FrameError("amqp:decode-error", str(error)) from error
+
+
 @attrs.define(eq=False)
 class Incoming:
     """A link on which the peer sends, as its frames show it."""
@@ -94,7 +111,9 @@ class Inbound:
     attaches: deque[Attach] = attrs.field(factory=deque)  # in the order of Proton's events
     _rest: bytes = b""
     _header_due: bool = True
-    _incoming: dict[tuple[int, int], Incoming] = attrs.field(factory=dict)  # (channel, handle)
+    _channels: set[int] = attrs.field(factory=set)  # in use
+    # The peer's (channel, handle) in use; None: it receives there.
+    _incoming: dict[tuple[int, int], Incoming | None] = attrs.field(factory=dict)
     _next_id: dict[int, int] = attrs.field(factory=dict)  # channel -> the id that Proton expects
 
     def feed(self, data: bytes) -> bytes:
@@ -129,6 +148,11 @@ class Inbound:
         pieces.append(data[copied:at])
         return b"".join(pieces)
 
+    @property
+    def links(self) -> int:
+        """How many links the peer has attached and not detached, whatever we did with them."""
+        return len(self._incoming)
+
     def _skip_header(self, data: bytes) -> int:
         if not AMQP_HEADER.startswith(data[:8]):
             raise FrameError("amqp:connection:framing-error", f"no AMQP 1.0: {data[:8]!r}")
@@ -162,22 +186,25 @@ class Inbound:
         return frame_head.pack(frame_head.size + len(body), 2, 0, 0) + body
 
     def _begin(self, fields: list[Any], channel: int) -> None:
+        if channel in self._channels:  # Proton would begin a second session there
+            raise FrameError("amqp:connection:framing-error", f"channel {channel} is in use")
+        self._channels.add(channel)
         if (ours := field(fields, 0, int)) is not None:
             self.renumbering.theirs[ours] = channel
 
     def _attach(self, fields: list[Any], channel: int) -> None:
         key = channel, number(fields, 1)
-        incoming = None
-        if field(fields, 2, bool, False):
-            self._incoming.pop(key, None)
-        else:
-            incoming = self._incoming[key] = Incoming()
+        if key in self._incoming:  # Proton would give it to the new link
+            raise FrameError("amqp:session:handle-in-use", f"handle {key[1]} is in use")
+        incoming = None if field(fields, 2, bool, False) else Incoming()
+        self._incoming[key] = incoming
         self.attaches.append(Attach(fields, incoming))
 
     def _detach(self, fields: list[Any], channel: int) -> None:
         self._incoming.pop((channel, number(fields, 0)), None)
 
     def _end(self, _: list[Any], channel: int) -> None:
+        self._channels.discard(channel)
         self.renumbering.used.pop(channel, None)
         self._next_id.pop(channel, None)
         for key in [key for key in self._incoming if key[0] == channel]:

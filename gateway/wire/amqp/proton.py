@@ -211,3 +211,13 @@ def new_link(session: Pointer, new: NewLink) -> Pointer:
     lib.pn_link_set_max_message_size(link, new.max_message_size)
     lib.pn_link_open(link)
     return link
+
+
+def free(transport: Pointer, connection: Pointer, collector: Pointer) -> None:
+    """Give back all memory of a connection; no pointer of it is valid any more."""
+    lib.pn_transport_unbind(transport)
+    lib.pn_connection_release(connection)
+    lib.pn_collector_release(collector)
+    lib.pn_decref(connection)
+    lib.pn_decref(transport)
+    lib.pn_collector_free(collector)

@@ -1,4 +1,4 @@
-"""What Proton lacks, on the bytes that it wrote: see `frames`."""
+"""What Proton lacks, on the bytes that it wrote: see `frames` for the list."""
 
 from typing import Any, Final
 

@@ -305,10 +305,37 @@ def test_too_many_links_end_the_connection():
     assert conditions == {"amqp:resource-limit-exceeded"}
 
 
+def test_refused_links_count_until_the_peer_has_detached_them():
+    server = anonymous_server(max_links=3)
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]))
+    server.open()
+    server.feed(frame(BEGIN, [None, uint(0), uint(1), uint(1)]))
+    for handle in range(4):
+        attach = [str(handle), uint(handle), True, *NULLS, SOURCE, TARGET]
+        server.feed(frame(ATTACH, attach))
+        *_, last = server.events()
+        if isinstance(last, LinkAttached):
+            server.refuse(last.link, AmqpError(condition="amqp:not-found"))
+
+    assert last.error.condition == "amqp:resource-limit-exceeded"
+
+
 def test_too_many_sessions_end_the_connection(server):
     server.feed(frame(BEGIN, [None, uint(0), uint(1), uint(1)], channel=256))
 
     assert ended(server) == "amqp:connection:framing-error"
+
+
+def test_a_channel_or_handle_that_is_in_use_ends_the_connection(server):
+    other = anonymous_server()
+    begin = frame(BEGIN, [None, uint(0), uint(1), uint(1)])
+    attach = ["other", uint(0), True, *NULLS, SOURCE, TARGET]
+
+    other.feed(AMQP_HEADER + frame(OPEN, ["raw"]) + begin + begin)
+    server.feed(frame(ATTACH, attach))
+
+    assert ended(other) == "amqp:connection:framing-error"
+    assert ended(server) == "amqp:session:handle-in-use"
 
 
 def test_unfinished_messages_beyond_the_limit_end_the_connection():
