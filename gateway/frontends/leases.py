@@ -227,6 +227,11 @@ class Leases:
             lease.ends = self._end_of_lock(lease.delivery)
         return lease.delivery
 
+    def end_of(self, lock_token: str) -> float:
+        """When (by Trio's clock) that lease ends, if nobody renews it; 0 if there is none."""
+        lease = self._leases.get(lock_token.lower())
+        return 0.0 if lease is None else lease.ends
+
     def _check_room(self, limit: int) -> None:
         if self._full(limit):
             # Which have run out is looked up when it matters; until then they do no harm.

@@ -8,12 +8,12 @@ import attrs
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
-from gateway.domain.message import Message
+from gateway.domain.errors import BrokerError, NotSupported
 from gateway.frontends.amqp.cbs import answer_token
-from gateway.frontends.amqp.context import Context, Need
+from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.incoming import IncomingLink
+from gateway.frontends.amqp.management import Management
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import leased
 from gateway.frontends.amqp.requests import Answer, ReplyLink, RequestLink
@@ -35,6 +35,7 @@ from gateway.wire.amqp.events import (
     LinkId,
     TransferReceived,
 )
+from gateway.wire.amqp.exchange import Reply, Request
 
 # Before 7.15 azure-servicebus for Python reads a frame by position, nulls at its end too.
 _PRODUCT: Final = "azsdk-python"
@@ -93,8 +94,11 @@ class Client:
                     self._open(attached, entity)
                 case Node(kind=NodeKind.TOKENS):
                     self._open_requests(attached, node, self._take_token)
+                case Node(entity=EntityPath() as entity):
+                    management = Management(self._context, entity)
+                    self._open_requests(attached, node, management.answer)
                 case _:
-                    raise NotSupported("management isn't there yet")
+                    raise NotSupported("the namespace has no management on AMQP: it's on HTTP")
         except BrokerError as error:
             self._context.refuse(attached.link, amqp_error(error))
         self._on_links()
@@ -107,7 +111,7 @@ class Client:
         else:
             link = IncomingLink(self._context, attached, entity)
             run = link.open
-        check(self._context, link.need)
+        self._context.check(link.need)
         self._context.links[attached.link] = link
         self._context.nursery.start_soon(run)
 
@@ -129,31 +133,13 @@ class Client:
         else:
             link = RequestLink(self._context, attached, node, answer)
         if link.need is not None:
-            check(self._context, link.need)
+            self._context.check(link.need)
         self._context.links[attached.link] = link
         link.open()
 
-    async def _take_token(self, request: Message) -> bytes:
+    async def _take_token(self, request: Request) -> Reply:
         await trio.lowlevel.checkpoint()
         return answer_token(self._context.tokens, request)
-
-
-def check(context: Context, need: Need) -> None:
-    """
-    Return if the client may do what it needs.
-
-    Raises:
-        NotAuthorized: the text says why not.
-    """
-    refusal: NotAuthorized | None = None
-    for right in need.rights:
-        try:
-            context.tokens.check(right, need.entity)
-        except NotAuthorized as error:
-            refusal = refusal or error
-        else:
-            return
-    raise refusal or NotAuthorized(f"nothing is allowed on {need.entity}")
 
 
 def pads_frames(properties: Mapping[str, Any]) -> bool:

@@ -9,6 +9,8 @@ import trio
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotAuthorized
+from gateway.domain.message import Message
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.tokens import Tokens
@@ -61,6 +63,29 @@ class Context:
     @property
     def engine(self) -> Engine:
         return self.connection.engine
+
+    def with_id(self, message: Message) -> Message:
+        """The message, with an id of ours if it has none."""
+        if message.message_id is not None:
+            return message
+        return attrs.evolve(message, message_id=str(self.new_id()))
+
+    def check(self, need: Need) -> None:
+        """
+        Return if the client may do what it needs.
+
+        Raises:
+            NotAuthorized: the text says why not.
+        """
+        refusal = NotAuthorized(f"nothing is allowed on {need.entity}")
+        for right in reversed(need.rights):
+            try:
+                self.tokens.check(right, need.entity)
+            except NotAuthorized as error:
+                refusal = error
+            else:
+                return
+        raise refusal
 
     def refuse(self, link: LinkId, error: AmqpError) -> None:
         """Answer an attach with an error; of a link that is void, nothing happens."""

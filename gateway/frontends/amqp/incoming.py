@@ -161,12 +161,7 @@ class IncomingLink:
         except MessageError as error:
             self._reject(event, AmqpError(condition="amqp:decode-error", description=str(error)))
             return None
-        return tuple(map(self._with_id, messages))
-
-    def _with_id(self, message: Message) -> Message:
-        if message.message_id is not None:
-            return message
-        return attrs.evolve(message, message_id=str(self._context.new_id()))
+        return tuple(map(self._context.with_id, messages))
 
     async def _send(self, group: Sequence[_Transfer]) -> None:
         await trio.lowlevel.checkpoint()

@@ -63,6 +63,7 @@ class OutgoingLink:
     _unsettled: dict[DeliveryId, Delivery] = attrs.field(factory=dict, init=False)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _draining: bool = attrs.field(default=False, init=False)
+    _deferred: dict[str, Delivery] = attrs.field(factory=dict, init=False)  # of a session, by token
     # The receive that is under way: how much it asks for, since when.
     _asked: int = attrs.field(default=0, init=False)
     _asked_at: float = attrs.field(default=0.0, init=False)
@@ -179,23 +180,22 @@ class OutgoingLink:
             self._give_credit_back()
             await self._changed.park()
             return
-        with trio.move_on_after(self._drop_lost()):
+        with trio.move_on_at(self._drop_lost()):
             await self._changed.park()
 
     def _drop_lost(self) -> float:
-        """Forget deliveries whose locks ran out; return when the next one does, in seconds."""
-        now = self._context.wall_clock()
-        first = math.inf
+        """Forget deliveries whose locks ran out; return when there may be the next one."""
+        if not isinstance(self.receiver, LeasedReceiver):
+            return math.inf  # they are locked as long as their session
+        first, now = math.inf, trio.current_time()
         for id_, delivery in list(self._unsettled.items()):
-            if delivery.locked_until is None:
-                continue
-            left = (delivery.locked_until - now).total_seconds()
-            if left > 0:
-                first = min(first, left)
+            end = self.receiver.end_of(delivery)
+            if end > now:
+                first = min(first, end)
             else:
                 del self._unsettled[id_]
                 self._context.engine.settle(id_, RELEASED)
-        return 0.0 if len(self._unsettled) < self._context.options.max_unsettled else first
+        return now if len(self._unsettled) < self._context.options.max_unsettled else first
 
     async def _take(self, receiver: _Receiver, limit: int) -> Sequence[Delivery]:
         """What comes, or nothing: the client has taken credit back, or wants what is there now."""
@@ -253,6 +253,22 @@ class OutgoingLink:
             return
 
     # ------------------------------------------------------------------ settling
+
+    def keep_deferred(self, deliveries: Sequence[Delivery]) -> None:
+        """Deferred messages of this link's session, handed out as a reply."""
+        self._deferred.update(
+            (each.lock_token, attrs.evolve(each, message=Message()))
+            for each in deliveries
+            if each.lock_token is not None
+        )
+
+    def forget_deferred(self, lock_token: str) -> None:
+        self._deferred.pop(lock_token, None)
+
+    def find(self, lock_token: str) -> Delivery | None:
+        """A delivery of this link that isn't settled."""
+        deliveries = (*self._deferred.values(), *self._unsettled.values())
+        return next((each for each in deliveries if each.lock_token == lock_token), None)
 
     @property
     def _answer_timeout(self) -> float:

@@ -42,6 +42,10 @@ class LeasedReceiver:
             raise LockLost(f"{self._entity} doesn't say until when the lock holds")
         return renewed.locked_until
 
+    def end_of(self, delivery: Delivery) -> float:
+        """When (by Trio's clock) its lock runs out, if nobody renews it."""
+        return self._leases.end_of(_token(delivery))
+
 
 @asynccontextmanager
 async def leased(leases: Leases, entity: EntityPath) -> AsyncIterator[LeasedReceiver]:

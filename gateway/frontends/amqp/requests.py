@@ -12,9 +12,8 @@ import attrs
 
 from gateway.domain.access import Right
 from gateway.domain.errors import MessageError
-from gateway.domain.message import Message
 from gateway.frontends.amqp.context import Context, Need
-from gateway.wire.amqp.addresses import Node
+from gateway.wire.amqp.addresses import Node, NodeKind
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -25,13 +24,13 @@ from gateway.wire.amqp.events import (
     SessionId,
     TransferReceived,
 )
-from gateway.wire.amqp.message import decode_message
+from gateway.wire.amqp.exchange import Dialect, Reply, Request, build_reply, parse_request
 
 _CREDIT: Final = 100  # requests that a client may have under way on one link
 _OWED: Final = 1000  # replies that may wait for a client to give credit
 _ANY: Final = (Right.LISTEN, Right.SEND, Right.MANAGE)
 
-Answer = Callable[[Message], Awaitable[bytes]]
+Answer = Callable[[Request], Awaitable[Reply]]
 """Answers one request; what it raises is a bug."""
 
 
@@ -110,7 +109,7 @@ class RequestLink:
     def transfer(self, event: TransferReceived) -> None:
         engine = self._context.engine
         try:
-            request = decode_message(event.payload)
+            request = parse_request(event.payload)
         except MessageError as error:
             reason = AmqpError(condition="amqp:decode-error", description=str(error))
             engine.settle(event.delivery, Rejected(error=reason))
@@ -123,14 +122,15 @@ class RequestLink:
     def end(self) -> None:
         """Requests that are under way end by themselves."""
 
-    async def _serve(self, request: Message, size: int) -> None:
+    async def _serve(self, request: Request, size: int) -> None:
         try:
-            payload = await self._answer(request)
+            reply = await self._answer(request)
         finally:
             self._context.pending.drop(size)
+        is_tokens = self.node.kind is NodeKind.TOKENS
         reply_link = self._reply_link(request.reply_to)
         if reply_link is not None:
-            reply_link.send(payload)
+            reply_link.send(build_reply(reply, Dialect.CBS if is_tokens else Dialect.MANAGEMENT))
         self._top_up()
 
     def _reply_link(self, reply_to: str | None) -> ReplyLink | None:

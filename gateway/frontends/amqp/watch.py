@@ -6,7 +6,6 @@ import attrs
 import trio
 
 from gateway.domain.errors import NotAuthorized
-from gateway.frontends.amqp.client import check
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.auth import Authorizer
@@ -61,7 +60,7 @@ class Watch:
             for link_id, link in list(self._context.links.items()):
                 try:
                     if link.need is not None:
-                        check(self._context, link.need)
+                        self._context.check(link.need)
                 except NotAuthorized as error:
                     self._context.detach(link_id, amqp_error(error))
 
