@@ -11,7 +11,8 @@ class AmqpOptions:
     """Times are seconds, sizes are bytes."""
 
     namespace: str = "pairgate"  # the name that clients are told
-    engine: EngineOptions = attrs.field(factory=lambda: EngineOptions(container_id="pairgate"))
+    # In a configuration, its options stand among these.
+    engine: EngineOptions = attrs.field(factory=EngineOptions, metadata={"flat": True})
 
     send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))

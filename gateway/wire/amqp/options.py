@@ -9,7 +9,7 @@ import attrs
 class EngineOptions:
     """Limits of one connection. A peer that breaks one is told so, and its connection ends."""
 
-    container_id: str
+    container_id: str = "pairgate"
     # Bytes of one frame that comes in; AMQP wants 512 at least.
     max_frame_size: int = attrs.field(default=65536, validator=attrs.validators.ge(512))
     channel_max: int = attrs.field(default=255, validator=attrs.validators.ge(0))
