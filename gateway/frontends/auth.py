@@ -2,11 +2,9 @@
 
 import hmac
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Final
-
-import trio
 
 from gateway.domain.access import (
     MAX_CLOCK_SKEW,
@@ -58,7 +56,7 @@ class Authorizer:
         self._skew = skew
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # of tokens that a key has signed
-        self._replaced = trio.Event()
+        self._told: set[Callable[[], None]] = set()
         self.replace(policies)
 
     def replace(self, policies: Iterable[AccessPolicy]) -> None:
@@ -74,13 +72,17 @@ class Authorizer:
             raise ValueError("access policies: each name once expected")
         self._policies = by_name
         self._kept.clear()
-        self._replaced.set()
-        self._replaced = trio.Event()
+        for tell in self._told:
+            tell()
 
-    @property
-    def replaced(self) -> trio.Event:
-        """Is set when the policies are others: what was allowed for long may not be any more."""
-        return self._replaced
+    def tell(self, changed: Callable[[], None]) -> None:
+        """
+        Call that whenever the policies are others: what was allowed for long may not be any more.
+        """
+        self._told.add(changed)
+
+    def tell_no_more(self, changed: Callable[[], None]) -> None:
+        self._told.discard(changed)
 
     def claim(self, token: str | None) -> Claim:
         """

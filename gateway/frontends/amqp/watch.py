@@ -20,17 +20,18 @@ class Watch:
     _authorizer: Authorizer
     _drain: trio.Event
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _idle: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _expiry: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _idle_at: float = attrs.field(default=math.inf, init=False)  # when to close without links
 
     async def run(self) -> None:
         """Return when the connection is over, or as good as."""
         await trio.lowlevel.checkpoint()
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_links)
-                nursery.start_soon(self._watch_tokens)
-                nursery.start_soon(self._watch_drain)
+        self._authorizer.tell(self._look)
+        try:
+            with self._scope:
+                await self._close(await self._reason())
+        finally:
+            self._authorizer.tell_no_more(self._look)
 
     def end(self) -> None:
         self._scope.cancel()
@@ -38,36 +39,39 @@ class Watch:
     def note_links(self) -> None:
         """There is one more link, or one less."""
         timeout = self._context.options.idle_links_timeout
-        self._idle.deadline = math.inf if self._context.links else trio.current_time() + timeout
+        self._idle_at = math.inf if self._context.links else trio.current_time() + timeout
+        self.note_tokens()
 
     def note_tokens(self) -> None:
         """There is another token."""
-        self._expiry.deadline = trio.current_time() + self._context.tokens.seconds_left()
+        self._waiting.deadline = self._next()
 
-    async def _watch_links(self) -> None:
-        await trio.lowlevel.checkpoint()
-        with self._idle:
-            self.note_links()
-            await trio.sleep_forever()
-        await self._close("The connection was without links for too long.")
+    def _look(self) -> None:
+        """The policies are others."""
+        self._waiting.cancel()
 
-    async def _watch_tokens(self) -> None:
-        while True:
-            replaced = self._authorizer.replaced
-            with trio.move_on_after(self._context.tokens.seconds_left()) as self._expiry:
-                await replaced.wait()
+    async def _reason(self) -> str:  # noqa: ASYNC910 not idle from the beginning
+        """Wait until the connection is to be closed, and say why; links are ended meanwhile."""
+        self.note_links()
+        while trio.current_time() < self._idle_at:
+            with trio.move_on_at(self._next()) as self._waiting:
+                await self._drain.wait()
+                await self._context.pending.wait_until_none()
+                return "The gateway is being shut down."
             self._context.tokens.drop_expired()
-            for link_id, link in list(self._context.links.items()):
-                try:
-                    if link.need is not None:
-                        self._context.check(link.need)
-                except NotAuthorized as error:
-                    self._context.detach(link_id, amqp_error(error))
+            self._end_unauthorized()
+        return "The connection was without links for too long."
 
-    async def _watch_drain(self) -> None:
-        await self._drain.wait()
-        await self._context.pending.wait_until_none()
-        await self._close("The gateway is being shut down.")
+    def _next(self) -> float:
+        return min(self._idle_at, trio.current_time() + self._context.tokens.seconds_left())
+
+    def _end_unauthorized(self) -> None:
+        for link_id, link in list(self._context.links.items()):
+            try:
+                if link.need is not None:
+                    self._context.check(link.need)
+            except NotAuthorized as error:
+                self._context.detach(link_id, amqp_error(error))
 
     async def _close(self, why: str) -> None:
         await self._context.connection.close(
