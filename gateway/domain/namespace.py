@@ -343,13 +343,20 @@ class Namespace:
             if queue is None:
                 continue
             queue.sweep(now)
+            if self._idle_end(queue, now) <= now.monotonic:
+                self._note_use(queue, now, is_watched)
             if self._idle_end(queue, now) > now.monotonic:
-                self.concern(queue.path)
-            elif is_watched(key):
-                queue.entity.used = now.monotonic
                 self.concern(queue.path)
             else:
                 self.remove_whole(queue.path)
+
+    def _note_use(self, queue: Queue, now: Now, is_watched: Callable[[str], bool]) -> None:
+        """Who waits for a message uses an entity, and who uses a subscription uses its topic."""
+        users = [queue]
+        if (fanout := self._fanouts.get(queue.path.key)) is not None:
+            users += [subscription.queue for subscription in fanout.subscriptions.values()]
+        dates = [now.monotonic if is_watched(each.path.key) else each.entity.used for each in users]
+        queue.entity.used = max(date for date in dates if date is not None)
 
     def remove_whole(self, path: EntityPath) -> None:
         """Remove an entity with all that belongs to it."""

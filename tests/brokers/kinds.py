@@ -45,6 +45,7 @@ class Capability(enum.Flag):
     SESSIONS = enum.auto()
     FORWARDING = enum.auto()
     TOPICS = enum.auto()
+    DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
 EVERYTHING = ~Capability(0)
@@ -158,12 +159,10 @@ def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
 
 OVER_HTTP = EVERYTHING & ~(
     Capability.PROMPT_CANCEL
-    | Capability.UPDATE
     | Capability.NUMBERED_SCHEDULE
     | Capability.DEFERRAL
     | Capability.SESSIONS
-    | Capability.FORWARDING
-    | Capability.TOPICS
+    | Capability.DELETE_BY_KIND
 )
 
 KINDS = [

@@ -22,6 +22,7 @@ from gateway.brokers.local import LocalBroker, LocalOptions
 from gateway.brokers.moments import Moments
 from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
+from gateway.domain.events import Doubtful
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
 from gateway.ports import Observer, WallClock
@@ -62,6 +63,7 @@ class EmbeddedBroker(LocalBroker):
         self._rng = rng
         self._options = options or EmbeddedOptions()
         self._disk = disk or Disk()
+        self._doubts: tuple[str, ...] = ()
         self._writer = Writer(
             open=self._open,
             tell=self._tell,
@@ -76,6 +78,9 @@ class EmbeddedBroker(LocalBroker):
     async def __aenter__(self) -> Self:
         await self._writer.start()
         self._run_errands()
+        if self._observer is not None:
+            for doubt in self._doubts:
+                self._observer.report(Doubtful(text=doubt))
         return self
 
     async def __aexit__(
@@ -113,7 +118,11 @@ class EmbeddedBroker(LocalBroker):
                 unpack=self.unpack,
                 compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
             )
+        except StoreError:
+            store.forsake()
+            raise
         except apsw.Error as error:
             store.forsake()
             raise StoreError(f"{self._path}: {error}") from error
+        self._doubts = store.doubts
         return Committer(store, namespace)
