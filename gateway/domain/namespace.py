@@ -4,7 +4,7 @@ import bisect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -16,14 +16,12 @@ from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
     InvalidRequest,
-    MessageError,
     PreconditionFailed,
     QuotaExceeded,
 )
 from gateway.domain.fanout import CompileSql, Fanout, Subscription
 from gateway.domain.forwarding import Forward, leads_to
-from gateway.domain.message import Message
-from gateway.domain.property_values import id_text
+from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties, check_update
 from gateway.domain.queue_values import News, Report
@@ -53,7 +51,7 @@ class Namespace:
     create_missing: bool
     shelf: Shelf
     _new_token: Callable[[], str]
-    _unpack: Callable[[Any], Message]  # of stored content; raises `MessageError`
+    _packing: Packing
     _compile_sql: CompileSql
     _queues: dict[str, Queue] = attrs.field(factory=dict)  # by key, with those of topics
     _fanouts: dict[str, Fanout] = attrs.field(factory=dict)  # by key of the topic
@@ -246,14 +244,16 @@ class Namespace:
             Surroundings(
                 next_sequence=self.shelf.next_sequence,
                 new_token=self._new_token,
-                id_of=self._id_of,
+                packing=self._packing,
                 concern=self.concern,
             ),
             account=None if fanout is None else self._queues[path.topic.key].account,
         )
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):
-            self._fanouts[path.key] = Fanout(self._unpack, self._compile_sql, stored.properties)
+            self._fanouts[path.key] = Fanout(
+                self._packing.unpack, self._compile_sql, stored.properties
+            )
         if fanout is not None and isinstance(stored.properties, SubscriptionProperties):
             fanout.add(Subscription(path.subscription, stored.properties, queue), stored.rules)
         bisect.insort(self._names.setdefault(type(stored.properties), []), path.key)
@@ -304,12 +304,6 @@ class Namespace:
                 yield subscription.queue.path.key
         elif key in self._queues:
             yield from _targets(self._queues[key].properties)
-
-    def _id_of(self, content: Any) -> str | None:
-        try:
-            return id_text(self._unpack(content).message_id)
-        except MessageError:
-            return None
 
     # --- whom a step concerns, and what becomes due
 

@@ -39,6 +39,7 @@ UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, 
        reason = ?, description = ?, checksum = ?
 WHERE sequence = ?
 """
+_REWRITE: Final = "UPDATE message SET size = ?, checksum = ?, content = ? WHERE sequence = ?"
 _DELETE_TIMES: Final = "DELETE FROM delivered WHERE sequence = ?"
 _QUARANTINE: Final = (
     "INSERT INTO quarantine SELECT sequence, queue, checksum, content FROM message"
@@ -156,6 +157,11 @@ class SqliteRows:
         self._counts.drop(old.sequence, self._connection)
         if new.deliveries:
             self._counts.set(new.sequence, new.deliveries)
+
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        self._changes.flush()
+        values = (size, self._checksum(content), content, sequence)
+        self._connection.execute(_REWRITE, values)
 
     def remove(self, sequence: int) -> None:
         self._changes.remove(sequence)

@@ -194,13 +194,15 @@ class IncomingLink:
             else:
                 await self._send([each])
 
-    async def _try(self, messages: Sequence[Message]) -> BrokerError | None:
+    async def _try(  # noqa: ASYNC910 a send waits, or raises after that
+        self, messages: Sequence[Message]
+    ) -> BrokerError | None:
         """Have the broker take them; the error if it didn't, or if nobody knows."""
         try:
             with trio.move_on_after(self._context.options.send_timeout) as scope:
                 await self._context.broker.send(self._entity, messages)
         except BrokerError as error:
-            return error
+            return error  # noqa: ASYNC910
         if scope.cancelled_caught:
             return OutcomeUnknown(f"no answer from {self._entity} in time")
         return None

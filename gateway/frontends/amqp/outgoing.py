@@ -8,7 +8,7 @@ its credit back.
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from typing import Final
 
 import attrs
@@ -29,6 +29,7 @@ from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,
     DeliveryId,
+    DeliveryState,
     DispositionReceived,
     LinkAttached,
     LinkFlow,
@@ -110,6 +111,7 @@ class OutgoingLink:
             return  # on the way to an outcome (part 3, 3.4.1)
         delivery = self._unsettled.pop(event.delivery, None)
         if delivery is not None:
+            self._context.pending.add()
             self._settling.start_soon(self._settle, event, delivery)
             self._changed.unpark_all()
 
@@ -141,7 +143,9 @@ class OutgoingLink:
                         )
                     await self._ending_link(lambda: self._pump(receiver))
 
-    async def _ending_link(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _ending_link(  # noqa: ASYNC910 the work waits, or raises after that
+        self, work: Callable[[], Awaitable[None]]
+    ) -> None:
         try:
             await work()
         except BrokerError as error:
@@ -213,7 +217,9 @@ class OutgoingLink:
             self._draining = False
             self._context.engine.drained(self._attached.link)
 
-    async def _hand_out(self, receiver: _Receiver, deliveries: Sequence[Delivery]) -> None:
+    async def _hand_out(  # noqa: ASYNC910 between two receives
+        self, receiver: _Receiver, deliveries: Sequence[Delivery]
+    ) -> None:
         credit = max(0, self._context.engine.credit(self._attached.link))
         for surplus in deliveries[credit:]:
             self._settling.start_soon(self._give_back, receiver, surplus)
@@ -243,14 +249,12 @@ class OutgoingLink:
     async def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
         await self._put_back(receiver, delivery, Abandon(delivered=False))
 
-    async def _put_back(
+    async def _put_back(  # noqa: ASYNC910 a settlement waits, or raises after that
         self, receiver: _Receiver, delivery: Delivery, settlement: Settlement
     ) -> None:
         """Settle what the client hasn't seen; if that fails, the lock runs out."""
-        try:
+        with suppress(BrokerError):
             await settle_in_time(receiver, delivery, settlement, self._answer_timeout)
-        except BrokerError:
-            return
 
     # ------------------------------------------------------------------ settling
 
@@ -274,14 +278,19 @@ class OutgoingLink:
     def _answer_timeout(self) -> float:
         return self._context.options.answer_timeout
 
-    async def _settle(self, event: DispositionReceived, delivery: Delivery) -> None:
+    async def _settle(  # noqa: ASYNC910 a settlement waits, or raises after that
+        self, event: DispositionReceived, delivery: Delivery
+    ) -> None:
         """Do what the client asks for, and only then confirm it."""
         assert self.receiver is not None, "it has sent the delivery"
+        answer: DeliveryState | None
         try:
             settlement = settlement_of(event.state)
             await settle_in_time(self.receiver, delivery, settlement, self._answer_timeout)
         except BrokerError as error:
-            rejection = Rejected(error=amqp_error(error))
-            self._context.engine.settle(event.delivery, rejection)
+            answer = Rejected(error=amqp_error(error))
         else:
-            self._context.engine.settle(event.delivery, confirmation_of(event.state))
+            answer = confirmation_of(event.state)
+        finally:
+            self._context.pending.drop()
+        self._context.engine.settle(event.delivery, answer)

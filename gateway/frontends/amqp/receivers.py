@@ -80,7 +80,9 @@ async def take_away(
     """Complete what was locked; return what is the client's now. Unknown counts as done."""
     kept: set[int] = set()
 
-    async def take(index: int, delivery: Delivery) -> None:
+    async def take(  # noqa: ASYNC910 a settlement waits, or raises after that
+        index: int, delivery: Delivery
+    ) -> None:
         try:
             await settle_in_time(receiver, delivery, Complete(), seconds)
         except BrokerError as error:

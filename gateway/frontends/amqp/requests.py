@@ -66,10 +66,10 @@ class ReplyLink:
     def send(self, payload: bytes) -> None:
         engine, link = self._context.engine, self._attached.link
         if engine.credit(link) <= -_OWED:
+            # A detach would wait behind what is owed.
             text = f"{_OWED} replies wait for credit"
-            self._context.detach(
-                link, AmqpError(condition="amqp:resource-limit-exceeded", description=text)
-            )
+            error = AmqpError(condition="amqp:resource-limit-exceeded", description=text)
+            self._context.nursery.start_soon(self._context.connection.close, error)
             return
         engine.send(link, self._context.new_id().bytes, payload, settled=True)
 

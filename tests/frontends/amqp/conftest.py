@@ -7,7 +7,6 @@ import trio.testing
 
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
-from gateway.domain.message import ReceiveMode
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
@@ -21,11 +20,8 @@ from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
 class Faulty(FaultyBroker):
     """With the capabilities of what is inside, which have no faults."""
 
-    def open_session(self, entity, session_id, mode=ReceiveMode.PEEK_LOCK):
-        return self.inner.open_session(entity, session_id, mode)
-
-    async def list_sessions(self, entity, **page):
-        return await self.inner.list_sessions(entity, **page)
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
 
 
 @attrs.define(eq=False)

@@ -240,16 +240,16 @@ async def test_a_client_has_credit_for_what_is_not_under_way(house, autojump_clo
     link = await sdk.sender()
     house.breaks(Operation.SEND, Hang(seconds=5))
 
-    credits = [sdk.engine.credit(link)]
+    seen = [sdk.engine.credit(link)]
     for _ in range(10):
         sdk.transfer(link, Message(), settled=False)
     await trio.sleep(1)
-    credits.append(sdk.engine.credit(link))
+    seen.append(sdk.engine.credit(link))
     house.faulty.fault = lambda operation, entity: None
     await trio.sleep(30)
-    credits.append(sdk.engine.credit(link))
+    seen.append(sdk.engine.credit(link))
 
-    assert credits == [10, 0, 10]
+    assert seen == [10, 0, 10]
 
 
 async def test_too_much_that_is_pending_holds_the_stream_back(autojump_clock):

@@ -1,15 +1,13 @@
 """Links on which clients receive: what they get, and what becomes of it."""
 
-from datetime import timedelta
 from uuid import UUID
 
 import attrs
 import pytest
 import trio
 
-from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
-from gateway.domain.errors import BrokerError
-from gateway.domain.message import Complete, Message, MessageState
+from gateway.domain.entity import EntityStatus
+from gateway.domain.message import Message, MessageState
 from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.deliveries import decode_delivery
