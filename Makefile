@@ -6,7 +6,8 @@ TEST_PACKAGES :=
 # What compiles the engine of AMQP.
 AMQP_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell $(PYTHON) -c 'import os, sysconfig; \
 	print("" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "python3-dev")')
-BENCH_PACKAGES := nginx-light wrk
+BENCH_PACKAGES := nginx-light rabbitmq-server wrk
+POWERCUT_PACKAGES := e2fsprogs mount strace
 
 COMPILE := .venv/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -14,7 +15,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test check bench lock clean
+.PHONY: run test powercut check bench lock clean
 
 run: .venv/.run-stamp
 	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
@@ -24,6 +25,11 @@ test: .venv/.test-stamp .venv/.amqp-stamp .venv-legacy/.stamp .venv-azure/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest
 
+# As root: it mounts a file system and cuts its power.
+powercut: .venv/.test-stamp
+	@$(call debian,$(POWERCUT_PACKAGES))
+	.venv/bin/python -m pytest -m powercut
+
 check: .venv/.test-stamp
 	.venv/bin/ruff check $(SOURCES)
 	.venv/bin/ruff format --check $(SOURCES)
@@ -31,8 +37,9 @@ check: .venv/.test-stamp
 	.venv/bin/mypy --strict
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
-bench: .venv/.test-stamp
+bench: .venv/.test-stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
+	.venv/bin/python -m benchmarks.embedded
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.failover
 
@@ -43,9 +50,11 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/amqp.txt locks/amqp.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
+	@$(call node)
+	cd locks/node && npm install --package-lock-only --ignore-scripts
 
 clean:
-	rm -rf .venv .venv-legacy .venv-azure *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
+	rm -rf .venv .venv-legacy .venv-azure .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache
 	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.run-stamp: locks/run.txt pyproject.toml | .venv/bin/pip
@@ -67,11 +76,21 @@ clean:
 	.venv-$*/bin/python $(INSTALL) --require-hashes -r $<
 	touch $@
 
+.node/.stamp: $(addprefix locks/node/,package.json package-lock.json .npmrc)
+	@$(call node)
+	mkdir -p $(@D)
+	cp $^ $(@D)
+	cd $(@D) && npm ci --ignore-scripts --silent
+	touch $@
+
 .venv/bin/pip .venv-legacy/bin/pip .venv-azure/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) must be Python 3.11 or newer; name another one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { $(call debian,python3-venv); }
 	$(PYTHON) -m venv $(@D:/bin=)
+
+# Shell code that installs Node.js where there is none.
+node = command -v node >/dev/null && command -v npm >/dev/null || { $(call debian,nodejs npm); }
 
 # Shell code that installs those packages of $(1) that are missing, as root or through sudo, or says what to do.
 define debian

@@ -21,9 +21,12 @@ from gateway.app.outside import Outside
 from gateway.demo.screen import main as show_demo
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message
+from gateway.store_commands import store
 from gateway.terminal import (
     Duration,
     Invocation,
+    add_config,
+    add_json,
     delivery_lines,
     delivery_value,
     failing_in_words,
@@ -42,13 +45,8 @@ def main() -> None:
     """A messaging gateway that pairs two namespaces, so that a producer notices no outage."""
 
 
-add_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
-add_config = click.option(
-    "--config",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Default: pairgate.toml in this folder, else a pair of two stores below it.",
-)
+main.add_command(store)
+
 add_port_offset = click.option(
     "--port-offset", type=int, default=0, metavar="N", help="Move all ports by N."
 )

@@ -30,6 +30,14 @@ T = TypeVar("T")
 STYLES: Final = {Grade.GOOD: "green", Grade.WARNING: "yellow", Grade.BAD: "red"}
 LAST_WORDS_SECONDS: Final = 1.0
 
+add_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
+add_config = click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Default: pairgate.toml in this folder, else a pair of two stores below it.",
+)
+
 
 @attrs.frozen
 class Invocation:

@@ -121,7 +121,8 @@ def test_an_unknown_queue_is_exit_code_1_with_what_to_do(arguments: list[str], p
     result = pairgate(*arguments, "--config", pair)
 
     assert result.exit_code == 1
-    assert "there is no queue nope; name it in queues = [...] of [namespaces.east]" in result.stderr
+    assert "there is no entity nope" in result.stderr
+    assert "name it in queues = [...] of [namespaces.east]" in result.stderr
     assert "pairgate provision" in result.stderr
 
 

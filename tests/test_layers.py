@@ -1,6 +1,7 @@
 """The rules of the house: who may import whom, what is pure, how long a file is."""
 
 import ast
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -32,7 +33,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": SIBLINGS | {"config", "net", "wire", "ports", "domain"},
     "demo": {"app", "config", "brokers", "net", "wire", "ports", "domain"},
     "terminal": {"app", "config", "domain"},
-    "cli": {"terminal", "demo", "app", "workers", "config", "ports", "domain"},
+    "store_commands": {"terminal", "app"},
+    "cli": {"store_commands", "terminal", "demo", "app", "workers", "config", "ports", "domain"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -195,6 +197,15 @@ def test_no_tracked_file_names_a_registry() -> None:
 
 def test_locks_name_neither_an_index_nor_a_path() -> None:
     forbidden = re.compile(r"^\s*--(?!hash=)|\w://| @ ", re.MULTILINE)
-    wrong = [path.name for path in (ROOT / "locks").iterdir() if forbidden.search(path.read_text())]
+    locks = [path for path in (ROOT / "locks").iterdir() if path.is_file()]
+    wrong = [path.name for path in locks if forbidden.search(path.read_text())]
 
     assert wrong == []
+
+
+def test_the_lock_for_node_names_no_source_of_a_package() -> None:
+    lock = json.loads((ROOT / "locks" / "node" / "package-lock.json").read_text())
+    packages = {name: entry for name, entry in lock["packages"].items() if name}
+
+    assert [name for name, entry in packages.items() if "resolved" in entry] == []
+    assert [name for name, entry in packages.items() if "integrity" not in entry] == []

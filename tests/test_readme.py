@@ -32,6 +32,8 @@ def commands(text: str) -> list[list[str]]:
 def test_every_command_and_option_is_known(page: Path) -> None:
     for name, *arguments in commands(page.read_text()):
         command = main.commands[name]
+        if isinstance(command, click.Group) and arguments:
+            command = command.commands[arguments[0]]
         known = {option for parameter in command.params for option in parameter.opts}
 
         assert {word for word in arguments if word.startswith("-")} <= known, name

@@ -20,7 +20,7 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized
 from gateway.pairing.provision import doubts, provision
-from gateway.ports import Broker
+from gateway.ports import Broker, Topology
 
 ASK_SECONDS: Final = 30.0
 
@@ -90,18 +90,26 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
     doubt = await check_credentials(broker, namespace)
     try:
         with trio.fail_after(ASK_SECONDS):
-            queues = await broker.list_queues(top=1)
+            found = await _find_any(broker)
     except NotAuthorized as error:
-        hint = "" if namespace.plan.queues else "; with queues = [...] the right to send is checked"
-        grade = Grade.GOOD if namespace.plan.queues else Grade.WARNING
+        planned = namespace.plan.queues or namespace.plan.topics
+        hint = "" if planned else "; with queues = [...] the right to send is checked"
+        grade = Grade.GOOD if planned else Grade.WARNING
         findings.add(subject, grade, f"it answers, and lists no queues ({error}){hint}")
     except (BrokerError, trio.TooSlowError) as error:
         raise Failure(_reason(error)) from error
     else:
-        text = "it answers" if queues else "it answers, and has no queue yet"
+        text = "it answers" if found else "it answers, and has no queue or topic yet"
         findings.add(subject, Grade.GOOD, text)
     if doubt is not None:
         findings.add(subject, Grade.WARNING, doubt)
+
+
+async def _find_any(broker: Broker) -> bool:
+    """Whether there is a queue or a topic."""
+    if await broker.list_queues(top=1):
+        return True
+    return isinstance(broker, Topology) and bool(await broker.list_topics(top=1))
 
 
 async def _check_backlog(

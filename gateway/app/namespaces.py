@@ -56,7 +56,7 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -
 
 async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
     """
-    Ask whether the configured queues can be sent to; return what is doubtful.
+    Ask whether the first configured queue or topic can be sent to; return what is doubtful.
 
     A namespace that can't be reached isn't asked further: starting in an outage must work.
 
@@ -64,22 +64,24 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
         Failure: the credentials are refused, or the certificate isn't trusted.
     """
     await trio.lowlevel.checkpoint()
-    if not namespace.plan.queues:
+    entities = namespace.plan.queues or namespace.plan.topics
+    if not entities:
         return None
-    queue = namespace.plan.queues[0].path
+    kind = "queue" if namespace.plan.queues else "topic"
+    entity = entities[0].path
     try:
         with trio.fail_after(ASK_SECONDS):
-            await broker.probe(queue)
+            await broker.probe(entity)
     except NotAuthorized as error:
         raise refused(namespace.name, error) from error
     except Untrusted as error:
         text = f"namespace {namespace.name} isn't trusted: {error}; set its tls.ca"
         raise Failure(text, ExitCode.WRONG) from error
     except EntityNotFound:
-        return f"queue {queue} is missing; `pairgate provision` makes it"
+        return f"{kind} {entity} is missing; `pairgate provision` makes it"
     except (BrokerError, trio.TooSlowError) as error:
         reason = str(error) or f"no answer within {ASK_SECONDS:.0f} s"
-        return f"queue {queue}: {reason}"
+        return f"{kind} {entity}: {reason}"
     return None
 
 

@@ -29,7 +29,7 @@ from gateway.domain.namespace import Namespace
 from gateway.domain.property_values import id_text
 from gateway.domain.queue import Queue
 from gateway.domain.queue_values import News, Report, Taken
-from gateway.domain.stored import Incoming, Now, State, to_micros
+from gateway.domain.stored import Incoming, Now, Row, State, to_micros
 from gateway.ports import Observer
 
 T = TypeVar("T")
@@ -231,12 +231,13 @@ class LocalBroker(LocalTopology):
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
         states = (_state(entity),) if entity.is_dead_letter else _LIVE
-        rows = await self._run(
-            self._step(
-                entity,
-                lambda namespace, _now: namespace.find(entity).peek(states, from_sequence, limit),
-            )
-        )
+
+        def work(namespace: Namespace, now: Now) -> Sequence[Row]:
+            queue = namespace.find(entity)
+            queue.entity.touch(now)
+            return queue.peek(states, from_sequence, limit)
+
+        rows = await self._run(self._step(entity, work))
         return [to_delivery(Taken(row, row.deliveries), self.unpack(row.content)) for row in rows]
 
     async def run_on(self, entity: EntityPath, work: Callable[[Namespace, Now], T]) -> T:

@@ -14,6 +14,7 @@ from gateway.domain.topology import (
     SubscriptionProperties,
     TopicInfo,
     TopicProperties,
+    as_queue,
 )
 from gateway.wire import atom, atom_answers
 from gateway.wire import atom_operations as wish
@@ -34,6 +35,8 @@ class RestManagement:
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`."""
+        if entity.is_subscription:
+            return _as_entity(await self.inspect_subscription(entity.topic, entity.subscription))
         answer = await self._manage(wish.GetEntity(entity=entity))
         if not isinstance(answer, EntityInfo):
             raise EntityNotFound(f"there is no queue {entity}")
@@ -161,3 +164,17 @@ class RestManagement:
         path = entity.parent.name if entity is not None else ""
         response = await self._peer.exchange(path, atom.build_request(operation))
         return atom_answers.parse_response(operation, response)
+
+
+def _as_entity(info: SubscriptionInfo) -> EntityInfo:
+    return EntityInfo(
+        path=info.path,
+        properties=as_queue(info.properties),
+        active=info.active,
+        dead_lettered=info.dead_lettered,
+        transfer_dead_lettered=info.transfer_dead_lettered,
+        created=info.created,
+        updated=info.updated,
+        accessed=info.accessed,
+        version=info.version,
+    )

@@ -4,7 +4,7 @@ import bisect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -16,14 +16,12 @@ from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
     InvalidRequest,
-    MessageError,
     PreconditionFailed,
     QuotaExceeded,
 )
 from gateway.domain.fanout import CompileSql, Fanout, Subscription
 from gateway.domain.forwarding import Forward, leads_to
-from gateway.domain.message import Message
-from gateway.domain.property_values import id_text
+from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties, check_update
 from gateway.domain.queue_values import News, Report
@@ -53,7 +51,7 @@ class Namespace:
     create_missing: bool
     shelf: Shelf
     _new_token: Callable[[], str]
-    _unpack: Callable[[Any], Message]  # of stored content; raises `MessageError`
+    _packing: Packing
     _compile_sql: CompileSql
     _queues: dict[str, Queue] = attrs.field(factory=dict)  # by key, with those of topics
     _fanouts: dict[str, Fanout] = attrs.field(factory=dict)  # by key of the topic
@@ -246,14 +244,16 @@ class Namespace:
             Surroundings(
                 next_sequence=self.shelf.next_sequence,
                 new_token=self._new_token,
-                id_of=self._id_of,
+                packing=self._packing,
                 concern=self.concern,
             ),
             account=None if fanout is None else self._queues[path.topic.key].account,
         )
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):
-            self._fanouts[path.key] = Fanout(self._unpack, self._compile_sql, stored.properties)
+            self._fanouts[path.key] = Fanout(
+                self._packing.unpack, self._compile_sql, stored.properties
+            )
         if fanout is not None and isinstance(stored.properties, SubscriptionProperties):
             fanout.add(Subscription(path.subscription, stored.properties, queue), stored.rules)
         bisect.insort(self._names.setdefault(type(stored.properties), []), path.key)
@@ -305,12 +305,6 @@ class Namespace:
         elif key in self._queues:
             yield from _targets(self._queues[key].properties)
 
-    def _id_of(self, content: Any) -> str | None:
-        try:
-            return id_text(self._unpack(content).message_id)
-        except MessageError:
-            return None
-
     # --- whom a step concerns, and what becomes due
 
     def concern(self, path: EntityPath) -> None:
@@ -343,13 +337,20 @@ class Namespace:
             if queue is None:
                 continue
             queue.sweep(now)
+            if self._idle_end(queue, now) <= now.monotonic:
+                self._note_use(queue, now, is_watched)
             if self._idle_end(queue, now) > now.monotonic:
-                self.concern(queue.path)
-            elif is_watched(key):
-                queue.entity.used = now.monotonic
                 self.concern(queue.path)
             else:
                 self.remove_whole(queue.path)
+
+    def _note_use(self, queue: Queue, now: Now, is_watched: Callable[[str], bool]) -> None:
+        """Who waits for a message uses an entity, and who uses a subscription uses its topic."""
+        users = [queue]
+        if (fanout := self._fanouts.get(queue.path.key)) is not None:
+            users += [subscription.queue for subscription in fanout.subscriptions.values()]
+        dates = [now.monotonic if is_watched(each.path.key) else each.entity.used for each in users]
+        queue.entity.used = max(date for date in dates if date is not None)
 
     def remove_whole(self, path: EntityPath) -> None:
         """Remove an entity with all that belongs to it."""

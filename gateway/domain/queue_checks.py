@@ -27,6 +27,8 @@ def check_properties(path: EntityPath, properties: QueueProperties) -> None:
     for name in ("forward_to", "forward_dead_lettered_messages_to"):
         if (target := getattr(properties, name)) is not None:
             _check_target(name, EntityPath.parse(target), path)
+    if properties.forward_to is not None and properties.requires_session:
+        raise InvalidRequest("forward_to: an entity with sessions can't forward its messages")
     idle = properties.auto_delete_on_idle
     if idle is not None and idle < _SHORTEST_IDLE:
         raise InvalidRequest(f"auto_delete_on_idle: at least {_SHORTEST_IDLE} expected, got {idle}")

@@ -72,9 +72,11 @@ class Topics:
         return TopicInfo(
             path=queue.path,
             properties=fanout.properties,
+            max_message_size=info.max_message_size,
             size=queue.account.bytes,
             subscriptions=len(fanout.subscriptions),
             scheduled=info.scheduled or 0,
+            transfer_dead_lettered=info.transfer_dead_lettered or 0,
             created=info.created,
             updated=info.updated,
             accessed=info.accessed,
@@ -213,6 +215,7 @@ class Topics:
         self._check_rule(fanout, rule, old)
         self._namespace.shelf.put_rule(subscription.queue.path, rule)
         fanout.put_rule(subscription, rule)
+        subscription.queue.entity.touch(now)
         return rule
 
     def _check_rule(self, fanout: Fanout, rule: Rule, old: Rule | None = None) -> None:

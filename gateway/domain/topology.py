@@ -44,13 +44,19 @@ class SubscriptionProperties:
 
 @attrs.frozen(kw_only=True)
 class TopicInfo:
-    """What a namespace tells of a topic. `version` changes with each update: it is the ETag."""
+    """
+    What a namespace tells of a topic. `version` changes with each update: it is the ETag.
+
+    `transfer_dead_lettered` counts what came by itself and couldn't go on to the subscriptions.
+    """
 
     path: EntityPath
     properties: TopicProperties = attrs.field(factory=TopicProperties)
+    max_message_size: int | None = None  # bytes, encoded; None: nobody tells
     size: int = 0  # bytes
     subscriptions: int = 0
     scheduled: int = 0
+    transfer_dead_lettered: int = 0
     created: datetime | None = None
     updated: datetime | None = None
     accessed: datetime | None = None

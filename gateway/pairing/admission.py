@@ -39,9 +39,12 @@ class Admission:
         The bytes of these messages, together.
 
         Raises:
-            InvalidRequest: a message carries a property of the envelope, or can't be encoded.
+            InvalidRequest: nobody sends there, a message carries a property of the envelope, or
+                can't be encoded.
             MessageTooLarge: it could not be diverted, or the primary would refuse it.
         """
+        if entity.is_dead_letter or entity.is_subscription:
+            raise InvalidRequest(f"{entity}: nobody sends to a sub-queue or a subscription")
         known = self.knowledge.of(entity)
         total = 0
         for message in messages:

@@ -115,7 +115,7 @@ class Knowledge:
             return KnownEntity(
                 entity=entity,
                 requires_session=False,
-                max_message_size=topic.properties.max_message_size,
+                max_message_size=topic.max_message_size,
             )
         return KnownEntity(
             entity=entity,

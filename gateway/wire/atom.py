@@ -256,8 +256,10 @@ def build_request(operation: Operation) -> Request:
     Build the request, without Host and Authorization.
 
     Raises:
-        InvalidRequest: a property that XML can't hold.
+        InvalidRequest: a property that XML can't hold, or a name that would lead elsewhere.
     """
+    if isinstance(operation, PutSubscription):
+        check_subscription_name(operation.name)
     target = target_of(operation)
     match operation:
         case DeleteEntity() | DeleteSubscription() | DeleteRule():

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from gateway.domain.errors import InvalidRequest, NotSupported
-from gateway.domain.message import Delivery, Message, Typed, Value
+from gateway.domain.message import Delivery, Message, MessageState, Typed, Value
 from gateway.wire.custom_properties import type_name
 from gateway.wire.http_date import format_http_date, parse_http_date, round_up
 
@@ -25,6 +25,7 @@ _TEXTS: Final = {
     "PartitionKey": "partition_key",
 }
 
+_STATES: Final = {state.value: state for state in MessageState}
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _DECIMAL: Final = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?", re.ASCII)
@@ -86,9 +87,10 @@ def delivery_properties(delivery: Delivery) -> dict[str, Any]:
     own: dict[str, Any] = {
         "DeliveryCount": delivery.delivery_count,
         "SequenceNumber": delivery.sequence_number,
-        "State": "Active",
+        "State": delivery.state.value,
         "LockToken": delivery.lock_token,
         "EnqueuedSequenceNumber": delivery.enqueued_sequence_number,
+        "DeadLetterSource": delivery.dead_letter_source,
     }
     dates = {"EnqueuedTimeUtc": delivery.enqueued, "LockedUntilUtc": delivery.locked_until}
     own |= {name: format_http_date(date) for name, date in dates.items() if date is not None}
@@ -117,6 +119,8 @@ def delivery_of_broker_properties(
         enqueued_sequence_number=_integer(broker, "EnqueuedSequenceNumber"),
         locked_until=_date(broker, "LockedUntilUtc"),
         expires=_sum(enqueued, message.time_to_live),
+        state=_STATES.get(_text(broker, "State") or "", MessageState.ACTIVE),
+        dead_letter_source=_text(broker, "DeadLetterSource"),
     )
 
 

@@ -7,7 +7,8 @@ What Pairgates send each other over HTTP: whole AMQP messages, so that no type i
     deliveries  two frames each: a JSON object, then the encoded AMQP message
                 {"sequenceNumber": 7, "lockToken": "...", "deliveryCount": 1,
                  "enqueued": "ISO 8601", "enqueuedSequenceNumber": 7,
-                 "lockedUntil": "ISO 8601", "expires": "ISO 8601"}
+                 "lockedUntil": "ISO 8601", "expires": "ISO 8601",
+                 "state": "Deferred", "deadLetterSource": "..."}
 """
 
 import json
@@ -17,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from gateway.domain.errors import InvalidRequest, MessageError
-from gateway.domain.message import Delivery, Message
+from gateway.domain.message import Delivery, Message, MessageState
 from gateway.wire import strict_json
 from gateway.wire.amqp.message import decode_message, encode_message
 
@@ -112,6 +113,8 @@ def _metadata(delivery: Delivery) -> bytes:
         "enqueuedSequenceNumber": delivery.enqueued_sequence_number,
         "lockedUntil": _date_text(delivery.locked_until),
         "expires": _date_text(delivery.expires),
+        "state": None if delivery.state is MessageState.ACTIVE else delivery.state.value,
+        "deadLetterSource": delivery.dead_letter_source,
     }
     return json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
 
@@ -128,7 +131,17 @@ def _delivery(metadata: bytes, message: bytes, index: int) -> Delivery:
         enqueued_sequence_number=_optional(fields, "enqueuedSequenceNumber", int, what),
         locked_until=_date(fields, "lockedUntil", what),
         expires=_date(fields, "expires", what),
+        state=_state(fields, what),
+        dead_letter_source=_optional(fields, "deadLetterSource", str, what),
     )
+
+
+def _state(fields: dict[str, Any], what: str) -> MessageState:
+    text = _optional(fields, "state", str, what)
+    try:
+        return MessageState.ACTIVE if text is None else MessageState(text)
+    except ValueError as error:
+        raise InvalidRequest(f"{what}: {error}") from error
 
 
 def _optional(fields: dict[str, Any], name: str, kind: type, what: str) -> Any:

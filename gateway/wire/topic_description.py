@@ -3,6 +3,8 @@
 from typing import Final
 from xml.etree.ElementTree import Element
 
+import attrs
+
 from gateway.domain.entity import EntityPath
 from gateway.domain.topology import TopicInfo, TopicProperties
 from gateway.wire.description import (
@@ -39,7 +41,12 @@ TABLE: Final = Table(
         STATUS,
         *DATES,
         flag_field("SupportOrdering", "support_ordering"),
-        Counts({"ScheduledMessageCount": "scheduled"}),
+        Counts(
+            {
+                "ScheduledMessageCount": "scheduled",
+                "TransferDeadLetterMessageCount": "transfer_dead_lettered",
+            }
+        ),
         count_field("SubscriptionCount", "subscriptions"),
         span_field("AutoDeleteOnIdle", "auto_delete_on_idle"),
         Constant("EnablePartitioning", "false"),
@@ -69,7 +76,8 @@ def build_info(info: TopicInfo) -> str:
     Raises:
         InvalidRequest: a text that XML can't hold; the text names the element.
     """
-    return TABLE.build_info(info, info.properties)
+    size = info.properties.max_message_size or info.max_message_size
+    return TABLE.build_info(info, attrs.evolve(info.properties, max_message_size=size))
 
 
 def parse_properties(description: Element) -> TopicProperties:
@@ -84,10 +92,16 @@ def parse_properties(description: Element) -> TopicProperties:
 
 def parse_info(path: EntityPath, description: Element) -> TopicInfo:
     """
-    Read what a namespace tells of a topic.
+    Read what a namespace tells of a topic. Its size limit may be the namespace's own, so it says
+    nothing of what the topic was created with.
 
     Raises:
         InvalidRequest: the text names the element and what is expected.
     """
     properties = parse_properties(description)
-    return TopicInfo(path=path, properties=properties, **TABLE.parse_facts(description))
+    return TopicInfo(
+        path=path,
+        properties=attrs.evolve(properties, max_message_size=None),
+        max_message_size=properties.max_message_size,
+        **TABLE.parse_facts(description),
+    )

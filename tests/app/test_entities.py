@@ -1,15 +1,18 @@
 """Entities of the configuration are made, and what is there stays."""
 
+import random
+
 import pytest
 
 from gateway.app.entities import make_entities
+from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported
 from gateway.domain.plan import Plan, PlannedQueue, PlannedSubscription, PlannedTopic
 from gateway.domain.rules import FalseFilter, Rule, SqlFilter
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from gateway.ports import Broker
-from tests.frontends.topics import Topics
+from tests.frontends.rest_client import wall_clock
 
 TOPIC = EntityPath("t")
 RULES = (
@@ -31,14 +34,17 @@ PLAN = Plan(
 )
 
 
-async def rules_of(topics: Topics, subscription: str) -> list[str]:
+@pytest.fixture
+def topics() -> MemoryBroker:
+    return MemoryBroker(wall_clock, random.Random(1))
+
+
+async def rules_of(topics: MemoryBroker, subscription: str) -> list[str]:
     return [rule.name for rule in await topics.list_rules(TOPIC, subscription)]
 
 
-async def test_everything_of_a_plan_is_made() -> None:
-    topics = Topics()
-
-    made = await make_entities(topics, PLAN)  # type: ignore[arg-type]
+async def test_everything_of_a_plan_is_made(topics: MemoryBroker) -> None:
+    made = await make_entities(topics, PLAN)
 
     assert [path.name for path in made] == [
         "q",
@@ -52,25 +58,25 @@ async def test_everything_of_a_plan_is_made() -> None:
     assert await rules_of(topics, "plain") == ["$Default"]
 
 
-async def test_what_is_there_stays_as_it_is() -> None:
-    topics = Topics()
+async def test_what_is_there_stays_as_it_is(topics: MemoryBroker) -> None:
     own = SubscriptionProperties(max_delivery_count=7)
     await topics.create_topic(TOPIC, TopicProperties())
     await topics.create_subscription(TOPIC, "s", own, RULES[0])
 
-    made = await make_entities(topics, PLAN)  # type: ignore[arg-type]
+    made = await make_entities(topics, PLAN)
 
     assert [path.name for path in made] == ["q", "t/Subscriptions/plain"]
     assert (await topics.inspect_topic(TOPIC)).properties.user_metadata is None
     assert (await topics.inspect_subscription(TOPIC, "s")).properties == own
 
 
-async def test_rules_are_completed_where_a_killed_process_has_left_them() -> None:
-    topics = Topics()
+async def test_rules_are_completed_where_a_killed_process_has_left_them(
+    topics: MemoryBroker,
+) -> None:
     await topics.create_topic(TOPIC, TopicProperties())
     await topics.create_subscription(TOPIC, "s", SubscriptionProperties(), RULES[0])
 
-    await make_entities(topics, PLAN)  # type: ignore[arg-type]
+    await make_entities(topics, PLAN)
 
     assert await rules_of(topics, "s") == ["a", "b"]
 

@@ -42,9 +42,11 @@ class Capability(enum.Flag):
     UPDATE = enum.auto()  # of an entity's properties
     NUMBERED_SCHEDULE = enum.auto()  # that can be cancelled
     DEFERRAL = enum.auto()
+    AMENDMENT = enum.auto()  # of a message's properties, when it is settled
     SESSIONS = enum.auto()
     FORWARDING = enum.auto()
     TOPICS = enum.auto()
+    DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
 EVERYTHING = ~Capability(0)
@@ -158,12 +160,11 @@ def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
 
 OVER_HTTP = EVERYTHING & ~(
     Capability.PROMPT_CANCEL
-    | Capability.UPDATE
     | Capability.NUMBERED_SCHEDULE
     | Capability.DEFERRAL
+    | Capability.AMENDMENT
     | Capability.SESSIONS
-    | Capability.FORWARDING
-    | Capability.TOPICS
+    | Capability.DELETE_BY_KIND
 )
 
 KINDS = [

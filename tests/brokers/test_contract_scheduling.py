@@ -53,7 +53,7 @@ async def deferred(broker: Any, queue: EntityPath, name: str = "1") -> int:
 # --- schedules
 
 
-@needs(Capability.NUMBERED_SCHEDULE)
+@needs(Capability.NUMBERED_SCHEDULE | Capability.PEEK)
 async def test_a_cancelled_schedule_never_comes(broker, orders):
     due = await now_there(broker, orders) + FAR
     numbers = await broker.schedule(
@@ -78,7 +78,7 @@ async def test_a_schedule_is_cancelled_once_and_all_or_none(broker, orders):
     assert (await broker.inspect(orders)).scheduled == 1
 
 
-@needs(Capability.NUMBERED_SCHEDULE)
+@needs(Capability.NUMBERED_SCHEDULE | Capability.PEEK)
 async def test_what_was_sent_at_once_is_no_schedule(broker, orders):
     await broker.send(orders, numbered(1))
     [shown] = await broker.peek(orders)
@@ -117,7 +117,7 @@ async def test_a_deferred_message_comes_by_its_number_only(broker, orders):
             await receiver.receive_deferred([number])
 
 
-@needs(Capability.DEFERRAL)
+@needs(Capability.DEFERRAL | Capability.PEEK)
 async def test_deferred_messages_are_counted_and_shown(broker, orders):
     number = await deferred(broker, orders)
     info = await broker.inspect(orders)
@@ -142,7 +142,7 @@ async def test_a_deferred_message_that_is_not_done_stays_deferred(broker, orders
     assert await is_empty(broker, orders)
 
 
-@needs(Capability.DEFERRAL | Capability.DEAD_LETTER)
+@needs(Capability.DEFERRAL | Capability.DEAD_LETTER | Capability.PEEK)
 async def test_a_deferred_message_can_be_dead_lettered(broker, orders):
     number = await deferred(broker, orders)
     async with broker.open_receiver(orders) as receiver:

@@ -59,7 +59,7 @@ async def held(broker: Any, *names: str) -> list[list[str]]:
 # --- messages
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.PEEK)
 async def test_each_subscription_gets_a_copy(broker):
     await make_topic(broker)
     for name in ("a", "b"):
@@ -74,7 +74,7 @@ async def test_each_subscription_gets_a_copy(broker):
     assert isinstance(broker, Topology)
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.PEEK)
 async def test_a_topic_without_subscriptions_takes_messages_and_drops_them(broker):
     await make_topic(broker)
     await broker.send(NEWS, numbered(1))
@@ -84,7 +84,7 @@ async def test_a_topic_without_subscriptions_takes_messages_and_drops_them(broke
     assert (await broker.inspect_topic(NEWS)).size == 0
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.PEEK)
 @pytest.mark.parametrize(
     ("rule_filter", "taken"),
     [
@@ -110,7 +110,7 @@ async def test_a_subscription_gets_what_its_rule_takes(broker, rule_filter, take
     assert await held(broker, "s") == [taken]
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.PEEK)
 async def test_one_copy_however_many_rules_take_it(broker):
     await make_topic(broker)
     await subscribe(broker, "s", CorrelationFilter(label="red"))
@@ -120,7 +120,7 @@ async def test_one_copy_however_many_rules_take_it(broker):
     assert await held(broker, "s") == [["1", "2"]]
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.PEEK)
 async def test_rules_count_from_when_they_come_until_they_go(broker):
     await make_topic(broker)
     await subscribe(broker, "s")
@@ -134,7 +134,7 @@ async def test_rules_count_from_when_they_come_until_they_go(broker):
     assert await held(broker, "s") == [["2"]]
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.PEEK)
 async def test_a_message_that_an_action_would_change_is_refused(broker):
     await make_topic(broker)
     await subscribe(broker, "plain")
@@ -153,7 +153,22 @@ async def test_a_message_that_an_action_would_change_is_refused(broker):
     assert await held(broker, "plain", "s") == [["3"], []]
 
 
-@needs(Capability.TOPICS | Capability.TIME_TO_LIVE)
+@needs(Capability.TOPICS | Capability.FORWARDING | Capability.PEEK)
+async def test_what_is_forwarded_and_an_action_would_change_is_kept_aside(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s", FalseFilter())
+    action = SqlAction(expression="SET color = 'red'")
+    await broker.create_rule(NEWS, "s", Rule(name="paint", filter=TrueFilter(), action=action))
+    source = await make(broker, "source", forward_to="news")
+    await broker.send(source, numbered(1))
+    [kept] = await broker.peek(NEWS.transfer_dead_letter)
+
+    assert kept.message.properties["DeadLetterReason"] == "NotSupported"
+    assert "paint" in kept.message.properties["DeadLetterErrorDescription"]
+    assert (await broker.inspect_topic(NEWS)).transfer_dead_lettered == 1
+
+
+@needs(Capability.TOPICS | Capability.TIME_TO_LIVE | Capability.PEEK)
 async def test_the_shortest_life_counts(broker):
     await make_topic(broker, default_time_to_live=timedelta(hours=2))
     await subscribe(broker, "long")
@@ -165,7 +180,7 @@ async def test_the_shortest_life_counts(broker):
     assert lives == [timedelta(hours=2), timedelta(hours=1)]
 
 
-@needs(Capability.TOPICS | Capability.SESSIONS)
+@needs(Capability.TOPICS | Capability.SESSIONS | Capability.PEEK)
 async def test_a_subscription_may_have_sessions(broker):
     await make_topic(broker)
     await subscribe(broker, "s", requires_session=True)
@@ -177,7 +192,7 @@ async def test_a_subscription_may_have_sessions(broker):
     assert dead.message.message_id == "1"
 
 
-@needs(Capability.TOPICS | Capability.DUPLICATES)
+@needs(Capability.TOPICS | Capability.DUPLICATES | Capability.PEEK)
 async def test_a_topic_detects_duplicates(broker):
     await make_topic(broker, requires_duplicate_detection=True)
     await subscribe(broker, "s")
@@ -187,7 +202,7 @@ async def test_a_topic_detects_duplicates(broker):
     assert await held(broker, "s") == [["1", "2"]]
 
 
-@needs(Capability.TOPICS | Capability.FORWARDING)
+@needs(Capability.TOPICS | Capability.FORWARDING | Capability.PEEK)
 async def test_a_subscription_may_forward_and_be_forwarded_to(broker, orders):
     await make_topic(broker)
     await subscribe(broker, "s", forward_to="orders")
@@ -241,7 +256,7 @@ async def test_who_waits_at_a_subscription_is_woken(broker):
         assert ids(await take(receiver)) == ["1"]
 
 
-@needs(Capability.TOPICS | Capability.QUOTA)
+@needs(Capability.TOPICS | Capability.QUOTA | Capability.PEEK)
 async def test_a_full_topic_refuses_until_something_is_completed(broker):
     await make_topic(broker, max_size_in_megabytes=1)
     for name in ("a", "b"):
@@ -259,7 +274,7 @@ async def test_a_full_topic_refuses_until_something_is_completed(broker):
 
 @needs(Capability.TOPICS)
 async def test_a_topic_has_limits_and_a_status(broker):
-    await make_topic(broker, max_message_size=1000)
+    await make_topic(broker, max_message_size=1024)
     with pytest.raises(MessageTooLarge):
         await broker.send(NEWS, [Message(body=b"x" * 2000)])
     await broker.update_topic(NEWS, TopicProperties(status=EntityStatus.SEND_DISABLED))
@@ -314,9 +329,6 @@ async def test_a_topic_is_no_queue(broker, orders):
         await broker.inspect(NEWS)
     with pytest.raises(EntityNotFound):
         await broker.inspect_topic(orders)
-    for path in (NEWS, of("s")):
-        with pytest.raises(EntityNotFound):
-            await broker.delete_queue(path)
     with pytest.raises(InvalidRequest):
         await make(broker, "news/subscriptions/t")
 
@@ -324,7 +336,18 @@ async def test_a_topic_is_no_queue(broker, orders):
     assert [info.path.name for info in await broker.list_topics("n")] == ["news"]
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.DELETE_BY_KIND)
+async def test_to_delete_a_queue_deletes_neither_topic_nor_subscription(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s")
+    for path in (NEWS, of("s")):
+        with pytest.raises(EntityNotFound):
+            await broker.delete_queue(path)
+
+    assert [info.name for info in await broker.list_subscriptions(NEWS)] == ["s"]
+
+
+@needs(Capability.TOPICS | Capability.PEEK)
 async def test_a_topic_takes_its_subscriptions_along(broker):
     await make_topic(broker)
     await subscribe(broker, "s")
@@ -381,6 +404,18 @@ async def test_subscriptions_are_created_listed_updated_and_deleted(broker):
     for attempt in (broker.inspect_subscription, broker.delete_subscription):
         with pytest.raises(EntityNotFound):
             await attempt(NEWS, "a")
+
+
+@needs(Capability.TOPICS)
+async def test_a_subscription_is_inspected_as_a_queue_is(broker):
+    await make_topic(broker)
+    await subscribe(broker, "s", max_delivery_count=3)
+    await broker.send(NEWS, numbered(1, 2))
+    info = await broker.inspect(of("s"))
+
+    assert (info.path, info.active, info.properties.max_delivery_count) == (of("s"), 2, 3)
+    with pytest.raises(EntityNotFound):
+        await broker.inspect(of("missing"))
 
 
 @needs(Capability.TOPICS)

@@ -10,11 +10,12 @@ from gateway.brokers.memory import MemoryShelf
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, QuotaExceeded
-from gateway.domain.message import Message
+from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.domain.queue_values import Report
 from gateway.domain.rules import FalseFilter, Rule, SqlFilter
-from gateway.domain.stored import Incoming, Now, to_date
+from gateway.domain.stored import Incoming, Now, State, to_date
 from gateway.domain.topics import MAX_SQL_RULES, MAX_SUBSCRIPTIONS, Topics
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
 
@@ -38,7 +39,7 @@ def make(**options: Any) -> Namespace:
         **{"max_queues": 10_000, "create_missing": False, **options},
         shelf=MemoryShelf(),
         new_token=lock_tokens(random.Random(0)),
-        unpack=lambda content: content,
+        packing=Packing(lambda message: (message, 10), lambda content: content),
         compile_sql=lambda _filter: lambda _message: False,
     )
 
@@ -124,6 +125,25 @@ def test_an_idle_topic_takes_its_subscriptions_along():
 
     assert space.known(EntityPath("news/subscriptions/s")) is None
     assert {"news", "news/subscriptions/s"} <= set(gone)
+
+
+@pytest.mark.parametrize("use", ["receive", "rule", "wait"])
+def test_whoever_uses_a_subscription_keeps_its_topic(use: str):
+    space, subscription = make(), EntityPath("news/subscriptions/s")
+    topics = Topics(space)
+    topics.create(NEWS, TopicProperties(auto_delete_on_idle=timedelta(hours=1)), at(0))
+    topics.subscribe(NEWS, "s", SubscriptionProperties(), None, at(0))
+    told(space, NEWS, 0)
+    if use == "receive":
+        space.find(subscription).take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(HOUR - 1))
+    elif use == "rule":
+        topics.add_rule(NEWS, "s", Rule(name="r"), at(HOUR - 1))
+    space.run_errands(at(HOUR), lambda key: use == "wait" and key == subscription.key)
+    space.report(at(HOUR))
+
+    assert space.known(NEWS) is not None
+    pass_time(space, 2 * HOUR + 1)
+    assert space.known(NEWS) is None
 
 
 def test_an_idle_subscription_goes_alone():

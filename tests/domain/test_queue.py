@@ -12,6 +12,7 @@ from gateway.domain.contents import Entity
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, LockLost
 from gateway.domain.message import Abandon, Complete, DeadLetter, ReceiveMode
+from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties
 from gateway.domain.queue_values import Taken
@@ -78,6 +79,9 @@ class NaiveRows:
     def replace(self, old: Row, new: Row) -> None:
         content = self.rows.pop(old.sequence).content
         self.rows[new.sequence] = attrs.evolve(new, content=content)
+
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        self.rows[sequence] = attrs.evolve(self.rows[sequence], content=content, size=size)
 
     def remove(self, sequence: int) -> None:
         del self.rows[sequence]
@@ -175,7 +179,7 @@ def queue_on(storage: Storage, properties: QueueProperties) -> Queue:
         Surroundings(
             next_sequence=lambda: next(sequences),
             new_token=lambda: f"lock-{next(tokens)}",
-            id_of=lambda content: str(content),
+            packing=Packing(lambda message: (message, 10), lambda content: content),
             concern=lambda queue: None,
         ),
     )

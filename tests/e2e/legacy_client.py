@@ -199,6 +199,79 @@ def subscriptions(service):
     return results
 
 
+def make_news(service):
+    """A topic with a subscription for all messages, and one for those where n > 1."""
+    service.create_topic("eu/news", fail_on_exist=True)
+    wish = Subscription(max_delivery_count=2)
+    for name in ("all", "many"):
+        service.create_subscription("eu/news", name, wish, fail_on_exist=True)
+    service.create_rule("eu/news", "many", "n", Rule("SqlFilter", "n > 1"), fail_on_exist=True)
+    return service.delete_rule("eu/news", "many", DEFAULT_RULE_NAME, fail_not_exist=True)
+
+
+def numbered(number):
+    return Message(f"news {number}".encode(), custom_properties={"n": number})
+
+
+def drained(service, name):
+    found = []
+    while (message := taken(service, name)).body is not None:
+        found.append([message.body.decode(), message.custom_properties["n"]])
+    return sorted(found)
+
+
+def taken(service, name, **named):
+    return service.receive_subscription_message("eu/news", name, timeout=1, **named)
+
+
+def topic_messages(service):
+    for number in (1, 2, 3):
+        service.send_topic_message("eu/news", numbered(number))
+    first = taken(service, "many", peek_lock=True)
+    first.unlock()
+    second = taken(service, "many", peek_lock=True)
+    second.renew_lock()
+    second.delete()
+    taken(service, "many", peek_lock=True).unlock()
+    taken(service, "many", peek_lock=True).unlock()
+    dead = ServiceBusService.format_dead_letter_subscription_name("many")
+    return {
+        "locked": [first.body.decode(), second.body.decode()],
+        "deliveries": second.broker_properties["DeliveryCount"],
+        "deleted twice": error_of(second.delete),
+        "left": drained(service, "many"),
+        "dead": drained(service, dead),
+        "all": drained(service, "all"),
+        "no topic": error_of(service.send_topic_message, "missing", numbered(1)),
+        "no subscription": error_of(taken, service, "missing"),
+    }
+
+
+def delete_news(service):
+    return [
+        service.delete_topic("eu/news", fail_not_exist=True),
+        error_of(taken, service, "all"),
+    ]
+
+
+def news_in_an_outage(service):
+    return [
+        error_of(service.send_topic_message, "eu/news", numbered(number)) for number in (1, 2, 3)
+    ]
+
+
+def news_after_it(service):
+    found = {}
+    for name, expected in (("all", 3), ("many", 2)):
+        messages = [
+            service.receive_subscription_message("eu/news", name, timeout=20)
+            for _ in range(expected)
+        ]
+        found[name] = sorted([m.body.decode(), m.custom_properties["n"]] for m in messages)
+        found[f"more of {name}"] = drained(service, name)
+    return found
+
+
 OUTAGE_MESSAGES = 5
 
 

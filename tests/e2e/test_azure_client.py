@@ -1,29 +1,15 @@
 """The current management client, unmodified, in its own process and environment, over TLS."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from gateway.frontends.auth import Authorizer
-from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus_rest import (
-    RestOptions,
-    ServiceBusRestFrontend,
-    is_long_poll,
-)
 from gateway.net.certs import write_certificates
-from gateway.net.http_server import HttpServer
-from gateway.net.listeners import open_listener
-from gateway.net.tls import TlsOptions, server_context
 from tests.e2e.processes import Gateways, broker_config
-from tests.frontends.topics import Topics
 
 pytestmark = pytest.mark.slow
 
@@ -37,41 +23,6 @@ EXISTS = ["ResourceExistsError", 409]
 INVALID = ["HttpResponseError", 400]
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
-def crash(peer: str, error: BaseException) -> None:
-    raise error
-
-
-@asynccontextmanager
-async def served(folder: Path) -> AsyncIterator[int]:
-    """A front end over `Topics` on loopback, with TLS; yields its port."""
-    write_certificates(folder / "tls", now=now())
-    broker: Any = Topics()
-    leases = Leases(broker, now)
-    frontend = ServiceBusRestFrontend(
-        broker=broker,
-        leases=leases,
-        authorizer=Authorizer((), wall_clock=now, loopback=True),
-        wall_clock=now,
-        options=RestOptions(secure=True),
-    )
-    server = HttpServer(
-        handler=frontend.handle,
-        error_body=frontend.refuse,
-        wall_clock=now,
-        cancels_when_gone=is_long_poll,
-    )
-    tls = TlsOptions(certificate=folder / "tls/server.pem", key=folder / "tls/server.key")
-    listener = await open_listener("127.0.0.1:0", on_crash=crash, tls=server_context(tls))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(partial(listener.serve, server.serve_connection, connections=nursery))
-        yield listener.port
-        nursery.cancel_scope.cancel()
-
-
 async def run_azure_client(port: int, ca: Path, *parts: str) -> dict[str, Any]:
     command = [str(AZURE_PYTHON), str(HERE / "azure_client.py"), str(port), str(ca), *parts]
     with trio.fail_after(120):
@@ -83,21 +34,13 @@ async def run_azure_client(port: int, ca: Path, *parts: str) -> dict[str, Any]:
     return parsed
 
 
-async def test_the_current_client_works_unmodified_with_a_process(gateways: Gateways) -> None:
-    broker = gateways.prepare(broker_config() + TLS)
-    write_certificates(broker.folder / "tls", now=now())
+@pytest.mark.parametrize("url", ["embedded:broker.db", "memory:"])
+async def test_the_current_client_works_unmodified(gateways: Gateways, url: str) -> None:
+    broker = gateways.prepare(broker_config(url=url) + TLS)
+    write_certificates(broker.folder / "tls", now=datetime.now(UTC))
     await broker.start()
 
-    results = await run_azure_client(
-        broker.port, broker.folder / "tls/ca.pem", "namespace", "refusals", "pages"
-    )
-
-    assert results == {part: EXPECTED[part] for part in ("namespace", "refusals", "pages")}
-
-
-async def test_the_current_client_works_unmodified(tmp_path: Path) -> None:
-    async with served(tmp_path) as port:
-        results = await run_azure_client(port, tmp_path / "tls/ca.pem", *EXPECTED)
+    results = await run_azure_client(broker.port, broker.folder / "tls/ca.pem", *EXPECTED)
 
     assert results == EXPECTED
 

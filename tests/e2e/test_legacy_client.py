@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,7 @@ from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_po
 from gateway.net.http_server import HttpServer
 from gateway.net.listeners import open_listener
 from tests.e2e.installation import Installation
-from tests.e2e.processes import Gateways
-from tests.frontends.topics import Topics
+from tests.e2e.processes import Gateways, broker_config
 
 HERE = Path(__file__).parent
 LEGACY_PYTHON = HERE.parents[1] / ".venv-legacy" / "bin" / "python"
@@ -36,7 +35,7 @@ def crash(peer: str, error: BaseException) -> None:
 
 
 @asynccontextmanager
-async def served(broker: MemoryBroker | EmbeddedBroker | Topics) -> AsyncIterator[int]:
+async def served(broker: MemoryBroker | EmbeddedBroker) -> AsyncIterator[int]:
     """A front end over the broker on loopback; yields its port."""
     leases = Leases(broker, now)
     frontend = ServiceBusRestFrontend(
@@ -52,8 +51,7 @@ async def served(broker: MemoryBroker | EmbeddedBroker | Topics) -> AsyncIterato
         cancels_when_gone=is_long_poll,
     )
     listener = await open_listener("127.0.0.1:0", on_crash=crash)
-    opened = nullcontext() if isinstance(broker, Topics) else broker
-    async with opened, trio.open_nursery() as nursery:
+    async with broker, trio.open_nursery() as nursery:
         await nursery.start(leases.run)
         await nursery.start(partial(listener.serve, server.serve_connection, connections=nursery))
         yield listener.port
@@ -130,7 +128,7 @@ async def test_legacy_client_works_unmodified(kind: str, tmp_path: Path) -> None
 
 @pytest.mark.slow
 async def test_legacy_client_manages_topics_unmodified() -> None:
-    async with served(Topics()) as port:
+    async with served(MemoryBroker(now, random.Random(1))) as port:
         results = await run_legacy_client(port, "topics", "subscriptions")
 
     # Its Rule takes the type of an action for its expression too.
@@ -170,6 +168,53 @@ async def test_legacy_client_manages_topics_unmodified() -> None:
             "deleted": True,
             "left": [],
         },
+    }
+
+
+NEWS = [[f"news {number}", number] for number in (1, 2, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("url", ["embedded:broker.db", "memory:"])
+async def test_legacy_client_publishes_and_subscribes_unmodified(
+    gateways: Gateways, url: str
+) -> None:
+    broker = await gateways.start(broker_config(url=url))
+
+    results = await run_legacy_client(broker.port, "make_news", "topic_messages", "delete_news")
+
+    assert results == {
+        "make_news": True,
+        "topic_messages": {
+            "locked": ["news 2", "news 2"],
+            "deliveries": 2,
+            "deleted twice": ["AzureMissingResourceHttpError", 404],
+            "left": [],
+            "dead": [["news 3", 3]],
+            "all": NEWS,
+            "no topic": ["AzureMissingResourceHttpError", 404],
+            "no subscription": ["AzureMissingResourceHttpError", 404],
+        },
+        "delete_news": [True, ["AzureMissingResourceHttpError", 404]],
+    }
+
+
+@pytest.mark.slow
+async def test_the_legacy_clients_subscribers_get_what_was_sent_in_an_outage(
+    gateways: Gateways,
+) -> None:
+    run = Installation(gateways=gateways, syphons=0)
+    await run.start()
+    made = await run_legacy_client(run.gateway.port, "make_news")
+    await run.kill(run.primary)
+
+    told = await run_legacy_client(run.gateway.port, "news_in_an_outage")
+    await run.primary.start()
+    received = await run_legacy_client(run.gateway.port, "news_after_it")
+
+    assert (made, told) == ({"make_news": True}, {"news_in_an_outage": [None] * 3})
+    assert received == {
+        "news_after_it": {"all": NEWS, "more of all": [], "many": NEWS[1:], "more of many": []}
     }
 
 

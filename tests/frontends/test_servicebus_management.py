@@ -2,11 +2,13 @@
 
 import attrs
 import pytest
+import trio
 from trio.testing import MockClock
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
-from gateway.domain.rules import FalseFilter, Rule, SqlFilter
+from gateway.domain.rules import FalseFilter, Rule, SqlAction, SqlFilter
+from gateway.domain.topics import MAX_SUBSCRIPTIONS
 from gateway.domain.topology import (
     SubscriptionInfo,
     SubscriptionProperties,
@@ -16,25 +18,17 @@ from gateway.domain.topology import (
 from gateway.wire import atom
 from gateway.wire import atom_operations as management
 from tests.frontends.rest_client import ORDERS, Client
-from tests.frontends.topics import Topics
 
 TOPIC = EntityPath("eu/topic")
 
 
-@pytest.fixture
-def topics(client: Client) -> Topics:
-    topics = Topics()
-    client.frontend.broker = topics  # type: ignore[assignment]
-    return topics
-
-
-async def make_subscription(topics: Topics) -> None:
-    await topics.create_topic(TOPIC, TopicProperties())
-    await topics.create_subscription(TOPIC, "s", SubscriptionProperties())
+async def make_subscription(client: Client) -> None:
+    await client.broker.create_topic(TOPIC, TopicProperties())
+    await client.broker.create_subscription(TOPIC, "s", SubscriptionProperties())
 
 
 async def test_topic_is_created_told_changed_and_deleted(
-    autojump_clock: MockClock, client: Client, topics: Topics
+    autojump_clock: MockClock, client: Client
 ) -> None:
     wish = management.PutTopic(entity=TOPIC, properties=TopicProperties(user_metadata="old"))
     change = attrs.evolve(wish, properties=TopicProperties(user_metadata="new"), update=True)
@@ -53,9 +47,9 @@ async def test_topic_is_created_told_changed_and_deleted(
 
 
 async def test_subscription_is_created_with_its_first_rule(
-    autojump_clock: MockClock, client: Client, topics: Topics
+    autojump_clock: MockClock, client: Client
 ) -> None:
-    await topics.create_topic(TOPIC, TopicProperties())
+    await client.broker.create_topic(TOPIC, TopicProperties())
     rule = Rule(name="mine", filter=FalseFilter())
     properties = SubscriptionProperties(max_delivery_count=3)
 
@@ -67,13 +61,14 @@ async def test_subscription_is_created_with_its_first_rule(
 
     assert isinstance(told, SubscriptionInfo)
     assert told.properties == properties
-    assert rules == (rule,)
+    assert isinstance(rules, tuple)
+    assert [attrs.evolve(each, created=None) for each in rules] == [rule]
 
 
 async def test_subscription_is_changed_and_deleted(
-    autojump_clock: MockClock, client: Client, topics: Topics
+    autojump_clock: MockClock, client: Client
 ) -> None:
-    await make_subscription(topics)
+    await make_subscription(client)
     properties = SubscriptionProperties(max_delivery_count=3)
     wish = management.PutSubscription(topic=TOPIC, name="s", properties=properties, update=True)
 
@@ -87,9 +82,9 @@ async def test_subscription_is_changed_and_deleted(
 
 
 async def test_rule_is_created_changed_and_deleted(
-    autojump_clock: MockClock, client: Client, topics: Topics
+    autojump_clock: MockClock, client: Client
 ) -> None:
-    await make_subscription(topics)
+    await make_subscription(client)
     rule = Rule(name="r", filter=SqlFilter(expression="a = 1"))
     wish = management.PutRule(topic=TOPIC, subscription="s", rule=rule)
     other = attrs.evolve(rule, filter=FalseFilter())
@@ -101,15 +96,15 @@ async def test_rule_is_created_changed_and_deleted(
     await client.manage(management.DeleteRule(topic=TOPIC, subscription="s", name="r"))
 
     assert created.status == 201
-    assert told == other
+    assert isinstance(told, Rule)
+    assert attrs.evolve(told, created=None) == other
     with pytest.raises(EntityNotFound):
         await client.manage(question)
 
 
 async def test_stale_etag_is_412_and_changes_nothing(
-    autojump_clock: MockClock, client: Client, topics: Topics
+    autojump_clock: MockClock, client: Client
 ) -> None:
-    await topics.create_queue(ORDERS, QueueProperties())
     told = await client.manage(management.GetEntity(entity=ORDERS))
     assert isinstance(told, EntityInfo)
     wish = management.PutQueue(
@@ -123,13 +118,13 @@ async def test_stale_etag_is_412_and_changes_nothing(
     stale = await client.send(atom.build_request(attrs.evolve(wish, properties=QueueProperties())))
 
     assert (fresh.status, stale.status) == (200, 412)
-    assert (await topics.inspect(ORDERS)).properties.max_delivery_count == 3
+    assert (await client.broker.inspect(ORDERS)).properties.max_delivery_count == 3
 
 
 async def test_missing_subscription_and_rule_are_404(
-    autojump_clock: MockClock, client: Client, topics: Topics
+    autojump_clock: MockClock, client: Client
 ) -> None:
-    await make_subscription(topics)
+    await make_subscription(client)
 
     statuses = [
         (await client.ask("GET", f"/eu/topic/subscriptions/{path}")).status
@@ -139,13 +134,12 @@ async def test_missing_subscription_and_rule_are_404(
     assert statuses == [404, 404, 404]
 
 
+@pytest.mark.parametrize("path", ["eu/topic/subscriptions/s", "EU/Topic/Subscriptions/S"])
 async def test_messages_of_a_subscription_are_settled_under_its_own_path(
-    autojump_clock: MockClock, client: Client
+    autojump_clock: MockClock, client: Client, path: str
 ) -> None:
-    # For the front end a subscription is an entity as any other.
-    path = "t/subscriptions/s"
-    await client.broker.create_queue(EntityPath(path), QueueProperties())
-    await client.ask("POST", f"/{path}/messages", b"hello")
+    await make_subscription(client)
+    await client.ask("POST", "/eu/topic/messages", b"hello")
 
     received = await client.ask("POST", f"/{path}/messages/head?timeout=1")
     location = received.headers.get("Location") or ""
@@ -154,3 +148,84 @@ async def test_messages_of_a_subscription_are_settled_under_its_own_path(
     assert (received.status, received.body) == (201, b"hello")
     assert location.startswith(f"http://localhost:8080/{path}/messages/")
     assert settled.status == 200
+
+
+async def locked(client: Client) -> str:
+    """Send a message to the topic and lock it at the subscription; where it's settled."""
+    await client.ask("POST", "/eu/topic/messages", b"hello")
+    received = await client.ask("POST", "/eu/topic/subscriptions/s/messages/head?timeout=1")
+    assert received.status == 201
+    return (received.headers.get("Location") or "").removeprefix("http://localhost:8080")
+
+
+async def test_a_lock_doesnt_outlive_its_topic_though_another_one_has_its_name(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+    lock = await locked(client)
+    await client.manage(management.DeleteEntity(entity=TOPIC))
+    await make_subscription(client)
+    await client.ask("POST", "/eu/topic/messages", b"new")
+
+    settled = [(await client.ask(method, lock)).status for method in ("DELETE", "PUT", "POST")]
+    received = await client.ask("DELETE", "/eu/topic/subscriptions/s/messages/head?timeout=1")
+
+    assert settled == [404, 404, 404]
+    assert (received.status, received.body) == (200, b"new")
+
+
+async def test_who_waits_at_a_subscription_that_goes_gets_404(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+    statuses: list[int] = []
+
+    async def wait() -> None:
+        head = "/eu/topic/subscriptions/s/messages/head?timeout=60"
+        statuses.append((await client.ask("POST", head)).status)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(1.0)
+        await client.manage(management.DeleteEntity(entity=TOPIC))
+
+    assert statuses == [404]
+    assert trio.current_time() < 10.0
+
+
+async def test_what_an_action_would_have_to_change_is_501_and_not_sent(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+    action = SqlAction(expression="SET a = 1")
+    await client.broker.create_rule(TOPIC, "s", Rule(name="paint", action=action))
+
+    answer = await client.ask("POST", "/eu/topic/messages", b"hello")
+
+    assert answer.status == 501
+    assert answer.headers.get("X-Pairgate-Error") == "not-supported"
+    assert answer.headers.get("X-Pairgate-Outcome") == "not-sent"
+    assert b"rule 'paint'" in answer.body
+    assert await client.broker.peek(EntityPath("eu/topic/subscriptions/s")) == []
+
+
+async def test_nobody_sends_to_a_subscription_nor_receives_from_a_topic(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    await make_subscription(client)
+
+    sent = await client.ask("POST", "/eu/topic/subscriptions/s/messages", b"hello")
+    received = await client.ask("POST", "/eu/topic/messages/head?timeout=1")
+
+    assert (sent.status, received.status) == (400, 400)
+
+
+async def test_one_subscription_too_many_is_403(autojump_clock: MockClock, client: Client) -> None:
+    await make_subscription(client)
+    for index in range(MAX_SUBSCRIPTIONS - 1):
+        await client.broker.create_subscription(TOPIC, f"s{index}", SubscriptionProperties())
+    wish = management.PutSubscription(topic=TOPIC, name="x", properties=SubscriptionProperties())
+
+    refused = await client.send(atom.build_request(wish))
+
+    assert (refused.status, refused.headers.get("X-Pairgate-Error")) == (403, "quota-exceeded")

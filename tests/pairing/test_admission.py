@@ -152,3 +152,19 @@ async def test_the_envelope_says_where_a_message_belongs(lab):
     await send(pair, entity=BILLS)()
 
     assert (await lab.secondary.messages(QUEUE))[0].properties[PATH] == "Bills"
+
+
+@pytest.mark.parametrize("name", ["news/subscriptions/s", "orders/$DeadLetterQueue"])
+@pytest.mark.parametrize("failed_over", [False, True])
+async def test_nobody_sends_to_a_subscription_or_a_sub_queue_in_an_outage_either(
+    lab, name, failed_over
+):
+    entity = EntityPath(name)
+    pair = await lab.pair()
+    if failed_over:
+        pair.standings.force_over(entity)
+
+    with pytest.raises(InvalidRequest, match="nobody sends"):
+        await pair.broker.send(entity, [message()])
+
+    assert await lab.secondary.messages(QUEUE) == []

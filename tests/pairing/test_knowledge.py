@@ -4,6 +4,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized
@@ -47,16 +48,21 @@ async def test_the_primary_is_asked_about_an_entity_that_was_seen(lab, knowledge
 
 
 async def test_a_topic_is_known_as_a_queue_is(autojump_clock, nursery):
-    news = EntityPath("news")
+    news, plain = EntityPath("news"), EntityPath("plain")
     async with MemoryBroker(VirtualClock(), random.Random(0)) as primary:
         await primary.create_topic(news, TopicProperties(max_message_size=500))
+        await primary.create_topic(plain, TopicProperties())
         knowledge = Knowledge(primary=primary)
         await nursery.start(knowledge.run)
         knowledge.saw(news)
+        knowledge.saw(plain)
         await wait_all_tasks_blocked()
 
     assert knowledge.of(news) == KnownEntity(
         entity=news, requires_session=False, max_message_size=500
+    )
+    assert knowledge.of(plain) == KnownEntity(
+        entity=plain, requires_session=False, max_message_size=LocalOptions().max_message_size
     )
 
 

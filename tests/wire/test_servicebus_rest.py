@@ -26,6 +26,7 @@ from gateway.domain.message import (
     Kind,
     Leg,
     Message,
+    MessageState,
     ReceiveMode,
     SequenceBody,
     Typed,
@@ -152,6 +153,8 @@ def deliveries(messages, moments) -> st.SearchStrategy[Delivery]:
         enqueued_sequence_number=optional(int64),
         locked_until=optional(moments),
         expires=optional(moments),
+        state=st.sampled_from(MessageState),
+        dead_letter_source=optional(texts),
     )
 
 

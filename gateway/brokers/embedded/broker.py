@@ -22,8 +22,10 @@ from gateway.brokers.local import LocalBroker, LocalOptions
 from gateway.brokers.moments import Moments
 from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
+from gateway.domain.events import Doubtful
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.sql_filter import compile_filter
@@ -62,6 +64,7 @@ class EmbeddedBroker(LocalBroker):
         self._rng = rng
         self._options = options or EmbeddedOptions()
         self._disk = disk or Disk()
+        self._doubts: tuple[str, ...] = ()
         self._writer = Writer(
             open=self._open,
             tell=self._tell,
@@ -76,6 +79,9 @@ class EmbeddedBroker(LocalBroker):
     async def __aenter__(self) -> Self:
         await self._writer.start()
         self._run_errands()
+        if self._observer is not None:
+            for doubt in self._doubts:
+                self._observer.report(Doubtful(text=doubt))
         return self
 
     async def __aexit__(
@@ -110,10 +116,14 @@ class EmbeddedBroker(LocalBroker):
                 create_missing=self._options.create_missing,
                 shelf=store,
                 new_token=lock_tokens(self._rng),
-                unpack=self.unpack,
+                packing=Packing(self._pack, self.unpack),
                 compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
             )
+        except StoreError:
+            store.forsake()
+            raise
         except apsw.Error as error:
             store.forsake()
             raise StoreError(f"{self._path}: {error}") from error
+        self._doubts = store.doubts
         return Committer(store, namespace)

@@ -48,12 +48,14 @@ class Committer:
         Return whom they concern: nobody, where nothing was done.
         """
         try:
-            self._store.begin(steps[0].now.monotonic)
+            if not self.failed:
+                self._store.begin(steps[0].now.monotonic)
         except _REFUSED as error:
             _refuse(steps, error)
             return Report()
-        except apsw.Error as error:
+        except (apsw.Error, OSError) as error:
             self.failed = f"the store can't begin: {error}"
+        if self.failed:
             for step in steps:
                 step.error = Unavailable(self.failed)
             return Report()

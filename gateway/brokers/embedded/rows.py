@@ -36,9 +36,10 @@ _TOTALS: Final = "SELECT state, count(*), sum(size) FROM message WHERE queue = ?
 
 _REPLACE: Final = """
 UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, original = ?,
-       reason = ?, description = ?
+       reason = ?, description = ?, checksum = ?
 WHERE sequence = ?
 """
+_REWRITE: Final = "UPDATE message SET size = ?, checksum = ?, content = ? WHERE sequence = ?"
 _DELETE_TIMES: Final = "DELETE FROM delivered WHERE sequence = ?"
 _QUARANTINE: Final = (
     "INSERT INTO quarantine SELECT sequence, queue, checksum, content FROM message"
@@ -149,12 +150,18 @@ class SqliteRows:
             new.original,
             new.reason,
             new.description,
+            self._checksum_in_place_of(old.sequence, new),
             old.sequence,
         )
         self._connection.execute(_REPLACE, values)
         self._counts.drop(old.sequence, self._connection)
         if new.deliveries:
             self._counts.set(new.sequence, new.deliveries)
+
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        self._changes.flush()
+        values = (size, self._checksum(content), content, sequence)
+        self._connection.execute(_REWRITE, values)
 
     def remove(self, sequence: int) -> None:
         self._changes.remove(sequence)
@@ -188,14 +195,14 @@ class SqliteRows:
             row.description,
             row.session,
             row.source,
-            self._checksum(row.content),
+            self._checksum(row, row.content),
             row.content,
         )
 
     def _row(self, values: tuple[Any, ...]) -> Row:
         sequence, state, enqueued, size, content, due, expires, times, *rest = values
         original, reason, description, session, source, checksum = rest
-        return Row(
+        row = Row(
             sequence=sequence,
             state=State(state),
             enqueued=enqueued,
@@ -209,9 +216,26 @@ class SqliteRows:
             description=description,
             session=session,
             source=source,
-            damaged=self._checksum(content) != checksum,
         )
+        return row if self._fits(row, content, checksum) else attrs.evolve(row, damaged=True)
 
-    def _checksum(self, content: bytes) -> int:
-        """Of the content, and of whose it is."""
-        return zlib.crc32(content, self._queue)
+    def _checksum_in_place_of(self, sequence: int, new: Row) -> int | None:
+        """What fits no better than it did, where the row is damaged; None: there is no row."""
+        stored = self.get(sequence)
+        if stored is None:
+            return None
+        new = attrs.evolve(new, size=stored.size, session=stored.session, source=stored.source)
+        checksum = self._checksum(new, stored.content)
+        return ~checksum if stored.damaged else checksum
+
+    def _fits(self, row: Row, content: bytes, checksum: int) -> bool:
+        # Rows of earlier versions have one of the content alone.
+        return checksum in (self._checksum(row, content), zlib.crc32(content, self._queue))
+
+    def _checksum(self, row: Row, content: bytes) -> int:
+        """Of all that is stored of a message but how often it was delivered, and of whose it is."""
+        about = (
+            f"{row.sequence} {row.state:d} {row.enqueued} {row.size} {row.due} {row.expires}"
+            f" {row.original} {row.reason!r} {row.description!r} {row.session!r} {row.source!r}"
+        )
+        return zlib.crc32(content, zlib.crc32(about.encode(), self._queue))

@@ -2,16 +2,26 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from gateway.brokers.embedded.files import StoreDamaged, private_file, sync_directory
+from gateway.brokers.embedded.files import (
+    StoreDamaged,
+    has_log,
+    private_file,
+    sync_directory,
+)
 
 APPLICATION_ID: Final = 0x50474154  # "PGAT"
 VERSION: Final = 2
 WAL_CAP: Final = 16 * 1024 * 1024  # bytes
+
+# A store that goes on after a loss, or from a copy, gives out sequence numbers from here up: a
+# number that a client still remembers finds nothing, and never another message.
+EPOCH: Final = 2**32
 
 # In this order; each is read back. Why each one: reference/reliability.md, 5.1.
 PRAGMAS: Final[tuple[tuple[str, str | int, str | int], ...]] = (
@@ -31,6 +41,9 @@ PRAGMAS: Final[tuple[tuple[str, str | int, str | int], ...]] = (
     ("cell_size_check", "ON", 1),
     ("secure_delete", "FAST", 2),
 )
+
+# For those who only look.
+_READING: Final = frozenset({"locking_mode", "mmap_size", "temp_store", "trusted_schema"})
 
 # A queue without key is deleted, and its messages go when there is time.
 # How often a message was delivered stands in a narrow table of its own: to change a number in
@@ -129,26 +142,49 @@ ALTER TABLE message ADD COLUMN source TEXT;
 
 def create(path: Path, store_id: int) -> None:
     """Make an empty store: after a crash at any moment it's there as a whole, or not at all."""
+    with drafted(path) as draft:
+        connection = fill(draft, store_id)
+        connection.close()
+
+
+def fill(draft: Path, store_id: int) -> apsw.Connection:
+    """Make the tables in an empty file, which is safe only once it's no draft any more."""
+    connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"BEGIN; {TABLES} {ADDED_IN_2}")
+        connection.execute("INSERT INTO store VALUES (1, ?, 0, 1)", (store_id,))
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def drafted(path: Path) -> Iterator[Path]:
+    """
+    An empty file to be filled, which afterwards is synced and has that path.
+
+    After an error it's gone, and after a crash it's begun anew.
+    """
     draft = path.with_name(f"{path.name}.new")
-    for leftover in (draft, Path(f"{draft}-journal")):
-        with contextlib.suppress(FileNotFoundError):
-            leftover.unlink()
+    leftovers = [draft, *(Path(f"{draft}{ending}") for ending in ("-journal", "-wal"))]
+    for leftover in leftovers:
+        leftover.unlink(missing_ok=True)
     file = private_file(draft)
     try:
-        connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
-        try:
-            connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute(f"BEGIN; {TABLES} {ADDED_IN_2}")
-            connection.execute("INSERT INTO store VALUES (1, ?, 0, 1)", (store_id,))
-            connection.execute("COMMIT")
-        finally:
-            connection.close()
+        yield draft
         os.fsync(file)
+        draft.rename(path)
+    except BaseException:
+        for leftover in leftovers:
+            leftover.unlink(missing_ok=True)
+        raise
     finally:
         os.close(file)
-    draft.rename(path)
     sync_directory(path.parent)
 
 
@@ -162,6 +198,7 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     try:
+        _set(connection, *PRAGMAS[0])
         _check_identity(connection, path)
         # Else SQLite makes a new plan whenever a parameter has another value: ten times slower.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
@@ -169,12 +206,67 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
             _set(connection, name, value, expected)
         _migrate(connection)
     except apsw.NotADBError as error:
-        connection.close()
+        forsake(connection)
         raise StoreDamaged(f"{path}: not a store") from error
     except BaseException:
-        connection.close()
+        forsake(connection)
         raise
     return connection
+
+
+def flaws(connection: apsw.Connection, check: str) -> list[str]:
+    """What an `integrity_check(...)` finds, a line each."""
+    lines: list[str] = []
+    try:
+        for (text,) in connection.execute(f"PRAGMA {check}"):
+            lines += str(text).splitlines()
+    except apsw.CorruptError as error:
+        lines.append(str(error))
+    return [line for line in lines if line != "ok" and not line.startswith("*** in database")]
+
+
+def forsake(connection: apsw.Connection) -> None:
+    """Close, and write nothing more: what is in the log stays there, and only there."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close(force=True)
+
+
+@contextlib.contextmanager
+def reading(path: Path, vfs: str | None = None) -> Iterator[apsw.Connection]:
+    """
+    A store as it is, with what its log holds, and neither of them is changed.
+
+    Raises:
+        StoreDamaged: it is no store of ours, or of a later version.
+        apsw.Error: it can't be read.
+    """
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+    try:
+        if has_log(path):
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        for name, value, expected in PRAGMAS:
+            if name in _READING:
+                _set(connection, name, value, expected)
+        _check_identity(connection, path)
+        yield connection
+    except apsw.NotADBError as error:
+        raise StoreDamaged(f"{path}: not a store") from error
+    finally:
+        connection.close(force=True)
+
+
+@contextlib.contextmanager
+def reading_without_log(path: Path, vfs: str | None = None) -> Iterator[apsw.Connection]:
+    """The database file alone, which a crash in a checkpoint may have left half old, half new."""
+    connection = apsw.Connection(
+        f"{path.absolute().as_uri()}?immutable=1",
+        flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
+        vfs=vfs,
+    )
+    try:
+        yield connection
+    finally:
+        connection.close(force=True)
 
 
 def _check_identity(connection: apsw.Connection, path: Path) -> None:

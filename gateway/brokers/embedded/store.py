@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 import apsw
 import attrs
+import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
@@ -21,27 +22,26 @@ from gateway.brokers.embedded.entities import (
     write_properties,
     write_rule,
 )
-from gateway.brokers.embedded.files import (
-    Disk,
-    HighWaterMark,
-    StoreDamaged,
-    StoreError,
-    StoreLock,
-    private_directory,
-)
+from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreDamaged, StoreLock
+from gateway.brokers.embedded.opening import open_store
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import StorageFull
+from gateway.domain.errors import MessageError, StorageFull
 from gateway.domain.rules import Rule
 from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Storage
 
 LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
+CRITICAL: Final = LOW_WATER // 2  # of them: from here on the log is kept as short as can be
+_PAGE: Final = 4096
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the disk
-_CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // 4096
+_CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // _PAGE
+_CAP_PAGES: Final = schema.WAL_CAP // _PAGE
 _COUNT_EVERY: Final = 0.1  # seconds that counts of deliveries wait: most messages are done by then
 _SLICE: Final = 1000  # messages of a deleted queue that go at once
+_SPARE_PAGES: Final = 1024  # free ones that the file may keep, or a quarter of it
+_VACUUM_PAGES: Final = 1000  # that go at once: 5 ms
 
 _TIDY: Final = (
     "DELETE FROM session WHERE (queue, id) IN"
@@ -62,6 +62,7 @@ class Store:
     _disk: Disk
     _commits: int
     _next_sequence: int
+    doubts: tuple[str, ...]  # about the place, for the operator
     wal_pages: int = 0
     _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
     _rows: Changes = attrs.field(init=False)
@@ -70,54 +71,26 @@ class Store:
     _looked: float = -math.inf
     _counted: float = -math.inf
     _full: bool = False
+    _critical: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._rows = Changes(self._connection)
 
     @classmethod
     def open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
-        """
-        Open the store, made where there is none; `new_id` gives it a name of 63 bits.
-
-        Raises:
-            StoreInUse, StoreDamaged, StoreError: it can't be used; the text says why.
-        """
-        try:
-            return cls._open(path, new_id, disk)
-        except (apsw.Error, OSError) as error:
-            raise StoreError(f"{path}: {error}") from error
-
-    @classmethod
-    def _open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
-        private_directory(path.parent)
-        lock = StoreLock.take(path.with_name(f"{path.name}.lock"))
-        try:
-            mark_path = path.with_name(f"{path.name}.hwm")
-            if not path.exists():
-                _refuse_to_begin_anew(path, mark_path)
-                schema.create(path, new_id())
-            connection = schema.connect(path, disk.vfs)
-            store_id, commits, sequence = connection.execute(
-                "SELECT store_id, commits, next_sequence FROM store"
-            ).get
-            try:
-                mark = HighWaterMark.open(mark_path, store_id, commits)
-            except BaseException:
-                connection.close()
-                raise
-        except BaseException:
-            lock.release()
-            raise
+        """As `open_store`."""
+        opened = open_store(path, new_id, disk)
         store = cls(
             path=path,
-            connection=connection,
-            lock=lock,
-            mark=mark,
+            connection=opened.connection,
+            lock=opened.lock,
+            mark=opened.mark,
             disk=disk,
-            commits=commits,
-            next_sequence=sequence,
+            commits=opened.commits,
+            next_sequence=opened.next_sequence,
+            doubts=opened.doubts,
         )
-        connection.set_wal_hook(store._note_wal)
+        opened.connection.set_wal_hook(store._note_wal)
         return store
 
     # --- transactions
@@ -170,19 +143,43 @@ class Store:
 
     @property
     def wants_checkpoint(self) -> bool:
-        return self.wal_pages > _CHECKPOINT_PAGES
+        return self.wal_pages > (0 if self._critical else _CHECKPOINT_PAGES)
 
-    def checkpoint(self, mode: int = apsw.SQLITE_CHECKPOINT_PASSIVE) -> None:
-        self._connection.wal_checkpoint(mode=mode)
-        self.wal_pages = 0
+    def checkpoint(self) -> None:
+        """Move the log into the store; its file stays, unless it's long or room is scarce."""
+        if self._critical or self.wal_pages > _CAP_PAGES:
+            self._empty_log()
+        else:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self.wal_pages = 0
 
     def tidy(self) -> bool:
-        """Write the counts that wait, remove messages of deleted queues; False if none is left."""
+        """
+        Write the counts that wait, and do one slice of what is left: messages of deleted queues
+        go, then free pages. False if nothing is.
+        """
         if len(self._counts) > 0:
             self._save_counts()
         queue = self._connection.execute("SELECT id FROM queue WHERE key IS NULL LIMIT 1").get
         if queue is None:
+            return self._shrink()
+        self._remove_slice(queue)
+        return True
+
+    def _shrink(self) -> bool:
+        """Give free pages back to the disk; some stay for the messages to come."""
+        free = self._connection.pragma("freelist_count")
+        spare = max(_SPARE_PAGES, self._connection.pragma("page_count") // 4)
+        if free <= spare:
             return False
+        self._begin()
+        pages = min(_VACUUM_PAGES, free - spare)
+        # One page goes with each step of the statement.
+        self._connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
+        self._connection.execute("COMMIT")
+        return True
+
+    def _remove_slice(self, queue: Any) -> None:
         self._begin()
         found: list[Any] = self._connection.execute(
             "SELECT sequence FROM message WHERE queue = ? LIMIT ?", (queue, _SLICE)
@@ -197,13 +194,12 @@ class Store:
         if len(found) < _SLICE and self._connection.total_changes() - changes < _SLICE:
             self._connection.execute("DELETE FROM queue WHERE id = ?", (queue,))
         self.commit()
-        return True
 
     def close(self) -> None:
         """Write what waits, empty the log, and let go of the store."""
         try:
             self._save_counts()
-            self.checkpoint(apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            self._empty_log()
         except BaseException:
             self.forsake()
             raise
@@ -213,14 +209,25 @@ class Store:
 
     def forsake(self) -> None:
         """Let go after an error: write nothing more, not even a checkpoint."""
-        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        self._connection.close(force=True)
+        schema.forsake(self._connection)
         self._mark.close()
         self._lock.release()
 
     # --- as a shelf
 
     def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
+        """
+        As `Shelf.load`.
+
+        Raises:
+            StoreDamaged: what is written of an entity makes no sense.
+        """
+        try:
+            yield from self._load()
+        except (ValueError, LookupError, MessageError, cattrs.BaseValidationError) as error:
+            raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
+
+    def _load(self) -> Iterable[tuple[StoredEntity, Storage]]:
         found: list[Any] = self._connection.execute(
             "SELECT id, name, kind, properties, created, updated, version FROM queue"
             " WHERE key IS NOT NULL ORDER BY id"
@@ -311,13 +318,13 @@ class Store:
     def _look_at_disk(self) -> None:
         if self._monotonic - self._looked >= _LOOK_EVERY:
             self._looked = self._monotonic
-            self._full = self._disk.free_bytes(self._path.parent) < LOW_WATER
+            free = self._disk.free_bytes(self._path.parent)
+            self._full, self._critical = free < LOW_WATER, free < CRITICAL
+
+    def _empty_log(self) -> None:
+        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        self.wal_pages = 0
 
     def _note_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self.wal_pages = pages
         return apsw.SQLITE_OK
-
-
-def _refuse_to_begin_anew(path: Path, mark: Path) -> None:
-    if mark.exists():
-        raise StoreDamaged(f"{path} is gone, and {mark} says that it was there")

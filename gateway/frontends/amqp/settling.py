@@ -25,6 +25,7 @@ from gateway.wire.amqp.events import (
 )
 
 _DEAD_LETTER: Final = "com.microsoft:dead-letter"
+_WHY: Final = frozenset((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
 
 
 def settlement_of(state: DeliveryState | None) -> Settlement:
@@ -37,6 +38,9 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
         rejected                       dead-letter, with reason and description
         released, or no outcome        give back, which doesn't count as a delivery
 
+    Service Bus takes the annotations of modified for new application properties, and the info of
+    a rejection besides the reason as well.
+
     Raises:
         NotSupported: a state of transactions.
     """
@@ -44,9 +48,9 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
         case Accepted():
             return Complete()
         case Modified(undeliverable_here=True):
-            return Defer()
+            return Defer(properties=state.annotations)
         case Modified(delivery_failed=failed):
-            return Abandon(delivered=failed)
+            return Abandon(delivered=failed, properties=state.annotations)
         case Rejected(error=error):
             return _dead_letter(error)
         case Released() | None:
@@ -72,10 +76,14 @@ def _dead_letter(error: AmqpError | None) -> DeadLetter:
         return DeadLetter(reason="")
     reason = _text(error.info, DEAD_LETTER_REASON)
     description = _text(error.info, DEAD_LETTER_DESCRIPTION)
+    changes = {name: value for name, value in error.info.items() if name not in _WHY}
     if error.condition != _DEAD_LETTER:
         reason, description = reason or error.condition, description or error.description
+        changes = {}
     return DeadLetter(
-        reason=reason[:MAX_REASON_LENGTH], description=description[:MAX_REASON_LENGTH]
+        reason=reason[:MAX_REASON_LENGTH],
+        description=description[:MAX_REASON_LENGTH],
+        properties=changes,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.message import (
+    NO_PROPERTIES,
     Abandon,
     Complete,
     DeadLetter,
@@ -79,15 +80,17 @@ class UpdateDisposition:
 
     @property
     def settlement(self) -> Settlement:
+        properties = self.properties or NO_PROPERTIES
         match self.status:
             case Disposition.COMPLETED:
                 return Complete()
             case Disposition.ABANDONED:
-                return Abandon()
+                return Abandon(properties=properties)
             case Disposition.DEFERRED:
-                return Defer()
+                return Defer(properties=properties)
             case Disposition.SUSPENDED:
-                return DeadLetter(reason=self.reason or "", description=self.description or "")
+                reason, description = self.reason or "", self.description or ""
+                return DeadLetter(reason=reason, description=description, properties=properties)
 
 
 @attrs.frozen(kw_only=True)

@@ -11,7 +11,11 @@ import attrs
 import trio
 
 from gateway.brokers.memory import MemoryBroker
-from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
+from gateway.brokers.servicebus_rest import (
+    ServiceBusRestBroker,
+    ServiceBusRestOptions,
+    open_namespace,
+)
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
@@ -93,7 +97,7 @@ async def stranger(_folder: Path) -> AsyncIterator[Broker]:
 @asynccontextmanager
 async def client(
     port: int, *, key_name: str = POLICY.name, key: str = KEY
-) -> AsyncIterator[Broker]:
+) -> AsyncIterator[ServiceBusRestBroker]:
     options = ServiceBusRestOptions(key=key)
     async with open_namespace(
         "servicebus+http", f"//{key_name}@127.0.0.1:{port}", options, real_date

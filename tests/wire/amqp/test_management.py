@@ -220,13 +220,13 @@ def test_a_date_of_sessions_is_a_date() -> None:
     ("status", "settlement"),
     [
         (Disposition.COMPLETED, Complete()),
-        (Disposition.ABANDONED, Abandon()),
-        (Disposition.DEFERRED, Defer()),
-        (Disposition.SUSPENDED, DeadLetter(reason="r", description="")),
+        (Disposition.ABANDONED, Abandon(properties={"n": 1})),
+        (Disposition.DEFERRED, Defer(properties={"n": 1})),
+        (Disposition.SUSPENDED, DeadLetter(reason="r", properties={"n": 1})),
     ],
 )
 def test_a_disposition_settles(status: Disposition, settlement: Settlement) -> None:
-    update = ops.UpdateDisposition(status=status, tokens=(TOKEN,), reason="r")
+    update = ops.UpdateDisposition(status=status, tokens=(TOKEN,), reason="r", properties={"n": 1})
 
     assert update.settlement == settlement
 

@@ -1,0 +1,182 @@
+"""From measurements to figures: medians, ratios to the baselines, and the targets."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from benchmarks.closed_loop import AZURITE, HTTP, IN_PROCESS, RABBITMQ, Measured
+from benchmarks.sizes import Cost, Growth, Round
+
+LEAST_SENDS: Final = 20_000.0  # a second, in process, at the most clients
+LEAST_OF_AZURITE: Final = 3.0
+MOST_GROWTH: Final = 1.1
+
+# What is divided by what, where both were measured.
+_RATIOS: Final = (
+    (HTTP, AZURITE),
+    (HTTP, RABBITMQ),
+    (IN_PROCESS, RABBITMQ),
+)
+
+
+@attrs.frozen(kw_only=True)
+class Pair:
+    """What was sent, and then received and completed."""
+
+    send: Measured
+    receive: Measured
+
+
+Rounds = Mapping[tuple[str, int], Sequence[Pair]]  # by way and number of clients
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """The medians of one way and number of clients."""
+
+    way: str
+    clients: int
+    send: float  # messages/s
+    receive: float
+    busy: float  # share of one core that this process took, the larger of both
+
+
+@attrs.frozen(kw_only=True)
+class Ratio:
+    """The medians of the rounds' ratios: only neighbours in time are compared."""
+
+    way: str
+    baseline: str
+    clients: int
+    send: float
+    receive: float
+
+
+@attrs.frozen(kw_only=True)
+class GrowthRatio:
+    """How many times as much a message costs among many as among a few. Costs are seconds."""
+
+    kind: str
+    operation: str
+    few: int
+    many: int
+    few_cost: float
+    many_cost: float
+    ratio: float  # the median of the rounds' ratios
+    processor_ratio: float  # of processor time, which other processes disturb less
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    text: str
+    reached: bool
+    found: str
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    facts: Mapping[str, str]
+    cells: Sequence[Cell]
+    ratios: Sequence[Ratio]
+    growths: Sequence[GrowthRatio]
+    targets: Sequence[Target]
+
+
+def report(facts: Mapping[str, str], rounds: Rounds, growths: Sequence[Growth]) -> Report:
+    cells = [_cell(way, clients, pairs) for (way, clients), pairs in rounds.items()]
+    ratios = [
+        _ratio(way, baseline, clients, rounds)
+        for way, baseline in _RATIOS
+        for name, clients in rounds
+        if name == way and (baseline, clients) in rounds
+    ]
+    grown = [one for growth in growths for one in _growth_ratios(growth)]
+    return Report(
+        facts=facts,
+        cells=cells,
+        ratios=ratios,
+        growths=grown,
+        targets=[*_speed_targets(cells, ratios), *map(_growth_target, grown)],
+    )
+
+
+def _cell(way: str, clients: int, pairs: Sequence[Pair]) -> Cell:
+    return Cell(
+        way=way,
+        clients=clients,
+        send=statistics.median(pair.send.rate for pair in pairs),
+        receive=statistics.median(pair.receive.rate for pair in pairs),
+        busy=max(
+            statistics.median(pair.send.busy for pair in pairs),
+            statistics.median(pair.receive.busy for pair in pairs),
+        ),
+    )
+
+
+def _ratio(way: str, baseline: str, clients: int, rounds: Rounds) -> Ratio:
+    together = list(zip(rounds[way, clients], rounds[baseline, clients], strict=True))
+    return Ratio(
+        way=way,
+        baseline=baseline,
+        clients=clients,
+        send=statistics.median(ours.send.rate / theirs.send.rate for ours, theirs in together),
+        receive=statistics.median(
+            ours.receive.rate / theirs.receive.rate for ours, theirs in together
+        ),
+    )
+
+
+def _growth_ratios(growth: Growth) -> list[GrowthRatio]:
+    return [
+        _growth_ratio(growth, "send", lambda one: one.send),
+        _growth_ratio(growth, "receive", lambda one: one.receive),
+    ]
+
+
+def _growth_ratio(growth: Growth, operation: str, cost: Callable[[Round], Cost]) -> GrowthRatio:
+    costs = [(cost(few), cost(many)) for few, many in growth.rounds]
+    return GrowthRatio(
+        kind=growth.kind,
+        operation=operation,
+        few=growth.few,
+        many=growth.many,
+        few_cost=statistics.median(few.wall for few, _ in costs),
+        many_cost=statistics.median(many.wall for _, many in costs),
+        ratio=statistics.median(many.wall / few.wall for few, many in costs),
+        processor_ratio=statistics.median(many.processor / few.processor for few, many in costs),
+    )
+
+
+def _speed_targets(cells: Sequence[Cell], ratios: Sequence[Ratio]) -> list[Target]:
+    found: list[Target] = []
+    ours = [cell for cell in cells if cell.way == IN_PROCESS]
+    if ours:
+        most = max(ours, key=lambda cell: cell.clients)
+        found.append(
+            Target(
+                text=f"{LEAST_SENDS:.0f} durable sends/s in process, {most.clients} senders",
+                reached=most.send >= LEAST_SENDS,
+                found=f"{most.send:.0f}",
+            )
+        )
+    beside = [ratio for ratio in ratios if (ratio.way, ratio.baseline) == (HTTP, AZURITE)]
+    if beside:
+        least = min(min(ratio.send, ratio.receive) for ratio in beside)
+        found.append(
+            Target(
+                text=f"over HTTP at least {LEAST_OF_AZURITE:.0f} times Azurite, send and receive",
+                reached=least >= LEAST_OF_AZURITE,
+                found=f"{least:.2f} times where it is least",
+            )
+        )
+    return found
+
+
+def _growth_target(one: GrowthRatio) -> Target:
+    return Target(
+        text=f"{one.operation} at {one.many} {one.kind} at most {MOST_GROWTH} times {one.few}",
+        reached=one.ratio <= MOST_GROWTH,
+        found=f"{one.ratio:.2f} times",
+    )

@@ -1,0 +1,170 @@
+"""
+How a store is opened: only by one process, only where it can keep its promises, and only as it
+was left. Whatever isn't as it was is refused and stays as it is, for somebody to look at.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import apsw
+import attrs
+
+from gateway.brokers.embedded import place, schema
+from gateway.brokers.embedded.files import (
+    Disk,
+    HighWaterMark,
+    Mark,
+    StoreDamaged,
+    StoreError,
+    StoreLock,
+    has_log,
+    log_path,
+    lost,
+    mark_path,
+    private_directory,
+    read_ahead,
+    read_mark,
+)
+
+# A quick check reads everything: for each GiB half a second to four, as the disk is.
+_CHECKED: Final = 1024**3  # bytes of a store that is checked whenever it's opened
+_CHECKED_IF_UNCLEAN: Final = 8 * 1024**3  # after a crash
+_CHECK: Final = "`pairgate store check`"
+_ACCEPT: Final = "`pairgate store check --accept-loss` lets it start all the same"
+
+
+@attrs.frozen(kw_only=True)
+class Opened:
+    """A store that is ours until the lock is released."""
+
+    connection: apsw.Connection
+    lock: StoreLock
+    mark: HighWaterMark
+    commits: int
+    next_sequence: int
+    doubts: tuple[str, ...]  # for the operator
+
+
+def open_store(path: Path, new_id: Callable[[], int], disk: Disk) -> Opened:
+    """
+    Open the store, made where there is none; `new_id` gives it a name of 63 bits.
+
+    Raises:
+        StoreInUse, StoreDamaged, StoreError: it can't be used; the text says why.
+    """
+    with errors_in_words(path):
+        private_directory(path.parent)
+        lock = StoreLock.take(path)
+        try:
+            return _open(path, new_id, disk, lock)
+        except BaseException:
+            lock.release()
+            raise
+
+
+@contextmanager
+def errors_in_words(path: Path) -> Iterator[None]:
+    """Errors of SQLite and of the disk are a `StoreError` that says of which file."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{error.filename or path}: {error.strerror}") from error
+    except apsw.CorruptError as error:
+        raise StoreDamaged(f"{path}: {error}; {_CHECK} says how much") from error
+    except apsw.Error as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+def store_row(connection: apsw.Connection) -> tuple[Mark, int]:
+    """How far the store has come, and the next sequence number."""
+    store_id, commits, sequence = connection.execute(
+        "SELECT store_id, commits, next_sequence FROM store"
+    ).get
+    return Mark(store_id=store_id, commits=commits), sequence
+
+
+def check_log(path: Path, vfs: str | None) -> None:
+    """
+    SQLite takes any log for the store's own, and would mix the two. The log of another store has
+    that one's id.
+
+    Raises:
+        StoreDamaged: the log isn't of this store.
+    """
+    if not has_log(path):
+        return
+    with_log = _id_in(partial(schema.reading, path, vfs))
+    alone = _id_in(partial(schema.reading_without_log, path, vfs))
+    if alone is not None and with_log is not None and alone != with_log:
+        raise StoreDamaged(
+            f"{log_path(path)} is the log of another store; move it out of the way, and what"
+            " stands only there is not in this store"
+        )
+
+
+def _id_in(reading: Callable[[], AbstractContextManager[apsw.Connection]]) -> int | None:
+    """None where damage, or a crash in the middle of a checkpoint, has left no readable page."""
+    with suppress(apsw.Error, StoreDamaged, TypeError), reading() as connection:
+        if not schema.flaws(connection, "integrity_check(store)"):
+            return store_row(connection)[0].store_id
+    return None
+
+
+def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) -> Opened:
+    doubts = [*place.doubts(path, lock, disk)]
+    if not path.exists():
+        _refuse_to_begin_anew(path)
+        schema.create(path, new_id())
+    os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # what is wrong, SQLite doesn't say
+    unclean = has_log(path)
+    checked = path.stat().st_size <= (_CHECKED_IF_UNCLEAN if unclean else _CHECKED)
+    if checked:
+        read_ahead(path)
+    elif unclean:
+        doubts.append(f"{path}: large, and not checked after an unclean end; {_CHECK}")
+    check_log(path, disk.vfs)
+    connection = schema.connect(path, disk.vfs)
+    try:
+        if checked:
+            _check_pages(connection, path)
+        found, sequence = store_row(connection)
+        doubts += _compare(path, found)
+        mark = HighWaterMark.begin(mark_path(path), found)
+    except BaseException:
+        schema.forsake(connection)
+        raise
+    return Opened(
+        connection=connection,
+        lock=lock,
+        mark=mark,
+        commits=found.commits,
+        next_sequence=sequence,
+        doubts=tuple(doubts),
+    )
+
+
+def _refuse_to_begin_anew(path: Path) -> None:
+    for left in (mark_path(path), log_path(path)):
+        if left.exists():
+            raise StoreDamaged(f"{path} is gone, and {left} says that it was there")
+
+
+def _check_pages(connection: apsw.Connection, path: Path) -> None:
+    # The quick check doesn't compare indexes with their table: a message that only its index has
+    # lost would never be handed out.
+    if flaws := schema.flaws(connection, "integrity_check(1)"):
+        raise StoreDamaged(f"{path}: damaged: {flaws[0]}; {_CHECK} says how much")
+
+
+def _compare(path: Path, found: Mark) -> list[str]:
+    marks = mark_path(path)
+    mark = read_mark(marks)
+    if loss := lost(marks, mark, found):
+        raise StoreDamaged(f"{loss}; {_ACCEPT}")
+    if mark is None and found.commits > 0:
+        return [f"{marks} is missing: if commits are missing too, nobody notices"]
+    return []

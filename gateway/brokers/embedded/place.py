@@ -1,0 +1,53 @@
+"""Whether a store can keep its promises where it lies."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from gateway.brokers.embedded.files import Disk, StoreError, StoreLock
+
+# Where another machine decides about locks and syncs: SQLite's own advice is not to.
+_REMOTE: Final = frozenset(
+    {
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "afs",
+        "ceph",
+        "lustre",
+        "fuse.glusterfs",
+        "fuse.sshfs",
+    }
+)
+_DOUBTFUL: Final = {
+    "tmpfs": "in memory: it ends with the machine",
+    "ramfs": "in memory: it ends with the machine",
+    "overlay": "in a container's own layer: it ends with the container; mount a volume",
+    "9p": "shared by a host, whose syncs may promise less than a disk's",
+    "virtiofs": "shared by a host, whose syncs may promise less than a disk's",
+}
+_FASTEST_DISK: Final = 20e-6  # seconds for a sync; in memory it takes 1 µs
+
+
+def doubts(path: Path, lock: StoreLock, disk: Disk) -> Iterator[str]:
+    """
+    What is doubtful about the place of a store that is locked.
+
+    Raises:
+        StoreError: it's on a network file system.
+    """
+    kind = disk.file_system(path.parent)
+    if kind in _REMOTE:
+        raise StoreError(
+            f"{path}: on a network file system ({kind}) neither locks nor syncs are reliable;"
+            " put the store on a disk of this machine"
+        )
+    if kind in _DOUBTFUL:
+        yield f"{path} is on {kind}, {_DOUBTFUL[kind]}"
+    elif (seconds := disk.sync_seconds(lock.file)) < _FASTEST_DISK:
+        yield (
+            f"{path}: a sync takes {seconds * 1e6:.0f} µs, which no disk can do:"
+            " a power cut may lose acknowledged messages"
+        )

@@ -1,0 +1,96 @@
+"""
+RabbitMQ as Debian installs it (`rabbitmq-server`), but as a process of ours: for any user, without
+the system's service, and several side by side.
+"""
+
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from gateway.testing.servers import ServerFailed, ServerProcess, answers, free_port, running
+
+USER: Final = "guest"  # and its password
+_HOMES: Final = Path("/usr/lib/rabbitmq/lib")
+_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
+_METHOD_FRAME: Final = b"\x01"  # 4.2.3; the server begins with connection.start
+
+
+@asynccontextmanager
+async def rabbitmq(
+    folder: Path, name: str = "rabbit", *, plugins: Sequence[str] = ()
+) -> AsyncIterator[tuple[ServerProcess, int]]:
+    """
+    Run a node with its data in `folder`; yield its process and its port for AMQP.
+
+    The user is `guest`. It's killed in the end; its data stay.
+
+    Raises:
+        ServerFailed: it isn't installed, or didn't start.
+    """
+    home = home_of()
+    port, names_port = free_port(), free_port()
+    _prepare(folder, plugins)
+    # Erlang's name service: else the first node starts one that outlives us.
+    names = ServerProcess(
+        command=["epmd", "-port", str(names_port), "-address", "127.0.0.1"],
+        folder=folder,
+        is_ready=lambda: answers(names_port, b"\x00\x01n", b""),
+    )
+    node = ServerProcess(
+        command=[str(home / "sbin" / "rabbitmq-server")],
+        folder=folder,
+        is_ready=lambda: answers(port, _HEADER, _METHOD_FRAME),
+        environment=_environment(folder, home, f"{name}@localhost", port, names_port),
+    )
+    async with running(names), running(node):
+        yield node, port
+
+
+def _prepare(folder: Path, plugins: Sequence[str]) -> None:
+    for each in ("mnesia", "log", "home"):
+        (folder / each).mkdir(parents=True, exist_ok=True)
+    (folder / "rabbitmq.conf").write_text(
+        "loopback_users = none\nlog.console = false\nlog.file.level = warning\n"
+    )
+    (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
+
+
+def home_of() -> Path:
+    """
+    Where Debian's package is; the folder's name has the version.
+
+    Raises:
+        ServerFailed: it isn't installed.
+    """
+    homes = sorted(_HOMES.glob("rabbitmq_server-*"))
+    if not homes or shutil.which("epmd") is None:
+        raise ServerFailed("RabbitMQ isn't installed: Debian's package is rabbitmq-server")
+    return homes[-1]
+
+
+def _environment(folder: Path, home: Path, node: str, port: int, names_port: int) -> dict[str, str]:
+    return {
+        "HOME": str(folder / "home"),  # the cookie is made there
+        "RUNNING_UNDER_SYSTEMD": "true",  # no shell around it: signals reach it
+        "RABBITMQ_HOME": str(home),
+        "RABBITMQ_BASE": str(folder),
+        "RABBITMQ_NODENAME": node,
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "no-such-file"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RABBITMQ_FEATURE_FLAGS_FILE": str(folder / "feature_flags"),
+        "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "generated"),
+        "RABBITMQ_SCHEMA_DIR": str(folder / "schema"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "ERL_EPMD_PORT": str(names_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+    }

@@ -1,0 +1,125 @@
+"""Servers of others as processes of ours: each with a folder and ports of its own."""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+START_LIMIT: Final = 60.0  # seconds
+STOP_LIMIT: Final = 20.0
+_KNOCK_PAUSE: Final = 0.05
+_ANSWER_LIMIT: Final = 2.0
+_LOG_TAIL: Final = 2000  # bytes
+
+
+class ServerFailed(Exception):
+    """A server isn't installed, ended, or didn't become ready; the text has the end of its log."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class ServerProcess:
+    """
+    One process, which can be killed, frozen by its `pid`, and started again where it was.
+
+    What it prints is in `output` in its folder.
+    """
+
+    command: Sequence[str]
+    folder: Path
+    is_ready: Callable[[], Awaitable[bool]]
+    environment: Mapping[str, str] = attrs.field(factory=dict)  # added to ours
+    _process: trio.Process | None = attrs.field(default=None, init=False)
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise ServerFailed("it was never started")
+        return self._process.pid
+
+    async def start(self) -> None:
+        """
+        Return when it's ready. Cancelled, it may run already.
+
+        Raises:
+            ServerFailed: it isn't in time, or not at all.
+        """
+        with (self.folder / "output").open("ab") as output:
+            try:
+                self._process = await trio.lowlevel.open_process(
+                    self.command,
+                    cwd=self.folder,
+                    env={**os.environ, **self.environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # an interrupt from the keyboard is for us
+                )
+            except FileNotFoundError as error:
+                raise ServerFailed(f"{self.command[0]} isn't installed") from error
+        with trio.move_on_after(START_LIMIT):
+            while self._process.poll() is None:
+                if await self.is_ready():
+                    return
+                await trio.sleep(_KNOCK_PAUSE)  # another process: nobody here can tell when
+        raise ServerFailed(f"{self.command[0]} isn't ready: {self._log_tail()}")
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL if it takes too long. Returns when it is gone."""
+        await trio.lowlevel.checkpoint()
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        with trio.move_on_after(STOP_LIMIT) as limit:
+            await self._process.wait()
+        if limit.cancelled_caught:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """SIGKILL: no goodbye. Returns when it is gone."""
+        await trio.lowlevel.checkpoint()
+        if self._process is not None:
+            self._process.kill()
+            await self._process.wait()
+
+    def _log_tail(self) -> str:
+        return (self.folder / "output").read_bytes()[-_LOG_TAIL:].decode(errors="replace")
+
+
+@asynccontextmanager
+async def running(server: ServerProcess) -> AsyncIterator[None]:
+    """It's ready, and killed afterwards. Raises what `start` does."""
+    try:
+        await server.start()
+        yield
+    finally:
+        with trio.move_on_after(STOP_LIMIT, shield=True):
+            await server.kill()
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def answers(port: int, question: bytes, start: bytes) -> bool:
+    """Whether somebody on that port answers `question` with bytes that begin with `start`."""
+    found = b""
+    with trio.move_on_after(_ANSWER_LIMIT):
+        try:
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(question)
+                found = await stream.receive_some(4096)
+        except (OSError, trio.BrokenResourceError):
+            await trio.lowlevel.checkpoint()
+            return False
+    return found.startswith(start) and found != b""

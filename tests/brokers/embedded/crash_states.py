@@ -1,0 +1,180 @@
+"""What a store is after a crash, compared with what it must be."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import attrs
+
+from gateway.brokers.embedded.files import StoreDamaged, StoreError
+from gateway.brokers.embedded.store import Store
+from gateway.testing.crash_disk import (
+    Change,
+    CrashDisk,
+    Image,
+    Replay,
+    read_image,
+    write_image,
+)
+from gateway.testing.store_work import Work, World, open_committer, read_world, roomy
+
+STORE = "a.db"
+FILES = ("a.db", "a.db-wal", "a.db.hwm", "a.db.new", "a.db.new-journal")
+
+
+_LIVE = "SELECT id FROM queue WHERE key IS NOT NULL"
+_DUMP = (
+    "SELECT * FROM queue WHERE key IS NOT NULL",
+    f"SELECT * FROM message WHERE queue IN ({_LIVE})",
+    f"SELECT * FROM session WHERE queue IN ({_LIVE})",
+    f"SELECT * FROM seen WHERE queue IN ({_LIVE})",
+)
+
+
+@attrs.frozen
+class Content:
+    """What a store holds: as it was worked out by hand, and every row of it."""
+
+    world: World
+    rows: Sequence[Any]
+
+    @classmethod
+    def of(cls, store: Store, world: World) -> "Content":
+        """Of a store that holds what it should."""
+        assert read_world(store) == world
+        return cls(world, dump(store))
+
+
+def dump(store: Store) -> Sequence[Any]:
+    return [store._connection.execute(statement).fetchall() for statement in _DUMP]
+
+
+@attrs.frozen
+class Moment:
+    """From this entry of a log on, the store must hold one of these."""
+
+    position: int
+    allowed: Sequence[Content]
+
+
+@attrs.frozen
+class Recording:
+    begin: Image
+    log: Sequence[Change]
+    moments: Sequence[Moment]
+
+
+@contextmanager
+def crash_disk(name: str, folder: Path, *, lies: bool = False) -> Iterator[CrashDisk]:
+    disk = CrashDisk(name, folder / f"{STORE}.hwm", lies=lies)
+    try:
+        yield disk
+    finally:
+        disk.unregister()
+
+
+@attrs.define(eq=False, kw_only=True)
+class Life:
+    """Of one store after the other, from where it's opened to where it crashes."""
+
+    folder: Path
+    disk: CrashDisk
+    work: Work
+    rng: random.Random
+    synchronous: str = "FULL"
+    _store: Store = attrs.field(init=False)
+    _moments: list[Moment] = attrs.field(factory=list)
+
+    def record(self, batches: int) -> Recording:
+        begin = read_image(self.folder, FILES)
+        self.disk.restart()
+        self._open()
+        content = Content.of(self._store, self.work.worlds[-1])
+        self._moments = [Moment(0, [content])]
+        for _ in range(batches):
+            before, position = content, self.disk.look()
+            assert self.work.run_batch() == "done"
+            content = Content.of(self._store, self.work.worlds[-1])
+            self._moments.append(Moment(position, [before, content]))
+            self._moments.append(Moment(self.disk.look(), [content]))
+            self._between_batches()
+        log = self.disk.restart()
+        self._store.forsake()
+        return Recording(begin, log, self._moments)
+
+    def _between_batches(self) -> None:
+        match self.rng.randrange(12):
+            case 0 | 1 | 2:
+                self.work.committer.tidy()
+            case 3:
+                self._store.checkpoint()
+            case 4:
+                self._store.close()
+                self._open()
+            case 5:
+                self._store.forsake()
+                self._open()
+        assert not self.work.committer.failed
+
+    def _open(self) -> None:
+        committer, self._store = open_committer(self.folder / STORE, roomy(self.disk.name))
+        self._store._connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        self.work.go_on_with(committer, self.work.worlds[-1])
+
+
+def crash_states(
+    recording: Recording, rng: random.Random, samples: int
+) -> Iterator[tuple[Image, Sequence[Content]]]:
+    """At every moment: what the end of the process leaves, and some of what a power cut may."""
+    replay = Replay.of(recording.begin)
+    moments = list(recording.moments)
+    allowed = moments[0].allowed
+    for position in range(len(recording.log) + 1):
+        while moments and moments[0].position <= position:
+            allowed = moments.pop(0).allowed
+        yield replay.after_kill(), allowed
+        for _ in range(1 if replay.certain else samples):
+            yield replay.after_power_cut(rng), allowed
+        if position < len(recording.log):
+            replay.go_on(recording.log[position])
+
+
+def judge(folder: Path, image: Image, allowed: Sequence[Content], *, closely: bool) -> str:
+    """The verdict on one crash state: "kept", or what went wrong."""
+    write_image(folder, image, FILES)
+    try:
+        store = Store.open(folder / STORE, lambda: 7, roomy())
+    except StoreDamaged as error:
+        return "behind" if "acknowledged" in str(error) else "damaged"
+    except StoreError:
+        return "unreadable"
+    try:
+        if store._connection.pragma("integrity_check") != "ok":
+            return "unsound"
+        rows = dump(store)
+        found = [content for content in allowed if content.rows == rows]
+        if closely and found:
+            assert read_world(store) == found[0].world
+    except apsw.Error:
+        return "unreadable"
+    else:
+        return "kept" if found else "lost"
+    finally:
+        store.forsake()
+
+
+def examine(folder: Path, recording: Recording, rng: random.Random, samples: int) -> Counter[str]:
+    """Judge crash states of a recording, each once."""
+    verdicts: Counter[str] = Counter()
+    seen: set[int] = set()
+    for image, allowed in crash_states(recording, rng, samples):
+        key = hash((id(allowed), *sorted(image.items())))
+        if key not in seen:
+            closely = len(seen) % 10 == 0
+            seen.add(key)
+            verdicts[judge(folder, image, allowed, closely=closely)] += 1
+    return verdicts

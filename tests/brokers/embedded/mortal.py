@@ -1,0 +1,123 @@
+"""
+Real processes that end at the n-th call to the disk, by a signal that nobody can handle.
+
+One process has everything imported and forks another for each n, so that a hundred deaths take a
+second. Started as a program: reads "<n> <folder>" lines, answers each with "acked <m>" for every
+batch that was acknowledged, and with "died" or "lived".
+"""
+
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from gateway.testing.store_work import Work, World, open_committer, roomy
+from tests.brokers.embedded.crash_states import STORE
+
+BATCHES = 3
+CALLS = ("pwrite", "rename", "ftruncate", "unlink", "open", "fsync")
+
+
+class Countdown:
+    """Ends the process instead of the n-th call."""
+
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    def tick(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalFile(apsw.VFSFile):
+    def __init__(self, countdown: Countdown, name: Any, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)
+        self._tick = countdown.tick
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        self._tick()
+        half = len(data) // 2
+        super().xWrite(data[:half], offset)
+        self._tick()
+        super().xWrite(data[half:], offset + half)
+
+    def xTruncate(self, size: int) -> None:  # noqa: N802
+        self._tick()
+        super().xTruncate(size)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        self._tick()  # what was written outlives the process without it
+
+
+class MortalDisk(apsw.VFS):
+    """The default VFS of this process."""
+
+    def __init__(self, countdown: Countdown) -> None:
+        super().__init__("mortal", "unix", makedefault=True)
+        self._countdown = countdown
+
+    def xOpen(self, name: Any, flags: list[int]) -> MortalFile:  # noqa: N802
+        self._countdown.tick()
+        return MortalFile(self._countdown, name, flags)
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
+        self._countdown.tick()
+        super().xDelete(filename, False)
+
+
+def mortal_calls(countdown: Countdown) -> None:
+    """What the gateway calls itself: the mark, the lock, how a store is made."""
+    for name in CALLS:
+        setattr(os, name, mortal_call(countdown, getattr(os, name)))
+
+
+def mortal_call(countdown: Countdown, call: Callable[..., Any]) -> Callable[..., Any]:
+    def mortal(*arguments: Any, **options: Any) -> Any:
+        countdown.tick()
+        return call(*arguments, **options)
+
+    return mortal
+
+
+def live(folder: Path, tell: Callable[[str], None]) -> list[World]:
+    """Make a store, work, close, open it again; return what it held after each batch."""
+    worlds: list[World] = [{}]
+    for life in range(2):
+        committer, _store = open_committer(folder / STORE, roomy())
+        work = Work(committer, random.Random(life), worlds)
+        tell(f"acked {len(worlds) - 1}")
+        for number in range(BATCHES):
+            if work.run_batch() != "done":
+                raise RuntimeError("the disk is healthy")
+            tell(f"acked {len(worlds) - 1}")
+            if number % 3 == 2:
+                committer.tidy()
+        committer.close()
+    return worlds
+
+
+def main() -> None:
+    for line in sys.stdin:
+        calls, folder = line.rstrip().split(" ", 1)
+        child = os.fork()
+        if child == 0:
+            countdown = Countdown(int(calls))
+            disk = MortalDisk(countdown)
+            mortal_calls(countdown)
+            live(Path(folder), lambda text: os.write(1, f"{text}\n".encode()) and None)
+            disk.unregister()
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        if status and os.WTERMSIG(status) != signal.SIGKILL:
+            raise SystemExit(f"ended with {status}")
+        print("died" if status else "lived", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""A store whose process is killed at any call to the disk has what it acknowledged."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.testing.store_work import World, open_committer, read_world, roomy
+from tests.brokers.embedded import mortal
+from tests.brokers.embedded.crash_states import STORE
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory) -> list[World]:
+    """What the store must hold after each batch: the same work, done without harm."""
+    return mortal.live(tmp_path_factory.mktemp("unharmed"), lambda _: None)
+
+
+@pytest.fixture
+def nursery() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.brokers.embedded.mortal"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
+def last_words(nursery: subprocess.Popen[str], calls: int, folder: Path) -> tuple[int, bool]:
+    """The number of the last batch that was acknowledged, and whether the process lived."""
+    print(calls, folder, file=nursery.stdin, flush=True)
+    acked = 0
+    for line in nursery.stdout:
+        match line.split():
+            case ["acked", number]:
+                acked = int(number)
+            case [end]:
+                return acked, end == "lived"
+    raise RuntimeError("the nursery has died")
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_call_to_the_disk_loses_nothing(tmp_path, nursery, worlds):
+    wrong: list[int] = []
+    calls, lived = 0, False
+    while not lived:
+        calls += 1
+        folder = tmp_path / str(calls)
+        folder.mkdir()
+        acked, lived = last_words(nursery, calls, folder)
+        _committer, store = open_committer(folder / STORE, roomy())
+        if read_world(store) not in worlds[acked : acked + 2]:
+            wrong.append(calls)
+        store.forsake()
+    print(f"kills: {calls - 1}")  # noqa: T201 a figure, for -rP
+
+    assert acked == len(worlds) - 1
+    assert calls > 300
+    assert wrong == []

@@ -1,0 +1,142 @@
+import os
+
+import pytest
+
+from gateway.brokers.embedded.files import StoreError
+from gateway.brokers.embedded.inspection import inspect
+from gateway.brokers.embedded.salvage import Salvaged, salvage
+from gateway.brokers.embedded.schema import EPOCH
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Abandon, Complete, Message
+from tests.brokers.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
+from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, stored_ids
+from tests.brokers.embedded.test_migration import make_store_1
+
+
+def salvaged(folder) -> Salvaged:
+    """Into a store `new/a.db`."""
+    (folder / "new").mkdir()
+    before = content(folder)
+    found = salvage(folder / "a.db", folder / "new" / "a.db", 8, GOOD_DISK)
+    assert content(folder) == before  # whatever is salvaged, the damaged file stays
+    assert inspect(folder / "new" / "a.db", GOOD_DISK).good
+    return found
+
+
+@pytest.mark.parametrize(
+    "broken", ["message_order", "message_due", "session", "store", "delivered"]
+)
+async def test_damage_beside_the_messages_loses_none(tmp_path, broken):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(*range(300)))
+    break_index(tmp_path / "a.db", broken)
+    found = salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        left = await stored_ids(broker)
+        await broker.send(ORDERS, numbered("new"))
+        newest = (await broker.peek(ORDERS, limit=400))[-1]
+
+    assert (found.messages, found.lost_messages, found.quarantined) == (300, 0, 0)
+    assert left == [str(number) for number in range(300)]
+    assert newest.sequence_number > EPOCH
+
+
+async def test_messages_of_a_lost_page_are_named_and_the_others_are_there(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(*range(300)))
+    with opened(tmp_path / "a.db") as connection:
+        page = "SELECT max(pageno) FROM dbstat WHERE name = 'message' AND pagetype = 'leaf'"
+        numbers = "SELECT sum(ncell) FROM dbstat WHERE name = 'message' AND pageno = ?"
+        number = connection.execute(page).get
+        cells = connection.execute(numbers, (number,)).get
+    file = os.open(tmp_path / "a.db", os.O_RDWR)
+    os.pwrite(file, b"\xff" * 4096, (number - 1) * 4096)
+    os.close(file)
+    found = salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        left = await stored_ids(broker)
+
+    assert found.lost_messages == len(found.lost) == cells > 0
+    assert found.messages == len(left) == 300 - cells
+    assert {int(each) + 1 for each in left}.isdisjoint(found.lost)
+
+
+async def test_a_message_that_is_not_what_was_sent_is_put_aside(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1, 2, 3))
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE message SET content = zeroblob(size) WHERE sequence = 1")
+        connection.execute("UPDATE message SET state = 77 WHERE sequence = 2")
+    found = salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        left = await stored_ids(broker)
+
+    assert (found.messages, found.quarantined, left) == (1, 2, ["3"])
+
+
+async def test_messages_of_a_lost_queue_get_a_queue(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+        await broker.send(EntityPath("other"), numbered(2))
+    break_index(tmp_path / "a.db", "queue")
+    found = salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        left = [await stored_ids(broker, EntityPath(f"salvaged-{number}")) for number in (1, 2)]
+
+    assert left == [["1"], ["2"]]
+    assert "rows of the table queue can't be read" in found.remarks
+    assert "the messages of a lost queue are in salvaged-1" in found.remarks
+
+
+async def test_properties_and_rules_that_say_nothing_are_replaced(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered(1))
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE queue SET properties = '{'")
+        connection.execute("INSERT INTO rule VALUES (1, 'a', '{}', x'', x'')")
+    found = salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        left = await stored_ids(broker)
+
+    assert left == ["1"]
+    assert found.remarks == (
+        "orders is a queue with default properties now",
+        "the rule a of the subscription 1 is gone",
+    )
+
+
+async def test_sessions_and_counts_of_deliveries_are_kept(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, [Message(message_id="1", session_id="s")])
+        await broker.send(ORDERS, numbered(2))
+        async with broker.open_receiver(ORDERS) as receiver:
+            for delivery in await receiver.receive(2):
+                await receiver.settle(delivery, Abandon())
+    break_index(tmp_path / "a.db", "session")
+    salvaged(tmp_path)
+    with opened(tmp_path / "new" / "a.db") as connection:
+        sessions = connection.execute("SELECT id, first FROM session").fetchall()
+    async with embedded(tmp_path / "new") as broker, broker.open_receiver(ORDERS) as receiver:
+        taken = await receiver.receive(2)
+        for delivery in taken:
+            await receiver.settle(delivery, Complete())
+
+    assert sessions == [("s", 1)]
+    assert {delivery.delivery_count for delivery in taken} == {2}
+
+
+async def test_a_log_and_an_earlier_version_are_salvaged_too(tmp_path):
+    send_and_die(tmp_path / "a.db", "1", "2")
+    make_store_1(tmp_path / "old.db")
+    new = salvage(tmp_path / "a.db", tmp_path / "new.db", 8, GOOD_DISK)
+    old = salvage(tmp_path / "old.db", tmp_path / "new-old.db", 8, GOOD_DISK)
+
+    assert (new.messages, old.messages) == (2, 3)
+
+
+async def test_what_is_no_store_leaves_nothing_behind(tmp_path):
+    (tmp_path / "a.db").write_bytes(b"\xff" * 8192)
+
+    with pytest.raises(StoreError):
+        salvage(tmp_path / "a.db", tmp_path / "new.db", 8, GOOD_DISK)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("new")]

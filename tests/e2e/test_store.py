@@ -1,0 +1,137 @@
+"""`pairgate store check | backup | compact` as processes, beside gateways that run and die."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.brokers.embedded.crashes import break_index, content
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, environment
+from tests.e2e.rest import send, take
+
+pytestmark = pytest.mark.slow
+
+CONFIG = broker_config("orders")  # its store is broker.db
+
+
+async def store(
+    process: GatewayProcess, command: str, *arguments: str | Path
+) -> tuple[int, str, str]:
+    """`pairgate store COMMAND --config FILE ...` in the folder of that process."""
+    result = await trio.run_process(
+        [sys.executable, "-m", "gateway", "store", command, *arguments],
+        cwd=process.folder,
+        env=environment(),
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+    return result.returncode, result.stdout.decode(), result.stderr.decode()
+
+
+async def test_a_store_that_is_served_is_left_alone(gateways: Gateways) -> None:
+    broker = await gateways.start(CONFIG)
+
+    for command in (["check", "here"], ["backup", "broker.db", "copy.db"], ["compact", "here"]):
+        code, output, errors = await store(broker, *command)
+        assert (code, output) == (75, "")
+        assert "another process has this store open; stop the gateway" in errors
+    assert not (broker.folder / "copy.db").exists()
+
+
+async def test_a_check_after_a_crash_changes_nothing(gateways: Gateways) -> None:
+    broker = await gateways.start(CONFIG)
+    await send(broker.address, "orders", b"one")
+    await broker.kill()
+    before = content(broker.folder)
+
+    code, output, _ = await store(broker, "check", "here", "--json")
+    found = json.loads(output)
+    assert (code, found["good"]) == (0, True)
+    assert [(each["queue"], each["messages"]) for each in found["contents"]] == [("orders", 1)]
+    assert found["log_bytes"] > 0
+    assert content(broker.folder) == before
+
+    code, output, _ = await store(broker, "check", "embedded:broker.db")
+    assert code == 0
+    assert "good    orders: 1 active" in output
+    assert "in the log of an unclean end: read, and left there" in output
+
+
+async def test_a_gateway_starts_from_a_backup(gateways: Gateways) -> None:
+    broker = await gateways.start(CONFIG, name="broker")
+    await send(broker.address, "orders", b"one")
+    await broker.kill()
+
+    code, output, _ = await store(broker, "backup", "here", "copy.db", "--json")
+    assert (code, json.loads(output)["messages"]) == (0, 1)
+
+    restored = gateways.prepare(CONFIG, name="restored")
+    restored.folder.mkdir()
+    shutil.copy(broker.folder / "copy.db", restored.folder / "broker.db")
+    await restored.start()
+    assert await take(restored.address, "orders") == b"one"
+    assert restored.count("doubtful") == 0
+
+
+async def test_a_backup_over_the_files_of_a_crashed_store_is_not_mixed_with_them(
+    gateways: Gateways,
+) -> None:
+    broker = await gateways.start(CONFIG)
+    await send(broker.address, "orders", b"one")
+    await broker.kill()
+    await store(broker, "backup", "here", "copy.db")
+    shutil.copy(broker.folder / "copy.db", broker.folder / "broker.db")
+
+    await broker.start(wait=False)
+    assert await broker.wait() == 1
+    assert any("the log of another store" in line for line in broker.garbage)
+
+    (broker.folder / "broker.db-wal").unlink()
+    await broker.start(wait=False)
+    assert await broker.wait() == 1
+    assert any("--accept-loss" in line for line in broker.garbage)
+
+    code, output, _ = await store(broker, "check", "here", "--accept-loss")
+    assert (code, "accepted: the store starts again" in output) == (0, True)
+    await broker.start()
+    assert await take(broker.address, "orders") == b"one"
+
+
+async def test_a_compacted_store_is_served_again(gateways: Gateways) -> None:
+    broker = await gateways.start(CONFIG)
+    for _ in range(20):
+        await send(broker.address, "orders", b"x" * 100_000)
+    for _ in range(19):
+        await take(broker.address, "orders")
+    assert await broker.stop() == 0
+
+    code, output, _ = await store(broker, "compact", "here", "--json")
+    sizes = json.loads(output)
+    assert code == 0
+    assert sizes["bytes_after"] < sizes["bytes_before"] / 4
+    await broker.start()
+    assert await take(broker.address, "orders") == b"x" * 100_000
+
+
+async def test_a_damaged_store_is_refused_and_what_it_holds_is_salvaged(gateways: Gateways) -> None:
+    broker = await gateways.start(CONFIG)
+    await send(broker.address, "orders", b"one")
+    await broker.stop()
+    break_index(broker.folder / "broker.db", "message_order")
+
+    await broker.start(wait=False)
+    assert await broker.wait() == 1
+    assert any("`pairgate store check` says how much" in line for line in broker.garbage)
+    code, output, _ = await store(broker, "check", "here", "--salvage", "new.db")
+    assert (code, "bad     " in output) == (1, True)
+    assert "good    new.db: 1 messages" in output
+
+    salvaged = gateways.prepare(CONFIG, name="salvaged")
+    salvaged.folder.mkdir()
+    shutil.copy(broker.folder / "new.db", salvaged.folder / "broker.db")
+    await salvaged.start()
+    assert await take(salvaged.address, "orders") == b"one"
