@@ -106,8 +106,6 @@ def _handed(deliveries: Sequence[Delivery]) -> ops.Messages:
 
 async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDisposition) -> None:
     await trio.lowlevel.checkpoint()
-    if operation.properties:
-        raise NotSupported("properties-to-modify: messages aren't changed when they are settled")
     receiver: Receiver = LeasedReceiver(context.leases, entity)
     link: OutgoingLink | None = None
     if operation.session_id is not None:
