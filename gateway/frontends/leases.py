@@ -33,7 +33,6 @@ from gateway.domain.errors import (
 from gateway.domain.message import Abandon, Delivery, Message, Settlement
 from gateway.ports import Broker, Receiver, ReceivesDeferred, WallClock
 
-
 _NO_MESSAGE: Final = Message()
 
 

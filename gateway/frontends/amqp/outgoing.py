@@ -16,7 +16,7 @@ import trio
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.errors import BrokerError, Busy, MessageError
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Message, Settlement
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
@@ -258,6 +258,15 @@ class OutgoingLink:
             await settle_in_time(receiver, delivery, settlement, self._answer_timeout)
 
     # ------------------------------------------------------------------ settling
+
+    def check_room(self, count: int) -> None:
+        """
+        Raises:
+            Busy: the client has to settle some of what it has.
+        """
+        most = self._context.options.max_unsettled
+        if len(self._deferred) + len(self._unsettled) + count > most:
+            raise Busy(f"{most} deliveries of this link wait for their settlement")
 
     def keep_deferred(self, deliveries: Sequence[Delivery]) -> None:
         """Deferred messages of this link's session, handed out as a reply."""
