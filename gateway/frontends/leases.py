@@ -15,6 +15,7 @@ delivery is a lease until it is settled or its lock runs out.
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import attrs
 import trio
@@ -31,6 +32,8 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Delivery, Message, Settlement
 from gateway.ports import Broker, Receiver, ReceivesDeferred, WallClock
+
+_NO_MESSAGE: Final = Message()
 
 
 @attrs.frozen(kw_only=True)
@@ -316,7 +319,7 @@ class Leases:
         assert delivery.lock_token is not None, "a locked delivery has a token"
         token = delivery.lock_token.lower()
         # Without its message, which nobody needs to settle it: there may be very many leases.
-        handle = attrs.evolve(delivery, message=Message())
+        handle = attrs.evolve(delivery, message=_NO_MESSAGE)
         self._leases[token] = tap.leases[token] = _Lease(tap, handle, self._end_of_lock(handle))
 
     def _end(self, lock_token: str, lease: _Lease) -> None:

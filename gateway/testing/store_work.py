@@ -95,7 +95,7 @@ def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:
             shelf=store,
             new_token=lock_tokens(random.Random(0)),
             packing=Packing(
-                lambda message: (str(message.message_id).encode(), 1),
+                lambda message: (str(message.message_id).encode(), 0),
                 lambda content: Message(message_id=content.split()[0].decode()),
             ),
             compile_sql=lambda _filter: lambda _message: True,

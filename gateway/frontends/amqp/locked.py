@@ -1,19 +1,31 @@
 """Requests about what somebody has locked: a session through the link that holds it, a message."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
 import attrs
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import NotSupported, SessionLockLost
-from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    NotSupported,
+    QuotaExceeded,
+    SessionLockLost,
+)
+from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
 from gateway.ports import Receiver, ReceivesDeferred, SessionReceiver
 from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.deliveries import encode_delivery
+from gateway.wire.amqp.message import encoded_size
+
+_MOST: Final = 1000  # tokens or sequence numbers of one request
+_MOST_BYTES: Final = 16 * 1024 * 1024  # of the deferred messages of one reply
 
 _OfSession = ops.RenewSession | ops.GetSessionState | ops.SetSessionState
 
@@ -33,6 +45,7 @@ async def answer_locked(
             _, session = _session(context, entity, operation.session_id)
             return await _answer_session(session, operation)
         case ops.RenewLocks(tokens=tokens):
+            _check_count("lock-tokens", len(tokens))
             receiver = LeasedReceiver(context.leases, entity)
             until = [await receiver.renew(_locked(token)) for token in tokens]
             return ops.LocksRenewed(until=tuple(until))
@@ -86,13 +99,38 @@ async def _receive_deferred(
         link, receiver = _session(context, entity, operation.session_id)
     if not isinstance(receiver, ReceivesDeferred):
         raise NotSupported("this namespace can't put messages aside")
+    _check_count("sequence-numbers", len(operation.sequence_numbers))
+    if link is not None:
+        link.check_room(len(operation.sequence_numbers))
     deliveries = await receiver.receive_deferred(operation.sequence_numbers)
+    await _check_size(receiver, deliveries)
     if operation.mode is ReceiveMode.RECEIVE_AND_DELETE:
         taken = await take_away(receiver, deliveries, context.options.answer_timeout)
         return _handed([attrs.evolve(each, lock_token=None, locked_until=None) for each in taken])
     if link is not None:
         link.keep_deferred(deliveries)
     return _handed(deliveries)
+
+
+async def _check_size(
+    receiver: LeasedReceiver | SessionReceiver, deliveries: Sequence[Delivery]
+) -> None:
+    """
+    Raises:
+        QuotaExceeded: they are too many for one reply, and were given back.
+    """
+    await trio.lowlevel.checkpoint()
+    size = sum(encoded_size(each.message) for each in deliveries)
+    if len(deliveries) > 1 and size > _MOST_BYTES:
+        with suppress(BrokerError):
+            for each in deliveries:
+                await receiver.settle(each, Abandon(delivered=False))
+        raise QuotaExceeded(f"{size} bytes are too much for one reply: ask for fewer messages")
+
+
+def _check_count(field: str, count: int) -> None:
+    if count > _MOST:
+        raise InvalidRequest(f"{field}: at most {_MOST} expected, got {count}")
 
 
 def _handed(deliveries: Sequence[Delivery]) -> ops.Messages:
@@ -110,6 +148,7 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
     link: OutgoingLink | None = None
     if operation.session_id is not None:
         link, receiver = _session(context, entity, operation.session_id)
+    _check_count("lock-tokens", len(operation.tokens))
     for token in operation.tokens:
         found = None if link is None else link.find(token)
         await receiver.settle(found or _locked(token), operation.settlement)

@@ -1,6 +1,5 @@
 """Requests to an entity's `$management`: which of them is which call of the broker."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import attrs
@@ -9,7 +8,6 @@ import trio
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError, NotSupported, OutcomeUnknown
-from gateway.domain.message import Delivery
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.locked import answer_locked
 from gateway.ports import Peeks, Schedules, Sessions, Topology
@@ -19,9 +17,9 @@ from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.management import operation_of, refusal_of, reply_of, timeout_of
 
 _SENDING: Final = (ops.Schedule, ops.CancelScheduled)
-_MOST: Final = 1000  # messages or names of one reply
+_MOST: Final = 1000  # names of one reply
 _MOST_BYTES: Final = 1024 * 1024  # of the messages of one reply
-_PAGES: Final = 20  # that a peek into one session looks through
+_PAGE: Final = 32  # messages that are looked at in one step
 
 
 @attrs.frozen(eq=False)
@@ -82,20 +80,30 @@ class Management:
         return ops.Scheduled(sequence_numbers=tuple(numbers))
 
     async def _peek(self, operation: ops.Peek) -> ops.Answer:
+        """
+        As many as go in one reply; one at least, if there is any.
+
+        For one session, all messages are looked through, as long as the client waits.
+        """
         await trio.lowlevel.checkpoint()
         broker = self._context.broker
         if not isinstance(broker, Peeks):
             raise NotSupported("this namespace can't show messages without taking them")
-        limit = min(operation.limit, _MOST)
-        first, found = operation.from_sequence, list[Delivery]()
-        for _ in range(_PAGES):
-            page = await broker.peek(self._entity, from_sequence=first, limit=limit)
-            wanted = operation.session_id
-            found += [each for each in page if wanted in (None, each.message.session_id)]
-            if wanted is None or len(page) < limit or len(found) >= limit:
+        wanted, first, shown = (
+            operation.session_id,
+            operation.from_sequence,
+            _Shown(operation.limit),
+        )
+        size = min(_PAGE, operation.limit) if wanted is None else _PAGE
+        while not shown.full:
+            page = await broker.peek(self._entity, from_sequence=first, limit=size)
+            for delivery in page:
+                if wanted in {None, delivery.message.session_id}:
+                    shown.add(encode_delivery(delivery, peeked=True))
+            if len(page) < size:
                 break
             first = page[-1].sequence_number + 1
-        return _shown(found[:limit])
+        return ops.Messages(messages=tuple(shown.handed))
 
     async def _list_sessions(self, operation: ops.ListSessions) -> ops.Answer:
         await trio.lowlevel.checkpoint()
@@ -127,14 +135,21 @@ class Management:
         return ops.Done()
 
 
-def _shown(deliveries: Sequence[Delivery]) -> ops.Messages:
-    """As many as go in one reply; there is one at least, if there is any."""
-    handed: list[ops.Handed] = []
-    size = 0
-    for delivery in deliveries:
-        payload = encode_delivery(delivery, peeked=True)
-        size += len(payload)
-        if handed and size > _MOST_BYTES:
-            break
-        handed.append(ops.Handed(payload=payload))
-    return ops.Messages(messages=tuple(handed))
+@attrs.define(eq=False)
+class _Shown:
+    """Messages of one reply: up to a number, and up to a size, but one at least."""
+
+    _limit: int
+    handed: list[ops.Handed] = attrs.field(factory=list, init=False)
+    _left: int = attrs.field(default=_MOST_BYTES, init=False)
+
+    @property
+    def full(self) -> bool:
+        return len(self.handed) >= self._limit or self._left <= 0
+
+    def add(self, payload: bytes) -> None:
+        """Nothing more is shown after one that doesn't fit."""
+        fits = len(payload) <= self._left or not self.handed
+        if fits and not self.full:
+            self.handed.append(ops.Handed(payload=payload))
+        self._left -= len(payload)

@@ -16,7 +16,7 @@ import trio
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.errors import BrokerError, Busy, MessageError
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Message, Settlement
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
@@ -45,6 +45,7 @@ _TIMEOUT: Final = AmqpError(
     description="The operation did not complete within the allotted time.",
 )
 _UNREADABLE: Final = "MessageNotReadable"
+_NO_MESSAGE: Final = Message()  # nobody needs it to settle a delivery
 _Receiver = LeasedReceiver | SessionReceiver
 
 
@@ -244,7 +245,7 @@ class OutgoingLink:
             self._settling.start_soon(self._give_back, receiver, delivery)
         elif not settled:
             # Without its message, which nobody needs to settle it.
-            self._unsettled[id_] = attrs.evolve(delivery, message=Message())
+            self._unsettled[id_] = attrs.evolve(delivery, message=_NO_MESSAGE)
 
     async def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
         await self._put_back(receiver, delivery, Abandon(delivered=False))
@@ -258,10 +259,19 @@ class OutgoingLink:
 
     # ------------------------------------------------------------------ settling
 
+    def check_room(self, count: int) -> None:
+        """
+        Raises:
+            Busy: the client has to settle some of what it has.
+        """
+        most = self._context.options.max_unsettled
+        if len(self._deferred) + len(self._unsettled) + count > most:
+            raise Busy(f"{most} deliveries of this link wait for their settlement")
+
     def keep_deferred(self, deliveries: Sequence[Delivery]) -> None:
         """Deferred messages of this link's session, handed out as a reply."""
         self._deferred.update(
-            (each.lock_token, attrs.evolve(each, message=Message()))
+            (each.lock_token, attrs.evolve(each, message=_NO_MESSAGE))
             for each in deliveries
             if each.lock_token is not None
         )

@@ -50,7 +50,7 @@ class Watch:
         """The policies are others."""
         self._waiting.cancel()
 
-    async def _reason(self) -> str:  # noqa: ASYNC910 not idle from the beginning
+    async def _reason(self) -> str:
         """Wait until the connection is to be closed, and say why; links are ended meanwhile."""
         self.note_links()
         while trio.current_time() < self._idle_at:
@@ -60,7 +60,7 @@ class Watch:
                 return "The gateway is being shut down."
             self._context.tokens.drop_expired()
             self._end_unauthorized()
-        return "The connection was without links for too long."
+        return "The connection was without links for too long."  # noqa: ASYNC910
 
     def _next(self) -> float:
         return min(self._idle_at, trio.current_time() + self._context.tokens.seconds_left())

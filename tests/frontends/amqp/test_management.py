@@ -327,3 +327,38 @@ async def test_a_client_that_gives_no_credit_is_owed_only_so_much(sdk, autojump_
     closed = await sdk.until(amqp.ConnectionClosed)
 
     assert closed.error.condition == "amqp:resource-limit-exceeded"
+
+
+async def test_a_reply_shows_no_more_than_a_megabyte(house, sdk, autojump_clock):
+    big = bytes(400_000)
+    await house.broker.send(ORDERS, [Message(message_id=each, body=big) for each in "abcd"])
+
+    first = await ask(sdk, ops.Peek(from_sequence=1, limit=250))
+    last = await ask(sdk, ops.Peek(from_sequence=3, limit=250))
+
+    assert [len(answer.messages) for answer in (first, last)] == [2, 2]
+
+
+async def test_one_message_is_shown_however_large_it_is(house, sdk, autojump_clock):
+    await house.broker.send(ORDERS, [Message(body=bytes(1_040_000)) for _ in range(2)])
+
+    answer = await ask(sdk, ops.Peek(from_sequence=1, limit=250))
+
+    assert len(answer.messages) == 1
+
+
+async def test_so_many_messages_are_shown_as_are_asked_for(house, sdk, autojump_clock):
+    await house.broker.send(ORDERS, [Message() for _ in range(100)])
+
+    counts = [
+        len((await ask(sdk, ops.Peek(from_sequence=1, limit=limit))).messages)
+        for limit in (1, 32, 33, 70, 100, 250)
+    ]
+
+    assert counts == [1, 32, 33, 70, 100, 100]
+
+
+async def test_a_request_names_only_so_many_messages(sdk, autojump_clock):
+    reply = await reply_to(sdk, ops.ReceiveDeferred(sequence_numbers=tuple(range(1, 1002))))
+
+    assert (reply.status, reply.condition) == (400, "amqp:not-allowed")
