@@ -156,7 +156,7 @@ class Contents:
             MessageTooLarge: the message is above the limit with them.
         """
         stored = self.storage.rows.get(row.sequence) if properties else None
-        if stored is None:
+        if stored is None or stored.damaged:
             return row
         content, size = self.packing.amended(stored.content, properties)
         if size > max(self.entity.max_message_size, row.size):

@@ -11,7 +11,7 @@ import pytest
 from gateway.domain.contents import Entity
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, LockLost
-from gateway.domain.message import Abandon, Complete, DeadLetter, ReceiveMode
+from gateway.domain.message import Abandon, Complete, DeadLetter, Message, ReceiveMode
 from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties
@@ -232,6 +232,18 @@ def test_what_is_given_back_comes_before_what_was_never_taken():
 
     assert contents(take(queue, at(2), 3)) == ["a", "c", "d"]
     assert b.token
+
+
+def test_what_is_damaged_is_not_mended_by_new_properties():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, Message())
+    [a] = take(queue, at(1))
+    rows.rows[1] = attrs.evolve(rows.rows[1], damaged=True)
+    queue.settle(a.token, Abandon(properties={"new": 1}), at(2))
+
+    assert rows.rows[1].content == Message()
+    assert take(queue, at(2)) == []
 
 
 def test_what_nobody_has_seen_is_not_counted_as_delivered():

@@ -159,9 +159,10 @@ class SqliteRows:
             self._counts.set(new.sequence, new.deliveries)
 
     def rewrite(self, sequence: int, content: Any, size: int) -> None:
-        self._changes.flush()
-        values = (size, self._checksum(content), content, sequence)
-        self._connection.execute(_REWRITE, values)
+        stored = self.get(sequence)
+        if stored is not None:
+            checksum = self._checksum(attrs.evolve(stored, size=size), content)
+            self._connection.execute(_REWRITE, (size, checksum, content, sequence))
 
     def remove(self, sequence: int) -> None:
         self._changes.remove(sequence)

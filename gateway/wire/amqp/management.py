@@ -53,7 +53,7 @@ def link_of(request: Request) -> str | None:
 def timeout_of(request: Request) -> float | None:
     """Seconds that the client waits for the reply, if it says so."""
     milliseconds = number_of(request.properties.get(_TIMEOUT))
-    return None if milliseconds is None else milliseconds / 1000
+    return None if milliseconds is None or milliseconds < 0 else milliseconds / 1000
 
 
 def reply_of(request: Request, operation: ops.Operation, answer: ops.Answer) -> Reply:

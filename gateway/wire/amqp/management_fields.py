@@ -15,6 +15,8 @@ from gateway.wire.amqp.message import decode_message, encode_message
 Fields = Mapping[str, Value]
 
 _LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
+_MOST_INT: Final = 2**31 - 1
+_MOST_LONG: Final = 2**63 - 1
 _MODES: Final = {0: ReceiveMode.RECEIVE_AND_DELETE, 1: ReceiveMode.PEEK_LOCK}
 
 
@@ -121,7 +123,12 @@ def _write_mode(mode: ReceiveMode) -> Value:
 
 def _read_count(value: Value) -> int | None:
     number = number_of(value)
-    return number if number is not None and number >= 0 else None
+    return number if number is not None and 0 <= number <= _MOST_INT else None
+
+
+def _read_long(value: Value) -> int | None:
+    number = number_of(value)
+    return number if number is not None and abs(number) <= _MOST_LONG else None
 
 
 def _read_texts(value: Value) -> tuple[str, ...] | None:
@@ -158,7 +165,7 @@ def _write_scheduled(messages: tuple[Message, ...]) -> Value:
 
 
 TEXT: Final = Codec("a string", text_of, _same)
-LONG: Final = Codec("a long", number_of, _same)
+LONG: Final = Codec("a long", _read_long, _same)
 COUNT: Final = Codec("a number from 0 on", _read_count, _typed(Kind.INT))
 BINARY: Final = Codec("a binary", lambda v: v if isinstance(v, bytes) else None, _same)
 UUIDS: Final = array_of(Codec("a uuid", _read_uuid, UUID))

@@ -1,5 +1,6 @@
 """Requests to $management and their replies, both ways, and as the SDKs write them."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -53,6 +54,7 @@ from gateway.wire.amqp.management import (
     timeout_of,
 )
 from gateway.wire.amqp.management_operations import Disposition
+from gateway.wire.amqp.management_table import EXCHANGES
 from gateway.wire.amqp.message import decode_message, encode_message
 from tests.strategies import amqp_values, longs, messages, moments
 from tests.wire.amqp.recorded import RECORDED
@@ -63,7 +65,8 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 _texts = st.text(max_size=10)
 _counts = st.integers(0, 2**31 - 1)
 _tokens = st.lists(st.uuids().map(str), min_size=1, max_size=3).map(tuple)
-_numbers = st.lists(longs, min_size=1, max_size=3).map(tuple)
+_longs = longs.filter(lambda number: number > -(2**63))
+_numbers = st.lists(_longs, min_size=1, max_size=3).map(tuple)
 _sessions = st.none() | _texts
 
 OPERATIONS = st.one_of(
@@ -71,7 +74,7 @@ OPERATIONS = st.one_of(
     st.builds(ops.RenewSession, session_id=_texts),
     st.builds(ops.Schedule, messages=st.lists(messages(), min_size=1, max_size=2).map(tuple)),
     st.builds(ops.CancelScheduled, sequence_numbers=_numbers),
-    st.builds(ops.Peek, from_sequence=longs, limit=_counts, session_id=_sessions),
+    st.builds(ops.Peek, from_sequence=_longs, limit=_counts, session_id=_sessions),
     st.builds(
         ops.ReceiveDeferred,
         sequence_numbers=_numbers,
@@ -187,6 +190,13 @@ def test_what_azure_servicebus_for_python_sends(name: str, operation: ops.Operat
     assert link_of(request) == (None if name == "get-message-sessions" else "l1")
 
 
+@pytest.mark.parametrize("milliseconds", [None, -1, True, "5", 1.5])
+def test_a_time_out_that_is_none_is_not_there(milliseconds: Any) -> None:
+    properties = {"com.microsoft:server-timeout": milliseconds}
+
+    assert timeout_of(Request(operation="", properties=properties)) is None
+
+
 def test_arrays_are_real_arrays() -> None:
     operation = ops.RenewLocks(tokens=(TOKEN,))
     request = request_of(operation, request_id="1", reply_to="here")
@@ -265,6 +275,17 @@ WRONG: list[tuple[str, Any, str]] = [
         {"from-sequence-number": 1, "message-count": -1},
         "message-count: a number from 0 on expected",
     ),
+    (
+        "peek-message",
+        {"from-sequence-number": Typed(Kind.ULONG, 2**63), "message-count": 1},
+        "from-sequence-number: a long expected",
+    ),
+    (
+        "peek-message",
+        {"from-sequence-number": 1, "message-count": 2**31},
+        "message-count: a number from 0 on expected",
+    ),
+    ("cancel-scheduled-message", {"sequence-numbers": [-(2**63)]}, "sequence-numbers: an array"),
     ("schedule-message", {"messages": []}, "messages: a list of messages expected"),
     ("schedule-message", {"messages": [1]}, "messages: body: a map expected"),
     ("schedule-message", {"messages": [{}]}, "messages: message: a binary expected"),
@@ -301,6 +322,58 @@ WRONG: list[tuple[str, Any, str]] = [
 def test_a_wrong_field_is_named(operation: str, body: Any, text: str) -> None:
     with pytest.raises(MessageError, match=text):
         operation_of(Request(operation=f"com.microsoft:{operation}", body=body))
+
+
+NAMES = [exchange.name for exchange in EXCHANGES]
+_FIELDS = st.sampled_from(
+    [
+        "lock-tokens",
+        "session-id",
+        "messages",
+        "message",
+        "sequence-numbers",
+        "from-sequence-number",
+        "message-count",
+        "receiver-settle-mode",
+        "disposition-status",
+        "properties-to-modify",
+        "session-state",
+        "last-updated-time",
+        "skip",
+        "top",
+        "rule-name",
+        "rule-description",
+        "sql-filter",
+        "correlation-filter",
+        "expression",
+        "expirations",
+        "expiration",
+        "sessions-ids",
+        "rules",
+    ]
+)
+_MAPS = st.recursive(
+    st.dictionaries(_FIELDS, amqp_values(), max_size=3),
+    lambda inner: st.dictionaries(_FIELDS, inner | st.lists(inner, max_size=2), max_size=3),
+    max_leaves=4,
+)
+ANYTHING = amqp_values() | _MAPS
+
+
+@given(st.sampled_from(NAMES), ANYTHING)
+def test_whatever_is_asked_is_an_operation_or_refused(name: str, body: Any) -> None:
+    request = Request(operation=f"com.microsoft:{name}", body=body)
+
+    try:
+        operation_of(request)
+    except MessageError as error:
+        build_reply(refusal_of(request, error))
+
+
+@given(OPERATIONS, ANYTHING)
+def test_whatever_is_answered_is_an_answer_or_refused(operation: Any, body: Any) -> None:
+    with suppress(MessageError):
+        answer_of(operation, Reply(id="1", status=200, body=body))
 
 
 @pytest.mark.parametrize("operation", ["READ", "com.microsoft:", "renew-lock"])
