@@ -160,9 +160,11 @@ class SqliteRows:
 
     def rewrite(self, sequence: int, content: Any, size: int) -> None:
         stored = self.get(sequence)
-        if stored is not None:
-            checksum = self._checksum(attrs.evolve(stored, size=size), content)
-            self._connection.execute(_REWRITE, (size, checksum, content, sequence))
+        if stored is None:
+            return
+        checksum = self._checksum(attrs.evolve(stored, size=size), content)
+        checksum = ~checksum if stored.damaged else checksum  # as where it is replaced
+        self._connection.execute(_REWRITE, (size, checksum, content, sequence))
 
     def remove(self, sequence: int) -> None:
         self._changes.remove(sequence)

@@ -27,6 +27,8 @@ class Need:
 
     rights: tuple[Right, ...]  # any of them is enough
     entity: EntityPath
+    # On the entity's own management, which has an address of its own: a token for that will do.
+    management: bool = False
 
 
 class Link(Protocol):
@@ -80,7 +82,7 @@ class Context:
         refusal = NotAuthorized(f"nothing is allowed on {need.entity}")
         for right in reversed(need.rights):
             try:
-                self.tokens.check(right, need.entity)
+                self.tokens.check(right, need.entity, management=need.management)
             except NotAuthorized as error:
                 refusal = error
             else:

@@ -47,7 +47,7 @@ class Management:
         the right to manage.
         """
         right = Right.SEND if isinstance(operation, _SENDING) else Right.LISTEN
-        self._context.check(Need(rights=(right,), entity=self._entity))
+        self._context.check(Need(rights=(right,), entity=self._entity, management=True))
 
     def _seconds(self, request: Request) -> float:
         options = self._context.options

@@ -36,7 +36,9 @@ Answer = Callable[[Request], Awaitable[Reply]]
 
 def _need(node: Node) -> Need | None:
     """Each request has to ask for more."""
-    return None if node.entity is None else Need(rights=_ANY, entity=node.entity)
+    if node.entity is None:
+        return None
+    return Need(rights=_ANY, entity=node.entity, management=True)
 
 
 @attrs.define(eq=False)

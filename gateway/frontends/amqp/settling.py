@@ -34,7 +34,7 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
 
         accepted                       complete
         modified, undeliverable here   defer
-        modified, delivery failed      abandon
+        modified                       abandon: Node's SDK doesn't say that the delivery failed
         rejected                       dead-letter, with reason and description
         released, or no outcome        give back, which doesn't count as a delivery
 
@@ -49,8 +49,8 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
             return Complete()
         case Modified(undeliverable_here=True):
             return Defer(properties=state.annotations)
-        case Modified(delivery_failed=failed):
-            return Abandon(delivered=failed, properties=state.annotations)
+        case Modified():
+            return Abandon(properties=state.annotations)
         case Rejected(error=error):
             return _dead_letter(error)
         case Released() | None:

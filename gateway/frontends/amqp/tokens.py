@@ -45,17 +45,19 @@ class Tokens:
         self._claims[resource] = claim
         self.on_added()
 
-    def check(self, right: Right, entity: EntityPath) -> None:
+    def check(self, right: Right, entity: EntityPath, *, management: bool = False) -> None:
         """
-        Return if one of the tokens allows it now.
+        Return if one of the tokens allows it now, at the entity or at its management.
 
         Raises:
             NotAuthorized: none does; the text says why not.
         """
         refusal = NotAuthorized(f"no token for {entity}: put one on $cbs first")
+        path = f"{entity.name}/$management" if management else entity.name
+        access = Access(right=right, entity=entity, path=path)
         for claim in reversed(self._claims.values()):
             try:
-                self._authorizer.check(claim, Access(right=right, entity=entity, path=entity.name))
+                self._authorizer.check(claim, access)
             except NotAuthorized as error:
                 refusal = error
             else:

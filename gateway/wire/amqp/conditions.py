@@ -163,5 +163,16 @@ def status_of(error: GatewayError) -> int:
     return _telling(error)[1]
 
 
+def description_of(error: GatewayError) -> str:
+    """
+    What a client is told beside the condition.
+
+    Node's SDK knows an entity that isn't there by these words only, and tries again without them.
+    """
+    if isinstance(error, EntityNotFound):
+        return f"The messaging entity that was asked for could not be found: {error}."
+    return str(error)
+
+
 def _telling(error: GatewayError) -> tuple[str, int]:
     return next(_TELLING[cls] for cls in type(error).__mro__ if cls in _TELLING)

@@ -8,7 +8,12 @@ from typing import Final
 from gateway.domain.errors import BrokerError, GatewayError, NotSupported
 from gateway.domain.message import Kind, Typed, Value
 from gateway.wire.amqp import management_operations as ops
-from gateway.wire.amqp.conditions import condition_of, error_from_condition, status_of
+from gateway.wire.amqp.conditions import (
+    condition_of,
+    description_of,
+    error_from_condition,
+    status_of,
+)
 from gateway.wire.amqp.exchange import Reply, Request, number_of, text_of
 from gateway.wire.amqp.management_fields import fields_of
 from gateway.wire.amqp.management_table import EXCHANGES, HANDS_OUT, SESSIONS, Shape
@@ -72,7 +77,7 @@ def refusal_of(request: Request, error: GatewayError) -> Reply:
     return Reply(
         id=request.id,
         status=status_of(error),
-        description=str(error),
+        description=description_of(error),
         condition=condition_of(error),
     )
 

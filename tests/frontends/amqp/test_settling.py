@@ -37,7 +37,7 @@ def rejected(condition: str, **info: object) -> Rejected:
         (RELEASED, Abandon(delivered=False)),
         (None, Abandon(delivered=False)),
         (Modified(delivery_failed=True), Abandon()),
-        (Modified(), Abandon(delivered=False)),
+        (Modified(), Abandon()),
         (Modified(delivery_failed=True, undeliverable_here=True), Defer()),
         (Rejected(), DeadLetter(reason="")),
         (

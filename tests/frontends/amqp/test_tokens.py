@@ -156,3 +156,11 @@ async def test_a_policy_for_one_queue_does_not_open_another(house, autojump_cloc
     error = await sdk.refusal(we_send=True, address=ORDERS.name)
 
     assert error.condition == "amqp:unauthorized-access"
+
+
+async def test_a_token_for_management_alone_opens_management_alone(stranger, autojump_clock):
+    await stranger.put_token("sb://localhost/orders/$management")  # as Node's SDK asks for it
+
+    assert await stranger.receiver("orders/$management") is not None
+    error = await stranger.refusal(we_send=True, address="orders")
+    assert error.condition == "amqp:unauthorized-access"

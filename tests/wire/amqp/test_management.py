@@ -36,6 +36,7 @@ from gateway.domain.message import (
     symbol,
 )
 from gateway.wire.amqp import management_operations as ops
+from gateway.wire.amqp.conditions import description_of
 from gateway.wire.amqp.exchange import (
     Reply,
     Request,
@@ -409,7 +410,7 @@ def test_a_refusal_says_why(error: GatewayError, status: int, condition: str) ->
     reply = parse_reply(build_reply(refusal_of(Request(operation="", id=UUID(TOKEN)), error)))
 
     assert reply == Reply(
-        id=UUID(TOKEN), status=status, description=str(error), condition=condition
+        id=UUID(TOKEN), status=status, description=description_of(error), condition=condition
     )
 
 
