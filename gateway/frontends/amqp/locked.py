@@ -101,14 +101,14 @@ async def _receive_deferred(
         raise NotSupported("this namespace can't put messages aside")
     _check_count("sequence-numbers", len(operation.sequence_numbers))
     if link is not None:
-        link.check_room(len(operation.sequence_numbers))
+        link.unsettled.check_room(len(operation.sequence_numbers))
     deliveries = await receiver.receive_deferred(operation.sequence_numbers)
     await _check_size(receiver, deliveries)
     if operation.mode is ReceiveMode.RECEIVE_AND_DELETE:
         taken = await take_away(receiver, deliveries, context.options.answer_timeout)
         return _handed([attrs.evolve(each, lock_token=None, locked_until=None) for each in taken])
     if link is not None:
-        link.keep_deferred(deliveries)
+        link.unsettled.add_deferred(deliveries)
     return _handed(deliveries)
 
 
@@ -150,10 +150,10 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
         link, receiver = _session(context, entity, operation.session_id)
     _check_count("lock-tokens", len(operation.tokens))
     for token in operation.tokens:
-        found = None if link is None else link.find(token)
+        found = None if link is None else link.unsettled.find(token)
         await receiver.settle(found or _locked(token), operation.settlement)
         if link is not None:
-            link.forget_deferred(token)
+            link.unsettled.drop_deferred(token)
 
 
 def _locked(token: str) -> Delivery:

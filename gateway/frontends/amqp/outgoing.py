@@ -16,19 +16,19 @@ import trio
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, MessageError
-from gateway.domain.message import Abandon, DeadLetter, Delivery, Message, Settlement
+from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, take_away
 from gateway.frontends.amqp.sessions import FILTER, properties_of, wait_until_lost
 from gateway.frontends.amqp.settling import confirmation_of, settlement_of
+from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.ports import SessionReceiver
 from gateway.wire.amqp.deliveries import encode_delivery
 from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,
-    DeliveryId,
     DeliveryState,
     DispositionReceived,
     LinkAttached,
@@ -45,7 +45,6 @@ _TIMEOUT: Final = AmqpError(
     description="The operation did not complete within the allotted time.",
 )
 _UNREADABLE: Final = "MessageNotReadable"
-_NO_MESSAGE: Final = Message()  # nobody needs it to settle a delivery
 _Receiver = LeasedReceiver | SessionReceiver
 
 
@@ -62,14 +61,16 @@ class OutgoingLink:
     _ended: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _settling: trio.Nursery = attrs.field(init=False)
-    _unsettled: dict[DeliveryId, Delivery] = attrs.field(factory=dict, init=False)
+    unsettled: Unsettled = attrs.field(init=False)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _draining: bool = attrs.field(default=False, init=False)
-    _deferred: dict[str, Delivery] = attrs.field(factory=dict, init=False)  # of a session, by token
     # The receive that is under way: how much it asks for, since when.
     _asked: int = attrs.field(default=0, init=False)
     _asked_at: float = attrs.field(default=0.0, init=False)
     _asking: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.unsettled = Unsettled(self._context.options.max_unsettled)
 
     @property
     def session(self) -> SessionId:
@@ -110,7 +111,7 @@ class OutgoingLink:
     def disposition(self, event: DispositionReceived) -> None:
         if not event.settled and (event.state is None or isinstance(event.state, OtherState)):
             return  # on the way to an outcome (part 3, 3.4.1)
-        delivery = self._unsettled.pop(event.delivery, None)
+        delivery = self.unsettled.take(event.delivery)
         if delivery is not None:
             self._context.pending.add()
             self._settling.start_soon(self._settle, event, delivery)
@@ -167,7 +168,7 @@ class OutgoingLink:
         while True:
             await self._context.connection.wait_for_room()
             credit = self._context.engine.credit(self._attached.link)
-            room = min(credit, self._context.options.max_unsettled - len(self._unsettled))
+            room = min(credit, self.unsettled.room)
             if room <= 0:
                 await self._wait(credit)
                 continue
@@ -192,15 +193,11 @@ class OutgoingLink:
         """Forget deliveries whose locks ran out; return when there may be the next one."""
         if not isinstance(self.receiver, LeasedReceiver):
             return math.inf  # they are locked as long as their session
-        first, now = math.inf, trio.current_time()
-        for id_, delivery in list(self._unsettled.items()):
-            end = self.receiver.end_of(delivery)
-            if end > now:
-                first = min(first, end)
-            else:
-                del self._unsettled[id_]
-                self._context.engine.settle(id_, RELEASED)
-        return now if len(self._unsettled) < self._context.options.max_unsettled else first
+        now = trio.current_time()
+        lost, first = self.unsettled.take_lost(self.receiver.end_of, now)
+        for id_ in lost:
+            self._context.engine.settle(id_, RELEASED)
+        return now if lost else first
 
     async def _take(self, receiver: _Receiver, limit: int) -> Sequence[Delivery]:
         """What comes, or nothing: the client has taken credit back, or wants what is there now."""
@@ -224,28 +221,43 @@ class OutgoingLink:
         credit = max(0, self._context.engine.credit(self._attached.link))
         for surplus in deliveries[credit:]:
             self._settling.start_soon(self._give_back, receiver, surplus)
-        if self._attached.sender_settles is SenderSettles.SETTLED:
-            for taken in await take_away(receiver, deliveries[:credit], self._answer_timeout):
-                self._send(receiver, taken, settled=True)
-        else:
-            for delivery in deliveries[:credit]:
-                self._send(receiver, delivery)
+        ready = {
+            each.lock_token: made
+            for each in deliveries[:credit]
+            if (made := self._encoded(receiver, each)) is not None
+        }
+        sure: Sequence[Delivery] = [each for each in deliveries if each.lock_token in ready]
+        if self._settled:
+            sure = await take_away(receiver, sure, self._answer_timeout)
+        for delivery in sure:
+            self._send(receiver, delivery, ready[delivery.lock_token])
 
-    def _send(self, receiver: _Receiver, delivery: Delivery, *, settled: bool = False) -> None:
+    @property
+    def _settled(self) -> bool:
+        """Whether the client wants to receive and delete."""
+        return self._attached.sender_settles is SenderSettles.SETTLED
+
+    def _encoded(self, receiver: _Receiver, delivery: Delivery) -> tuple[bytes, bytes] | None:
+        """Tag and payload; what can't be said in AMQP is put aside."""
         assert delivery.lock_token is not None, "it was taken with a lock"
-        shown = attrs.evolve(delivery, lock_token=None, locked_until=None) if settled else delivery
+        shown = delivery
+        if self._settled:
+            shown = attrs.evolve(delivery, lock_token=None, locked_until=None)
         try:
-            payload, tag = encode_delivery(shown), tag_of(delivery.lock_token)
+            payload = encode_delivery(shown)
+            return tag_of(delivery.lock_token), payload
         except MessageError as error:
             why = DeadLetter(reason=_UNREADABLE, description=str(error))
             self._settling.start_soon(self._put_back, receiver, delivery, why)
-            return
-        id_ = self._context.engine.send(self._attached.link, tag, payload, settled=settled)
+            return None
+
+    def _send(self, receiver: _Receiver, delivery: Delivery, encoded: tuple[bytes, bytes]) -> None:
+        engine, link = self._context.engine, self._attached.link
+        id_ = engine.send(link, *encoded, settled=self._settled)
         if id_ is None:
             self._settling.start_soon(self._give_back, receiver, delivery)
-        elif not settled:
-            # Without its message, which nobody needs to settle it.
-            self._unsettled[id_] = attrs.evolve(delivery, message=_NO_MESSAGE)
+        elif not self._settled:
+            self.unsettled.add(id_, delivery)
 
     async def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
         await self._put_back(receiver, delivery, Abandon(delivered=False))
@@ -258,31 +270,6 @@ class OutgoingLink:
             await settle_in_time(receiver, delivery, settlement, self._answer_timeout)
 
     # ------------------------------------------------------------------ settling
-
-    def check_room(self, count: int) -> None:
-        """
-        Raises:
-            Busy: the client has to settle some of what it has.
-        """
-        most = self._context.options.max_unsettled
-        if len(self._deferred) + len(self._unsettled) + count > most:
-            raise Busy(f"{most} deliveries of this link wait for their settlement")
-
-    def keep_deferred(self, deliveries: Sequence[Delivery]) -> None:
-        """Deferred messages of this link's session, handed out as a reply."""
-        self._deferred.update(
-            (each.lock_token, attrs.evolve(each, message=_NO_MESSAGE))
-            for each in deliveries
-            if each.lock_token is not None
-        )
-
-    def forget_deferred(self, lock_token: str) -> None:
-        self._deferred.pop(lock_token, None)
-
-    def find(self, lock_token: str) -> Delivery | None:
-        """A delivery of this link that isn't settled."""
-        deliveries = (*self._deferred.values(), *self._unsettled.values())
-        return next((each for each in deliveries if each.lock_token == lock_token), None)
 
     @property
     def _answer_timeout(self) -> float:
