@@ -21,7 +21,7 @@ run: .venv/.run-stamp
 	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
 	.venv/bin/pairgate demo
 
-test: .venv/.test-stamp .venv/.amqp-stamp .venv-legacy/.stamp .venv-azure/.stamp
+test: .venv/.test-stamp .venv/.amqp-stamp .venv-legacy/.stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest
 

@@ -421,6 +421,8 @@ async def entities(service):
     for name, rule in rules.items():
         management.delete_rule("topic", name, "$Default")
         management.create_rule("topic", name, "only", filter=rule)
+    management.create_topic("ruled")
+    management.create_subscription("ruled", "sub")
     return sorted(queue.name for queue in management.list_queues())
 
 
