@@ -255,6 +255,16 @@ def test_what_nobody_has_seen_is_not_counted_as_delivered():
     assert [each.deliveries for each in take(queue, at(1))] == [1]
 
 
+def test_what_a_receiver_gives_back_unseen_is_not_counted_either():
+    queue = make()
+    send(queue, "a")
+    for _ in range(20):  # more often than it may be delivered
+        [a] = take(queue, at(1))
+        queue.settle(a.token, Abandon(delivered=False), at(1))
+
+    assert [each.deliveries for each in take(queue, at(1))] == [1]
+
+
 def test_a_lock_ends_by_the_monotonic_clock_alone():
     queue = make()
     send(queue, "a")

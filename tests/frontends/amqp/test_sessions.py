@@ -4,11 +4,13 @@ from datetime import timedelta
 
 import pytest
 import trio
+import trio.testing
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Kind, Message, Typed
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.deliveries import decode_delivery
+from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import wall_clock
 
 SQ = EntityPath("sq")
@@ -188,3 +190,35 @@ async def test_a_link_that_does_not_fit_its_queue_is_refused(
     error = await sdk.refusal(**asked)
 
     assert error.condition == condition
+
+
+async def test_a_connection_that_is_cut_lets_its_session_go(sessions, autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.frontend.serve_connection, theirs)
+        lost = Sdk.on(ours)
+        nursery.start_soon(lost.run)
+        await lost.open()
+        await lost.put_token()
+        await holds(lost, "a")
+        nursery.cancel_scope.cancel()
+
+    await holds(await sessions.client(), "a")
+
+
+async def test_a_session_that_is_cut_while_it_is_awaited_is_free(sessions, autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.frontend.serve_connection, theirs)
+        lost = Sdk.on(ours)
+        nursery.start_soon(lost.run)
+        await lost.open()
+        await lost.put_token()
+        lost.attach(**asks(None))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    await fill(sessions, "a")
+
+    _, answer = await holds(await sessions.client(), None)
+
+    assert answer.source.filters == {FILTER: "a"}
