@@ -3,6 +3,9 @@ SOURCES := $(wildcard gateway tests benchmarks)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES :=
+# What compiles the engine of AMQP.
+AMQP_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell $(PYTHON) -c 'import os, sysconfig; \
+	print("" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "python3-dev")')
 BENCH_PACKAGES := nginx-light rabbitmq-server wrk
 POWERCUT_PACKAGES := e2fsprogs mount strace
 
@@ -15,9 +18,10 @@ ITSELF := --no-deps --no-build-isolation --editable .
 .PHONY: run test test-long powercut check bench lock clean
 
 run: .venv/.run-stamp
+	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
 	.venv/bin/pairgate demo
 
-test: .venv/.test-stamp .venv-legacy/.stamp .venv-azure/.stamp
+test: .venv/.test-stamp .venv/.amqp-stamp .venv-legacy/.stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest
 
@@ -47,6 +51,7 @@ bench: .venv/.test-stamp .node/.stamp
 lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/run.txt pyproject.toml locks/build.in
 	$(COMPILE) --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
+	$(COMPILE) --output-file locks/amqp.txt locks/amqp.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
 	@$(call node)
@@ -63,6 +68,12 @@ clean:
 
 .venv/.test-stamp: locks/test.txt .venv/.run-stamp
 	.venv/bin/python $(INSTALL) --require-hashes -r locks/test.txt
+	touch $@
+
+# Built in this environment, as the project itself, by what run.txt has installed.
+.venv/.amqp-stamp: locks/amqp.txt .venv/.run-stamp
+	@$(call debian,$(AMQP_PACKAGES))
+	.venv/bin/python $(INSTALL) --require-hashes --no-build-isolation -r locks/amqp.txt
 	touch $@
 
 .venv-legacy/.stamp .venv-azure/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip

@@ -136,7 +136,7 @@ async def _serve_connections(
                     observer.report(Listening(protocol=endpoint.protocol, address=address))
                 observer.report(started)
         for endpoint in endpoints:
-            endpoint.drain()
+            endpoint.server.drain()
         connections.cancel_scope.deadline = trio.current_time() + ending.grace
 
 

@@ -13,7 +13,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, only_namespace
 from gateway.app.outside import Outside
 from gateway.brokers.registry import Adapter, options_class
-from gateway.config.options import Config, Endpoint, Namespace
+from gateway.config.options import AMQP, ONE_PORT, Config, Endpoint, Namespace
 from gateway.domain.access import Right
 from gateway.frontends.auth import EMULATOR_POLICY
 
@@ -62,7 +62,7 @@ async def open_target(
 
 
 async def find_running(config: Config, port_offset: int = 0) -> str | None:
-    """The address of the first endpoint without TLS where something listens; None: nobody does."""
+    """The address of the first endpoint for REST without TLS that listens; None: there is none."""
     await trio.lowlevel.checkpoint()
     for endpoint in config.endpoints:
         address = _connectable(endpoint, port_offset)
@@ -96,10 +96,15 @@ def _chosen(config: Config, name: str | None) -> Namespace:
 
 def _connectable(endpoint: Endpoint, port_offset: int) -> str | None:
     host, _, port = moved(endpoint.bind, port_offset).rpartition(":")
-    if endpoint.tls is not None or port == "0":
+    if endpoint.protocol == AMQP or port == "0" or _takes_only_tls(endpoint):
         return None
     everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
     return f"{everywhere.get(host, host)}:{port}"
+
+
+def _takes_only_tls(endpoint: Endpoint) -> bool:
+    tls = endpoint.tls
+    return tls is not None and (endpoint.protocol != ONE_PORT or tls.client_ca is not None)
 
 
 async def _answers(address: str) -> bool:

@@ -21,6 +21,7 @@ from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.domain.rules import Rule
 from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Storage
@@ -76,7 +77,7 @@ class MemoryBroker(LocalBroker):
             create_missing=options.create_missing,
             shelf=MemoryShelf(),
             new_token=lock_tokens(rng),
-            unpack=self.unpack,
+            packing=Packing(self._pack, self.unpack),
             compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
         )
 

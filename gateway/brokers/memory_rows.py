@@ -3,7 +3,7 @@
 import bisect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -84,6 +84,9 @@ class MemoryRows:
         content = self._rows[old.sequence].content
         self.remove(old.sequence)
         self.add([attrs.evolve(new, content=content)])
+
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        self._rows[sequence] = attrs.evolve(self._rows[sequence], content=content, size=size)
 
     def remove(self, sequence: int) -> None:
         row = self._rows.pop(sequence)

@@ -11,7 +11,14 @@ import trio
 from gateway.brokers.rest_peer import RestPeer
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, NotSupported
-from gateway.domain.message import Abandon, DeadLetter, Delivery, ReceiveMode, Settlement
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Delivery,
+    ReceiveMode,
+    Settlement,
+)
 from gateway.ports import WallClock
 from gateway.wire.servicebus_operations import (
     MAX_LIMIT,
@@ -62,8 +69,16 @@ class RestReceiver:
                 await trio.sleep(_SHORT_POLL)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """As `Receiver.settle`. Raises NotSupported for a dead-letter on what is no Pairgate."""
+        """
+        As `Receiver.settle`.
+
+        Raises:
+            NotSupported: a dead-letter on what is no Pairgate, or new properties: REST has no place
+                for them.
+        """
         token = _token_of(delivery)
+        if not isinstance(settlement, Complete) and settlement.properties:
+            raise NotSupported("REST can't change a message that is settled")
         if isinstance(settlement, DeadLetter) and not await self._peer.is_pairgate(self._entity):
             raise NotSupported("Service Bus REST can't dead-letter a message")
         try:

@@ -8,11 +8,12 @@ from typing import Any, Final
 import attrs
 
 from gateway.config.checks import label_of, problems_of, warnings_of
-from gateway.config.options import DEFAULT, Config, Namespace, Pairing
+from gateway.config.options import DEFAULT, DEFAULT_WITHOUT_AMQP, Config, Namespace, Pairing
 from gateway.config.plans import read_plan
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.values import SecretSource
+from gateway.wire.amqp.options import why_no_engine
 
 FILE_NAME: Final = "pairgate.toml"
 
@@ -40,7 +41,7 @@ def load(path: Path | None, *, environ: Mapping[str, str], here: Path) -> Loaded
     if path is None and (here / FILE_NAME).exists():
         path = here / FILE_NAME
     if path is None:
-        return parse(DEFAULT, source="the embedded default", folder=here, environ=environ)
+        return _default(here, environ)
     try:
         text = path.read_text("utf-8")
     except OSError as error:
@@ -71,6 +72,14 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
         raise ConfigError(f"{source}: {problem}" for problem in problems)
     warnings = (*secrets.warnings, *warnings_of(config))
     return Loaded(config=config, source=source, folder=folder, warnings=warnings)
+
+
+def _default(here: Path, environ: Mapping[str, str]) -> Loaded:
+    """Who wrote no file has asked for no protocol: without the engine of AMQP the rest is there."""
+    why = why_no_engine()
+    text = DEFAULT if why is None else DEFAULT_WITHOUT_AMQP
+    loaded = parse(text, source="the embedded default", folder=here, environ=environ)
+    return loaded if why is None else attrs.evolve(loaded, warnings=(*loaded.warnings, why))
 
 
 def _completed(config: Config, folder: Path) -> Config:

@@ -11,16 +11,18 @@ from gateway.config.values import Secret
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
+from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus_rest import RestOptions
 from gateway.net.http_server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions
+from gateway.net.sniffing import SniffingOptions
 from gateway.net.tls import TlsOptions
 from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
 from gateway.telemetry.log import LEVELS
 
 # What `serve` does without a file; conf/pairgate.toml says the same, with every option.
-DEFAULT: Final = """
+DEFAULT_WITHOUT_AMQP: Final = """
 [namespaces.east]
 url = "embedded:var/east.db"
 
@@ -37,9 +39,16 @@ enable_syphon = true
 protocol = "service-bus-http"
 bind = "127.0.0.1:5300"
 """
+DEFAULT: Final = f"""
+[[endpoints]]
+protocol = "service-bus"
+bind = "127.0.0.1:5672"
+{DEFAULT_WITHOUT_AMQP}"""
 
-PROTOCOLS: Final = ("service-bus-http",)
-PROTOCOLS_TO_COME: Final = ("service-bus", "amqp", "storage-queue", "admin")
+ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each plain, or in TLS
+AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
+PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http")
+PROTOCOLS_TO_COME: Final = ("storage-queue", "admin")
 FORMATS: Final = ("auto", "console", "json")
 SHORTEST_KEY: Final = 16  # bytes
 
@@ -98,7 +107,9 @@ class Limits:
     grace: float = attrs.field(default=10.0, validator=validators.ge(0.0))  # to drain in, seconds
     listener: ListenerOptions = attrs.field(factory=ListenerOptions, metadata=FLAT)
     http: HttpServerOptions = attrs.field(factory=HttpServerOptions, metadata=FLAT)
+    sniffing: SniffingOptions = attrs.field(factory=SniffingOptions, metadata=FLAT)
     rest: RestOptions = attrs.field(factory=RestOptions)
+    amqp: AmqpOptions = attrs.field(factory=AmqpOptions)
     leases: LeaseOptions = attrs.field(factory=LeaseOptions)
 
 

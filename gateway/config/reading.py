@@ -18,8 +18,10 @@ from gateway.config.values import Secret, SecretSource, expected, seconds, size
 from gateway.domain.access import AccessPolicy
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
+from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.servicebus_rest import RestOptions
 from gateway.pairing.options import PairOptions
+from gateway.wire.amqp.options import EngineOptions
 
 T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
@@ -28,7 +30,16 @@ Read = Callable[[Any], Any]
 # A number's unit isn't in its type: these fields are no durations (float) and no counts (int).
 PLAIN_NUMBERS: Final = frozenset({"jitter", "max_drain_rate"})
 SIZES: Final = frozenset(
-    {"max_body", "max_inflight", "max_message_size", "max_pending_bytes", "min_body_rate"}
+    {
+        "max_body",
+        "max_frame_size",
+        "max_group_bytes",
+        "max_inflight",
+        "max_message_size",
+        "max_partial",
+        "max_pending_bytes",
+        "min_body_rate",
+    }
 )
 # Fields that are filled in from elsewhere in the file.
 FILLED_LATER: Final = frozenset(
@@ -36,6 +47,9 @@ FILLED_LATER: Final = frozenset(
         (Namespace, "name"),
         (Namespace, "plan"),
         (PairOptions, "entities"),
+        (AmqpOptions, "namespace"),
+        (AmqpOptions, "send_timeout"),
+        (EngineOptions, "container_id"),
         (RestOptions, "secure"),
         (RestOptions, "send_timeout"),
     }

@@ -9,9 +9,10 @@ from typing import Final, Protocol
 import attrs
 
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, MessageNotFound
+from gateway.domain.errors import BrokerError, MessageNotFound, MessageTooLarge
 from gateway.domain.holdings import Account, Holdings
-from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter
+from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
+from gateway.domain.packing import Packing
 from gateway.domain.sessions import Sessions
 from gateway.domain.stored import Now, Row, State, Storage
 
@@ -88,6 +89,7 @@ class Contents:
     next_sequence: Callable[[], int]  # ever higher, never the same again
     account: Account
     sessions: Sessions | None
+    packing: Packing
     onward: Onward | None = None
     onward_dead: Onward | None = None
     holdings: Holdings = attrs.field(init=False)
@@ -144,6 +146,23 @@ class Contents:
         else:
             return True
         return False
+
+    def amended(self, row: Row, properties: Properties) -> Row:
+        """
+        A locked row whose message has these properties too, from now on.
+
+        Raises:
+            InvalidRequest: AMQP can't say them.
+            MessageTooLarge: the message is above the limit with them.
+        """
+        stored = self.storage.rows.get(row.sequence) if properties else None
+        if stored is None or stored.damaged:
+            return row
+        content, size = self.packing.amended(stored.content, properties)
+        if size > max(self.entity.max_message_size, row.size):
+            limit = self.entity.max_message_size
+            raise MessageTooLarge(f"with its new properties it has {size} bytes, of {limit}")
+        return self.holdings.rewrite(row, content, size)
 
     # --- what becomes due
 

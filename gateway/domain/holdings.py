@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
@@ -80,6 +80,12 @@ class Holdings:
         self._count(old.state, -1)
         self._count(new.state, 1)
         self._note_dates(new)
+
+    def rewrite(self, row: Row, content: Any, size: int) -> Row:
+        """Give a row other content; return it, without that, as locked ones are."""
+        self.rows.rewrite(row.sequence, content, size)
+        self._hold(size - row.size)
+        return attrs.evolve(row, size=size, content=None)
 
     def remove(self, row: Row) -> None:
         self.rows.remove(row.sequence)

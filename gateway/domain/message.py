@@ -3,6 +3,7 @@
 import enum
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
@@ -56,6 +57,7 @@ def symbol(text: str) -> Typed:
 # What may stand in a section: see `Kind` for how Python types and AMQP types meet.
 Value = Any
 Properties = Mapping[str, Value]
+NO_PROPERTIES: Final[Properties] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -178,22 +180,41 @@ class Complete:
     """The message is done: it goes away."""
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Abandon:
-    """Give the message back: it is delivered again at once, and counts as delivered."""
+    """
+    Give the message back: it is delivered again at once, and counts as delivered.
+
+    With `delivered=False` nobody has looked at it, which doesn't count where the namespace can
+    tell the difference. `properties` are set among the message's own, durably.
+    """
+
+    delivered: bool = True
+    properties: Properties = NO_PROPERTIES
 
 
 @attrs.frozen(kw_only=True)
 class DeadLetter:
-    """Move the message to the dead-letter sub-queue, with why (as Service Bus names it)."""
+    """
+    Move the message to the dead-letter sub-queue, with why (as Service Bus names it).
+
+    `properties` are set among the message's own.
+    """
 
     reason: str
     description: str = ""
+    properties: Properties = NO_PROPERTIES
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class Defer:
-    """Put the message aside: from now on only its sequence number gets it."""
+    """
+    Put the message aside: from now on only its sequence number gets it.
+
+    `properties` are set among the message's own.
+    """
+
+    properties: Properties = NO_PROPERTIES
 
 
 Settlement = Complete | Abandon | DeadLetter | Defer

@@ -4,7 +4,7 @@ import bisect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -16,14 +16,12 @@ from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
     InvalidRequest,
-    MessageError,
     PreconditionFailed,
     QuotaExceeded,
 )
 from gateway.domain.fanout import CompileSql, Fanout, Subscription
 from gateway.domain.forwarding import Forward, leads_to
-from gateway.domain.message import Message
-from gateway.domain.property_values import id_text
+from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties, check_update
 from gateway.domain.queue_values import News, Report
@@ -53,13 +51,13 @@ class Namespace:
     create_missing: bool
     shelf: Shelf
     _new_token: Callable[[], str]
-    _unpack: Callable[[Any], Message]  # of stored content; raises `MessageError`
+    _packing: Packing
     _compile_sql: CompileSql
     _queues: dict[str, Queue] = attrs.field(factory=dict)  # by key, with those of topics
     _fanouts: dict[str, Fanout] = attrs.field(factory=dict)  # by key of the topic
     _names: dict[type, list[str]] = attrs.field(factory=dict)  # keys, sorted, by kind of entity
     _touched: dict[str, EntityPath] = attrs.field(factory=dict)  # by steps, by key
-    _gone: list[EntityPath] = attrs.field(factory=list)
+    _changed: list[EntityPath] = attrs.field(factory=list)  # who waits there has to look again
     _errands: Deadlines = attrs.field(factory=Deadlines)
 
     def __attrs_post_init__(self) -> None:
@@ -67,7 +65,7 @@ class Namespace:
 
     def reload(self) -> None:
         """Forget what is in memory, all locks too, and begin with what is stored."""
-        for index in (self._queues, self._fanouts, self._names, self._touched, self._gone):
+        for index in (self._queues, self._fanouts, self._names, self._touched, self._changed):
             index.clear()
         self._errands.clear()
         for stored, storage in self.shelf.load():
@@ -225,6 +223,7 @@ class Namespace:
         entity.touch(now)
         self._lead(queue)
         queue.sweep(now)
+        self._changed.append(entity.path)
 
     def put(self, stored: StoredEntity, storage: Storage) -> Queue:
         """Have an entity that is stored."""
@@ -245,14 +244,16 @@ class Namespace:
             Surroundings(
                 next_sequence=self.shelf.next_sequence,
                 new_token=self._new_token,
-                id_of=self._id_of,
+                packing=self._packing,
                 concern=self.concern,
             ),
             account=None if fanout is None else self._queues[path.topic.key].account,
         )
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):
-            self._fanouts[path.key] = Fanout(self._unpack, self._compile_sql, stored.properties)
+            self._fanouts[path.key] = Fanout(
+                self._packing.unpack, self._compile_sql, stored.properties
+            )
         if fanout is not None and isinstance(stored.properties, SubscriptionProperties):
             fanout.add(Subscription(path.subscription, stored.properties, queue), stored.rules)
         bisect.insort(self._names.setdefault(type(stored.properties), []), path.key)
@@ -273,7 +274,7 @@ class Namespace:
                 del names[place]
         self._touched.pop(path.key, None)
         self._errands.drop(path.key)
-        self._gone.append(path)
+        self._changed.append(path)
 
     def _limit(self, path: EntityPath) -> int:
         """A backlog queue takes the envelope on top, so that an outage takes what health takes."""
@@ -304,12 +305,6 @@ class Namespace:
         elif key in self._queues:
             yield from _targets(self._queues[key].properties)
 
-    def _id_of(self, content: Any) -> str | None:
-        try:
-            return id_text(self._unpack(content).message_id)
-        except MessageError:
-            return None
-
     # --- whom a step concerns, and what becomes due
 
     def concern(self, path: EntityPath) -> None:
@@ -318,8 +313,8 @@ class Namespace:
 
     def report(self, now: Now) -> Report:
         """What has changed for others since the last report."""
-        news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._gone]
-        self._gone.clear()
+        news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._changed]
+        self._changed.clear()
         for key, path in self._touched.items():
             queue = self._queues.get(key)
             told = (path.parent, None) if queue is None else (queue.path, self._news_of(queue, now))

@@ -8,7 +8,6 @@ after, and a rule that refuses (a `BrokerError`) does so before it changes anyth
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import attrs
 
@@ -25,6 +24,7 @@ from gateway.domain.holdings import Account
 from gateway.domain.intake import Intake
 from gateway.domain.locks import Lock, Locks
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Settlement
+from gateway.domain.packing import Packing
 from gateway.domain.queue_checks import check_reason
 from gateway.domain.queue_values import News, Taken
 from gateway.domain.session_rules import SessionRules
@@ -47,7 +47,7 @@ class Surroundings:
 
     next_sequence: Callable[[], int]  # ever higher, never the same again
     new_token: Callable[[], str]
-    id_of: Callable[[Any], str | None]  # the message id of stored content
+    packing: Packing
     concern: Callable[[EntityPath], None]  # a message that was forwarded has come there
 
 
@@ -75,10 +75,12 @@ class Queue:
         if entity.properties.requires_session:
             sessions = Sessions(entity.path, storage, around.new_token)
         account = account or Account()
-        contents = Contents(entity, storage, around.next_sequence, account, sessions)
+        contents = Contents(
+            entity, storage, around.next_sequence, account, sessions, around.packing
+        )
         return cls(
             entity=entity,
-            intake=Intake(contents, around.id_of),
+            intake=Intake(contents, around.packing.id_of),
             contents=contents,
             new_token=around.new_token,
             concern=around.concern,
@@ -255,13 +257,15 @@ class Queue:
             case DeadLetter():
                 self._check_main(lock.held)
                 check_reason(settlement)
-                self._contents.bury(lock.held, settlement, now)
+                row = self._contents.amended(lock.held, settlement.properties)
+                self._contents.bury(row, settlement, now)
             case Defer():
                 self._check_main(lock.held)
-                deferred = attrs.evolve(lock.held, state=State.DEFERRED)
-                self._contents.holdings.replace(lock.held, deferred)
-            case Abandon():
-                self._contents.give_back(lock.held, now)
+                row = self._contents.amended(lock.held, settlement.properties)
+                self._contents.holdings.replace(row, attrs.evolve(row, state=State.DEFERRED))
+            case Abandon(delivered=delivered):
+                row = self._contents.amended(lock.held, settlement.properties)
+                self._give_back(row, now, delivered=delivered)
         self._forget(lock)
         self.entity.touch(now)
 
@@ -282,12 +286,14 @@ class Queue:
             lock = self._locks.find(token, now.monotonic)
             if lock is None:
                 continue
-            row = lock.held
-            if not delivered:
-                row = attrs.evolve(row, deliveries=row.deliveries - 1)
-                self._contents.storage.rows.count_delivery(row, row.deliveries, durable=False)
-            self._contents.give_back(row, now)
+            self._give_back(lock.held, now, delivered=delivered)
             self._forget(lock)
+
+    def _give_back(self, row: Row, now: Now, *, delivered: bool) -> None:
+        if not delivered:
+            row = attrs.evolve(row, deliveries=row.deliveries - 1)
+            self._contents.storage.rows.count_delivery(row, row.deliveries, durable=False)
+        self._contents.give_back(row, now)
 
     def quarantine(self, token: str, now: Now) -> None:
         """Put a locked message aside: it can't be read."""

@@ -163,6 +163,10 @@ class Rows(Protocol):
         """Put `new` in the place of `old`; size, session and content are the same."""
         ...
 
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        """Give a row other content; all else is the same."""
+        ...
+
     def remove(self, sequence: int) -> None: ...
 
     def quarantine(self, sequence: int) -> None:

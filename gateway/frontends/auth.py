@@ -1,6 +1,8 @@
 """Checks the tokens that clients bring against the access policies."""
 
-from collections.abc import Iterable
+import hmac
+import math
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -24,6 +26,7 @@ EMULATOR_POLICY: Final = AccessPolicy(
 MAX_KEPT: Final = 1000  # tokens; a client uses one for minutes
 # Keys to compute with where the name is unknown, so that the time doesn't tell which names exist.
 _NOBODY: Final = ("nobody", "nobody")
+_NEVER: Final = 2**40  # seconds since 1970
 
 
 class Authorizer:
@@ -53,6 +56,7 @@ class Authorizer:
         self._skew = skew
         self._policies: dict[str, AccessPolicy] = {}
         self._kept: dict[str, Claim] = {}  # of tokens that a key has signed
+        self._told: set[Callable[[], None]] = set()
         self.replace(policies)
 
     def replace(self, policies: Iterable[AccessPolicy]) -> None:
@@ -68,6 +72,17 @@ class Authorizer:
             raise ValueError("access policies: each name once expected")
         self._policies = by_name
         self._kept.clear()
+        for tell in self._told:
+            tell()
+
+    def tell(self, changed: Callable[[], None]) -> None:
+        """
+        Call that whenever the policies are others: what was allowed for long may not be any more.
+        """
+        self._told.add(changed)
+
+    def tell_no_more(self, changed: Callable[[], None]) -> None:
+        self._told.discard(changed)
 
     def claim(self, token: str | None) -> Claim:
         """
@@ -85,6 +100,27 @@ class Authorizer:
                 self._kept.clear()
             self._kept[token] = claim
         return claim
+
+    def claim_by_key(self, name: str, key: str) -> Claim:
+        """
+        Whose claim it is who knows a policy's key itself, for all that the policy covers.
+
+        Raises:
+            NotAuthorized: it is no key of a policy of that name.
+        """
+        policy = self._policies.get(name)
+        keys = policy.keys if policy else _NOBODY
+        matches = [hmac.compare_digest(each.encode(), key.encode()) for each in keys]
+        signed = policy is not None and any(matches)
+        claim = Claim(key_name=name, resource="amqp://any/", expires=_NEVER, signed=signed)
+        self._owner(claim)
+        return claim
+
+    def seconds_left(self, claim: Claim) -> float:
+        """For how long the claim is good yet, if the policies stay as they are."""
+        if claim.expires >= _NEVER:
+            return math.inf
+        return claim.expires + self._skew.total_seconds() - self._wall_clock().timestamp()
 
     def _read(self, token: str) -> Claim:
         parsed = parse_sas(token)

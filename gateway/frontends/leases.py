@@ -13,7 +13,7 @@ delivery is a lease until it is settled or its lock runs out.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -22,9 +22,18 @@ import trio
 from attrs import validators
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, LockLost, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    LockLost,
+    MessageNotFound,
+    NotSupported,
+    Unavailable,
+)
 from gateway.domain.message import Abandon, Delivery, Message, Settlement
-from gateway.ports import Broker, Receiver, WallClock
+from gateway.ports import Broker, Receiver, ReceivesDeferred, WallClock
+
+_NO_MESSAGE: Final = Message()
 
 _NO_MESSAGE: Final = Message()
 
@@ -119,6 +128,17 @@ class Leases:
             finally:
                 self._nursery = None
 
+    async def open(self, entity: EntityPath) -> None:
+        """
+        Return if that queue can be received from, as far as one can know without doing it.
+
+        Raises:
+            BrokerError: what the namespace says.
+        """
+        tap = self._tap(entity)
+        with tap.in_use():
+            await tap.opened()
+
     async def receive(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
         Wait for at least one delivery; return at most `limit`, each locked and leased.
@@ -129,14 +149,43 @@ class Leases:
             Busy: as many deliveries wait for their settlement as may.
             BrokerError: what the namespace says.
         """
+        return await self._take(entity, limit, lambda receiver: receiver.receive(limit))
+
+    async def receive_deferred(
+        self, entity: EntityPath, sequence_numbers: Sequence[int]
+    ) -> Sequence[Delivery]:
+        """
+        As `ReceivesDeferred.receive_deferred`, each locked and leased.
+
+        Raises:
+            Busy: as many deliveries wait for their settlement as may.
+            NotSupported: nothing can be deferred in this namespace.
+            BrokerError: what the namespace says.
+        """
+
+        async def take(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
+            if not isinstance(receiver, ReceivesDeferred):
+                raise NotSupported("this namespace can't put messages aside")
+            return await receiver.receive_deferred(sequence_numbers)
+
+        return await self._take(entity, len(sequence_numbers), take)
+
+    async def _take(
+        self,
+        entity: EntityPath,
+        limit: int,
+        take: Callable[[Receiver], Awaitable[Sequence[Delivery]]],
+    ) -> Sequence[Delivery]:
         self._check_room(limit)
-        tap = self._taps.get(entity.key) or self._open(entity)
+        tap = self._tap(entity)
         self._awaited += limit
         try:
             with tap.in_use():
                 receiver = await tap.opened()
                 try:
-                    deliveries = await receiver.receive(limit)
+                    deliveries = await take(receiver)
+                except (MessageNotFound, NotSupported):
+                    raise  # which says nothing against the receiver
                 except BrokerError:
                     self._retire(tap)
                     raise
@@ -184,6 +233,11 @@ class Leases:
             lease.ends = self._end_of_lock(lease.delivery)
         return lease.delivery
 
+    def end_of(self, lock_token: str) -> float:
+        """When (by Trio's clock) that lease ends, if nobody renews it; 0 if there is none."""
+        lease = self._leases.get(lock_token.lower())
+        return 0.0 if lease is None else lease.ends
+
     def _check_room(self, limit: int) -> None:
         if self._full(limit):
             # Which have run out is looked up when it matters; until then they do no harm.
@@ -195,6 +249,9 @@ class Leases:
 
     def _full(self, limit: int) -> bool:
         return len(self._leases) + self._awaited + limit > self._options.max_leases
+
+    def _tap(self, entity: EntityPath) -> _Tap:
+        return self._taps.get(entity.key) or self._open(entity)
 
     def _open(self, entity: EntityPath) -> _Tap:
         if self._nursery is None:

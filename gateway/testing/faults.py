@@ -11,9 +11,17 @@ import attrs
 import trio
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, Busy, LockLost, Outcome, OutcomeUnknown, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    LockLost,
+    NotSupported,
+    Outcome,
+    OutcomeUnknown,
+    Unavailable,
+)
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
-from gateway.ports import Broker, Receiver
+from gateway.ports import Broker, Receiver, ReceivesDeferred
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
@@ -323,6 +331,18 @@ class FaultyReceiver:
         if self.broker.fault(Operation.RECEIVE, self.entity) is not None:
             # The namespace failed while we waited: what was taken comes back with its lock.
             raise Unavailable("the connection was lost while waiting")
+        return deliveries
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        self._check_same_life(Unavailable("the connection is lost"))
+        inner = self.inner
+        if not isinstance(inner, ReceivesDeferred):
+            raise NotSupported("this namespace can't put messages aside")
+        call = Call(operation=Operation.RECEIVE, entity=self.entity)
+        deliveries = await self.broker.operate(
+            call, lambda: inner.receive_deferred(sequence_numbers)
+        )
+        self._unsettled.update((each.lock_token, each) for each in deliveries if each.lock_token)
         return deliveries
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:

@@ -31,6 +31,7 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue
 from gateway.domain.queue_values import Taken
 from gateway.domain.stored import Incoming, Now, State, to_date
@@ -93,7 +94,10 @@ def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:
             create_missing=False,
             shelf=store,
             new_token=lock_tokens(random.Random(0)),
-            unpack=lambda content: Message(message_id=content.split()[0].decode()),
+            packing=Packing(
+                lambda message: (str(message.message_id).encode(), 0),
+                lambda content: Message(message_id=content.split()[0].decode()),
+            ),
             compile_sql=lambda _filter: lambda _message: True,
         )
     except StoreError:

@@ -31,8 +31,6 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
-import attrs
-
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.message import (
@@ -262,12 +260,13 @@ def _build_settle(path: str, settlement: Settlement) -> Request:
             return Request(method="DELETE", target=path)
         case Abandon():
             return Request(method="PUT", target=path)
-        case DeadLetter():
+        case DeadLetter(reason=reason, description=description):
+            why = {"reason": reason, "description": description}
             return Request(
                 method="PUT",
                 target=f"{path}/{_DEAD_LETTER}",
                 headers=Headers.of({"Content-Type": "application/json"}),
-                body=json.dumps(attrs.asdict(settlement)).encode(),
+                body=json.dumps(why).encode(),
             )
         case Defer():
             raise NotSupported("Service Bus REST can't defer a message")

@@ -42,6 +42,7 @@ class Capability(enum.Flag):
     UPDATE = enum.auto()  # of an entity's properties
     NUMBERED_SCHEDULE = enum.auto()  # that can be cancelled
     DEFERRAL = enum.auto()
+    AMENDMENT = enum.auto()  # of a message's properties, when it is settled
     SESSIONS = enum.auto()
     FORWARDING = enum.auto()
     TOPICS = enum.auto()
@@ -161,6 +162,7 @@ OVER_HTTP = EVERYTHING & ~(
     Capability.PROMPT_CANCEL
     | Capability.NUMBERED_SCHEDULE
     | Capability.DEFERRAL
+    | Capability.AMENDMENT
     | Capability.SESSIONS
     | Capability.DELETE_BY_KIND
 )

@@ -62,6 +62,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("access", AccessEntry),
         ("limits", Limits),
         ("limits.rest", attrs.fields(Limits).rest.type),
+        ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
         ("logging", Logging),
     ],

@@ -12,6 +12,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, QuotaExceeded
 from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.domain.queue_values import Report
 from gateway.domain.rules import FalseFilter, Rule, SqlFilter
 from gateway.domain.stored import Incoming, Now, State, to_date
@@ -38,7 +39,7 @@ def make(**options: Any) -> Namespace:
         **{"max_queues": 10_000, "create_missing": False, **options},
         shelf=MemoryShelf(),
         new_token=lock_tokens(random.Random(0)),
-        unpack=lambda content: content,
+        packing=Packing(lambda message: (message, 10), lambda content: content),
         compile_sql=lambda _filter: lambda _message: False,
     )
 

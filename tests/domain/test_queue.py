@@ -11,7 +11,8 @@ import pytest
 from gateway.domain.contents import Entity
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, LockLost
-from gateway.domain.message import Abandon, Complete, DeadLetter, ReceiveMode
+from gateway.domain.message import Abandon, Complete, DeadLetter, Message, ReceiveMode
+from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties
 from gateway.domain.queue_values import Taken
@@ -78,6 +79,9 @@ class NaiveRows:
     def replace(self, old: Row, new: Row) -> None:
         content = self.rows.pop(old.sequence).content
         self.rows[new.sequence] = attrs.evolve(new, content=content)
+
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        self.rows[sequence] = attrs.evolve(self.rows[sequence], content=content, size=size)
 
     def remove(self, sequence: int) -> None:
         del self.rows[sequence]
@@ -175,7 +179,7 @@ def queue_on(storage: Storage, properties: QueueProperties) -> Queue:
         Surroundings(
             next_sequence=lambda: next(sequences),
             new_token=lambda: f"lock-{next(tokens)}",
-            id_of=lambda content: str(content),
+            packing=Packing(lambda message: (message, 10), lambda content: content),
             concern=lambda queue: None,
         ),
     )
@@ -230,11 +234,33 @@ def test_what_is_given_back_comes_before_what_was_never_taken():
     assert b.token
 
 
+def test_what_is_damaged_is_not_mended_by_new_properties():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, Message())
+    [a] = take(queue, at(1))
+    rows.rows[1] = attrs.evolve(rows.rows[1], damaged=True)
+    queue.settle(a.token, Abandon(properties={"new": 1}), at(2))
+
+    assert rows.rows[1].content == Message()
+    assert take(queue, at(2)) == []
+
+
 def test_what_nobody_has_seen_is_not_counted_as_delivered():
     queue = make()
     send(queue, "a")
     [a] = take(queue, at(1))
     queue.release([a.token], at(1), delivered=False)
+
+    assert [each.deliveries for each in take(queue, at(1))] == [1]
+
+
+def test_what_a_receiver_gives_back_unseen_is_not_counted_either():
+    queue = make()
+    send(queue, "a")
+    for _ in range(20):  # more often than it may be delivered
+        [a] = take(queue, at(1))
+        queue.settle(a.token, Abandon(delivered=False), at(1))
 
     assert [each.deliveries for each in take(queue, at(1))] == [1]
 

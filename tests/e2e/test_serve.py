@@ -23,6 +23,8 @@ from tests.e2e.rest import request, send, take
 
 pytestmark = pytest.mark.slow
 
+FREE_PORTS = DEFAULT.replace(":5672", ":0").replace(":5300", ":0")
+
 
 async def pairgate(
     process: GatewayProcess, *arguments: str, stdin: bytes = b""
@@ -362,7 +364,7 @@ async def test_the_spool_takes_what_neither_side_takes(gateways: Gateways) -> No
 
 
 async def test_the_embedded_default_is_a_pair_that_serves(gateways: Gateways) -> None:
-    config = DEFAULT.replace(":5300", ":0").replace('east.db"', 'east.db"\nqueues = ["orders"]')
+    config = FREE_PORTS.replace('east.db"', 'east.db"\nqueues = ["orders"]')
 
     gateway = await gateways.start(config)
 
@@ -374,7 +376,7 @@ async def test_the_embedded_default_is_a_pair_that_serves(gateways: Gateways) ->
 async def test_a_running_pair_of_stores_is_provisioned_and_checked_through_its_endpoint(
     gateways: Gateways,
 ) -> None:
-    gateway = await gateways.start(DEFAULT.replace(":5300", ":0"))
+    gateway = await gateways.start(FREE_PORTS)
     text = gateway.config.replace('east.db"', 'east.db"\nqueues = ["orders"]')
     gateway.config_file.write_text(text)
 

@@ -1,5 +1,7 @@
+import math
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import attrs
 import pytest
@@ -143,3 +145,46 @@ def test_many_tokens_take_no_more_memory_than_a_thousand() -> None:
         sender.claim(sign_sas(URI, "sender", "primary", SOON + later))
 
     assert len(sender._kept) <= MAX_KEPT
+
+
+def test_a_key_is_a_claim_to_all_that_its_policy_covers() -> None:
+    narrow = attrs.evolve(SENDER, entities=("orders",))
+    checker = authorizer(narrow)
+
+    claim = checker.claim_by_key("sender", "secondary")
+
+    checker.check(claim, TO_SEND)
+    assert checker.seconds_left(claim) == math.inf
+    with pytest.raises(NotAuthorized):
+        checker.check(claim, TO_LISTEN)
+    with pytest.raises(NotAuthorized):
+        checker.check(claim, attrs.evolve(TO_SEND, entity=EntityPath("invoices")))
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("sender", "wrong"), ("nobody", "primary"), ("nobody", "nobody"), ("sender", ""), ("", "é")],
+)
+def test_a_wrong_key_is_no_claim(name: str, key: str) -> None:
+    with pytest.raises(NotAuthorized):
+        authorizer(SENDER).claim_by_key(name, key)
+
+
+def test_a_claim_lasts_as_long_as_its_token_and_the_skew() -> None:
+    checker = authorizer(SENDER)
+
+    claim = checker.claim(sign_sas(URI, "sender", "primary", SOON))
+
+    assert checker.seconds_left(claim) == 300 + 300
+
+
+def test_who_asks_for_it_is_told_of_new_policies() -> None:
+    checker, told = authorizer(SENDER), []
+    note = partial(told.append, 1)
+
+    checker.tell(note)
+    checker.replace([SENDER])
+    checker.tell_no_more(note)
+    checker.replace([SENDER])
+
+    assert told == [1]

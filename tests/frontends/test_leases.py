@@ -8,7 +8,14 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, EntityNotFound, LockLost, Unavailable
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityNotFound,
+    LockLost,
+    MessageNotFound,
+    Unavailable,
+)
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -77,6 +84,13 @@ class ScriptedBroker:
             Delivery(message=Message(), sequence_number=n, lock_token=f"T{n}", locked_until=until)
             for n in taken
         ]
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        await trio.lowlevel.checkpoint()
+        missing = [number for number in sequence_numbers if number not in self.waiting]
+        if missing:
+            raise MessageNotFound(f"there is no deferred message {missing[0]}")
+        return await self.receive(len(sequence_numbers))
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         await trio.lowlevel.checkpoint()
@@ -438,3 +452,54 @@ async def test_receiver_that_cannot_be_left_is_cut_off(
     await trio.sleep(60)
 
     assert [end - start for end in ended] == [pytest.approx(35)]
+
+
+async def test_opening_tells_what_the_namespace_says(
+    autojump_clock: MockClock, broker: ScriptedBroker, leases: Leases
+) -> None:
+    await leases.open(ORDERS)
+    broker.on_open = EntityNotFound("there is no such queue")
+
+    with pytest.raises(EntityNotFound):
+        await leases.open(EntityPath("nothing"))
+    assert broker.opened == 1
+
+
+async def test_deferred_messages_are_leased_too(
+    autojump_clock: MockClock, broker: ScriptedBroker, leases: Leases
+) -> None:
+    broker.put(7)
+
+    await leases.receive_deferred(ORDERS, [7])
+    await leases.settle(ORDERS, "T7", Complete())
+
+    assert broker.settled == [(7, Complete())]
+
+
+async def test_a_deferred_message_that_is_missing_costs_nobody_the_receiver(
+    autojump_clock: MockClock, broker: ScriptedBroker, leases: Leases
+) -> None:
+    with pytest.raises(MessageNotFound):
+        await leases.receive_deferred(ORDERS, [7])
+    broker.put(1)
+    await leases.receive(ORDERS, 1)
+
+    assert broker.opened == 1
+
+
+async def test_a_lease_says_when_it_ends(
+    autojump_clock: MockClock, broker: ScriptedBroker, leases: Leases
+) -> None:
+    broker.put(1)
+    await leases.receive(ORDERS, 1)
+    began = trio.current_time()
+    await trio.sleep(30)
+
+    first = leases.end_of("t1")
+    await leases.renew(ORDERS, "T1")
+    second = leases.end_of("T1")
+    await leases.settle(ORDERS, "T1", Complete())
+
+    assert first - began == pytest.approx(60)
+    assert second - began == pytest.approx(90)
+    assert leases.end_of("T1") == 0

@@ -25,6 +25,7 @@ from gateway.brokers.tokens import lock_tokens
 from gateway.domain.events import Doubtful
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.sql_filter import compile_filter
@@ -115,7 +116,7 @@ class EmbeddedBroker(LocalBroker):
                 create_missing=self._options.create_missing,
                 shelf=store,
                 new_token=lock_tokens(self._rng),
-                unpack=self.unpack,
+                packing=Packing(self._pack, self.unpack),
                 compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
             )
         except StoreError:

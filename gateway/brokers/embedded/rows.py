@@ -40,6 +40,7 @@ UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, 
        reason = ?, description = ?, checksum = ?
 WHERE sequence = ?
 """
+_REWRITE: Final = "UPDATE message SET size = ?, checksum = ?, content = ? WHERE sequence = ?"
 _DELETE_TIMES: Final = "DELETE FROM delivered WHERE sequence = ?"
 _QUARANTINE: Final = (
     "INSERT INTO quarantine SELECT sequence, queue, checksum, content FROM message"
@@ -162,6 +163,14 @@ class SqliteRows:
         self._counts.drop(old.sequence, self._connection)
         if new.deliveries:
             self._counts.set(new.sequence, new.deliveries)
+
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        stored = self.get(sequence)
+        if stored is None:
+            return
+        checksum = self._checksum(attrs.evolve(stored, size=size), content)
+        checksum = ~checksum if stored.damaged else checksum  # as where it is replaced
+        self._connection.execute(_REWRITE, (size, checksum, content, sequence))
 
     def remove(self, sequence: int) -> None:
         self._changes.remove(sequence)

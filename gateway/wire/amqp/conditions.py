@@ -11,8 +11,10 @@ from gateway.domain.errors import (
     EntityDisabled,
     EntityExists,
     EntityNotFound,
+    GatewayError,
     InvalidRequest,
     LockLost,
+    MessageError,
     MessageNotFound,
     MessageTooLarge,
     NotAuthorized,
@@ -20,8 +22,12 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     PreconditionFailed,
     QuotaExceeded,
+    SessionLockLost,
+    SessionNotAvailable,
     Unavailable,
 )
+
+ARGUMENT: Final = "com.microsoft:argument-error"
 
 
 class Reaction(enum.Enum):
@@ -65,11 +71,11 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "amqp:not-implemented": NotSupported,
         "amqp:precondition-failed": PreconditionFailed,
         "com.microsoft:precondition-failed": PreconditionFailed,
-        "com.microsoft:argument-error": InvalidRequest,
+        ARGUMENT: InvalidRequest,
         "com.microsoft:argument-out-of-range": InvalidRequest,
         "com.microsoft:message-lock-lost": LockLost,
-        "com.microsoft:session-lock-lost": LockLost,
-        "com.microsoft:session-cannot-be-locked": Busy,  # another consumer has it
+        "com.microsoft:session-lock-lost": SessionLockLost,
+        "com.microsoft:session-cannot-be-locked": SessionNotAvailable,
         "com.microsoft:message-not-found": MessageNotFound,
         "com.microsoft:store-lock-lost": OutcomeUnknown,  # the broker fails over
         "com.microsoft:partition-not-owned": OutcomeUnknown,
@@ -84,25 +90,29 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
     }
 )
 
-# What a client is told. Each is read back as the same class, or as one that claims less: whoever
-# reads container-close (the node is moving, try again) takes the outcome for unknown.
-_CONDITIONS: Final[Mapping[type[BrokerError], str]] = MappingProxyType(
+# What a client is told: the condition, and the status of a reply that has one. Each condition is
+# read back as the same class, or as one that claims less: whoever reads container-close (the node
+# is moving, try again) takes the outcome for unknown.
+_TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType(
     {
-        BrokerError: "amqp:internal-error",
-        Unavailable: "com.microsoft:container-close",
-        OutcomeUnknown: "com.microsoft:timeout",
-        Busy: "com.microsoft:server-busy",
-        QuotaExceeded: "amqp:resource-limit-exceeded",
-        NotAuthorized: "amqp:unauthorized-access",
-        EntityNotFound: "amqp:not-found",
-        EntityDisabled: "com.microsoft:entity-disabled",
-        EntityExists: "com.microsoft:entity-already-exists",
-        PreconditionFailed: "amqp:precondition-failed",
-        MessageTooLarge: "amqp:link:message-size-exceeded",
-        InvalidRequest: "amqp:not-allowed",
-        NotSupported: "amqp:not-implemented",
-        LockLost: "com.microsoft:message-lock-lost",
-        MessageNotFound: "com.microsoft:message-not-found",
+        GatewayError: ("amqp:internal-error", 500),
+        MessageError: (ARGUMENT, 400),
+        Unavailable: ("com.microsoft:container-close", 503),
+        OutcomeUnknown: ("com.microsoft:timeout", 408),
+        Busy: ("com.microsoft:server-busy", 503),
+        QuotaExceeded: ("amqp:resource-limit-exceeded", 403),
+        NotAuthorized: ("amqp:unauthorized-access", 401),
+        EntityNotFound: ("amqp:not-found", 404),
+        EntityDisabled: ("com.microsoft:entity-disabled", 400),
+        EntityExists: ("com.microsoft:entity-already-exists", 409),
+        PreconditionFailed: ("amqp:precondition-failed", 412),
+        MessageTooLarge: ("amqp:link:message-size-exceeded", 403),
+        InvalidRequest: ("amqp:not-allowed", 400),
+        NotSupported: ("amqp:not-implemented", 501),
+        SessionNotAvailable: ("com.microsoft:session-cannot-be-locked", 409),
+        LockLost: ("com.microsoft:message-lock-lost", 410),
+        SessionLockLost: ("com.microsoft:session-lock-lost", 410),
+        MessageNotFound: ("com.microsoft:message-not-found", 404),
     }
 )
 
@@ -138,11 +148,31 @@ def error_from_condition(condition: str, description: str) -> BrokerError:
     return meaning(text)
 
 
-def condition_of(error: BrokerError) -> str:
+def condition_of(error: GatewayError) -> str:
     """
     The condition that tells a client of `error`, as Service Bus would.
 
     One without a condition of its own gets that of its nearest base class. For an unknown
     outcome, a link is detached with it; the delivery isn't rejected, since that is an answer.
     """
-    return next(_CONDITIONS[cls] for cls in type(error).__mro__ if cls in _CONDITIONS)
+    return _telling(error)[0]
+
+
+def status_of(error: GatewayError) -> int:
+    """The status of a reply on $cbs or $management that tells of `error`."""
+    return _telling(error)[1]
+
+
+def description_of(error: GatewayError) -> str:
+    """
+    What a client is told beside the condition.
+
+    Node's SDK knows an entity that isn't there by these words only, and tries again without them.
+    """
+    if isinstance(error, EntityNotFound):
+        return f"The messaging entity that was asked for could not be found: {error}."
+    return str(error)
+
+
+def _telling(error: GatewayError) -> tuple[str, int]:
+    return next(_TELLING[cls] for cls in type(error).__mro__ if cls in _TELLING)

@@ -35,6 +35,11 @@ def encode_fields(fields: list[bytes]) -> bytes:
     return _compound(0xC0, len(fields), b"".join(fields)) if fields else b"\x45"
 
 
+def encode_entries(pieces: list[bytes]) -> bytes:
+    """The map of these keys and values, each encoded already, one after the other."""
+    return _compound(0xC1, len(pieces), b"".join(pieces))
+
+
 def to_milliseconds(moment: datetime) -> int:
     """Whole milliseconds since 1970; what is below a millisecond is cut off."""
     if moment.tzinfo is None:

@@ -65,6 +65,16 @@ def encode_message(message: Message) -> bytes:
     return b"".join(_parts(message))
 
 
+def bare_parts(message: Message) -> list[bytes]:
+    """
+    The encoded message without header and message annotations, which a broker writes anew.
+
+    Raises:
+        MessageError: as `encode_message`.
+    """
+    return _bare_parts(message, {section.code: section for section in message.encoded})
+
+
 def encoded_size(message: Message) -> int:
     """How many bytes `encode_message` makes, without copying the body. Raises as it does."""
     return sum(map(len, _parts(message)))
@@ -263,10 +273,23 @@ def _parts(message: Message) -> tuple[bytes, ...]:
 
 def _write_parts(message: Message) -> list[bytes]:
     kept = {section.code: section for section in message.encoded}
-    *before, footer = [
-        _part(code, codec.of(message), kept.get(code)) for code, codec in _CODECS.items()
+    parts = [
+        _part(code, _CODECS[code].of(message), kept.get(code))
+        for code in (HEADER, MESSAGE_ANNOTATIONS)
     ]
-    return [*before, *_body_parts(message.body, kept.get(_BODY)), footer]
+    return parts + _bare_parts(message, kept)
+
+
+def _bare_parts(message: Message, kept: dict[int, EncodedSection]) -> list[bytes]:
+    """Footer too, although the standard doesn't count it among the bare message."""
+    parts = [
+        _part(code, _CODECS[code].of(message), kept.get(code))
+        for code in (PROPERTIES, APPLICATION_PROPERTIES)
+    ]
+    parts += _body_parts(message.body, kept.get(_BODY))
+    if message.footer or FOOTER in kept:
+        parts.append(_part(FOOTER, message.footer, kept.get(FOOTER)))
+    return parts
 
 
 def _part(code: int, value: Any, kept: EncodedSection | None) -> bytes:

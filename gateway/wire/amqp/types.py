@@ -22,7 +22,12 @@ from gateway.wire.amqp.decoding import (
     decode_at,
     from_milliseconds,
 )
-from gateway.wire.amqp.encoding import encode, encode_fields, to_milliseconds
+from gateway.wire.amqp.encoding import (
+    encode,
+    encode_entries,
+    encode_fields,
+    to_milliseconds,
+)
 
 __all__ = [
     "MAX_DEPTH",
@@ -30,6 +35,7 @@ __all__ = [
     "decode",
     "decode_at",
     "encode",
+    "encode_entries",
     "encode_fields",
     "from_milliseconds",
     "to_milliseconds",

@@ -16,6 +16,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StorageFull
 from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue
 from gateway.domain.stored import Incoming, Now, State
 from tests.brokers.embedded.stores import ORDERS
@@ -38,7 +39,7 @@ def committer(store: Store) -> Committer:
         create_missing=False,
         shelf=store,
         new_token=lock_tokens(random.Random(0)),
-        unpack=lambda _content: Message(),
+        packing=Packing(lambda _message: (b"", 0), lambda _content: Message()),
         compile_sql=lambda _filter: lambda _message: True,
     )
     committer = Committer(store, namespace)

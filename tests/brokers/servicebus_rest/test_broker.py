@@ -21,7 +21,7 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from gateway.domain.message import DeadLetter, Delivery, Leg, Message
+from gateway.domain.message import Abandon, DeadLetter, Delivery, Leg, Message
 from gateway.testing.clocks import VirtualClock
 from gateway.wire import (
     atom_answers,
@@ -286,6 +286,18 @@ async def test_what_only_a_pairgate_does_is_not_asked_of_others():
     async with broker.open_receiver(ORDERS) as receiver:
         with pytest.raises(NotSupported, match="dead-letter"):
             await receiver.settle(delivery, DeadLetter(reason="bad"))
+
+
+@pytest.mark.parametrize(
+    "settlement",
+    [Abandon(properties={"n": 1}), DeadLetter(reason="bad", properties={"n": 1})],
+)
+async def test_a_message_is_not_changed_over_rest(settlement):
+    delivery = Delivery(message=Message(), sequence_number=1, lock_token="t")
+
+    async with broker_of(Script([])).open_receiver(ORDERS) as receiver:
+        with pytest.raises(NotSupported, match="change a message"):
+            await receiver.settle(delivery, settlement)
 
 
 def delivering(request: Request) -> Response:

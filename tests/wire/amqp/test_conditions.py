@@ -1,5 +1,7 @@
 """Error conditions and errors: the table of the error model of Service Bus, 8.1, row by row."""
 
+import re
+
 import pytest
 
 from gateway.domain import errors
@@ -19,6 +21,8 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     PreconditionFailed,
     QuotaExceeded,
+    SessionLockLost,
+    SessionNotAvailable,
     SessionRequired,
     StorageFull,
     Unavailable,
@@ -26,6 +30,7 @@ from gateway.domain.errors import (
 from gateway.wire.amqp.conditions import (
     Reaction,
     condition_of,
+    description_of,
     error_from_condition,
     meaning_of,
 )
@@ -58,8 +63,8 @@ ROWS = [
     ("com.microsoft:argument-error", InvalidRequest, NOT),
     ("com.microsoft:argument-out-of-range", InvalidRequest, NOT),
     ("com.microsoft:message-lock-lost", LockLost, NOT),
-    ("com.microsoft:session-lock-lost", LockLost, NOT),
-    ("com.microsoft:session-cannot-be-locked", Busy, NOT),
+    ("com.microsoft:session-lock-lost", SessionLockLost, NOT),
+    ("com.microsoft:session-cannot-be-locked", SessionNotAvailable, NOT),
     ("com.microsoft:message-not-found", MessageNotFound, NOT),
     ("com.microsoft:store-lock-lost", OutcomeUnknown, COUNTS),
     ("com.microsoft:partition-not-owned", OutcomeUnknown, COUNTS),
@@ -167,3 +172,9 @@ def test_no_client_reads_more_than_is_known(error_class: type[BrokerError]) -> N
 )
 def test_an_error_is_this_condition(error: BrokerError, condition: str) -> None:
     assert condition_of(error) == condition
+
+
+def test_an_entity_that_is_not_there_is_told_in_the_words_that_sdks_look_for() -> None:
+    text = description_of(EntityNotFound("there is no queue 'nowhere'"))
+
+    assert re.search("The messaging entity .* could not be found.*'nowhere'", text)

@@ -1,0 +1,159 @@
+"""What serves the connections of one endpoint: the front ends of its protocol, put together."""
+
+import ssl
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.outside import Outside
+from gateway.app.parts import Parts
+from gateway.config.options import AMQP, ONE_PORT, Config
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
+from gateway.net.http_server import Handler, HttpServer
+from gateway.net.listeners import ConnectionHandler
+from gateway.net.sniffing import Sniffer
+from gateway.wire.amqp.options import why_no_engine
+from gateway.wire.http import Headers, Request, Response
+from gateway.wire.servicebus_errors import PAIRGATE
+
+if TYPE_CHECKING:  # it imports the engine, which may be missing
+    from gateway.frontends.amqp.frontend import AmqpFrontend
+
+# The pair's own verdict says more than a time-out of the front end, which therefore comes later.
+PATIENCE: Final = 1.0  # seconds
+
+
+@attrs.define(eq=False, kw_only=True)
+class LongPolls:
+    """Ends requests that wait for a message when the endpoint drains: there is none."""
+
+    handler: Handler
+    _waiting: set[trio.CancelScope] = attrs.field(factory=set, init=False)
+
+    async def handle(self, request: Request) -> Response:
+        if not is_long_poll(request):
+            return await self.handler(request)
+        with trio.CancelScope() as scope:
+            self._waiting.add(scope)
+            try:
+                return await self.handler(request)
+            finally:
+                self._waiting.discard(scope)
+        return Response(status=204, headers=Headers((PAIRGATE,)), close=True)
+
+    def end(self) -> None:
+        for scope in self._waiting:
+            scope.cancel()
+
+
+@attrs.frozen(kw_only=True)
+class Server:
+    """Serves connections, and can let each end after what it is owed."""
+
+    serve_connection: ConnectionHandler
+    drains: tuple[Callable[[], None], ...]
+
+    def drain(self) -> None:
+        """Let every connection end after the answers that it is owed."""
+        for drain in self.drains:
+            drain()
+
+
+@attrs.frozen(kw_only=True)
+class Makings:
+    """What the front ends of one endpoint are made from."""
+
+    config: Config
+    parts: Parts
+    outside: Outside
+    authorizer: Authorizer
+
+    @property
+    def send_timeout(self) -> float:
+        pairing = self.config.pairing
+        if pairing is None:
+            return self.config.limits.rest.send_timeout
+        return pairing.options.send_timeout + PATIENCE
+
+
+def make_server(protocol: str, makings: Makings, tls: ssl.SSLContext | None) -> Server:
+    """
+    The server of an endpoint. With `tls`, the one of one port for everything begins it by itself;
+    for the others it has begun.
+
+    Raises:
+        Failure: the engine of AMQP isn't installed.
+    """
+    if protocol == ONE_PORT:
+        return _make_one_port(makings, tls)
+    if protocol == AMQP:
+        return _make_amqp(makings)
+    return _make_rest(makings, secure=tls is not None)
+
+
+def _make_one_port(makings: Makings, tls: ssl.SSLContext | None) -> Server:
+    frontend = _make_frontend(makings)
+    plain, secure = (_make_rest(makings, secure=secure) for secure in (False, True))
+    sniffer = Sniffer(
+        amqp=frontend.serve_connection,
+        http=plain.serve_connection,
+        https=secure.serve_connection,
+        tls=tls,
+        options=makings.config.limits.sniffing,
+    )
+    return Server(
+        serve_connection=sniffer.serve_connection,
+        drains=(sniffer.drain, frontend.drain.set, plain.drain, secure.drain),
+    )
+
+
+def _make_amqp(makings: Makings) -> Server:
+    frontend = _make_frontend(makings)
+    sniffer = Sniffer(amqp=frontend.serve_connection, options=makings.config.limits.sniffing)
+    return Server(
+        serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain.set)
+    )
+
+
+def _make_frontend(makings: Makings) -> "AmqpFrontend":
+    why = why_no_engine()
+    if why is not None:
+        raise Failure(why, ExitCode.WRONG)
+    from gateway.frontends.amqp.frontend import AmqpFrontend
+
+    return AmqpFrontend(
+        broker=makings.parts.broker,
+        leases=makings.parts.leases,
+        authorizer=makings.authorizer,
+        wall_clock=makings.outside.now,
+        options=attrs.evolve(
+            makings.config.limits.amqp,
+            namespace=makings.config.limits.rest.namespace,
+            send_timeout=makings.send_timeout,
+        ),
+    )
+
+
+def _make_rest(makings: Makings, *, secure: bool) -> Server:
+    frontend = ServiceBusRestFrontend(
+        broker=makings.parts.broker,
+        leases=makings.parts.leases,
+        authorizer=makings.authorizer,
+        wall_clock=makings.outside.now,
+        options=attrs.evolve(
+            makings.config.limits.rest, secure=secure, send_timeout=makings.send_timeout
+        ),
+    )
+    polls = LongPolls(handler=frontend.handle)
+    server = HttpServer(
+        handler=polls.handle,
+        error_body=frontend.refuse,
+        wall_clock=makings.outside.now,
+        options=makings.config.limits.http,
+        cancels_when_gone=is_long_poll,
+    )
+    return Server(serve_connection=server.serve_connection, drains=(server.drain.set, polls.end))

@@ -1,0 +1,102 @@
+"""What the links of one connection share."""
+
+from collections.abc import Callable
+from typing import Protocol
+from uuid import UUID
+
+import attrs
+import trio
+
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotAuthorized
+from gateway.domain.message import Message
+from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.amqp.pending import Pending
+from gateway.frontends.amqp.tokens import Tokens
+from gateway.frontends.leases import Leases
+from gateway.net.amqp_connection import AmqpConnection
+from gateway.ports import Broker, WallClock
+from gateway.wire.amqp.engine import Engine
+from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
+
+
+@attrs.frozen(kw_only=True)
+class Need:
+    """What the client of a link must be allowed to do, for as long as the link lives."""
+
+    rights: tuple[Right, ...]  # any of them is enough
+    entity: EntityPath
+    # On the entity's own management, which has an address of its own: a token for that will do.
+    management: bool = False
+
+
+class Link(Protocol):
+    """One link of a client."""
+
+    @property
+    def session(self) -> SessionId: ...
+
+    @property
+    def need(self) -> Need | None:
+        """None: nobody has to ask."""
+        ...
+
+    def end(self) -> None:
+        """The link is void: take nothing more for it."""
+        ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class Context:
+    """The connection, and what stands behind it."""
+
+    broker: Broker
+    leases: Leases
+    wall_clock: WallClock
+    new_id: Callable[[], UUID]
+    options: AmqpOptions
+    connection: AmqpConnection
+    tokens: Tokens
+    pending: Pending
+    nursery: trio.Nursery  # of tasks that end by themselves once their link is void
+    links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
+
+    @property
+    def engine(self) -> Engine:
+        return self.connection.engine
+
+    def with_id(self, message: Message) -> Message:
+        """The message, with an id of ours if it has none."""
+        if message.message_id is not None:
+            return message
+        return attrs.evolve(message, message_id=str(self.new_id()))
+
+    def check(self, need: Need) -> None:
+        """
+        Return if the client may do what it needs.
+
+        Raises:
+            NotAuthorized: the text says why not.
+        """
+        refusal = NotAuthorized(f"nothing is allowed on {need.entity}")
+        for right in reversed(need.rights):
+            try:
+                self.tokens.check(right, need.entity, management=need.management)
+            except NotAuthorized as error:
+                refusal = error
+            else:
+                return
+        raise refusal
+
+    def refuse(self, link: LinkId, error: AmqpError) -> None:
+        """Answer an attach with an error; of a link that is void, nothing happens."""
+        self.links.pop(link, None)
+        self.engine.refuse(link, error)
+
+    def detach(self, link: LinkId, error: AmqpError) -> None:
+        """End a link that was attached, and whatever is done for it."""
+        gone = self.links.pop(link, None)
+        self.engine.detach(link, error)
+        if gone is not None:
+            gone.end()

@@ -1,0 +1,161 @@
+"""Requests about what somebody has locked: a session through the link that holds it, a message."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    NotSupported,
+    QuotaExceeded,
+    SessionLockLost,
+)
+from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
+from gateway.frontends.amqp.context import Context
+from gateway.frontends.amqp.outgoing import OutgoingLink
+from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
+from gateway.ports import Receiver, ReceivesDeferred, SessionReceiver
+from gateway.wire.amqp import management_operations as ops
+from gateway.wire.amqp.deliveries import encode_delivery
+from gateway.wire.amqp.message import encoded_size
+
+_MOST: Final = 1000  # tokens or sequence numbers of one request
+_MOST_BYTES: Final = 16 * 1024 * 1024  # of the deferred messages of one reply
+
+_OfSession = ops.RenewSession | ops.GetSessionState | ops.SetSessionState
+
+
+async def answer_locked(
+    context: Context, entity: EntityPath, operation: ops.Operation
+) -> ops.Answer:
+    """
+    Return once it is done.
+
+    Raises:
+        BrokerError: as the methods of `Receiver` and `SessionReceiver`.
+    """
+    await trio.lowlevel.checkpoint()
+    match operation:
+        case ops.RenewSession() | ops.GetSessionState() | ops.SetSessionState():
+            _, session = _session(context, entity, operation.session_id)
+            return await _answer_session(session, operation)
+        case ops.RenewLocks(tokens=tokens):
+            _check_count("lock-tokens", len(tokens))
+            receiver = LeasedReceiver(context.leases, entity)
+            until = [await receiver.renew(_locked(token)) for token in tokens]
+            return ops.LocksRenewed(until=tuple(until))
+        case ops.ReceiveDeferred():
+            return await _receive_deferred(context, entity, operation)
+        case ops.UpdateDisposition():
+            await _settle(context, entity, operation)
+            return ops.Done()
+    raise NotSupported(f"{type(operation).__name__} isn't there")
+
+
+def _session(
+    context: Context, entity: EntityPath, session_id: str
+) -> tuple[OutgoingLink, SessionReceiver]:
+    """
+    The link of this connection that holds the session.
+
+    Raises:
+        SessionLockLost: there is none (any more).
+    """
+    for link in context.links.values():
+        if not isinstance(link, OutgoingLink) or link.entity != entity:
+            continue
+        receiver = link.receiver
+        if receiver is None or isinstance(receiver, LeasedReceiver):
+            continue
+        if receiver.session_id == session_id:
+            return link, receiver
+    raise SessionLockLost(f"{entity}: no link of this connection holds session {session_id!r}")
+
+
+async def _answer_session(session: SessionReceiver, operation: _OfSession) -> ops.Answer:
+    await trio.lowlevel.checkpoint()
+    match operation:
+        case ops.RenewSession():
+            return ops.SessionRenewed(until=await session.renew_session())
+        case ops.GetSessionState():
+            return ops.SessionState(state=await session.get_state())
+        case ops.SetSessionState(state=state):
+            await session.set_state(state)
+    return ops.Done()
+
+
+async def _receive_deferred(
+    context: Context, entity: EntityPath, operation: ops.ReceiveDeferred
+) -> ops.Answer:
+    await trio.lowlevel.checkpoint()
+    link: OutgoingLink | None = None
+    receiver: LeasedReceiver | SessionReceiver = LeasedReceiver(context.leases, entity)
+    if operation.session_id is not None:
+        link, receiver = _session(context, entity, operation.session_id)
+    if not isinstance(receiver, ReceivesDeferred):
+        raise NotSupported("this namespace can't put messages aside")
+    _check_count("sequence-numbers", len(operation.sequence_numbers))
+    if link is not None:
+        link.unsettled.check_room(len(operation.sequence_numbers))
+    deliveries = await receiver.receive_deferred(operation.sequence_numbers)
+    await _check_size(receiver, deliveries)
+    if operation.mode is ReceiveMode.RECEIVE_AND_DELETE:
+        taken = await take_away(receiver, deliveries, context.options.answer_timeout)
+        return _handed([attrs.evolve(each, lock_token=None, locked_until=None) for each in taken])
+    if link is not None:
+        link.unsettled.add_deferred(deliveries)
+    return _handed(deliveries)
+
+
+async def _check_size(
+    receiver: LeasedReceiver | SessionReceiver, deliveries: Sequence[Delivery]
+) -> None:
+    """
+    Raises:
+        QuotaExceeded: they are too many for one reply, and were given back.
+    """
+    await trio.lowlevel.checkpoint()
+    size = sum(encoded_size(each.message) for each in deliveries)
+    if len(deliveries) > 1 and size > _MOST_BYTES:
+        with suppress(BrokerError):
+            for each in deliveries:
+                await receiver.settle(each, Abandon(delivered=False))
+        raise QuotaExceeded(f"{size} bytes are too much for one reply: ask for fewer messages")
+
+
+def _check_count(field: str, count: int) -> None:
+    if count > _MOST:
+        raise InvalidRequest(f"{field}: at most {_MOST} expected, got {count}")
+
+
+def _handed(deliveries: Sequence[Delivery]) -> ops.Messages:
+    return ops.Messages(
+        messages=tuple(
+            ops.Handed(payload=encode_delivery(each), lock_token=each.lock_token)
+            for each in deliveries
+        )
+    )
+
+
+async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDisposition) -> None:
+    await trio.lowlevel.checkpoint()
+    receiver: Receiver = LeasedReceiver(context.leases, entity)
+    link: OutgoingLink | None = None
+    if operation.session_id is not None:
+        link, receiver = _session(context, entity, operation.session_id)
+    _check_count("lock-tokens", len(operation.tokens))
+    for token in operation.tokens:
+        found = None if link is None else link.unsettled.find(token)
+        await receiver.settle(found or _locked(token), operation.settlement)
+        if link is not None:
+            link.unsettled.drop_deferred(token)
+
+
+def _locked(token: str) -> Delivery:
+    """A delivery of which only the token is known."""
+    return Delivery(message=Message(), sequence_number=0, lock_token=token)

@@ -1,0 +1,293 @@
+"""
+Links on which clients receive: as many deliveries as they give credit for.
+
+A message is taken from the broker with a lock, also for receive-and-delete, where it is completed
+before it is sent: a receiver that deletes by itself could lose a message when the client takes
+its credit back.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
+from gateway.frontends.amqp.context import Context, Need
+from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, take_away
+from gateway.frontends.amqp.sessions import FILTER, properties_of, wait_until_lost
+from gateway.frontends.amqp.settling import confirmation_of, settlement_of
+from gateway.frontends.amqp.unsettled import Unsettled
+from gateway.ports import SessionReceiver
+from gateway.wire.amqp.deliveries import encode_delivery
+from gateway.wire.amqp.events import (
+    RELEASED,
+    AmqpError,
+    DeliveryState,
+    DispositionReceived,
+    LinkAttached,
+    LinkFlow,
+    OtherState,
+    Rejected,
+    SenderSettles,
+    SessionId,
+)
+from gateway.wire.amqp.lock_tokens import tag_of
+
+_TIMEOUT: Final = AmqpError(
+    condition="com.microsoft:timeout",
+    description="The operation did not complete within the allotted time.",
+)
+_UNREADABLE: Final = "MessageNotReadable"
+_Receiver = LeasedReceiver | SessionReceiver
+
+
+@attrs.define(eq=False)
+class OutgoingLink:
+    """Hands out the messages of one receiver, and settles them as the client says."""
+
+    _context: Context
+    _attached: LinkAttached
+    entity: EntityPath
+    _opener: AbstractAsyncContextManager[_Receiver]
+    _open_timeout: float
+    receiver: _Receiver | None = attrs.field(default=None, init=False)
+    _ended: bool = attrs.field(default=False, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _settling: trio.Nursery = attrs.field(init=False)
+    unsettled: Unsettled = attrs.field(init=False)
+    _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _draining: bool = attrs.field(default=False, init=False)
+    # The receive that is under way: how much it asks for, since when.
+    _asked: int = attrs.field(default=0, init=False)
+    _asked_at: float = attrs.field(default=0.0, init=False)
+    _asking: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.unsettled = Unsettled(self._context.options.max_unsettled)
+
+    @property
+    def session(self) -> SessionId:
+        return self._attached.session
+
+    @property
+    def name(self) -> str:
+        return self._attached.name
+
+    @property
+    def need(self) -> Need:
+        return Need(rights=(Right.LISTEN,), entity=self.entity)
+
+    async def run(self) -> None:
+        """Answer the attach, and serve the link until it is void."""
+        await trio.lowlevel.checkpoint()
+        try:
+            async with AsyncExitStack() as stack:
+                self._scope.deadline = trio.current_time() + self._open_timeout
+                with self._scope:
+                    self.receiver = await stack.enter_async_context(self._opener)
+                if self.receiver is None:  # not in time; or the client has gone, which is no matter
+                    self._context.refuse(self._attached.link, _TIMEOUT)
+                    return
+                self._accept(self.receiver)
+                await self._serve(self.receiver)
+        except BrokerError as error:
+            self._fail(error)
+
+    def flow(self, event: LinkFlow) -> None:
+        self._draining = event.drain
+        if event.credit < self._asked:
+            self._asking.cancel()
+        elif event.drain:
+            self._asking.deadline = self._asked_at + self._context.options.drain_wait
+        self._changed.unpark_all()
+
+    def disposition(self, event: DispositionReceived) -> None:
+        if not event.settled and (event.state is None or isinstance(event.state, OtherState)):
+            return  # on the way to an outcome (part 3, 3.4.1)
+        delivery = self.unsettled.take(event.delivery)
+        if delivery is not None:
+            self._context.pending.add()
+            self._settling.start_soon(self._settle, event, delivery)
+            self._changed.unpark_all()
+
+    def end(self) -> None:
+        self._ended = True
+        self._scope.cancel()
+
+    def _accept(self, receiver: _Receiver) -> None:
+        # No other filter is known here, and one that isn't in the answer isn't applied (3.5.3).
+        engine, link = self._context.engine, self._attached.link
+        if isinstance(receiver, LeasedReceiver):
+            engine.accept(link, filters={})
+        else:
+            filters = {FILTER: receiver.session_id}
+            engine.accept(link, filters=filters, properties=properties_of(receiver))
+
+    async def _serve(self, receiver: _Receiver) -> None:
+        """Return when the link is void, and what the client has settled until then is done."""
+        self._scope = trio.CancelScope()
+        if self._ended:
+            self._scope.cancel()
+        async with trio.open_nursery() as self._settling:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    if not isinstance(receiver, LeasedReceiver):
+                        clock = self._context.wall_clock
+                        nursery.start_soon(
+                            self._ending_link, lambda: wait_until_lost(receiver, clock)
+                        )
+                    await self._ending_link(lambda: self._pump(receiver))
+
+    async def _ending_link(  # noqa: ASYNC910 the work waits, or raises after that
+        self, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        try:
+            await work()
+        except BrokerError as error:
+            self._fail(error)
+
+    def _fail(self, error: BrokerError) -> None:
+        if self.receiver is None:
+            self._context.refuse(self._attached.link, amqp_error(error))
+        else:
+            self._context.detach(self._attached.link, amqp_error(error))
+        self.end()
+
+    # ------------------------------------------------------------------ handing out
+
+    async def _pump(self, receiver: _Receiver) -> None:
+        """Take and hand out for ever. What waits asks for one: it is there for all others too."""
+        share = 1
+        while True:
+            await self._context.connection.wait_for_room()
+            credit = self._context.engine.credit(self._attached.link)
+            room = min(credit, self.unsettled.room)
+            if room <= 0:
+                await self._wait(credit)
+                continue
+            asked = min(room, share)
+            deliveries = await self._take(receiver, asked)
+            share = min(share * 2, self._context.options.max_taken)
+            await self._hand_out(receiver, deliveries)
+            if len(deliveries) < asked:
+                share = 1
+                self._give_credit_back()
+
+    async def _wait(self, credit: int) -> None:
+        """Wait for credit, or for the client to settle what it has."""
+        if credit <= 0:
+            self._give_credit_back()
+            await self._changed.park()
+            return
+        with trio.move_on_at(self._drop_lost()):
+            await self._changed.park()
+
+    def _drop_lost(self) -> float:
+        """Forget deliveries whose locks ran out; return when there may be the next one."""
+        if not isinstance(self.receiver, LeasedReceiver):
+            return math.inf  # they are locked as long as their session
+        now = trio.current_time()
+        lost, first = self.unsettled.take_lost(self.receiver.end_of, now)
+        for id_ in lost:
+            self._context.engine.settle(id_, RELEASED)
+        return now if lost else first
+
+    async def _take(self, receiver: _Receiver, limit: int) -> Sequence[Delivery]:
+        """What comes, or nothing: the client has taken credit back, or wants what is there now."""
+        self._asked, self._asked_at = limit, trio.current_time()
+        wait = self._context.options.drain_wait if self._draining else math.inf
+        with trio.move_on_after(wait) as self._asking:
+            try:
+                return await receiver.receive(limit)
+            finally:
+                self._asked = 0
+        return ()
+
+    def _give_credit_back(self) -> None:
+        if self._draining:
+            self._draining = False
+            self._context.engine.drained(self._attached.link)
+
+    async def _hand_out(  # noqa: ASYNC910 between two receives
+        self, receiver: _Receiver, deliveries: Sequence[Delivery]
+    ) -> None:
+        credit = max(0, self._context.engine.credit(self._attached.link))
+        for surplus in deliveries[credit:]:
+            self._settling.start_soon(self._give_back, receiver, surplus)
+        ready = {
+            each.lock_token: made
+            for each in deliveries[:credit]
+            if (made := self._encoded(receiver, each)) is not None
+        }
+        sure: Sequence[Delivery] = [each for each in deliveries if each.lock_token in ready]
+        if self._settled:
+            sure = await take_away(receiver, sure, self._answer_timeout)
+        for delivery in sure:
+            self._send(receiver, delivery, ready[delivery.lock_token])
+
+    @property
+    def _settled(self) -> bool:
+        """Whether the client wants to receive and delete."""
+        return self._attached.sender_settles is SenderSettles.SETTLED
+
+    def _encoded(self, receiver: _Receiver, delivery: Delivery) -> tuple[bytes, bytes] | None:
+        """Tag and payload; what can't be said in AMQP is put aside."""
+        assert delivery.lock_token is not None, "it was taken with a lock"
+        shown = delivery
+        if self._settled:
+            shown = attrs.evolve(delivery, lock_token=None, locked_until=None)
+        try:
+            payload = encode_delivery(shown)
+            return tag_of(delivery.lock_token), payload
+        except MessageError as error:
+            why = DeadLetter(reason=_UNREADABLE, description=str(error))
+            self._settling.start_soon(self._put_back, receiver, delivery, why)
+            return None
+
+    def _send(self, receiver: _Receiver, delivery: Delivery, encoded: tuple[bytes, bytes]) -> None:
+        engine, link = self._context.engine, self._attached.link
+        id_ = engine.send(link, *encoded, settled=self._settled)
+        if id_ is None:
+            self._settling.start_soon(self._give_back, receiver, delivery)
+        elif not self._settled:
+            self.unsettled.add(id_, delivery)
+
+    async def _give_back(self, receiver: _Receiver, delivery: Delivery) -> None:
+        await self._put_back(receiver, delivery, Abandon(delivered=False))
+
+    async def _put_back(  # noqa: ASYNC910 a settlement waits, or raises after that
+        self, receiver: _Receiver, delivery: Delivery, settlement: Settlement
+    ) -> None:
+        """Settle what the client hasn't seen; if that fails, the lock runs out."""
+        with suppress(BrokerError):
+            await settle_in_time(receiver, delivery, settlement, self._answer_timeout)
+
+    # ------------------------------------------------------------------ settling
+
+    @property
+    def _answer_timeout(self) -> float:
+        return self._context.options.answer_timeout
+
+    async def _settle(  # noqa: ASYNC910 a settlement waits, or raises after that
+        self, event: DispositionReceived, delivery: Delivery
+    ) -> None:
+        """Do what the client asks for, and only then confirm it."""
+        assert self.receiver is not None, "it has sent the delivery"
+        answer: DeliveryState | None
+        try:
+            settlement = settlement_of(event.state)
+            await settle_in_time(self.receiver, delivery, settlement, self._answer_timeout)
+        except BrokerError as error:
+            answer = Rejected(error=amqp_error(error))
+        else:
+            answer = confirmation_of(event.state)
+        finally:
+            self._context.pending.drop()
+        self._context.engine.settle(event.delivery, answer)

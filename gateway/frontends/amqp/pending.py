@@ -1,0 +1,68 @@
+"""What has come in on one connection and has no answer yet; with too much of it, nobody reads."""
+
+import attrs
+import trio
+
+
+@attrs.define(eq=False)
+class Pending:
+    """
+    Counts transfers and their bytes, and outcomes, which have none.
+
+    Credit alone doesn't hold back clients that don't look at it, such as azure-servicebus for
+    Python, and doesn't know of sizes.
+    """
+
+    _most: int
+    _most_bytes: int
+    # Whether nothing more is let in, until there is nothing left.
+    closing: bool = attrs.field(default=False, init=False)
+    count: int = attrs.field(default=0, init=False)
+    bytes: int = attrs.field(default=0, init=False)
+    _less: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+
+    def add(self, size: int = 0) -> None:
+        self.count += 1
+        self.bytes += size
+
+    def drop(self, size: int = 0) -> None:
+        self.count -= 1
+        self.bytes -= size
+        self._less.unpark_all()
+
+    @property
+    def full(self) -> bool:
+        too_much = self.count >= self._most or self.bytes >= self._most_bytes
+        return too_much or (self.closing and self.count > 0)
+
+    async def wait_for_room(self) -> None:  # noqa: ASYNC910 a receive follows
+        while self.full:
+            await self._less.park()
+
+    async def wait_until_none(self) -> None:
+        """Let in nothing more, and return when everything is answered."""
+        await trio.lowlevel.checkpoint()
+        self.closing = True
+        while self.count:
+            await self._less.park()
+
+
+@attrs.frozen(eq=False)
+class HeldBackStream(trio.abc.Stream):
+    """A stream from which nothing is received while too much is pending."""
+
+    _inner: trio.abc.Stream
+    _pending: Pending
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        await self._pending.wait_for_room()
+        return await self._inner.receive_some(max_bytes)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._inner.wait_send_all_might_not_block()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

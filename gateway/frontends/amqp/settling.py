@@ -1,0 +1,92 @@
+"""What the outcome of a receiver asks for, and how it is confirmed (part 3, 3.4)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gateway.domain.errors import NotSupported
+from gateway.domain.message import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    MAX_REASON_LENGTH,
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Settlement,
+)
+from gateway.wire.amqp.events import (
+    Accepted,
+    AmqpError,
+    DeliveryState,
+    Modified,
+    Outcome,
+    Rejected,
+    Released,
+)
+
+_DEAD_LETTER: Final = "com.microsoft:dead-letter"
+_WHY: Final = frozenset((DEAD_LETTER_REASON, DEAD_LETTER_DESCRIPTION))
+
+
+def settlement_of(state: DeliveryState | None) -> Settlement:
+    """
+    The settlement that the outcome asks for.
+
+        accepted                       complete
+        modified, undeliverable here   defer
+        modified                       abandon: Node's SDK doesn't say that the delivery failed
+        rejected                       dead-letter, with reason and description
+        released, or no outcome        give back, which doesn't count as a delivery
+
+    Service Bus takes the annotations of modified for new application properties, and the info of
+    a rejection besides the reason as well.
+
+    Raises:
+        NotSupported: a state of transactions.
+    """
+    match state:
+        case Accepted():
+            return Complete()
+        case Modified(undeliverable_here=True):
+            return Defer(properties=state.annotations)
+        case Modified():
+            return Abandon(properties=state.annotations)
+        case Rejected(error=error):
+            return _dead_letter(error)
+        case Released() | None:
+            return Abandon(delivered=False)
+    raise NotSupported(f"delivery state {state.code:#x}: transactions aren't supported")
+
+
+def confirmation_of(state: DeliveryState | None) -> Outcome | None:
+    """What tells the receiver that it's done: its own outcome, a rejection without the error."""
+    match state:
+        case Modified(delivery_failed=failed, undeliverable_here=here):
+            return Modified(delivery_failed=failed, undeliverable_here=here)
+        case Rejected():
+            return Rejected()
+        case Accepted() | Released():
+            return state
+    return None
+
+
+def _dead_letter(error: AmqpError | None) -> DeadLetter:
+    """Service Bus's own condition carries the reason in the map; any other one is the reason."""
+    if error is None:
+        return DeadLetter(reason="")
+    reason = _text(error.info, DEAD_LETTER_REASON)
+    description = _text(error.info, DEAD_LETTER_DESCRIPTION)
+    changes = {name: value for name, value in error.info.items() if name not in _WHY}
+    if error.condition != _DEAD_LETTER:
+        reason, description = reason or error.condition, description or error.description
+        changes = {}
+    return DeadLetter(
+        reason=reason[:MAX_REASON_LENGTH],
+        description=description[:MAX_REASON_LENGTH],
+        properties=changes,
+    )
+
+
+def _text(info: Mapping[str, Any], key: str) -> str:
+    value = info.get(key)
+    return value if isinstance(value, str) else ""

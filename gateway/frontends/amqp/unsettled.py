@@ -1,0 +1,65 @@
+"""Deliveries that the client of one link has and hasn't settled."""
+
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final
+
+import attrs
+
+from gateway.domain.errors import Busy
+from gateway.domain.message import Delivery, Message
+from gateway.wire.amqp.events import DeliveryId
+
+_NO_MESSAGE: Final = Message()  # nobody needs it to settle a delivery
+
+
+@attrs.define(eq=False)
+class Unsettled:
+    """At most so many of those that were sent; and deferred ones, which were handed in a reply."""
+
+    _most: int
+    _sent: dict[DeliveryId, Delivery] = attrs.field(factory=dict, init=False)
+    _deferred: dict[str, Delivery] = attrs.field(factory=dict, init=False)  # by lock token
+
+    @property
+    def room(self) -> int:
+        return self._most - len(self._sent)
+
+    def add(self, id_: DeliveryId, delivery: Delivery) -> None:
+        self._sent[id_] = attrs.evolve(delivery, message=_NO_MESSAGE)
+
+    def take(self, id_: DeliveryId) -> Delivery | None:
+        """The delivery, which is the caller's matter now."""
+        return self._sent.pop(id_, None)
+
+    def take_lost(
+        self, end_of: Callable[[Delivery], float], now: float
+    ) -> tuple[Sequence[DeliveryId], float]:
+        """Forget those whose locks are over: which they were, and when the next lock may be."""
+        ends = {id_: end_of(delivery) for id_, delivery in self._sent.items()}
+        lost = [id_ for id_, end in ends.items() if end <= now]
+        for id_ in lost:
+            del self._sent[id_]
+        return lost, min((end for end in ends.values() if end > now), default=inf)
+
+    def check_room(self, count: int) -> None:
+        """
+        Raises:
+            Busy: the client has to settle some of what it has.
+        """
+        if len(self._deferred) + len(self._sent) + count > self._most:
+            raise Busy(f"{self._most} deliveries of this link wait for their settlement")
+
+    def add_deferred(self, deliveries: Sequence[Delivery]) -> None:
+        self._deferred.update(
+            (each.lock_token, attrs.evolve(each, message=_NO_MESSAGE))
+            for each in deliveries
+            if each.lock_token is not None
+        )
+
+    def drop_deferred(self, lock_token: str) -> None:
+        self._deferred.pop(lock_token, None)
+
+    def find(self, lock_token: str) -> Delivery | None:
+        deliveries = (*self._deferred.values(), *self._sent.values())
+        return next((each for each in deliveries if each.lock_token == lock_token), None)

@@ -1,0 +1,79 @@
+"""What ends links and connections although their client has done nothing."""
+
+import math
+
+import attrs
+import trio
+
+from gateway.domain.errors import NotAuthorized
+from gateway.frontends.amqp.context import Context
+from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.auth import Authorizer
+from gateway.wire.amqp.events import AmqpError
+
+
+@attrs.define(eq=False)
+class Watch:
+    """Ends links whose tokens have expired, connections without links, and all when draining."""
+
+    _context: Context
+    _authorizer: Authorizer
+    _drain: trio.Event
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _idle_at: float = attrs.field(default=math.inf, init=False)  # when to close without links
+
+    async def run(self) -> None:
+        """Return when the connection is over, or as good as."""
+        await trio.lowlevel.checkpoint()
+        self._authorizer.tell(self._look)
+        try:
+            with self._scope:
+                await self._close(await self._reason())
+        finally:
+            self._authorizer.tell_no_more(self._look)
+
+    def end(self) -> None:
+        self._scope.cancel()
+
+    def note_links(self) -> None:
+        """There is one more link, or one less."""
+        timeout = self._context.options.idle_links_timeout
+        self._idle_at = math.inf if self._context.links else trio.current_time() + timeout
+        self.note_tokens()
+
+    def note_tokens(self) -> None:
+        """There is another token."""
+        self._waiting.deadline = self._next()
+
+    def _look(self) -> None:
+        """The policies are others."""
+        self._waiting.cancel()
+
+    async def _reason(self) -> str:
+        """Wait until the connection is to be closed, and say why; links are ended meanwhile."""
+        self.note_links()
+        while trio.current_time() < self._idle_at:
+            with trio.move_on_at(self._next()) as self._waiting:
+                await self._drain.wait()
+                await self._context.pending.wait_until_none()
+                return "The gateway is being shut down."
+            self._context.tokens.drop_expired()
+            self._end_unauthorized()
+        return "The connection was without links for too long."  # noqa: ASYNC910
+
+    def _next(self) -> float:
+        return min(self._idle_at, trio.current_time() + self._context.tokens.seconds_left())
+
+    def _end_unauthorized(self) -> None:
+        for link_id, link in list(self._context.links.items()):
+            try:
+                if link.need is not None:
+                    self._context.check(link.need)
+            except NotAuthorized as error:
+                self._context.detach(link_id, amqp_error(error))
+
+    async def _close(self, why: str) -> None:
+        await self._context.connection.close(
+            AmqpError(condition="amqp:connection:forced", description=why)
+        )

@@ -1,0 +1,262 @@
+"""Proton's events to ours: what the peer did, after Proton has checked it against the protocol."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from gateway.domain.message import Described
+from gateway.wire.amqp import proton
+from gateway.wire.amqp.events import (
+    AmqpError,
+    ConnectionClosed,
+    ConnectionOpened,
+    DispositionReceived,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkDrained,
+    LinkFlow,
+    ReceiverSettles,
+    Rejected,
+    SenderSettles,
+    SessionClosed,
+    SessionOpened,
+    TransferReceived,
+)
+from gateway.wire.amqp.frames import Attach, FrameError, Inbound
+from gateway.wire.amqp.performatives import by_name, field, read_terminus
+from gateway.wire.amqp.proton import Pointer, lib
+from gateway.wire.amqp.registry import Delivery, Link, Registry, Session
+from gateway.wire.amqp.sasl import Credentials
+
+_LIMIT: Final = "amqp:resource-limit-exceeded"
+_SIZE: Final = "amqp:link:message-size-exceeded"
+
+
+@attrs.define(eq=False)
+class Arrivals:
+    """Turns what waits in the collector into `events`, and answers what needs no decision."""
+
+    connection: Pointer
+    transport: Pointer
+    collector: Pointer
+    registry: Registry
+    inbound: Inbound
+    max_links: int
+    max_partial: int
+    credentials: Credentials | None = None
+    events: deque[Event] = attrs.field(factory=deque)
+    over: bool = False  # ConnectionClosed is among the events, or was
+
+    def process(self) -> None:
+        """
+        Raises:
+            FrameError: the peer broke one of our limits.
+            MessageError: a value in a frame is not to be read.
+        """
+        collector = self.collector
+        while event := lib.pn_collector_peek(collector):
+            handler = _HANDLERS.get(lib.pn_event_type(event))
+            if handler is not None and not self.over:
+                handler(self, event)
+            lib.pn_collector_pop(collector)
+
+    def end(self, error: AmqpError | None) -> None:
+        """Nothing of the connection is valid any more."""
+        if not self.over:
+            self.over = True
+            self.registry.clear()
+            self.events.append(ConnectionClosed(error=error))
+
+    # ------------------------------------------------------------------ connection, sessions
+
+    def _connection_opened(self, _: Pointer) -> None:
+        fields = self.inbound.opened
+        self.events.append(
+            ConnectionOpened(
+                container_id=field(fields, 0, str, ""),
+                hostname=field(fields, 1, str),
+                properties=by_name(field(fields, 9, dict, {})),
+                mechanism=self.credentials.mechanism if self.credentials else None,
+                user=self.credentials.user if self.credentials else None,
+            )
+        )
+
+    def _connection_closed(self, _: Pointer) -> None:
+        error = proton.get_error(lib.pn_connection_remote_condition(self.connection))
+        lib.pn_connection_close(self.connection)
+        self.end(error)
+
+    def _failed(self, _: Pointer) -> None:
+        """Proton found the peer breaking the protocol, silent for too long, or gone."""
+        self.end(proton.get_error(lib.pn_transport_condition(self.transport)))
+
+    def _session_opened(self, event: Pointer) -> None:
+        pointer = lib.pn_event_session(event)
+        session = self.registry.by_pointer.get(pointer)
+        if session is None:
+            session = self.registry.add_session(pointer)
+            lib.pn_session_open(pointer)
+        self.events.append(SessionOpened(session=session.id))
+
+    def _session_closed(self, event: Pointer) -> None:
+        pointer = lib.pn_event_session(event)
+        lib.pn_session_close(pointer)
+        session: Session | None = self.registry.by_pointer.get(pointer)
+        if session is not None:
+            error = proton.get_error(lib.pn_session_remote_condition(pointer))
+            for link in session.links:
+                self.events.append(LinkDetached(link=link, closed=True, error=error))
+            self.registry.drop_session(session)
+            self.events.append(SessionClosed(session=session.id, error=error))
+        lib.pn_session_free(pointer)
+
+    # ------------------------------------------------------------------ links
+
+    def _link_attached(self, event: Pointer) -> None:
+        pointer = lib.pn_event_link(event)
+        attach = self.inbound.attaches.popleft()
+        if self.inbound.links > self.max_links:
+            raise FrameError(_LIMIT, f"more than {self.max_links} links")
+        link: Link | None = self.registry.by_pointer.get(pointer)
+        if link is None:
+            session = self.registry.by_pointer[lib.pn_link_session(pointer)]
+            we_send = bool(lib.pn_link_is_sender(pointer))
+            link = self.registry.add_link(pointer, session, we_send=we_send)
+        link.incoming = attach.incoming
+        self.events.append(_read_attach(link, attach))
+
+    def _link_detached(self, event: Pointer) -> None:
+        self._detach(lib.pn_event_link(event), closed=False)
+
+    def _link_closed(self, event: Pointer) -> None:
+        self._detach(lib.pn_event_link(event), closed=True)
+
+    def _detach(self, pointer: Pointer, *, closed: bool) -> None:
+        link: Link | None = self.registry.by_pointer.get(pointer)
+        if link is not None:
+            error = proton.get_error(lib.pn_link_remote_condition(pointer))
+            self.registry.drop_link(link)
+            self.events.append(LinkDetached(link=link.id, closed=closed, error=error))
+            if closed:
+                lib.pn_link_close(pointer)
+            else:
+                lib.pn_link_detach(pointer)
+        lib.pn_link_free(pointer)
+
+    def _flow(self, event: Pointer) -> None:
+        pointer = lib.pn_event_link(event)
+        link: Link | None = self.registry.by_pointer.get(pointer)
+        if link is None:
+            return
+        if link.we_send:
+            credit = lib.pn_link_credit(pointer)
+            drain = bool(lib.pn_link_get_drain(pointer))
+            self.events.append(LinkFlow(link=link.id, credit=credit, drain=drain))
+        elif link.draining and not lib.pn_link_draining(pointer):
+            link.draining = False
+            lib.pn_link_set_drain(pointer, False)
+            self.events.append(LinkDrained(link=link.id))
+
+    # ------------------------------------------------------------------ deliveries
+
+    def _delivery(self, event: Pointer) -> None:
+        pointer = lib.pn_event_delivery(event)
+        known = self.registry.by_pointer.get(pointer)
+        if known is not None:
+            if lib.pn_delivery_updated(pointer):
+                self._disposition(pointer, known)
+            return
+        link_pointer = lib.pn_delivery_link(pointer)
+        link: Link | None = self.registry.by_pointer.get(link_pointer)
+        if link is None or link.we_send or not lib.pn_delivery_readable(pointer):
+            return
+        self._transfer(link, link_pointer, pointer)
+
+    def _transfer(self, link: Link, link_pointer: Pointer, pointer: Pointer) -> None:
+        """A frame, or several, of the delivery that is arriving."""
+        registry = self.registry
+        if lib.pn_delivery_aborted(pointer):
+            self._format(link)
+            registry.take_partial(link)
+            lib.pn_delivery_settle(pointer)
+            return
+        data = proton.receive(link_pointer, pointer)
+        unfinished = lib.pn_delivery_partial(pointer)
+        if unfinished or link.arrived or 0 < link.max_message_size < len(data):
+            registry.add_partial(link, data)
+            if registry.partial > self.max_partial:
+                raise FrameError(_LIMIT, f"{registry.partial} bytes of unfinished messages")
+            if not unfinished:
+                self._message(link, link_pointer, pointer, registry.take_partial(link))
+        else:
+            self._message(link, link_pointer, pointer, data)
+
+    def _message(
+        self, link: Link, link_pointer: Pointer, pointer: Pointer, payload: bytes | None
+    ) -> None:
+        message_format = self._format(link)
+        tag = proton.tag_of(pointer)
+        settled = bool(lib.pn_delivery_settled(pointer))
+        lib.pn_link_advance(link_pointer)
+        if payload is None:
+            self._refuse_size(link, pointer)
+            return
+        if settled:
+            lib.pn_delivery_settle(pointer)
+            delivery = self.registry.next_delivery_id()
+        else:
+            delivery = self.registry.add_delivery(pointer, link, len(payload)).id
+        self.events.append(
+            TransferReceived(link.id, delivery, tag, message_format, payload, settled)
+        )
+
+    def _format(self, link: Link) -> int:
+        if link.incoming is None or not link.incoming.formats:
+            raise FrameError("amqp:connection:framing-error", "a transfer that begins nothing")
+        return link.incoming.formats.popleft()
+
+    def _refuse_size(self, link: Link, pointer: Pointer) -> None:
+        text = f"The message is larger than {link.max_message_size} bytes."
+        proton.put_state(pointer, Rejected(error=AmqpError(condition=_SIZE, description=text)))
+        lib.pn_delivery_settle(pointer)
+
+    def _disposition(self, pointer: Pointer, delivery: Delivery) -> None:
+        settled = bool(lib.pn_delivery_settled(pointer))
+        state = proton.get_state(pointer)
+        self.events.append(DispositionReceived(delivery.link.id, delivery.id, state, settled))
+        if settled:
+            self.registry.drop_delivery(delivery)
+            lib.pn_delivery_settle(pointer)
+
+
+def _read_attach(link: Link, attach: Attach) -> LinkAttached:
+    fields = attach.fields
+    return LinkAttached(
+        link=link.id,
+        session=link.session.id,
+        name=field(fields, 0, str, ""),
+        we_send=link.we_send,
+        source=read_terminus(field(fields, 5, Described)),
+        target=read_terminus(field(fields, 6, Described)),
+        sender_settles=SenderSettles(min(field(fields, 3, int, SenderSettles.MIXED), 2)),
+        receiver_settles=ReceiverSettles(min(field(fields, 4, int, 0), 1)),
+        max_message_size=field(fields, 10, int, 0),
+        properties=by_name(field(fields, 13, dict, {})),
+    )
+
+
+_HANDLERS: Final[dict[int, Callable[[Arrivals, Pointer], None]]] = {
+    lib.PN_CONNECTION_REMOTE_OPEN: Arrivals._connection_opened,
+    lib.PN_CONNECTION_REMOTE_CLOSE: Arrivals._connection_closed,
+    lib.PN_TRANSPORT_ERROR: Arrivals._failed,
+    lib.PN_SESSION_REMOTE_OPEN: Arrivals._session_opened,
+    lib.PN_SESSION_REMOTE_CLOSE: Arrivals._session_closed,
+    lib.PN_LINK_REMOTE_OPEN: Arrivals._link_attached,
+    lib.PN_LINK_REMOTE_DETACH: Arrivals._link_detached,
+    lib.PN_LINK_REMOTE_CLOSE: Arrivals._link_closed,
+    lib.PN_LINK_FLOW: Arrivals._flow,
+    lib.PN_DELIVERY: Arrivals._delivery,
+}

@@ -1,0 +1,48 @@
+"""Payloads that producers send: one message, or a batch of them in Service Bus's own format."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import Message
+from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.amqp.sections import DATA, split_sections
+
+SINGLE: Final = 0
+BATCH: Final = 0x80013700  # each data section holds a whole encoded message
+
+
+def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
+    """
+    The messages of one delivery, in order.
+
+    Only the format tells a batch: a body may look like a message and be none. What a batch says
+    outside of its data sections repeats the first message, and is not read.
+
+    Raises:
+        MessageError: not what the format promises, an empty batch, or a format that isn't known.
+    """
+    if message_format == SINGLE:
+        return (decode_message(payload),)
+    if message_format != BATCH:
+        raise MessageError(f"message format {message_format:#x}: 0 or {BATCH:#x} expected")
+    contents = [value for code, _, _, value in split_sections(payload) if code == DATA]
+    if not contents:
+        raise MessageError("a batch without messages")
+    return tuple(decode_message(content) for content in contents)
+
+
+def encode_batch(messages: Sequence[Message]) -> bytes:
+    """
+    The payload of a batch, to be sent in format `BATCH`.
+
+    Raises:
+        MessageError: one can't be said in AMQP.
+    """
+    return b"".join(_data(encode_message(message)) for message in messages)
+
+
+def _data(content: bytes) -> bytes:
+    if len(content) < 256:
+        return bytes((0x00, 0x53, DATA, 0xA0, len(content))) + content
+    return bytes((0x00, 0x53, DATA, 0xB0)) + len(content).to_bytes(4) + content

@@ -1,0 +1,254 @@
+"""
+What the two ends of an AMQP 1.0 connection tell each other, as values: what the engine hands out
+(events) and what it is given (outcomes, errors, termini).
+
+Ids are those of one engine, and never used twice. Values inside of maps are those of
+`gateway.wire.amqp.types`; the symbols that are keys are plain `str`.
+"""
+
+import enum
+from collections.abc import Mapping
+from typing import Any, Final, NewType
+
+import attrs
+
+SessionId = NewType("SessionId", int)
+LinkId = NewType("LinkId", int)
+DeliveryId = NewType("DeliveryId", int)
+
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
+@attrs.frozen(kw_only=True)
+class AmqpError:
+    """Why a connection, session or link ended, or a message was rejected (part 2, 2.8.14)."""
+
+    condition: str
+    description: str = ""
+    info: Mapping[str, Any] = NOTHING
+
+
+class Durability(enum.IntEnum):
+    """What of a terminus survives (part 3, 3.5.5)."""
+
+    NONE = 0
+    CONFIGURATION = 1
+    UNSETTLED_STATE = 2
+
+
+@attrs.frozen(kw_only=True)
+class Terminus:
+    """One end of a link: its source or its target (part 3, 3.5.3 and 3.5.4)."""
+
+    address: str | None = None
+    coordinator: bool = False  # the target of transactions; it has no address
+    dynamic: bool = False  # the peer is asked to make a node and to name it
+    durable: Durability = Durability.NONE
+    filters: Mapping[str, Any] = NOTHING  # of sources only
+    capabilities: tuple[str, ...] = ()
+
+
+# --------------------------------------------------------------------------- outcomes (part 3, 3.4)
+
+
+@attrs.frozen
+class Accepted:
+    """The receiver owns the message."""
+
+
+@attrs.frozen
+class Released:
+    """The message is the sender's again, as if it had not been sent."""
+
+
+@attrs.frozen(kw_only=True)
+class Modified:
+    """The message is the sender's again, changed."""
+
+    delivery_failed: bool = False
+    undeliverable_here: bool = False
+    annotations: Mapping[str, Any] = NOTHING
+
+
+@attrs.frozen(kw_only=True)
+class Rejected:
+    """The message is invalid; Service Bus also uses this for dead-lettering."""
+
+    error: AmqpError | None = None
+
+
+@attrs.frozen(kw_only=True)
+class OtherState:
+    """No outcome: a state that is passed on the way to one, or one of transactions."""
+
+    code: int  # the descriptor's number
+
+
+Outcome = Accepted | Released | Modified | Rejected
+DeliveryState = Outcome | OtherState
+
+ACCEPTED: Final = Accepted()
+RELEASED: Final = Released()
+
+
+# --------------------------------------------------------------------------- events
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionOpened:
+    """The peer's open frame is here. A server answers with `Engine.open` or `Engine.close`."""
+
+    container_id: str
+    hostname: str | None
+    properties: Mapping[str, Any]
+    mechanism: str | None  # of SASL; None: the peer used none
+    user: str | None  # who SASL says it is: PLAIN's authentication id
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionClosed:
+    """
+    The last event. `error` is the peer's, or what ended the connection on our side.
+
+    Everything unsettled is unknown to its sender. All ids are void; nothing more can be sent.
+    """
+
+    error: AmqpError | None
+
+
+@attrs.frozen(kw_only=True)
+class SessionOpened:
+    """The peer began a session, or answered our begin. The engine has answered already."""
+
+    session: SessionId
+
+
+@attrs.frozen(kw_only=True)
+class SessionClosed:
+    """The session ended; a `LinkDetached` for each of its links came before."""
+
+    session: SessionId
+    error: AmqpError | None
+
+
+class SenderSettles(enum.IntEnum):
+    """What the sending end settles before it sends (part 2, 2.8.2)."""
+
+    UNSETTLED = 0
+    SETTLED = 1
+    MIXED = 2
+
+
+class ReceiverSettles(enum.IntEnum):
+    """When the receiving end settles (part 2, 2.8.3)."""
+
+    FIRST = 0
+    SECOND = 1  # after the sender has
+
+
+@attrs.frozen(kw_only=True)
+class NewLink:
+    """A link that a client asks for."""
+
+    name: str  # no other link of this direction may have it
+    we_send: bool
+    source: Terminus | None
+    target: Terminus | None
+    sender_settles: SenderSettles = SenderSettles.UNSETTLED
+    receiver_settles: ReceiverSettles = ReceiverSettles.FIRST
+    properties: Mapping[str, Any] = NOTHING
+    max_message_size: int = 0  # bytes that we take; 0: no limit
+
+
+@attrs.frozen(kw_only=True)
+class LinkAttached:
+    """
+    The peer attached a link: to be answered with `accept` or `refuse`. Or it answered our attach.
+
+    An answer without source or target (the one that we don't decide) is a refusal: the detach
+    with the reason follows.
+    """
+
+    link: LinkId
+    session: SessionId
+    name: str
+    we_send: bool  # our role on this link
+    source: Terminus | None
+    target: Terminus | None
+    sender_settles: SenderSettles
+    receiver_settles: ReceiverSettles
+    max_message_size: int  # bytes that the peer takes; 0: no limit
+    properties: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class LinkDetached:
+    """
+    The peer detached the link, or its session ended. The engine has answered already.
+
+    The link and its deliveries are void: settling one that was left is ignored.
+    """
+
+    link: LinkId
+    closed: bool  # False: the peer means to come back
+    error: AmqpError | None
+
+
+@attrs.frozen(kw_only=True)
+class LinkFlow:
+    """
+    Credit of a link on which we send has changed: `credit` more messages may be sent.
+
+    `drain`: send what there is now, then call `Engine.drained`.
+    """
+
+    link: LinkId
+    credit: int
+    drain: bool
+
+
+@attrs.frozen(kw_only=True)
+class LinkDrained:
+    """The peer has used or given back the credit of a link on which we receive."""
+
+    link: LinkId
+
+
+@attrs.frozen
+class TransferReceived:
+    """A whole message arrived. Unless `settled`, it waits for `Engine.settle`."""
+
+    link: LinkId
+    delivery: DeliveryId
+    tag: bytes
+    message_format: int
+    payload: bytes  # the encoded sections
+    settled: bool
+
+
+@attrs.frozen
+class DispositionReceived:
+    """
+    The peer said what became of a delivery that we sent, or settled one that we received.
+
+    `settled`: the peer has forgotten it. If not, it waits for `Engine.settle`.
+    """
+
+    link: LinkId
+    delivery: DeliveryId
+    state: DeliveryState | None
+    settled: bool
+
+
+Event = (
+    ConnectionOpened
+    | ConnectionClosed
+    | SessionOpened
+    | SessionClosed
+    | LinkAttached
+    | LinkDetached
+    | LinkFlow
+    | LinkDrained
+    | TransferReceived
+    | DispositionReceived
+)

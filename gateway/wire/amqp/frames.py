@@ -1,0 +1,268 @@
+"""
+What Proton lacks, on the bytes of its frames (AMQP 1.0, part 2, 2.3): `Inbound` before it reads
+them, and `Outbound` in `rewriting` after it wrote them. Both pass on whole frames only.
+
+- It drops the message format of a transfer, and writes 0. Batches are marked by nothing else.
+- It wants consecutive delivery ids. Threads of azure-servicebus for Python may give one twice.
+- It leaves out nulls at the end of a frame. azure-servicebus before 7.15 needs them.
+- It ends connections with errors that have no info. azure-servicebus then waits for ever.
+- It decodes as deep as a peer nests, on the C stack.
+
+    frame         size(4) data-offset(1) type(1) channel(2), performative, payload
+    performative  00 53 code, then a list: 45 | C0 size(1) count(1) | D0 size(4) count(4)
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import Described
+from gateway.wire.amqp.performatives import (
+    ATTACH,
+    BEGIN,
+    DETACH,
+    DISPOSITION,
+    END,
+    FLOW,
+    OPEN,
+    TRANSFER,
+    code_of,
+    described,
+    field,
+    number,
+    uint,
+)
+from gateway.wire.amqp.transfers import SMALL, TransferHead, read_transfer
+from gateway.wire.amqp.types import decode_at, encode
+
+AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
+
+# Bytes by which a frame may grow on its way through here. Proton is told that the peer takes so
+# much less, and may itself take so much more.
+ROOM: Final = 32
+_MIN_MAX_FRAME_SIZE = 512  # part 2, 2.8.19: no peer may want less
+_MAX_FRAME_SIZE = 2  # its place among the fields of an open frame
+
+frame_head: Final = struct.Struct(">IBBH")
+list32: Final = struct.Struct(">BII")
+_u32 = struct.Struct(">I")
+
+
+class FrameError(Exception):
+    """The peer broke the protocol: the connection ends with this condition."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(description)
+        self.condition = condition
+
+
+@contextmanager
+def decoding() -> Iterator[None]:
+    """
+    Read what a peer has written.
+
+    Raises:
+        FrameError: where inside of it something raises that bytes are no value.
+    """
+    try:
+        yield
+    except MessageError as error:
+        raise FrameError("amqp:decode-error", str(error)) from error
+
+
+@attrs.define(eq=False)
+class Incoming:
+    """A link on which the peer sends, as its frames show it."""
+
+    formats: deque[int] = attrs.field(factory=deque)  # of deliveries that have begun, in order
+    unfinished: bool = False  # the last delivery has frames to come
+    given: int | None = None  # the id that the last delivery came with
+    wanted: int | None = None  # and the one that Proton is told
+
+
+@attrs.frozen
+class Attach:
+    """An attach frame that has arrived."""
+
+    fields: list[Any]
+    incoming: Incoming | None  # None: the peer receives on this link
+
+
+@attrs.define(eq=False)
+class Renumbering:
+    """Which delivery ids the peer has used for those that Proton knows."""
+
+    used: dict[int, dict[int, int]] = attrs.field(factory=dict)  # the peer's channel -> ids
+    theirs: dict[int, int] = attrs.field(factory=dict)  # our channel -> the peer's
+
+
+@attrs.define(eq=False)
+class Inbound:
+    """The peer's frames on their way to Proton."""
+
+    max_frame_size: int
+    renumbering: Renumbering = attrs.field(factory=Renumbering)
+    opened: list[Any] = attrs.field(factory=list)  # the fields of the open frame
+    attaches: deque[Attach] = attrs.field(factory=deque)  # in the order of Proton's events
+    _rest: bytes = b""
+    _header_due: bool = True
+    _channels: set[int] = attrs.field(factory=set)  # in use
+    # The peer's (channel, handle) in use; None: it receives there.
+    _incoming: dict[tuple[int, int], Incoming | None] = attrs.field(factory=dict)
+    _next_id: dict[int, int] = attrs.field(factory=dict)  # channel -> the id that Proton expects
+
+    def feed(self, data: bytes) -> bytes:
+        """
+        The bytes for Proton: all whole frames that have arrived.
+
+        Raises:
+            FrameError: no AMQP, too large, or not to be read. Nothing can follow.
+            MessageError: what should be a value is none, or nested too deep.
+        """
+        data = self._rest + data
+        at = self._skip_header(data) if self._header_due else 0
+        pieces, copied, end = [], 0, len(data)
+        while end - at >= 8:
+            size, words, kind, channel = frame_head.unpack_from(data, at)
+            if not 8 <= 4 * words <= size <= self.max_frame_size or kind != 0:
+                raise FrameError(
+                    "amqp:connection:framing-error",
+                    f"a frame of type {kind} and {size} bytes, limit {self.max_frame_size}",
+                )
+            if end - at < size:
+                break
+            if size > 4 * words:  # else a heartbeat
+                changed = self._read(data, at, at + 4 * words, at + size, channel)
+                if changed is not None:
+                    pieces += [data[copied:at], changed]
+                    copied = at + size
+            at += size
+        self._rest = data[at:]
+        if not pieces:
+            return data if at == end else data[:at]
+        pieces.append(data[copied:at])
+        return b"".join(pieces)
+
+    @property
+    def links(self) -> int:
+        """How many links the peer has attached and not detached, whatever we did with them."""
+        return len(self._incoming)
+
+    def _skip_header(self, data: bytes) -> int:
+        if not AMQP_HEADER.startswith(data[:8]):
+            raise FrameError("amqp:connection:framing-error", f"no AMQP 1.0: {data[:8]!r}")
+        if len(data) < 8:
+            return 0
+        self._header_due = False
+        return 8
+
+    def _read(self, data: bytes, start: int, body: int, end: int, channel: int) -> bytes | None:
+        """Learn from one frame; the answer is what Proton gets instead of it."""
+        code, list_at = _descriptor(data, body)
+        if code == TRANSFER:
+            return self._transfer(data, start, list_at, end, channel)
+        if code in (FLOW, DISPOSITION) and end - body <= SMALL:
+            return None
+        fields, fields_end = decode_at(data, list_at)
+        if fields_end != end or not isinstance(fields, list):
+            raise FrameError("amqp:decode-error", f"performative {code:#x} is no list")
+        if code == OPEN:
+            return self._open(fields)
+        if learn := _LEARN.get(code):
+            learn(self, fields, channel)
+        return None
+
+    def _open(self, fields: list[Any]) -> bytes:
+        self.opened = fields
+        most = field(fields, _MAX_FRAME_SIZE, int, 0xFFFFFFFF)
+        told = [*fields, None, None, None]
+        told[_MAX_FRAME_SIZE] = uint(max(most - ROOM, _MIN_MAX_FRAME_SIZE))
+        body = encode(described(OPEN, told[: max(len(fields), _MAX_FRAME_SIZE + 1)]))
+        return frame_head.pack(frame_head.size + len(body), 2, 0, 0) + body
+
+    def _begin(self, fields: list[Any], channel: int) -> None:
+        if channel in self._channels:  # Proton would begin a second session there
+            raise FrameError("amqp:connection:framing-error", f"channel {channel} is in use")
+        self._channels.add(channel)
+        if (ours := field(fields, 0, int)) is not None:
+            self.renumbering.theirs[ours] = channel
+
+    def _attach(self, fields: list[Any], channel: int) -> None:
+        key = channel, number(fields, 1)
+        if key in self._incoming:  # Proton would give it to the new link
+            raise FrameError("amqp:session:handle-in-use", f"handle {key[1]} is in use")
+        incoming = None if field(fields, 2, bool, False) else Incoming()
+        self._incoming[key] = incoming
+        self.attaches.append(Attach(fields, incoming))
+
+    def _detach(self, fields: list[Any], channel: int) -> None:
+        self._incoming.pop((channel, number(fields, 0)), None)
+
+    def _end(self, _: list[Any], channel: int) -> None:
+        self._channels.discard(channel)
+        self.renumbering.used.pop(channel, None)
+        self._next_id.pop(channel, None)
+        for key in [key for key in self._incoming if key[0] == channel]:
+            del self._incoming[key]
+
+    def _transfer(
+        self, data: bytes, start: int, list_at: int, end: int, channel: int
+    ) -> bytes | None:
+        try:
+            head = read_transfer(data, list_at)
+        except (IndexError, struct.error, ValueError) as error:
+            raise FrameError("amqp:decode-error", f"no transfer: {error}") from error
+        if head.fields_end > end:
+            raise FrameError("amqp:decode-error", "a transfer that is cut off")
+        incoming = self._incoming.get((channel, head.handle))
+        if incoming is None:
+            return None  # Proton ends the connection
+        if not incoming.unfinished:
+            self._begin_delivery(incoming, head, channel)
+        incoming.unfinished = head.more
+        given, wanted = head.delivery_id, incoming.wanted
+        if given == wanted or given is None or wanted is None or given != incoming.given:
+            return None
+        fields = (
+            b"".join(
+                (data[head.fields_at : head.id_at], b"\x70", _u32.pack(wanted)),
+            )
+            + data[head.id_end : head.fields_end]
+        )
+        fields_head = list32.pack(0xD0, len(fields) + 4, head.field_count)
+        frame = data[start + 4 : list_at] + fields_head + fields + data[head.fields_end : end]
+        return _u32.pack(len(frame) + 4) + frame
+
+    def _begin_delivery(self, incoming: Incoming, head: TransferHead, channel: int) -> None:
+        given = head.delivery_id
+        wanted = self._next_id.get(channel, given)
+        incoming.formats.append(head.message_format)
+        incoming.given, incoming.wanted = given, wanted
+        if wanted is None:
+            return
+        self._next_id[channel] = (wanted + 1) & 0xFFFFFFFF
+        if given is not None and given != wanted:
+            self.renumbering.used.setdefault(channel, {})[wanted] = given
+
+
+_LEARN: Final = {
+    BEGIN: Inbound._begin,
+    ATTACH: Inbound._attach,
+    DETACH: Inbound._detach,
+    END: Inbound._end,
+}
+
+
+def _descriptor(data: bytes, at: int) -> tuple[int, int]:
+    """The performative's code, and where its list starts."""
+    if data[at : at + 2] == b"\x00\x53" and at + 2 < len(data):  # smallulong: what all write
+        return data[at + 2], at + 3
+    if data[at] == 0:
+        descriptor, list_at = decode_at(data, at + 1)
+        return code_of(Described(descriptor, None)), list_at
+    raise FrameError("amqp:decode-error", f"{data[at]:#x} starts no performative")

@@ -1,0 +1,30 @@
+"""Limits of an AMQP connection, and whether the engine is installed. Both without importing it."""
+
+from importlib.util import find_spec
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class EngineOptions:
+    """Limits of one connection. A peer that breaks one is told so, and its connection ends."""
+
+    container_id: str = "pairgate"
+    # Bytes of one frame that comes in; AMQP wants 512 at least.
+    max_frame_size: int = attrs.field(default=65536, validator=attrs.validators.ge(512))
+    channel_max: int = attrs.field(default=255, validator=attrs.validators.ge(0))
+    max_links: int = attrs.field(default=1000, validator=attrs.validators.ge(1))  # in all sessions
+    # Bytes of messages whose last frames are missing, in all links.
+    max_partial: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
+    # Seconds without a byte; the peer is told half of it. 0: no limit.
+    idle_timeout: float = attrs.field(default=240.0, validator=attrs.validators.ge(0))
+
+
+def why_no_engine() -> str | None:
+    """What to install so that AMQP works; None if nothing is missing."""
+    if find_spec("cproton_ffi") is not None:
+        return None
+    return (
+        "AMQP needs python-qpid-proton, which is compiled when it is installed: install a C "
+        "compiler and Python's headers (on Debian: gcc and python3-dev), then pairgate[amqp]"
+    )

@@ -1,0 +1,223 @@
+"""
+Qpid Proton's C library as `engine` uses it: its functions, and our values into and out of its
+structures. Its own Python classes cost ten times what the C code costs for a message.
+
+No other module imports Proton, which is optional: see `options.why_no_engine`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cproton_ffi import ffi
+from cproton_ffi import lib as lib
+
+from gateway.wire.amqp.events import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    AmqpError,
+    DeliveryState,
+    Modified,
+    NewLink,
+    OtherState,
+    Rejected,
+    Released,
+    Terminus,
+)
+from gateway.wire.amqp.performatives import by_name, symbol_map, symbols
+from gateway.wire.amqp.rewriting import SOME_INFO
+from gateway.wire.amqp.types import decode, encode
+
+Pointer = Any  # into Proton's memory; equal and hashed by address
+
+NULL: Final = ffi.NULL
+
+_CODES: Final = {Accepted: 0x24, Rejected: 0x25, Released: 0x26, Modified: 0x27}
+
+
+def push(transport: Pointer, data: memoryview) -> int:
+    """Give it as many bytes as it takes now; negative: it takes none any more."""
+    capacity: int = lib.pn_transport_capacity(transport)
+    if capacity <= 0:
+        return capacity
+    size = min(capacity, len(data))
+    pushed: int = lib.pn_transport_push(transport, ffi.from_buffer(data), size)
+    return pushed
+
+
+def pull(transport: Pointer, most: int) -> bytes:
+    """At most `most` bytes of what it has written; none: there is nothing for now, or any more."""
+    pending = lib.pn_transport_pending(transport)
+    if pending <= 0:
+        return b""
+    size = min(pending, most)
+    buffer = ffi.new("char[]", size)
+    lib.pn_transport_peek(transport, buffer, size)
+    lib.pn_transport_pop(transport, size)
+    return bytes(ffi.buffer(buffer, size))
+
+
+def text(value: Pointer) -> str:
+    """A C string; empty for NULL."""
+    return "" if value == NULL else ffi.string(value).decode("utf-8", "replace")
+
+
+def receive(link: Pointer, delivery: Pointer) -> bytes:
+    """The bytes of the link's current delivery that have arrived since the last call."""
+    size = lib.pn_delivery_pending(delivery)
+    if not size:
+        return b""
+    buffer = ffi.new("char[]", size)
+    lib.pn_link_recv(link, buffer, size)
+    return bytes(ffi.buffer(buffer, size))
+
+
+def tag_of(delivery: Pointer) -> bytes:
+    tag = lib.pn_delivery_tag(delivery)
+    return bytes(ffi.buffer(tag.start, tag.size)) if tag.size else b""
+
+
+def send(link: Pointer, tag: bytes, payload: bytes) -> Pointer:
+    """Begin and complete a delivery."""
+    start = ffi.from_buffer(tag)
+    delivery = lib.pn_delivery(link, (len(tag), start))
+    lib.pn_link_send(link, ffi.from_buffer(payload), len(payload))
+    lib.pn_link_advance(link)
+    return delivery
+
+
+def put(data: Pointer, encoded: bytes) -> None:
+    """Make `data` hold one encoded value."""
+    lib.pn_data_clear(data)
+    lib.pn_data_decode(data, encoded, len(encoded))
+
+
+def put_symbols(data: Pointer, mapping: Mapping[str, Any]) -> None:
+    if mapping:
+        put(data, symbol_map(mapping))
+
+
+def get_map(data: Pointer) -> Mapping[str, Any]:
+    """
+    The map in `data`; empty if there is none.
+
+    Raises:
+        MessageError: it is not to be read.
+    """
+    size = lib.pn_data_encoded_size(data)
+    if size <= 0:
+        return {}
+    buffer = ffi.new("char[]", size)
+    lib.pn_data_encode(data, buffer, size)
+    value = decode(bytes(ffi.buffer(buffer, size)))
+    return by_name(value) if isinstance(value, dict) else {}
+
+
+def put_error(condition: Pointer, error: AmqpError | None) -> None:
+    if error is None:
+        return
+    lib.pn_condition_set_name(condition, error.condition.encode())
+    lib.pn_condition_set_description(condition, error.description.encode())
+    # Never without info: azure-servicebus for Python would wait for ever.
+    put(lib.pn_condition_info(condition), symbol_map(error.info or SOME_INFO))
+
+
+def get_error(condition: Pointer) -> AmqpError | None:
+    if not lib.pn_condition_is_set(condition):
+        return None
+    return AmqpError(
+        condition=text(lib.pn_condition_get_name(condition)),
+        description=text(lib.pn_condition_get_description(condition)),
+        info=get_map(lib.pn_condition_info(condition)),
+    )
+
+
+def put_terminus(terminus: Pointer, kind: int, value: Terminus | None) -> None:
+    if value is None:
+        return
+    lib.pn_terminus_set_type(terminus, lib.PN_COORDINATOR if value.coordinator else kind)
+    if value.address is not None:
+        lib.pn_terminus_set_address(terminus, value.address.encode())
+    lib.pn_terminus_set_dynamic(terminus, value.dynamic)
+    lib.pn_terminus_set_durability(terminus, int(value.durable))
+    put_symbols(lib.pn_terminus_filter(terminus), value.filters)
+    if value.capabilities:
+        put(lib.pn_terminus_capabilities(terminus), encode(symbols(value.capabilities)))
+
+
+def put_state(delivery: Pointer, state: DeliveryState) -> None:
+    """Make it the delivery's state on our side."""
+    disposition = lib.pn_delivery_local(delivery)
+    code = state.code if isinstance(state, OtherState) else _CODES[type(state)]
+    if isinstance(state, Rejected):
+        put_error(lib.pn_disposition_condition(disposition), state.error)
+    elif isinstance(state, Modified):
+        lib.pn_disposition_set_failed(disposition, state.delivery_failed)
+        lib.pn_disposition_set_undeliverable(disposition, state.undeliverable_here)
+        put_symbols(lib.pn_disposition_annotations(disposition), state.annotations)
+    lib.pn_delivery_update(delivery, code)
+
+
+def get_state(delivery: Pointer) -> DeliveryState | None:
+    """
+    The state that the peer gave it.
+
+    Raises:
+        MessageError: a part of it is not to be read.
+    """
+    code = lib.pn_delivery_remote_state(delivery)
+    if code == 0x24:
+        return ACCEPTED
+    if code == 0x26:
+        return RELEASED
+    if code == 0:
+        return None
+    disposition = lib.pn_delivery_remote(delivery)
+    if code == 0x25:
+        return Rejected(error=get_error(lib.pn_disposition_condition(disposition)))
+    if code == 0x27:
+        return Modified(
+            delivery_failed=lib.pn_disposition_is_failed(disposition),
+            undeliverable_here=lib.pn_disposition_is_undeliverable(disposition),
+            annotations=get_map(lib.pn_disposition_annotations(disposition)),
+        )
+    return OtherState(code=code)
+
+
+def echo(link: Pointer, *, address: str | None, filters: Mapping[str, Any] | None) -> None:
+    """Give our end of a link what the peer has asked for."""
+    source, target = lib.pn_link_source(link), lib.pn_link_target(link)
+    lib.pn_terminus_copy(source, lib.pn_link_remote_source(link))
+    lib.pn_terminus_copy(target, lib.pn_link_remote_target(link))
+    lib.pn_link_set_snd_settle_mode(link, lib.pn_link_remote_snd_settle_mode(link))
+    lib.pn_link_set_rcv_settle_mode(link, lib.pn_link_remote_rcv_settle_mode(link))
+    if address is not None:
+        node = source if lib.pn_link_is_sender(link) else target
+        lib.pn_terminus_set_address(node, address.encode())
+    if filters is not None:
+        lib.pn_data_clear(lib.pn_terminus_filter(source))
+        put_symbols(lib.pn_terminus_filter(source), filters)
+
+
+def new_link(session: Pointer, new: NewLink) -> Pointer:
+    """Attach a link."""
+    make = lib.pn_sender if new.we_send else lib.pn_receiver
+    link = make(session, new.name.encode())
+    put_terminus(lib.pn_link_source(link), lib.PN_SOURCE, new.source)
+    put_terminus(lib.pn_link_target(link), lib.PN_TARGET, new.target)
+    lib.pn_link_set_snd_settle_mode(link, int(new.sender_settles))
+    lib.pn_link_set_rcv_settle_mode(link, int(new.receiver_settles))
+    put_symbols(lib.pn_link_properties(link), new.properties)
+    lib.pn_link_set_max_message_size(link, new.max_message_size)
+    lib.pn_link_open(link)
+    return link
+
+
+def free(transport: Pointer, connection: Pointer, collector: Pointer) -> None:
+    """Give back all memory of a connection; no pointer of it is valid any more."""
+    lib.pn_transport_unbind(transport)
+    lib.pn_connection_release(connection)
+    lib.pn_collector_release(collector)
+    lib.pn_decref(connection)
+    lib.pn_decref(transport)
+    lib.pn_collector_free(collector)

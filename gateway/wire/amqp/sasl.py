@@ -1,0 +1,185 @@
+"""
+SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides. Proton's server knows too few mechanisms.
+
+    C -> S  "AMQP" 3 1 0 0                 S -> C  "AMQP" 3 1 0 0, sasl-mechanisms
+    C -> S  sasl-init (mechanism, answer)  S -> C  sasl-outcome (0: authenticated, 1: not)
+
+ANONYMOUS and MSSBCBS mean that a token follows on `$cbs`, EXTERNAL that TLS has told who it is.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import attrs
+
+from gateway.wire.amqp.performatives import (
+    code_of,
+    described,
+    field,
+    fields_of,
+    named,
+    symbols,
+    to_symbol,
+    ubyte,
+)
+from gateway.wire.amqp.types import decode, encode
+
+SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
+MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", "PLAIN")
+
+_MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
+_MAX_FRAME = 4096  # part 5 says 512, but a token may come as PLAIN's password
+_head = struct.Struct(">IBBH")  # size, where the body starts in words, type, ignored
+
+
+class SaslFailed(Exception):
+    """What came is not SASL, or the peer is not believed. `answer` is to be sent first."""
+
+    def __init__(self, reason: str, answer: bytes = b"") -> None:
+        super().__init__(reason)
+        self.answer = answer
+
+
+@attrs.frozen(kw_only=True)
+class Credentials:
+    """What a client says about itself."""
+
+    mechanism: str
+    user: str = ""  # PLAIN's authentication id
+    password: str = attrs.field(default="", repr=False)
+
+
+@attrs.define(eq=False)
+class SaslServer:
+    """Offers mechanisms, and asks `accepts` about the one that the client has taken."""
+
+    accepts: Callable[[Credentials], bool]
+    mechanisms: tuple[str, ...] = MECHANISMS
+    done: Credentials | None = attrs.field(init=False, default=None)
+    _greeted: bool = attrs.field(init=False, default=False)
+
+    def start(self) -> bytes:
+        """A server waits for the client's header."""
+        return b""
+
+    def feed(self, data: bytearray) -> bytes:
+        """
+        The answer to what has arrived. That is taken out of `data`; what follows SASL stays.
+
+        Raises:
+            SaslFailed: no SASL, an unknown mechanism, or nobody whom `accepts` lets in.
+            MessageError: the frame is no AMQP.
+        """
+        answer = b""
+        if not self._greeted and _take_header(data):
+            self._greeted = True
+            answer = SASL_HEADER + _frame(_MECHANISMS, [symbols(self.mechanisms)])
+        if self._greeted and self.done is None and (fields := _take_frame(data, _INIT)) is not None:
+            answer += self._outcome(fields, answer)
+        return answer
+
+    def _outcome(self, fields: list[Any], before: bytes) -> bytes:
+        credentials = _credentials(field(fields, 0, str, ""), field(fields, 1, bytes, b""))
+        if credentials.mechanism not in self.mechanisms or not self.accepts(credentials):
+            refusal = before + _frame(_OUTCOME, [ubyte(1)])
+            raise SaslFailed(f"{credentials.mechanism} did not authenticate", refusal)
+        self.done = credentials
+        return _frame(_OUTCOME, [ubyte(0)])
+
+
+@attrs.define(eq=False)
+class SaslClient:
+    """Says who we are, without waiting for the mechanisms that the server offers."""
+
+    credentials: Credentials
+    hostname: str = ""
+    done: Credentials | None = attrs.field(init=False, default=None)
+    _greeted: bool = attrs.field(init=False, default=False)
+    _offered: bool = attrs.field(init=False, default=False)
+
+    def start(self) -> bytes:
+        """Our header: servers say what they offer only after it."""
+        return SASL_HEADER
+
+    def feed(self, data: bytearray) -> bytes:
+        """
+        The answer to what has arrived. That is taken out of `data`; what follows SASL stays.
+
+        Raises:
+            SaslFailed: no SASL, our mechanism is not offered, or we are not believed.
+            MessageError: the frame is no AMQP.
+        """
+        answer = b""
+        if not self._greeted and _take_header(data):
+            self._greeted = True
+        if self._greeted and not self._offered:
+            fields = _take_frame(data, _MECHANISMS)
+            if fields is not None:
+                self._offered = True
+                answer = self._init(fields)
+        if self._offered and self.done is None:
+            fields = _take_frame(data, _OUTCOME)
+            if fields is not None:
+                self._conclude(field(fields, 0, int, 0))
+        return answer
+
+    def _init(self, fields: list[Any]) -> bytes:
+        mechanism = self.credentials.mechanism
+        if mechanism not in named(fields, 0):
+            offered = ", ".join(named(fields, 0))
+            raise SaslFailed(f"{mechanism} is not offered, but {offered or 'nothing'}")
+        proof = b""
+        if mechanism == "PLAIN":
+            proof = f"\0{self.credentials.user}\0{self.credentials.password}".encode()
+        return _frame(_INIT, [to_symbol(mechanism), proof, self.hostname or None])
+
+    def _conclude(self, code: int) -> None:
+        if code != 0:
+            raise SaslFailed(f"{self.credentials.mechanism} failed with code {code}")
+        self.done = self.credentials
+
+
+def _credentials(mechanism: str, proof: bytes) -> Credentials:
+    """PLAIN's proof is authorization id, authentication id and password (RFC 4616)."""
+    if mechanism != "PLAIN":
+        return Credentials(mechanism=mechanism)
+    parts = proof.split(b"\0")
+    if len(parts) != 3:
+        raise SaslFailed("PLAIN without user and password", _frame(_OUTCOME, [ubyte(1)]))
+    try:
+        return Credentials(mechanism=mechanism, user=parts[1].decode(), password=parts[2].decode())
+    except UnicodeDecodeError as error:
+        raise SaslFailed("PLAIN in no UTF-8", _frame(_OUTCOME, [ubyte(1)])) from error
+
+
+def _frame(code: int, fields: list[Any]) -> bytes:
+    body = encode(described(code, fields))
+    return _head.pack(_head.size + len(body), 2, 1, 0) + body
+
+
+def _take_header(data: bytearray) -> bool:
+    """Take the protocol header, if it has arrived."""
+    if not SASL_HEADER.startswith(data[:8]):
+        # Part 2, 2.2: answer an unknown header with the one that is spoken here, then close.
+        raise SaslFailed(f"no SASL: {bytes(data[:8])!r}", SASL_HEADER)
+    if len(data) < 8:
+        return False
+    del data[:8]
+    return True
+
+
+def _take_frame(data: bytearray, code: int) -> list[Any] | None:
+    """The fields of the next frame, which must be of that code; None while it is incomplete."""
+    if len(data) < _head.size:
+        return None
+    size, words, kind, _ = _head.unpack_from(data)
+    if not 8 <= 4 * words <= size <= _MAX_FRAME or kind != 1:
+        raise SaslFailed("no frame of SASL")
+    if len(data) < size:
+        return None
+    body = decode(bytes(data[4 * words : size]))
+    del data[:size]
+    if code_of(body) != code:
+        raise SaslFailed(f"SASL frame {code_of(body):#x} instead of {code:#x}")
+    return fields_of(body)

@@ -1,0 +1,254 @@
+"""The current SDKs over AMQP, unmodified, each in its own process: every feature, and an outage."""
+
+import json
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from gateway.net.certs import write_certificates
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PYTHON = ROOT / ".venv-azure" / "bin" / "python"
+MODULES = ROOT / ".node" / "node_modules"
+CREDENTIALS = "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE;"
+TLS = 'tls = { certificate = "tls/server.pem", key = "tls/server.key" }\n'
+ENVIRONMENT = {**os.environ, "NODE_PATH": str(MODULES)}
+CLIENTS = ("plain", "asyncio", "node")
+
+HEALTHY = 2.0  # seconds
+OUTAGE = 3.0
+DRAIN = 60.0
+LONGEST_STALL = (
+    4.0  # the primary's share of the 5 s that a send has, a second on the backlog, two busy cores
+)
+
+EXPECTED = {
+    "sending": {
+        "bodies": ["single", "list 0", "list 1", "batch 0", "batch 1", "batch 2"],
+        "large": 700_000,
+        "left": [],
+    },
+    "properties": {
+        "body": "rich",
+        "properties": {"text": "grün", "number": 7, "real": 2.5, "truth": True},
+        "id": "the id",
+        "subject": "the subject",
+        "content_type": "text/plain",
+        "correlation": "the correlation",
+        "reply_to": "the answer",
+        "to": "the target",
+        "key": "key",
+        "ttl": 3600,
+        "count": 0,
+        "numbered": True,
+        "recent": True,
+    },
+    "scheduling": {
+        "numbers": 2,
+        "before": ["by property", "later", "never"],
+        "early": 0,
+        "arrived": ["by property", "later"],
+        "cancelled_twice": "MessageNotFound",
+    },
+    "settling": {
+        "abandoned": ["abandon", 1],
+        "deferred": ["defer"],
+        "deferred_twice": "MessageNotFound",
+        "dead": ["dead-letter", "the reason", "the description"],
+        "left": [],
+    },
+    "deleting": {"bodies": ["0", "1", "2"], "left": []},
+    "peeking": {"first": ["0", "1"], "rest": ["2", "3"]},
+    "renewing": {"later": True, "kept": None, "left": []},
+    "losing": {"late": "MessageLockLost", "count": 1},
+    "sessions": {
+        "without": "ServiceBus",
+        "state": ["the state", "the state", True],
+        "renewed": True,
+        "locked": "SessionCannotBeLocked",
+        "bodies": ["b0", "b1"],
+        "next": ["a", ["a0", "a1"]],
+    },
+    "losing_sessions": {"late": "SessionLockLost", "again": "late"},
+    "topics": {"all": ["red", "blue"], "red": ["red"], "blue": ["blue"]},
+    "refusals": {
+        "sender": "MessagingEntityNotFound",
+        "receiver": "MessagingEntityNotFound",
+        "subscription": "MessagingEntityNotFound",
+        "disabled": "MessagingEntityDisabled",
+        "wrong_key": "ServiceBusAuthentication",
+        "too_large": "MessageSizeExceeded",
+    },
+}
+# Node's SDK lists no sessions, and waits a minute for the next one.
+MORE_IN_PYTHON = {"listed": ["a", "b"], "none": "OperationTimeout", "no_session": "ServiceBus"}
+# Python's manages rules over HTTP only.
+RULES_IN_NODE = {
+    "first": [["$Default", "1=1"]],
+    "then": ["correlation", "sql"],
+    "twice": "MessagingEntityAlreadyExists",
+    "missing": "MessagingEntityNotFound",
+    "arrived": ["big", "urgent"],
+    "left": [],
+}
+PREPARED = [
+    *("deleting", "disabled", "losing", "losing-sessions", "peeking", "properties", "renewing"),
+    *("scheduling", "sending", "sessions", "settling"),
+]
+
+
+def served(config: str) -> str:
+    """The configuration with one port for everything, which takes TLS too."""
+    return config.replace('"service-bus-http"', '"service-bus"') + TLS
+
+
+async def start(gateways: Gateways, config: str, **named: Any) -> GatewayProcess:
+    process = gateways.prepare(served(config), **named)
+    process.folder.mkdir(parents=True, exist_ok=True)
+    write_certificates(process.folder / "tls", now=datetime.now(UTC))
+    await process.start()
+    return process
+
+
+def command(kind: str, process: GatewayProcess, *parts: str, secure: str = "") -> list[str]:
+    """`secure` is the SDK's name of a transport; without one it's AMQP in plain text."""
+    options = {"connection_verify": str(process.folder / "tls/ca.pem")}
+    connection = f"Endpoint=sb://localhost:{process.port};{CREDENTIALS}"
+    if secure:
+        options |= {"custom_endpoint_address": connection[9:].partition(";")[0]}
+        options |= {"transport_type": secure}
+    else:
+        connection += "UseDevelopmentEmulator=true;"
+    if kind == "node":
+        return ["node", str(HERE / "amqp_client.js"), connection, "{}", *parts]
+    options_text = json.dumps(options)
+    return [str(PYTHON), str(HERE / "amqp_client.py"), kind, connection, options_text, *parts]
+
+
+async def run(kind: str, process: GatewayProcess, *parts: str, secure: str = "") -> dict[str, Any]:
+    with trio.fail_after(120):
+        result = await trio.run_process(
+            command(kind, process, *parts, secure=secure),
+            env=ENVIRONMENT,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+        )
+    assert result.returncode == 0, result.stderr.decode()
+    print(result.stderr.decode())  # noqa: T201 shown where the test fails
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+async def prepare(gateways: Gateways) -> GatewayProcess:
+    broker = await start(gateways, broker_config())
+    assert await run("plain", broker, "entities") == {"entities": PREPARED}
+    return broker
+
+
+@pytest.mark.parametrize("kind", CLIENTS)
+async def test_an_sdk_finds_everything_at_one_port(gateways: Gateways, kind: str) -> None:
+    expected: dict[str, Any] = dict(EXPECTED)
+    if kind == "node":
+        expected["rules"] = RULES_IN_NODE
+    else:
+        expected["sessions"] = EXPECTED["sessions"] | MORE_IN_PYTHON
+    broker = await prepare(gateways)
+
+    found = await run(kind, broker, *expected)
+
+    for part, result in expected.items():
+        assert found[part] == result, part
+    assert broker.count("connection_crashed") == 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "asyncio"])
+@pytest.mark.parametrize("secure", ["Amqp", "AmqpOverWebsocket"])
+async def test_tls_and_websocket_are_at_the_same_port(
+    gateways: Gateways, kind: str, secure: str
+) -> None:
+    parts = ("sending", "properties", "settling")
+    broker = await prepare(gateways)
+
+    found = await run(kind, broker, *parts, secure=secure)
+
+    assert found == {part: EXPECTED[part] for part in parts}
+    assert broker.count("connection_crashed") == 0
+
+
+@attrs.define(eq=False)
+class Producer:
+    """An SDK that sends until it is told to stop."""
+
+    kind: str
+    gateway: GatewayProcess
+    sent: list[str] = attrs.field(factory=list)
+    longest: float = 0.0
+    _stop: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run(self) -> None:
+        process = await trio.lowlevel.open_process(
+            command(self.kind, self.gateway, "producing"),
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        await self._stop.wait()
+        await process.stdin.send_all(b"\n")
+        output = b"".join([part async for part in process.stdout])
+        await process.wait()
+        found = json.loads(output)["producing"]
+        assert isinstance(found, dict), found
+        self.sent, self.longest = found["sent"], found["longest"]
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+async def test_no_producer_notices_that_the_primary_was_killed(gateways: Gateways) -> None:
+    backlogs = [f"east/x-servicebus-transfer/{n}" for n in range(2)]
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(*backlogs), name="secondary")
+    pair = pair_config(primary.address, secondary.address, backlog_queues=2)
+    gateway = await start(gateways, pair, name="gateway")
+    producers = [Producer(kind, gateway) for kind in CLIENTS]
+
+    async with trio.open_nursery() as nursery:
+        for producer in producers:
+            nursery.start_soon(producer.run)
+        await trio.sleep(HEALTHY)
+        await primary.kill()
+        await trio.sleep(OUTAGE)
+        await primary.start()
+        await gateway.seen("standing_changed", entity="orders", after="primary")
+        for producer in producers:
+            producer.stop()
+    received = await receive_all(gateway, {name for p in producers for name in p.sent})
+
+    told = [(p.kind, len(p.sent), round(p.longest, 2)) for p in producers]
+    print(told)  # noqa: T201 shown where the test fails
+    assert received
+    assert all(len(producer.sent) > 50 for producer in producers)
+    assert max(producer.longest for producer in producers) < LONGEST_STALL
+    assert gateway.count("connection_crashed") == 0
+
+
+async def receive_all(gateway: GatewayProcess, expected: set[str]) -> bool:
+    """True when all of them have come, by themselves or out of the backlog."""
+    missing = set(expected)
+    with trio.move_on_after(DRAIN):
+        while missing:
+            missing -= set((await run("plain", gateway, "consuming"))["consuming"])
+    return not missing

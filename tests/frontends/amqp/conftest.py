@@ -1,0 +1,78 @@
+import random
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from gateway.brokers.memory import MemoryBroker
+from gateway.domain.entity import QueueProperties
+from gateway.frontends.amqp.frontend import AmqpFrontend
+from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.leases import Leases
+from gateway.testing.faults import Fault, FaultyBroker, Operation
+from gateway.wire.amqp.sasl import Credentials
+from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
+from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
+
+
+class Faulty(FaultyBroker):
+    """With the capabilities of what is inside, which have no faults."""
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+@attrs.define(eq=False)
+class House:
+    """A gateway in memory, and clients of it."""
+
+    nursery: trio.Nursery
+    broker: MemoryBroker
+    faulty: Faulty
+    frontend: AmqpFrontend
+
+    def breaks(self, operation: Operation, fault: Fault) -> None:
+        self.faulty.fault = lambda asked, entity: fault if asked is operation else None
+
+    def change(self, **options: object) -> None:
+        changed = attrs.evolve(self.frontend.options, **options)
+        self.frontend = attrs.evolve(self.frontend, options=changed)
+
+    def connect(self, credentials: Credentials = ANONYMOUS) -> Sdk:
+        ours, theirs = trio.testing.memory_stream_pair()
+        self.nursery.start_soon(self.frontend.serve_connection, theirs)
+        sdk = Sdk.on(ours, credentials)
+        self.nursery.start_soon(sdk.run)
+        return sdk
+
+    async def client(self) -> Sdk:
+        """One that may do everything."""
+        sdk = await self.connect().open()
+        await sdk.put_token()
+        return sdk
+
+
+@pytest.fixture
+async def house(nursery: trio.Nursery) -> House:
+    broker = MemoryBroker(wall_clock, random.Random(1))
+    faulty = Faulty(inner=broker)
+    await nursery.start(faulty.run)
+    leases = Leases(faulty, wall_clock)
+    await nursery.start(leases.run)
+    await broker.create_queue(ORDERS, QueueProperties())
+    authorizer = Authorizer(POLICIES, wall_clock=wall_clock, loopback=True)
+    frontend = AmqpFrontend(
+        broker=faulty,
+        leases=leases,
+        authorizer=authorizer,
+        wall_clock=wall_clock,
+        options=AmqpOptions(),
+    )
+    return House(nursery, broker, faulty, frontend)
+
+
+@pytest.fixture
+async def sdk(house: House) -> Sdk:
+    return await house.client()

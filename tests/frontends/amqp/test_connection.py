@@ -1,0 +1,157 @@
+"""One client's connection as a whole: what ends it, and what doesn't."""
+
+import pytest
+import trio
+import trio.testing
+
+from gateway.domain.message import Message
+from gateway.frontends.amqp.client import pads_frames
+from gateway.testing.faults import Hang, Operation
+from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.sasl import SASL_HEADER
+from tests.frontends.rest_client import ORDERS
+
+
+async def closed(sdk):
+    return (await sdk.until(amqp.ConnectionClosed)).error
+
+
+async def test_transactions_are_refused_with_a_clear_condition(sdk, autojump_clock):
+    error = await sdk.refusal(we_send=True, address="x", target=amqp.Terminus(coordinator=True))
+
+    assert error.condition == "amqp:not-implemented"
+    assert "transactions" in error.description
+
+
+@pytest.mark.parametrize(
+    ("terminus", "condition"),
+    [
+        (amqp.Terminus(dynamic=True), "amqp:not-implemented"),
+        (amqp.Terminus(address=""), "amqp:not-allowed"),
+        (amqp.Terminus(address="a b"), "amqp:not-allowed"),
+        (amqp.Terminus(address="$management"), "amqp:not-implemented"),
+        (None, "amqp:not-allowed"),
+    ],
+)
+async def test_an_address_that_names_nothing_is_refused(sdk, terminus, condition, autojump_clock):
+    error = await sdk.refusal(we_send=True, address="x", target=terminus)
+
+    assert error.condition == condition
+
+
+async def test_garbage_ends_its_connection_only(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    ours, theirs = trio.testing.memory_stream_pair()
+    house.nursery.start_soon(house.frontend.serve_connection, theirs)
+
+    await ours.send_all(SASL_HEADER + b"\xff" * 1000)
+    while await ours.receive_some():
+        await trio.lowlevel.checkpoint()
+
+    assert await sdk.send(link, Message()) == amqp.ACCEPTED
+
+
+async def test_a_drain_closes_an_idle_connection(house, sdk, autojump_clock):
+    await sdk.sender()
+
+    house.frontend.drain.set()
+    error = await closed(sdk)
+
+    assert error.condition == "amqp:connection:forced"
+
+
+async def test_a_drain_waits_for_what_is_under_way(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    house.breaks(Operation.SEND, Hang(seconds=5))
+    house.faulty.latency = lambda: 1.0
+    delivery = sdk.transfer(link, Message(message_id="a"))
+    house.faulty.fault = lambda operation, entity: None
+    await trio.testing.wait_all_tasks_blocked()
+
+    house.frontend.drain.set()
+    outcome = await sdk.outcome(delivery)
+    error = await closed(sdk)
+
+    assert outcome == amqp.ACCEPTED
+    assert error.condition == "amqp:connection:forced"
+
+
+async def test_a_drain_ends_also_for_a_client_that_never_stops(house, sdk, autojump_clock):
+    house.faulty.latency = lambda: 0.1
+    link = await sdk.sender()
+
+    async def send_on():
+        while True:
+            sdk.transfer(link, Message())
+            await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send_on)
+        await trio.sleep(3)
+        house.frontend.drain.set()
+        with trio.fail_after(5):
+            error = await closed(sdk)
+        nursery.cancel_scope.cancel()
+
+    assert error.condition == "amqp:connection:forced"
+
+
+async def test_a_connection_without_links_is_closed_after_a_while(house, autojump_clock):
+    sdk = await house.connect().open()
+    began = trio.current_time()
+
+    error = await closed(sdk)
+
+    assert error.condition == "amqp:connection:forced"
+    assert 299 < trio.current_time() - began < 301
+
+
+async def test_a_connection_with_a_link_stays(sdk, autojump_clock):
+    link = await sdk.sender()
+
+    await trio.sleep(3000)
+
+    assert await sdk.send(link, Message()) == amqp.ACCEPTED
+
+
+async def test_links_come_and_go(house, sdk, autojump_clock):
+    for _ in range(1001):  # more than there may be at once
+        sdk.engine.detach(await sdk.attached(we_send=True, address="orders"))
+
+    assert await sdk.send(await sdk.sender(), Message()) == amqp.ACCEPTED
+
+
+async def test_a_cancelled_connection_ends_at_once(house, autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(house.frontend.serve_connection, theirs)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    with pytest.raises(trio.BrokenResourceError):
+        await ours.send_all(b"x")
+
+
+@pytest.mark.parametrize(
+    ("product", "version", "padded"),
+    [
+        ("azsdk-python-servicebus", "7.14.3", True),
+        ("azsdk-python-servicebus", "7.15.0", False),
+        ("azsdk-python-servicebus", "8.0.0b1", False),
+        ("azsdk-python-servicebus", None, True),
+        ("MSJSClient", "7.9.5", False),
+        (None, None, False),
+    ],
+)
+def test_old_clients_get_the_nulls_at_the_end_of_frames(product, version, padded):
+    assert pads_frames({"product": product, "version": version}) is padded
+
+
+async def test_messages_of_one_client_reach_another(house, sdk, autojump_clock):
+    other = await house.client()
+    link = await other.receiver(credit=10)
+
+    await sdk.send(await sdk.sender(), Message(message_id="a"))
+    await other.settle(await other.delivery(link), amqp.ACCEPTED)
+
+    assert await house.broker.peek(ORDERS) == []

@@ -1,0 +1,296 @@
+"""Links on which clients send: who gets which answer, in which order."""
+
+from datetime import timedelta
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import Busy, QuotaExceeded, Unavailable
+from gateway.domain.message import DataBody, Message
+from gateway.frontends.amqp.pending import HeldBackStream, Pending
+from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
+from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.batches import BATCH, encode_batch
+from gateway.wire.amqp.message import encode_message
+from tests.frontends.amqp.sdk import HOST
+from tests.frontends.rest_client import ORDERS
+
+
+async def kept(house, entity=ORDERS):
+    return [each.message for each in await house.broker.peek(entity, limit=1000)]
+
+
+async def test_a_message_is_accepted_once_the_broker_has_it(house, sdk, autojump_clock):
+    link = await sdk.sender()
+
+    outcome = await sdk.send(link, Message(message_id="a", body=b"hello"))
+
+    (message,) = await kept(house)
+    assert outcome == amqp.ACCEPTED
+    assert (message.message_id, message.body) == ("a", b"hello")
+
+
+async def test_a_message_without_an_id_gets_one(house, sdk, autojump_clock):
+    link = await sdk.sender()
+
+    await sdk.send(link, Message(body=b"1"))
+    await sdk.send(link, Message(body=b"2"))
+
+    ids = [message.message_id for message in await kept(house)]
+    assert len(set(ids)) == 2
+    assert None not in ids
+
+
+async def test_a_batch_becomes_its_messages(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    batch = encode_batch([Message(message_id=str(number)) for number in range(5)])
+
+    delivery = sdk.engine.send(link, b"batch", batch, message_format=BATCH)
+
+    assert await sdk.outcome(delivery) == amqp.ACCEPTED
+    assert [message.message_id for message in await kept(house)] == list("01234")
+
+
+async def test_a_body_that_looks_like_a_batch_stays_what_it_is(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    body = DataBody((encode_message(Message(body=b"1")), encode_message(Message(body=b"2"))))
+
+    await sdk.send(link, Message(body=body))
+
+    (message,) = await kept(house)
+    assert message.body == body
+
+
+async def test_a_message_of_many_frames_arrives_whole(house, sdk, autojump_clock):
+    link = await sdk.sender()
+
+    outcome = await sdk.send(link, Message(body=bytes(900_000)))
+
+    (message,) = await kept(house)
+    assert outcome == amqp.ACCEPTED
+    assert message.body == bytes(900_000)
+
+
+async def test_messages_of_a_link_keep_their_order_and_each_has_its_answer(
+    house, sdk, autojump_clock
+):
+    link = await sdk.sender()
+
+    deliveries = [sdk.transfer(link, Message(message_id=str(n))) for n in range(350)]
+    outcomes = [await sdk.outcome(delivery) for delivery in deliveries]
+
+    assert outcomes == [amqp.ACCEPTED] * 350
+    assert [message.message_id for message in await kept(house)] == list(map(str, range(350)))
+
+
+async def test_a_message_that_is_too_large_is_refused_alone(house, sdk, autojump_clock):
+    link = await sdk.sender()
+
+    outcome = await sdk.send(link, Message(body=bytes(1024 * 1024)))
+
+    assert outcome.error.condition == "amqp:link:message-size-exceeded"
+    assert await sdk.send(link, Message()) == amqp.ACCEPTED
+
+
+async def test_what_is_no_message_is_refused_alone(house, sdk, autojump_clock):
+    link = await sdk.sender()
+
+    outcome = await sdk.outcome(sdk.engine.send(link, b"tag", b"no message"))
+
+    assert outcome.error.condition == "amqp:decode-error"
+    assert await sdk.send(link, Message()) == amqp.ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("error", "condition"),
+    [
+        (Busy(), "com.microsoft:server-busy"),
+        (QuotaExceeded("full"), "amqp:resource-limit-exceeded"),
+        (Unavailable("down"), "com.microsoft:container-close"),
+    ],
+)
+async def test_a_definite_failure_is_a_rejection_that_says_why(
+    house, sdk, error, condition, autojump_clock
+):
+    link = await sdk.sender()
+    house.breaks(Operation.SEND, Refuse(lambda: error))
+
+    outcome = await sdk.send(link, Message())
+
+    assert outcome.error.condition == condition
+    assert outcome.error.description == str(error)
+    assert outcome.error.info  # without any, azure-servicebus for Python waits for ever
+
+
+@pytest.mark.parametrize("fault", [LoseAnswer(), Hang()])
+async def test_an_unknown_outcome_is_neither_accepted_nor_rejected(
+    house, sdk, fault, autojump_clock
+):
+    link = await sdk.sender()
+    house.breaks(Operation.SEND, fault)
+
+    delivery = sdk.transfer(link, Message())
+    sdk.transfer(link, Message())
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert detached.link == link
+    assert detached.error.condition == "com.microsoft:timeout"
+    assert not [
+        event
+        for event in sdk.told
+        if isinstance(event, amqp.DispositionReceived) and event.delivery == delivery
+    ]
+
+
+async def test_after_an_unknown_outcome_a_new_link_goes_on(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    house.breaks(Operation.SEND, LoseAnswer())
+    sdk.transfer(link, Message(message_id="a"))
+    await sdk.until(amqp.LinkDetached)
+    house.breaks(Operation.PROBE, LoseAnswer())
+
+    again = await sdk.sender()
+
+    assert await sdk.send(again, Message(message_id="b")) == amqp.ACCEPTED
+    assert [message.message_id for message in await kept(house)] == ["a", "b"]
+
+
+async def test_of_several_messages_only_the_wrong_one_is_refused(house, sdk, autojump_clock):
+    await house.broker.create_queue(EntityPath("s"), QueueProperties(requires_session=True))
+    link = await sdk.sender("s")
+
+    deliveries = [
+        sdk.transfer(link, Message(message_id=str(n), session_id=None if n == 1 else "s"))
+        for n in range(3)
+    ]
+    outcomes = [await sdk.outcome(delivery) for delivery in deliveries]
+
+    assert [type(outcome) for outcome in outcomes] == [amqp.Accepted, amqp.Rejected, amqp.Accepted]
+    assert outcomes[1].error.condition == "amqp:not-allowed"
+    assert [m.message_id for m in await kept(house, EntityPath("s"))] == ["0", "2"]
+
+
+async def test_a_settled_message_that_fails_ends_the_link(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    house.breaks(Operation.SEND, Refuse(lambda: Busy()))
+
+    sdk.transfer(link, Message(), settled=True)
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert (detached.link, detached.error.condition) == (link, "com.microsoft:server-busy")
+
+
+async def test_settled_messages_are_sent_although_their_client_has_gone(house, autojump_clock):
+    sdk = await house.client()
+    link = await sdk.sender()
+
+    for number in range(20):
+        sdk.transfer(link, Message(message_id=str(number)), settled=True)
+    await sdk.connection.close()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert len(await kept(house)) == 20
+
+
+async def test_a_queue_that_is_deleted_ends_the_link_with_the_next_send(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    await house.broker.delete_queue(ORDERS)
+
+    outcome = await sdk.send(link, Message())
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert outcome.error.condition == "amqp:not-found"
+    assert (detached.link, detached.error.condition) == (link, "amqp:not-found")
+
+
+async def test_nobody_attaches_to_what_is_not_there(sdk, autojump_clock):
+    error = await sdk.refusal(we_send=True, address=HOST + "nothing")
+
+    assert error.condition == "amqp:not-found"
+
+
+async def test_nobody_attaches_to_what_is_switched_off(house, sdk, autojump_clock):
+    off = QueueProperties(status=EntityStatus.SEND_DISABLED)
+    await house.broker.create_queue(EntityPath("off"), off)
+
+    error = await sdk.refusal(we_send=True, address="off")
+
+    assert error.condition == "com.microsoft:entity-disabled"
+
+
+async def test_nobody_sends_to_dead_letters(sdk, autojump_clock):
+    error = await sdk.refusal(we_send=True, address="orders/$DeadLetterQueue")
+
+    assert error.condition == "amqp:not-allowed"
+
+
+@pytest.mark.parametrize("fault", [Refuse(), Hang()])
+async def test_a_link_opens_although_the_namespace_is_down(house, sdk, fault, autojump_clock):
+    house.breaks(Operation.PROBE, fault)
+
+    link = await sdk.sender()
+
+    assert await sdk.send(link, Message()) == amqp.ACCEPTED
+
+
+async def test_a_client_has_credit_for_what_is_not_under_way(house, autojump_clock):
+    house.change(window=10)
+    sdk = await house.client()
+    link = await sdk.sender()
+    house.breaks(Operation.SEND, Hang(seconds=5))
+
+    seen = [sdk.engine.credit(link)]
+    for _ in range(10):
+        sdk.transfer(link, Message(), settled=False)
+    await trio.sleep(1)
+    seen.append(sdk.engine.credit(link))
+    house.faulty.fault = lambda operation, entity: None
+    await trio.sleep(30)
+    seen.append(sdk.engine.credit(link))
+
+    assert seen == [10, 0, 10]
+
+
+async def test_too_much_that_is_pending_holds_the_stream_back(autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    pending = Pending(2, 1000)
+    stream = HeldBackStream(theirs, pending)
+    await ours.send_all(b"data")
+
+    pending.add(999)
+    pending.add(1)
+    with trio.move_on_after(0.01) as held_back:
+        await stream.receive_some()
+    pending.drop(999)
+    received = await stream.receive_some()
+
+    assert held_back.cancelled_caught
+    assert received == b"data"
+
+
+async def test_a_client_that_ignores_its_credit_is_not_read_any_further(house, autojump_clock):
+    house.change(max_pending=50)
+    sdk = await house.client()
+    link = await sdk.sender()
+    house.breaks(Operation.SEND, Hang(seconds=20))
+
+    for number in range(3000):
+        sdk.transfer(link, Message(message_id=str(number), body=bytes(1000)), settled=True)
+    await trio.sleep(10)
+    house.faulty.fault = lambda operation, entity: None
+    under_way = house.faulty.under_way(Operation.SEND)
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert under_way == 1
+    assert detached.error.condition == "com.microsoft:container-close"
+
+
+async def test_time_to_live_and_schedule_arrive(house, sdk, autojump_clock):
+    link = await sdk.sender()
+
+    await sdk.send(link, Message(time_to_live=timedelta(seconds=90), subject="s", priority=3))
+
+    (message,) = await kept(house)
+    assert message.time_to_live == timedelta(seconds=90)
+    assert (message.subject, message.priority) == ("s", 3)

@@ -1,0 +1,360 @@
+"""Links on which clients receive: what they get, and what becomes of it."""
+
+from uuid import UUID
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import EntityStatus
+from gateway.domain.message import Message, MessageState
+from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
+from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.deliveries import decode_delivery
+from gateway.wire.amqp.lock_tokens import token_of
+from tests.frontends.amqp.sdk import HOST
+from tests.frontends.rest_client import ORDERS
+
+DEAD_LETTER = amqp.AmqpError(
+    condition="com.microsoft:dead-letter",
+    info={"DeadLetterReason": "why", "DeadLetterErrorDescription": "what"},
+)
+FAILED = amqp.Modified(delivery_failed=True)
+DEFERRED = amqp.Modified(delivery_failed=True, undeliverable_here=True)
+
+
+async def fill(house, count, entity=ORDERS, **fields):
+    messages = [Message(message_id=str(number), **fields) for number in range(count)]
+    await house.broker.send(entity, messages)
+
+
+async def ids(sdk, link, count):
+    return [read(await sdk.delivery(link)).message.message_id for _ in range(count)]
+
+
+def read(transfer):
+    return decode_delivery(transfer.payload, lock_token=token_of(transfer.tag))
+
+
+def transfers(sdk, link):
+    return [e for e in sdk.told if isinstance(e, amqp.TransferReceived) and e.link == link]
+
+
+async def left(house, entity=ORDERS):
+    return len(await house.broker.peek(entity, limit=100))
+
+
+async def test_a_delivery_has_its_lock_token_as_tag(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=1)
+
+    transfer = await sdk.delivery(link)
+
+    delivery = read(transfer)
+    assert not transfer.settled
+    assert delivery.message.message_id == "0"
+    assert (delivery.delivery_count, delivery.sequence_number) == (1, 1)
+    assert UUID(bytes_le=transfer.tag).version == 4
+
+
+async def test_a_client_gets_as_much_as_it_has_credit_for_in_order(house, sdk, autojump_clock):
+    await fill(house, 300)
+    link = await sdk.receiver(credit=3)
+
+    first = await ids(sdk, link, 3)
+    await trio.sleep(5)
+    surplus = transfers(sdk, link)
+    sdk.engine.grant(link, 297)
+
+    assert first == ["0", "1", "2"]
+    assert surplus == []
+    assert await ids(sdk, link, 297) == [str(number) for number in range(3, 300)]
+
+
+async def test_a_client_that_waits_gets_what_comes(house, sdk, autojump_clock):
+    link = await sdk.receiver(credit=10)
+
+    await trio.sleep(1000)
+    await fill(house, 2)
+
+    assert await ids(sdk, link, 2) == ["0", "1"]
+
+
+async def test_accepted_completes_and_is_confirmed(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=1)
+
+    confirmed = await sdk.settle(await sdk.delivery(link), amqp.ACCEPTED)
+
+    assert confirmed == amqp.ACCEPTED
+    assert await left(house) == 0
+
+
+@pytest.mark.parametrize("state", [FAILED, amqp.Modified()])  # the second: Node's SDK abandons
+async def test_modified_gives_back_and_counts(house, sdk, state, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=2)
+
+    confirmed = await sdk.settle(await sdk.delivery(link), state)
+
+    assert confirmed == state
+    assert read(await sdk.delivery(link)).delivery_count == 2
+
+
+async def test_released_gives_back_and_does_not_count(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=2)
+
+    confirmed = await sdk.settle(await sdk.delivery(link), amqp.RELEASED)
+
+    assert confirmed == amqp.RELEASED
+    assert read(await sdk.delivery(link)).delivery_count == 1
+
+
+async def test_undeliverable_here_defers(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=2)
+
+    confirmed = await sdk.settle(await sdk.delivery(link), DEFERRED)
+
+    (message,) = await house.broker.peek(ORDERS)
+    assert confirmed == DEFERRED
+    assert message.state is MessageState.DEFERRED
+    assert transfers(sdk, link) == []
+
+
+async def test_rejected_dead_letters_with_its_reason(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=1)
+
+    confirmed = await sdk.settle(await sdk.delivery(link), amqp.Rejected(error=DEAD_LETTER))
+
+    dead = await sdk.receiver("orders/$DeadLetterQueue", credit=1)
+    message = read(await sdk.delivery(dead)).message
+    assert confirmed == amqp.Rejected()
+    assert message.properties == {
+        "DeadLetterReason": "why",
+        "DeadLetterErrorDescription": "what",
+    }
+
+
+async def test_an_error_of_ones_own_is_a_reason_too(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=1)
+    error = amqp.AmqpError(condition="my:condition", description="what")
+
+    await sdk.settle(await sdk.delivery(link), amqp.Rejected(error=error))
+
+    dead = await sdk.receiver("orders/$deadletterqueue", credit=1)
+    assert read(await sdk.delivery(dead)).message.properties == {
+        "DeadLetterReason": "my:condition",
+        "DeadLetterErrorDescription": "what",
+    }
+
+
+async def test_a_client_that_settles_by_itself_is_believed(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=1)
+
+    sdk.engine.settle((await sdk.delivery(link)).delivery, amqp.ACCEPTED)
+    await trio.sleep(1)
+
+    assert await left(house) == 0
+
+
+async def test_too_late_is_a_rejection_that_says_so(house, sdk, autojump_clock):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=1)
+    transfer = await sdk.delivery(link)
+    await trio.sleep(61)
+
+    outcome = await sdk.settle(transfer, amqp.ACCEPTED)
+
+    assert outcome.error.condition == "com.microsoft:message-lock-lost"
+    assert outcome.error.info
+    assert await left(house) == 1
+
+
+@pytest.mark.parametrize("fault", [LoseAnswer(), Hang()])
+async def test_a_settlement_that_nobody_knows_of_is_not_confirmed(
+    house, sdk, fault, autojump_clock
+):
+    await fill(house, 1)
+    link = await sdk.receiver(credit=1)
+    transfer = await sdk.delivery(link)
+    house.breaks(Operation.SETTLE, fault)
+
+    outcome = await sdk.settle(transfer, amqp.ACCEPTED)
+
+    assert outcome.error.condition == "com.microsoft:timeout"
+
+
+async def test_receive_and_delete_leaves_nothing(house, sdk, autojump_clock):
+    await fill(house, 5)
+    link = await sdk.receiver(credit=3, sender_settles=amqp.SenderSettles.SETTLED)
+
+    received = [await sdk.delivery(link) for _ in range(3)]
+    await trio.sleep(1)
+
+    assert all(transfer.settled for transfer in received)
+    assert [decode_delivery(t.payload).message.message_id for t in received] == ["0", "1", "2"]
+    assert await left(house) == 2
+
+
+async def test_receive_and_delete_gives_nothing_that_could_not_be_deleted(
+    house, sdk, autojump_clock
+):
+    await fill(house, 1)
+    house.breaks(Operation.SETTLE, Refuse())
+    link = await sdk.receiver(credit=1, sender_settles=amqp.SenderSettles.SETTLED)
+
+    await trio.sleep(10)
+    before = transfers(sdk, link)
+    house.faulty.fault = lambda operation, entity: None
+    await trio.sleep(60)
+
+    assert before == []
+    assert len(transfers(sdk, link)) == 1
+
+
+async def test_credit_is_given_back_when_there_is_nothing(house, sdk, autojump_clock):
+    link = await sdk.receiver(credit=10)
+
+    await trio.sleep(10)
+    sdk.engine.drain(link)
+    await sdk.until(amqp.LinkDrained)
+    await fill(house, 1)
+    await trio.sleep(10)
+
+    assert sdk.engine.credit(link) == 0
+    assert transfers(sdk, link) == []
+
+
+async def test_a_drain_brings_what_is_there_first(house, sdk, autojump_clock):
+    await fill(house, 7)
+    link = await sdk.receiver()
+
+    sdk.engine.grant(link, 10)
+    sdk.engine.drain(link)
+    await sdk.until(amqp.LinkDrained)
+
+    assert len(transfers(sdk, link)) == 7
+
+
+async def test_what_a_client_has_locked_stays_locked_when_it_detaches(house, sdk, autojump_clock):
+    await fill(house, 2)
+    link = await sdk.receiver(credit=1)
+    await sdk.delivery(link)
+    sdk.engine.detach(link)
+
+    other = await sdk.receiver(credit=2)
+    first = await ids(sdk, other, 1)
+    await trio.sleep(50)
+    before = transfers(sdk, other)
+    await trio.sleep(20)
+
+    assert first == ["1"]
+    assert before == []
+    assert await ids(sdk, other, 1) == ["0"]
+
+
+async def test_a_connection_that_is_lost_leaves_its_locks_to_run_out(house, autojump_clock):
+    await fill(house, 1)
+    lost = await house.client()
+    await sdk_delivery(lost)
+    await lost.connection.close()
+
+    other = await house.client()
+    link = await other.receiver(credit=1)
+    before = transfers(other, link)
+    await trio.sleep(61)
+
+    assert before == []
+    assert await ids(other, link, 1) == ["0"]
+
+
+async def sdk_delivery(sdk):
+    return await sdk.delivery(await sdk.receiver(credit=1))
+
+
+async def test_what_waits_for_a_client_that_goes_is_there_for_others(house, autojump_clock):
+    lost = await house.client()
+    await lost.receiver(credit=100)
+    await trio.sleep(1)
+    await lost.connection.close()
+    await fill(house, 1)
+
+    delivery = read(await sdk_delivery(await house.client()))
+
+    assert delivery.delivery_count == 1
+
+
+async def test_a_queue_that_is_deleted_ends_the_link(house, sdk, autojump_clock):
+    link = await sdk.receiver(credit=1)
+    await trio.sleep(1)
+
+    await house.broker.delete_queue(ORDERS)
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert (detached.link, detached.error.condition) == (link, "amqp:not-found")
+
+
+async def test_a_queue_that_is_switched_off_ends_the_link(house, sdk, autojump_clock):
+    link = await sdk.receiver(credit=1)
+    await trio.sleep(1)
+    info = await house.broker.inspect(ORDERS)
+
+    off = attrs.evolve(info.properties, status=EntityStatus.DISABLED)
+    await house.broker.update_queue(ORDERS, off)
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert (detached.link, detached.error.condition) == (link, "com.microsoft:entity-disabled")
+
+
+async def test_a_namespace_that_is_down_costs_a_client_its_link_only(house, sdk, autojump_clock):
+    link = await sdk.receiver(credit=1)
+    await trio.sleep(1)
+    house.faulty.crash()
+    house.faulty.restart()
+    house.breaks(Operation.RECEIVE, Refuse())
+
+    detached = await sdk.until(amqp.LinkDetached)
+    sender = await sdk.sender()
+
+    assert detached.link == link
+    assert detached.error.condition in {"com.microsoft:container-close", "com.microsoft:timeout"}
+    assert await sdk.send(sender, Message()) == amqp.ACCEPTED
+
+
+async def test_nobody_attaches_to_what_is_not_there(sdk, autojump_clock):
+    error = await sdk.refusal(we_send=False, address=HOST + "nothing")
+
+    assert error.condition == "amqp:not-found"
+
+
+async def test_a_client_that_settles_nothing_gets_only_so_much(house, autojump_clock):
+    house.change(max_unsettled=5)
+    await fill(house, 20)
+    sdk = await house.client()
+    link = await sdk.receiver(credit=20)
+
+    await trio.sleep(10)
+    first = transfers(sdk, link)
+    await sdk.settle(first[0], amqp.ACCEPTED)
+    await trio.sleep(10)
+    second = transfers(sdk, link)
+    await trio.sleep(60)
+
+    assert len(first) == 5
+    assert len(second) == 6
+    assert len(transfers(sdk, link)) > 6
+
+
+async def test_a_filter_that_nobody_knows_is_not_confirmed(sdk, autojump_clock):
+    source = amqp.Terminus(address="orders", filters={"apache.org:selector-filter:string": "a=1"})
+    link = sdk.attach(we_send=False, address="orders", source=source)
+
+    answer = await sdk.until(amqp.LinkAttached, lambda event: event.link == link)
+
+    assert answer.source.filters == {}
+    assert answer.source.address == "orders"

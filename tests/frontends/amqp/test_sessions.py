@@ -1,0 +1,224 @@
+"""Links on which clients receive the messages of one session."""
+
+from datetime import timedelta
+
+import pytest
+import trio
+import trio.testing
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Kind, Message, Typed
+from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.deliveries import decode_delivery
+from tests.frontends.amqp.sdk import Sdk
+from tests.frontends.rest_client import wall_clock
+
+SQ = EntityPath("sq")
+FILTER = "com.microsoft:session-filter"
+LOCKED_UNTIL = "com.microsoft:locked-until-utc"
+TICKS_1970 = 621355968000000000
+
+
+@pytest.fixture
+async def sessions(house):
+    await house.broker.create_queue(SQ, QueueProperties(requires_session=True))
+    return house
+
+
+async def fill(house, *sessions):
+    await house.broker.send(SQ, [Message(message_id=each, session_id=each) for each in sessions])
+
+
+def source(wanted, entity="sq"):
+    return amqp.Terminus(address=entity, filters={FILTER: wanted})
+
+
+def asks(wanted, entity="sq", **fields):
+    return {"we_send": False, "address": entity, "source": source(wanted, entity)} | fields
+
+
+def timeout(milliseconds):
+    return {"com.microsoft:timeout": Typed(Kind.UINT, milliseconds)}
+
+
+async def holds(sdk, wanted, **fields):
+    """The link, and what the answer says."""
+    link = sdk.attach(**asks(wanted, **fields))
+    answer = await sdk.until(amqp.LinkAttached, lambda event: event.link == link)
+    assert answer.source is not None
+    return link, answer
+
+
+async def test_a_session_by_its_name(sessions, sdk, autojump_clock):
+    await fill(sessions, "a", "b", "a")
+
+    link, answer = await holds(sdk, "a")
+    sdk.engine.grant(link, 10)
+    received = [decode_delivery((await sdk.delivery(link)).payload) for _ in range(2)]
+    await trio.sleep(1)
+
+    until = (wall_clock() - timedelta(seconds=1)).timestamp() + 60
+    assert answer.source == source("a")
+    assert answer.properties[LOCKED_UNTIL] == pytest.approx(TICKS_1970 + until * 10**7, abs=10**7)
+    assert [each.message.session_id for each in received] == ["a", "a"]
+    assert not [event for event in sdk.told if isinstance(event, amqp.TransferReceived)]
+
+
+async def test_a_session_without_a_name_is_one_too(sessions, sdk, autojump_clock):
+    await fill(sessions, "")
+
+    _, answer = await holds(sdk, "")
+
+    assert answer.source.filters == {FILTER: ""}
+
+
+async def test_the_next_session_is_the_one_that_waits_the_longest(sessions, sdk, autojump_clock):
+    await fill(sessions, "b", "a")
+
+    answers = [(await holds(sdk, None))[1] for _ in range(2)]
+
+    assert [answer.source.filters[FILTER] for answer in answers] == ["b", "a"]
+
+
+async def test_a_client_waits_for_the_next_session_as_long_as_it_says(
+    sessions, sdk, autojump_clock
+):
+    began = trio.current_time()
+
+    error = await sdk.refusal(**asks(None, properties=timeout(7000)))
+
+    assert error.condition == "com.microsoft:timeout"
+    assert trio.current_time() - began == pytest.approx(7, abs=0.1)
+
+
+async def test_a_session_that_comes_in_time_is_taken(sessions, sdk, autojump_clock):
+    link = sdk.attach(**asks(None, properties=timeout(7000)))
+    await trio.sleep(6)
+
+    await fill(sessions, "a")
+    answer = await sdk.until(amqp.LinkAttached, lambda event: event.link == link)
+
+    assert answer.source.filters == {FILTER: "a"}
+
+
+async def test_who_stops_to_wait_holds_nothing(sessions, sdk, autojump_clock):
+    link = sdk.attach(**asks(None))
+    await trio.sleep(1)
+    sdk.engine.detach(link)
+    await trio.sleep(1)
+    await fill(sessions, "a")
+
+    _, answer = await holds(sdk, None)
+
+    assert answer.source.filters == {FILTER: "a"}
+
+
+async def test_a_session_belongs_to_one_link(sessions, sdk, autojump_clock):
+    await holds(sdk, "a")
+
+    error = await (await sessions.client()).refusal(**asks("a"))
+
+    assert error.condition == "com.microsoft:session-cannot-be-locked"
+
+
+async def test_a_link_that_goes_lets_its_session_go_soon(sessions, sdk, autojump_clock):
+    await fill(sessions, "a")
+    link, _ = await holds(sdk, "a")
+    sdk.engine.grant(link, 1)
+    await sdk.delivery(link)
+    sdk.engine.detach(link)
+    await trio.sleep(0.1)
+
+    again, _ = await holds(sdk, "a")
+    sdk.engine.grant(again, 1)
+    delivery = decode_delivery((await sdk.delivery(again)).payload)
+
+    assert delivery.message.message_id == "a"
+
+
+async def test_what_was_settled_before_the_link_went_is_settled(sessions, sdk, autojump_clock):
+    await fill(sessions, *["a"] * 20)
+    link, _ = await holds(sdk, "a")
+    sdk.engine.grant(link, 20)
+
+    for _ in range(20):
+        sdk.engine.settle((await sdk.delivery(link)).delivery, amqp.ACCEPTED)
+    sdk.engine.detach(link)
+    await trio.sleep(1)
+
+    assert await sessions.broker.peek(SQ, limit=20) == []
+
+
+async def test_a_lock_that_runs_out_ends_the_link(sessions, sdk, autojump_clock):
+    await fill(sessions, "a")
+    link, _ = await holds(sdk, "a")
+    sdk.engine.grant(link, 1)
+    await sdk.delivery(link)
+    began = trio.current_time()
+
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert detached.link == link
+    assert detached.error.condition == "com.microsoft:session-lock-lost"
+    assert 59 < trio.current_time() - began < 61
+
+
+async def test_a_lock_that_runs_out_while_a_client_waits_ends_the_link(
+    sessions, sdk, autojump_clock
+):
+    link, _ = await holds(sdk, "a")
+    sdk.engine.grant(link, 1)
+
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert detached.error.condition == "com.microsoft:session-lock-lost"
+
+
+@pytest.mark.parametrize(
+    ("asked", "condition"),
+    [
+        (asks("a", "orders"), "amqp:not-allowed"),
+        (asks(None, "orders"), "amqp:not-allowed"),
+        (asks(7), "amqp:not-allowed"),
+        (asks("a", "nothing"), "amqp:not-found"),
+        ({"we_send": False, "address": "sq"}, "amqp:not-allowed"),
+    ],
+)
+async def test_a_link_that_does_not_fit_its_queue_is_refused(
+    sessions, sdk, asked, condition, autojump_clock
+):
+    error = await sdk.refusal(**asked)
+
+    assert error.condition == condition
+
+
+async def test_a_connection_that_is_cut_lets_its_session_go(sessions, autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.frontend.serve_connection, theirs)
+        lost = Sdk.on(ours)
+        nursery.start_soon(lost.run)
+        await lost.open()
+        await lost.put_token()
+        await holds(lost, "a")
+        nursery.cancel_scope.cancel()
+
+    await holds(await sessions.client(), "a")
+
+
+async def test_a_session_that_is_cut_while_it_is_awaited_is_free(sessions, autojump_clock):
+    ours, theirs = trio.testing.memory_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sessions.frontend.serve_connection, theirs)
+        lost = Sdk.on(ours)
+        nursery.start_soon(lost.run)
+        await lost.open()
+        await lost.put_token()
+        lost.attach(**asks(None))
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    await fill(sessions, "a")
+
+    _, answer = await holds(await sessions.client(), None)
+
+    assert answer.source.filters == {FILTER: "a"}

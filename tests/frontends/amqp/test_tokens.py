@@ -1,0 +1,166 @@
+"""Who may attach what: tokens on $cbs, their ends, and PLAIN."""
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.message import Message
+from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.sasl import Credentials
+from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
+
+SENDER = next(policy for policy in POLICIES if policy.name == "Send")
+LISTENER = next(policy for policy in POLICIES if policy.name == "Listen")
+SKEW = 300  # seconds that the gateway forgives
+
+
+@pytest.fixture
+async def stranger(house):
+    return await house.connect().open()
+
+
+async def test_a_token_is_accepted_with_202(stranger, autojump_clock):
+    reply = await stranger.put_token()
+
+    assert reply.properties["status-code"].value == 202
+    assert reply.properties["status-description"] == "Accepted"
+
+
+async def test_a_wrong_signature_is_told_with_401(stranger, autojump_clock):
+    reply = await stranger.put_token(key="wrong")
+
+    assert reply.properties["status-code"].value == 401
+
+
+@pytest.mark.parametrize("token", ["", "eyJhbGciOiJub25lIn0.e30.", "SharedAccessSignature sr=1"])
+async def test_what_is_no_token_is_told_with_401(stranger, token, autojump_clock):
+    reply = await stranger.put_text(token)
+
+    assert reply.properties["status-code"].value == 401
+
+
+async def test_another_operation_is_told_with_400(stranger, autojump_clock):
+    reply = await stranger.ask("$cbs", Message(properties={"operation": "delete-token"}))
+
+    assert reply.properties["status-code"].value == 400
+
+
+async def test_without_a_token_nothing_is_attached(stranger, autojump_clock):
+    error = await stranger.refusal(we_send=True, address="orders")
+
+    assert error.condition == "amqp:unauthorized-access"
+
+
+async def test_a_token_for_one_queue_is_none_for_another(stranger, autojump_clock):
+    await stranger.put_token("sb://localhost/orders")
+
+    error = await stranger.refusal(we_send=True, address="invoices")
+
+    assert await stranger.sender() is not None
+    assert error.condition == "amqp:unauthorized-access"
+
+
+@pytest.mark.parametrize(("policy", "allowed"), [(SENDER, True), (LISTENER, False)])
+async def test_each_direction_needs_its_right(stranger, policy, allowed, autojump_clock):
+    await stranger.put_token(policy=policy)
+
+    denied = await stranger.refusal(we_send=not allowed, address="orders")
+    await stranger.attached(we_send=allowed, address="orders")
+
+    assert denied.condition == "amqp:unauthorized-access"
+
+
+async def test_a_token_that_expires_takes_its_links_along(house, stranger, autojump_clock):
+    await stranger.put_token("sb://localhost/orders", seconds=60)
+    sender, receiver = await stranger.sender(), await stranger.receiver(credit=1)
+
+    with trio.fail_after(60 + SKEW + 2):
+        ended = [await stranger.until(amqp.LinkDetached) for _ in range(2)]
+
+    assert {event.link for event in ended} == {sender, receiver}
+    assert {event.error.condition for event in ended} == {"amqp:unauthorized-access"}
+
+
+async def test_a_newer_token_keeps_the_links(house, stranger, autojump_clock):
+    await stranger.put_token("sb://localhost/orders", seconds=60)
+    link = await stranger.sender()
+    await trio.sleep(50)
+
+    await stranger.put_token("sb://localhost/orders", seconds=3600)
+    await trio.sleep(60 + SKEW)
+
+    assert await stranger.send(link, Message()) == amqp.ACCEPTED
+
+
+async def test_a_policy_that_is_taken_away_takes_its_links_along(house, stranger, autojump_clock):
+    await stranger.put_token(policy=SENDER)
+    link = await stranger.sender()
+    await trio.sleep(10)
+
+    house.frontend.authorizer.replace([ROOT])
+    detached = await stranger.until(amqp.LinkDetached)
+
+    assert (detached.link, detached.error.condition) == (link, "amqp:unauthorized-access")
+
+
+async def test_so_many_tokens_and_no_more(house, autojump_clock):
+    house.change(max_tokens=2)
+    stranger = await house.connect().open()
+
+    codes = [
+        (await stranger.put_token(f"sb://localhost/{name}")).properties["status-code"].value
+        for name in ("a", "b", "a", "c")
+    ]
+
+    assert codes == [202, 202, 202, 503]
+
+
+async def test_a_key_is_as_good_as_a_token(house, autojump_clock):
+    plain = Credentials(mechanism="PLAIN", user="Send", password=KEY)
+    sdk = await house.connect(plain).open()
+
+    denied = await sdk.refusal(we_send=False, address="orders")
+
+    assert await sdk.send(await sdk.sender(), Message()) == amqp.ACCEPTED
+    assert denied.condition == "amqp:unauthorized-access"
+
+
+@pytest.mark.parametrize(("user", "password"), [("Send", "wrong"), ("nobody", KEY), ("", "")])
+async def test_a_wrong_key_is_not_let_in(house, user, password, autojump_clock):
+    sdk = house.connect(Credentials(mechanism="PLAIN", user=user, password=password))
+
+    sdk.engine.open()
+    closed = await sdk.until(amqp.ConnectionClosed)
+
+    assert closed.error.condition == "amqp:unauthorized-access"
+
+
+@pytest.mark.parametrize("mechanism", ["ANONYMOUS", "MSSBCBS", "EXTERNAL"])
+async def test_who_is_let_in_without_a_key_may_do_nothing_yet(house, mechanism, autojump_clock):
+    sdk = await house.connect(Credentials(mechanism=mechanism)).open()
+
+    error = await sdk.refusal(we_send=True, address="orders")
+
+    assert error.condition == "amqp:unauthorized-access"
+
+
+async def test_a_policy_for_one_queue_does_not_open_another(house, autojump_clock):
+    narrow = AccessPolicy(
+        name="narrow", keys=(KEY,), rights=frozenset({Right.SEND}), entities=("invoices",)
+    )
+    house.frontend.authorizer.replace([narrow])
+    sdk = await house.connect().open()
+    await sdk.put_token(policy=attrs.evolve(narrow))
+
+    error = await sdk.refusal(we_send=True, address=ORDERS.name)
+
+    assert error.condition == "amqp:unauthorized-access"
+
+
+async def test_a_token_for_management_alone_opens_management_alone(stranger, autojump_clock):
+    await stranger.put_token("sb://localhost/orders/$management")  # as Node's SDK asks for it
+
+    assert await stranger.receiver("orders/$management") is not None
+    error = await stranger.refusal(we_send=True, address="orders")
+    assert error.condition == "amqp:unauthorized-access"

@@ -1,0 +1,461 @@
+"""What Proton lacks is put right on the bytes, and bytes that break the protocol end it."""
+
+from itertools import accumulate, pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.message import Described, Kind, Typed
+from gateway.wire.amqp.events import (
+    ACCEPTED,
+    AmqpError,
+    ConnectionClosed,
+    ConnectionOpened,
+    DispositionReceived,
+    LinkAttached,
+    LinkDetached,
+    NewLink,
+    Rejected,
+    TransferReceived,
+)
+from gateway.wire.amqp.frames import AMQP_HEADER, FrameError, Inbound
+from gateway.wire.amqp.performatives import described, uint
+from gateway.wire.amqp.types import decode_at, encode
+from tests.wire.amqp.pair_of_engines import Pair, new_server, take_all
+
+BATCH = 0x80013700
+OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION = range(0x10, 0x16)
+DETACH, END, CLOSE = 0x16, 0x17, 0x18
+
+
+NULLS = [None, None]
+SOURCE, TARGET = described(0x28, ["s"]), described(0x29, ["t"])
+
+
+def transfers(events):
+    return [event for event in events if isinstance(event, TransferReceived)]
+
+
+def frame(code, fields, payload=b"", channel=0):
+    body = encode(described(code, fields)) + payload
+    return (len(body) + 8).to_bytes(4) + b"\x02\x00" + channel.to_bytes(2) + body
+
+
+def split(data):
+    """The (code, fields, payload) of each frame."""
+    frames = []
+    at = 8 if data.startswith(AMQP_HEADER) else 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 4])
+        value, end = decode_at(data, at + 8)
+        frames.append((value.descriptor.value, value.value, data[end : at + size]))
+        at += size
+    return frames
+
+
+def anonymous_server(**limits):
+    """A server that a client of raw frames has got past SASL."""
+    server = new_server(**limits)
+    init = encode(described(0x41, [Typed(Kind.SYMBOL, "ANONYMOUS"), b"", None]))
+    server.feed(b"AMQP\x03\x01\x00\x00" + (len(init) + 8).to_bytes(4) + b"\x02\x01\0\0" + init)
+    take_all(server)
+    return server
+
+
+@pytest.fixture
+def server():
+    """A server with a link on which raw frames send: handle 0 of channel 0."""
+    server = anonymous_server()
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]))
+    server.open()
+    server.feed(
+        frame(BEGIN, [None, uint(0), uint(100), uint(100)])
+        + frame(
+            ATTACH,
+            ["link", uint(0), False, *NULLS, SOURCE, TARGET, *NULLS, uint(0)],
+        )
+    )
+    (link,) = [each.link for each in server.events() if isinstance(each, LinkAttached)]
+    server.accept(link)
+    server.grant(link, 100)
+    take_all(server)
+    return server
+
+
+def transfer(delivery_id, *, handle=0, tag=b"t", more=False, fields=(), payload=b"payload"):
+    performative = [uint(handle), uint(delivery_id), tag, uint(0), False, more, *fields]
+    return frame(TRANSFER, performative, payload)
+
+
+# --------------------------------------------------------------------------- message formats
+
+
+@pytest.mark.parametrize("size", [10, 70_000, 300_000])
+def test_the_message_format_arrives_in_either_direction(size):
+    pair = Pair().open()
+    ours, _ = pair.link(name="a")
+    _, theirs = pair.link(name="b", we_send=False)
+
+    for number, format_ in enumerate([0, BATCH, 0, 255]):
+        tag = bytes((number,))
+        pair.client.send(ours, tag, bytes(size), message_format=format_)
+        pair.server.send(theirs, tag, bytes(size), message_format=format_)
+    at_server, at_client = pair.pump()
+
+    formats = [
+        [each.message_format for each in events if isinstance(each, TransferReceived)]
+        for events in (at_server, at_client)
+    ]
+    assert formats == [[0, BATCH, 0, 255]] * 2
+
+
+def test_an_aborted_delivery_takes_its_format_along(server):
+    batch = [uint(0), uint(0), b"a", uint(BATCH), False, True]
+    server.feed(frame(TRANSFER, batch, b"one"))
+    server.feed(
+        frame(TRANSFER, [uint(0), uint(0), b"a", None, None, False, None, None, None, True])
+    )
+    server.feed(transfer(1, tag=b"b"))
+
+    (received,) = server.events()
+
+    assert (received.tag, received.message_format) == (b"b", 0)
+    assert server.unsettled == len(b"payload")
+
+
+# --------------------------------------------------------------------------- delivery ids
+
+
+def test_repeated_delivery_ids_are_settled_under_the_ids_that_the_peer_used(server):
+    ids = [0, 1, 1, 1, 4]
+    for delivery_id in ids:
+        server.feed(transfer(delivery_id, tag=bytes((delivery_id,))))
+
+    deliveries = [each.delivery for each in server.events()]
+    for delivery in deliveries:
+        server.settle(delivery, ACCEPTED)
+    frames = split(take_all(server))
+
+    settled = []
+    for code, fields, _ in frames:
+        if code == DISPOSITION:
+            first = fields[1].value
+            last = fields[2].value if fields[2] is not None else first
+            settled += range(first, last + 1)
+    assert len(deliveries) == 5
+    assert sorted(settled) == ids
+
+
+def test_a_repeated_id_over_many_frames_is_one_delivery(server):
+    server.feed(transfer(7, tag=b"a"))
+    server.feed(transfer(7, tag=b"b", more=True, payload=b"1"))
+    server.feed(transfer(7, tag=b"b", more=True, payload=b"2"))
+    server.feed(frame(TRANSFER, [uint(0)], b"3"))
+
+    assert [each.payload for each in server.events()] == [b"payload", b"123"]
+
+
+def test_a_repeated_id_in_the_largest_frame_is_taken(server):
+    rest = 65536 - len(transfer(300, payload=b""))
+    server.feed(transfer(0))
+    server.feed(transfer(0, payload=bytes(rest)))
+
+    assert len(list(server.events())) == 2
+
+
+# --------------------------------------------------------------------------- nulls, infos
+
+
+def test_frames_are_padded_for_peers_that_read_by_position():
+    pair = Pair().open(pads_frames=True)
+    _ours, theirs = pair.link()
+    pair.server.detach(theirs)
+    pair.server.close()
+    frames = split(take_all(pair.server))
+
+    assert {code: len(fields) for code, fields, _ in frames} == {DETACH: 3, CLOSE: 1}
+
+
+def test_padded_open_transfer_and_disposition_are_still_understood():
+    pair = Pair().open(pads_frames=True)
+    ours, _ = pair.link(name="a")
+    _, theirs = pair.link(name="b", we_send=False)
+    pair.client.send(ours, b"1", b"up")
+    pair.server.send(theirs, b"1", bytes(200_000))
+    at_server, at_client = pair.pump()
+    (up,), (down,) = transfers(at_server), transfers(at_client)
+    pair.server.settle(up.delivery, ACCEPTED)
+    _, told = pair.pump()
+
+    assert len(down.payload) == 200_000
+    assert [each.state for each in told if isinstance(each, DispositionReceived)] == [ACCEPTED]
+
+
+@pytest.mark.parametrize("garbage", [b"\0\0\0\x09\x02\0\0\0\x40", frame(TRANSFER, [uint(9)])])
+def test_an_error_that_proton_finds_has_info_too(server, garbage):
+    server.feed(garbage)
+
+    (closed,) = server.events()
+    (code, (error,), _) = split(take_all(server))[-1]
+
+    assert isinstance(closed, ConnectionClosed)
+    assert code == CLOSE
+    assert error.value[2]
+
+
+def test_a_rejection_has_info_so_that_the_sdk_does_not_hang(server):
+    server.feed(transfer(0))
+    (received,) = server.events()
+
+    server.settle(received.delivery, Rejected(error=AmqpError(condition="amqp:not-allowed")))
+    ((_, fields, _),) = [each for each in split(take_all(server)) if each[0] == DISPOSITION]
+
+    (error,) = fields[4].value
+    assert error.value[2]
+
+
+# --------------------------------------------------------------------------- what breaks it
+
+
+def ended(server):
+    events = list(server.events())
+    assert isinstance(events[-1], ConnectionClosed)
+    return events[-1].error.condition
+
+
+def test_a_frame_above_the_limit_ends_the_connection():
+    server = anonymous_server(max_frame_size=1000)
+    server.feed(AMQP_HEADER + (1001).to_bytes(4))
+    server.feed(b"\x02\0\0\0")
+
+    assert ended(server) == "amqp:connection:framing-error"
+    assert [code for code, _, _ in split(take_all(server))] == [OPEN, CLOSE]
+    assert server.finished
+
+
+def test_a_frame_of_the_limit_is_taken():
+    pair = Pair(server=new_server(max_frame_size=1000)).open()
+    ours, _ = pair.link()
+    pair.client.send(ours, b"1", bytes(10_000))
+
+    (received,), _ = pair.pump()
+
+    assert len(received.payload) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("garbage", "condition"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "amqp:connection:framing-error"),
+        (AMQP_HEADER + b"\0\0\0\x04\x02\0\0\0", "amqp:connection:framing-error"),
+        (AMQP_HEADER + b"\0\0\0\x10\x01\0\0\0", "amqp:connection:framing-error"),
+        (AMQP_HEADER + b"\0\0\0\x10\x02\x01\0\0" + bytes(8), "amqp:connection:framing-error"),
+        (AMQP_HEADER + b"\0\0\0\x0b\x02\0\0\0\0\x53\x10", "amqp:decode-error"),
+        (AMQP_HEADER + frame(OPEN, ["a", Described(1, [])])[:-1] + b"\x99", "amqp:decode-error"),
+    ],
+)
+def test_garbage_ends_the_connection_with_the_right_error(garbage, condition):
+    server = anonymous_server()
+
+    server.feed(garbage)
+
+    assert ended(server) == condition
+
+
+def test_deep_nesting_ends_the_connection():
+    nested = b"\x40"
+    while len(nested) < 50_000:
+        size = (len(nested) + 4).to_bytes(4)
+        nested = b"\xd0" + size + (1).to_bytes(4) + nested
+    fields = encode("raw") + b"\x40" * 8 + b"\xc1\x00"
+    body = b"\0\x53\x10\xd0" + (len(fields + nested) + 4).to_bytes(4) + (10).to_bytes(4)
+    server = anonymous_server()
+
+    frame_ = (8 + len(body + fields + nested)).to_bytes(4) + b"\x02\0\0\0" + body + fields + nested
+    server.feed(AMQP_HEADER + frame_)
+
+    assert ended(server) == "amqp:decode-error"
+
+
+@pytest.mark.parametrize("code", [TRANSFER, FLOW, DISPOSITION])
+def test_deep_nesting_in_the_frames_of_messages_ends_the_connection(server, code):
+    nested = b"\x40"
+    for _ in range(2000):
+        nested = b"\xd0" + (len(nested) + 4).to_bytes(4) + (1).to_bytes(4) + nested
+    fields = b"\x43" * 2 + b"\x40" * 2 + nested
+    body = b"\0\x53" + bytes((code,)) + b"\xd0" + (len(fields) + 4).to_bytes(4)
+    body += (5).to_bytes(4) + fields
+
+    server.feed((8 + len(body)).to_bytes(4) + b"\x02\0\0\0" + body)
+
+    assert ended(server) == "amqp:decode-error"
+
+
+def test_too_many_links_end_the_connection():
+    pair = Pair(server=new_server(max_links=3)).open()
+    session = pair.client.begin()
+    for number in range(3):
+        pair.link(session=session, name=str(number))
+
+    pair.client.attach(session, NewLink(name="more", we_send=True, source=None, target=None))
+    at_server, at_client = pair.pump()
+
+    conditions = {each.error.condition for each in (at_server[-1], at_client[-1])}
+    assert conditions == {"amqp:resource-limit-exceeded"}
+
+
+def test_refused_links_count_until_the_peer_has_detached_them():
+    server = anonymous_server(max_links=3)
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]))
+    server.open()
+    server.feed(frame(BEGIN, [None, uint(0), uint(1), uint(1)]))
+    for handle in range(4):
+        attach = [str(handle), uint(handle), True, *NULLS, SOURCE, TARGET]
+        server.feed(frame(ATTACH, attach))
+        *_, last = server.events()
+        if isinstance(last, LinkAttached):
+            server.refuse(last.link, AmqpError(condition="amqp:not-found"))
+
+    assert last.error.condition == "amqp:resource-limit-exceeded"
+
+
+def test_too_many_sessions_end_the_connection(server):
+    server.feed(frame(BEGIN, [None, uint(0), uint(1), uint(1)], channel=256))
+
+    assert ended(server) == "amqp:connection:framing-error"
+
+
+def test_a_channel_or_handle_that_is_in_use_ends_the_connection(server):
+    other = anonymous_server()
+    begin = frame(BEGIN, [None, uint(0), uint(1), uint(1)])
+    attach = ["other", uint(0), True, *NULLS, SOURCE, TARGET]
+
+    other.feed(AMQP_HEADER + frame(OPEN, ["raw"]) + begin + begin)
+    server.feed(frame(ATTACH, attach))
+
+    assert ended(other) == "amqp:connection:framing-error"
+    assert ended(server) == "amqp:session:handle-in-use"
+
+
+def test_unfinished_messages_beyond_the_limit_end_the_connection():
+    pair = Pair(server=new_server(max_partial=100_000)).open()
+    ours, _ = pair.link()
+    pair.client.send(ours, b"1", bytes(300_000))
+
+    at_server, at_client = pair.pump()
+
+    (closed,) = at_server
+    assert closed.error.condition == "amqp:resource-limit-exceeded"
+    assert at_client[-1].error.condition == "amqp:resource-limit-exceeded"
+
+
+# --------------------------------------------------------------------------- cuts, mutations
+
+
+def conversation():
+    """A client's side of a short conversation: its turns, between which it waits for answers."""
+    pair = Pair()
+    turns = []
+    feed = pair.server.feed
+    pair.server.feed = lambda data: (turns.append(data), feed(data))
+    pair.open()
+    ours, _ = pair.link()
+    pair.client.send(ours, b"1", b"small", message_format=BATCH)
+    pair.client.send(ours, b"2", bytes(70_000))
+    pair.pump()
+    pair.client.detach(ours)
+    pair.client.close()
+    pair.pump()
+    return [turn for turn in turns if turn]
+
+
+TURNS = conversation()
+CONVERSATION = b"".join(TURNS)
+ENDS = list(accumulate(map(len, TURNS)))
+
+
+def hear(data, cuts=()):
+    """What a server that accepts everything is told by a client that sends these pieces."""
+    server = new_server()
+    told = []
+    for start, end in pairwise(sorted({0, *ENDS, *cuts})):
+        server.feed(data[start:end])
+        for event in server.events():
+            told.append(event)
+            if isinstance(event, ConnectionOpened):
+                server.open()
+            elif isinstance(event, LinkAttached):
+                server.accept(event.link)
+                server.grant(event.link, 10)
+            elif isinstance(event, TransferReceived):
+                server.settle(event.delivery, ACCEPTED)
+        take_all(server)
+    return told
+
+
+WHOLE = hear(CONVERSATION)
+
+
+def test_a_conversation_is_heard_to_its_end():
+    assert [type(event) for event in WHOLE][-4:] == [
+        TransferReceived,
+        TransferReceived,
+        LinkDetached,
+        ConnectionClosed,
+    ]
+
+
+@given(st.sets(st.integers(1, len(CONVERSATION))))
+def test_bytes_may_be_cut_anywhere(cuts):
+    assert hear(CONVERSATION, cuts) == WHOLE
+
+
+def test_bytes_may_come_one_by_one():
+    payload_at = CONVERSATION.index(bytes(1000))
+    payload_end = CONVERSATION.rindex(bytes(1000)) + 1000
+    cuts = {*range(payload_at), *range(payload_end, len(CONVERSATION))}
+
+    assert hear(CONVERSATION, cuts) == WHOLE
+
+
+@given(
+    position=st.integers(0, 900),
+    value=st.integers(0, 255),
+    more=st.lists(
+        st.tuples(st.integers(0, len(CONVERSATION) - 1), st.integers(0, 255)), max_size=4
+    ),
+)
+def test_changed_bytes_never_raise(position, value, more):
+    changed = bytearray(CONVERSATION)
+    for where, what in [(position, value), *more]:
+        changed[where] = what
+
+    told = hear(bytes(changed))
+
+    assert sum(isinstance(event, ConnectionClosed) for event in told) <= 1
+
+
+@given(st.binary())
+def test_garbage_after_sasl_never_raises(garbage):
+    server = anonymous_server()
+
+    server.feed(AMQP_HEADER + garbage)
+    take_all(server)
+
+    assert server.unsettled == 0
+
+
+def test_whole_frames_are_passed_on_unchanged():
+    heartbeat = b"\0\0\0\x08\x02\0\0\0"
+    inbound = Inbound(1000)
+
+    assert inbound.feed(AMQP_HEADER + heartbeat + heartbeat[:5]) == AMQP_HEADER + heartbeat
+    assert inbound.feed(heartbeat[5:]) == heartbeat
+
+
+def test_the_error_names_its_condition():
+    with pytest.raises(FrameError) as caught:
+        Inbound(1000).feed(b"HTTP/1.1")
+
+    assert caught.value.condition == "amqp:connection:framing-error"

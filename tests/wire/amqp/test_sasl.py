@@ -1,0 +1,115 @@
+"""SASL on AMQP: who is let in, and what is said to the others."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import Kind, Typed
+from gateway.wire.amqp.performatives import described
+from gateway.wire.amqp.sasl import (
+    MECHANISMS,
+    SASL_HEADER,
+    Credentials,
+    SaslClient,
+    SaslFailed,
+    SaslServer,
+)
+from gateway.wire.amqp.types import decode, encode
+
+
+def frame(code, fields):
+    body = encode(described(code, fields))
+    return (len(body) + 8).to_bytes(4) + b"\x02\x01\0\0" + body
+
+
+def init(mechanism, proof=b""):
+    return frame(0x41, [Typed(Kind.SYMBOL, mechanism), proof])
+
+
+def greeted(accepts=lambda credentials: True):
+    server = SaslServer(accepts)
+    server.feed(bytearray(SASL_HEADER))
+    return server
+
+
+def test_the_mechanisms_are_an_array_of_symbols():
+    answer = SaslServer(lambda credentials: True).feed(bytearray(SASL_HEADER))
+
+    (offer,) = decode(answer[16:]).value
+    assert answer.startswith(SASL_HEADER)
+    assert offer == Typed(Kind.ARRAY, tuple(Typed(Kind.SYMBOL, each) for each in MECHANISMS))
+
+
+def test_what_follows_the_exchange_stays():
+    data = bytearray(init("MSSBCBS") + b"AMQP\0\1\0\0")
+    server = greeted()
+
+    server.feed(data)
+
+    assert server.done == Credentials(mechanism="MSSBCBS")
+    assert data == b"AMQP\0\1\0\0"
+
+
+def test_plain_tells_user_and_password():
+    server = greeted()
+
+    server.feed(bytearray(init("PLAIN", "\0key\0sécret".encode())))
+
+    assert server.done == Credentials(mechanism="PLAIN", user="key", password="sécret")
+    assert "sécret" not in repr(server.done)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        init("SCRAM-SHA-256"),
+        init("PLAIN", b"key"),
+        init("PLAIN", b"\0\xff\0\xff"),
+        init("ANONYMOUS"),
+    ],
+)
+def test_who_is_refused_is_told_so(refused):
+    server = greeted(lambda credentials: False)
+
+    with pytest.raises(SaslFailed) as caught:
+        server.feed(bytearray(refused))
+
+    assert decode(caught.value.answer[8:]).value == [Typed(Kind.UBYTE, 1)]
+    assert server.done is None
+
+
+@pytest.mark.parametrize("garbage", [b"AMQP\x02\1\0\0", b"AMQP\0\1\0\0", b"GET / HT"])
+def test_another_protocol_is_answered_with_the_one_that_is_spoken_here(garbage):
+    with pytest.raises(SaslFailed) as caught:
+        SaslServer(lambda credentials: True).feed(bytearray(garbage))
+
+    assert caught.value.answer == SASL_HEADER
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [(4097).to_bytes(4) + b"\x02\1\0\0", (7).to_bytes(4) + b"\x02\1\0\0", frame(0x44, [])],
+)
+def test_what_is_no_init_ends_it(garbage):
+    with pytest.raises(SaslFailed):
+        greeted().feed(bytearray(garbage))
+
+
+def test_a_client_wants_its_mechanism_offered():
+    client = SaslClient(Credentials(mechanism="EXTERNAL"))
+    offer = frame(0x40, [Typed(Kind.ARRAY, (Typed(Kind.SYMBOL, "PLAIN"),))])
+
+    with pytest.raises(SaslFailed, match="EXTERNAL is not offered, but PLAIN"):
+        client.feed(bytearray(SASL_HEADER + offer))
+
+
+@given(st.binary(), st.booleans())
+def test_garbage_is_refused_or_waited_for(garbage, greets):
+    server = greeted() if greets else SaslServer(lambda credentials: True)
+    with contextlib.suppress(SaslFailed, MessageError):
+        server.feed(bytearray(garbage))
+
+    assert server.done is None
