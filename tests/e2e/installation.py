@@ -245,8 +245,10 @@ class Installation:
         await self.heal()
         await self.kill(self.primary)
         with trio.fail_after(DRAIN_LIMIT):
-            while self.traffic.legs[Leg.BACKLOG] < messages:
-                await trio.sleep(LOOK)  # another process: nobody here can tell when
+            while True:
+                if self.traffic.legs[Leg.BACKLOG] >= messages:
+                    break
+                await trio.sleep(LOOK)
 
     async def back_on_the_primary(self) -> None:
         """Return when messages of every producer went to the primary again."""
