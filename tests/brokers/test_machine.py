@@ -2,7 +2,7 @@
 A namespace of our own does what the naive one does, whatever is done to it, and so that it counts:
 the machine finds planted bugs.
 
-`MACHINE_EXAMPLES=20000` (`make test-long`) looks longer, and each time elsewhere.
+`MACHINE_EXAMPLES=5000` (`make test-long`) looks longer, and each time elsewhere.
 """
 
 import itertools
