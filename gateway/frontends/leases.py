@@ -15,6 +15,7 @@ delivery is a lease until it is settled or its lock runs out.
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import attrs
 import trio
@@ -24,6 +25,8 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, LockLost, Unavailable
 from gateway.domain.message import Abandon, Delivery, Message, Settlement
 from gateway.ports import Broker, Receiver, WallClock
+
+_NO_MESSAGE: Final = Message()
 
 
 @attrs.frozen(kw_only=True)
@@ -52,10 +55,11 @@ class _Tap:
     needless: trio.Event = attrs.field(factory=trio.Event)  # retired, and nobody uses it any more
 
     async def opened(self) -> Receiver:
-        await self.ready.wait()
+        if not self.ready.is_set():
+            await self.ready.wait()
         if self.receiver is None:
             raise self.error or Unavailable(f"no receiver of {self.entity}")
-        return self.receiver
+        return self.receiver  # noqa: ASYNC910 nearly always it's open; using it waits
 
     def closes_at(self, idle_timeout: float) -> float:
         """When to close it, as far as one can tell now; later, if it is used in the meantime."""
@@ -261,7 +265,7 @@ class Leases:
         assert delivery.lock_token is not None, "a locked delivery has a token"
         token = delivery.lock_token.lower()
         # Without its message, which nobody needs to settle it: there may be very many leases.
-        handle = attrs.evolve(delivery, message=Message())
+        handle = attrs.evolve(delivery, message=_NO_MESSAGE)
         self._leases[token] = tap.leases[token] = _Lease(tap, handle, self._end_of_lock(handle))
 
     def _end(self, lock_token: str, lease: _Lease) -> None:
