@@ -15,12 +15,12 @@ import trio
 
 from gateway.net.http_codec import HttpCodec
 from gateway.net.http_guard import MAX_HEAD, RequestRefused
+from gateway.net.watch import Watch
 from gateway.wire.http import Request, Response
 
 BODY_GRACE = 5.0  # seconds before the minimum rate of a body counts
 GOODBYE_SECONDS = 2.0
 GOODBYE_BYTES = 1024 * 1024
-WATCH_AFTER = 0.05  # seconds: most handlers are done before, and the watch costs system calls
 _RECEIVE_SIZE = 64 * 1024
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -80,10 +80,9 @@ class HttpServer:
             server_name=self.options.server_name.encode("ascii"),
             wall_clock=self.wall_clock,
         )
-        connection = _Connection(self, stream, codec)
         try:
             async with trio.open_nursery() as nursery:
-                connection.scope = nursery.cancel_scope
+                connection = _Connection(self, stream, codec, nursery)
                 nursery.start_soon(connection.leave_when_draining)
                 await connection.run()
                 nursery.cancel_scope.cancel()
@@ -109,10 +108,18 @@ class _Connection:
     server: HttpServer
     stream: trio.abc.Stream
     codec: HttpCodec
-    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    nursery: trio.Nursery
     _phase: _Phase = _Phase.IDLE
     _body_began: float = 0.0
     _refusal: RequestRefused | None = None
+    _watch: Watch = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._watch = Watch(self._leave_when_gone)
+
+    @property
+    def scope(self) -> trio.CancelScope:
+        return self.nursery.cancel_scope
 
     async def run(self) -> None:  # noqa: ASYNC910 every response is written
         """Serve one request after the other until the connection can't be used again."""
@@ -157,8 +164,6 @@ class _Connection:
             return False
         self._enter(_Phase.WORKING, math.inf)
         response = await self._answer(request)
-        if response is None:
-            return False
         if self.server.drain.is_set():
             response = attrs.evolve(response, close=True)
         data = self.codec.build(response)
@@ -202,26 +207,24 @@ class _Connection:
         slowest = BODY_GRACE + self.codec.body_received / options.min_body_rate
         self.scope.deadline = self._body_began + min(options.body_timeout, slowest)
 
-    async def _answer(self, request: Request) -> Response | None:
-        """The handler's response, or None if it was cancelled because the client has gone."""
+    async def _answer(self, request: Request) -> Response:
+        """The handler's response; it's cancelled with the connection if the client goes away."""
         if not self.server.cancels_when_gone(request):
             return await self.server.handler(request)
-        response = None
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._cancel_when_gone, nursery.cancel_scope)
-            response = await self.server.handler(request)
-            nursery.cancel_scope.cancel()
+        self._watch.begin(self.nursery)
+        response = await self.server.handler(request)
+        await self._watch.end()
         return response
 
-    async def _cancel_when_gone(self, scope: trio.CancelScope) -> None:
+    async def _leave_when_gone(self) -> None:
         """Requests that are sent ahead are kept; with a head's worth of them, watching ends."""
-        await trio.sleep(WATCH_AFTER)
         while self.codec.waiting < MAX_HEAD:
             data = await self._receive()
             if not data:
-                scope.cancel()
-                return
+                self.scope.cancel()
+                break
             self.codec.feed(data)
+        await trio.lowlevel.checkpoint()
 
     async def _receive(self) -> bytes | bytearray:
         """Some bytes, or none when the client has ended or reset the connection."""

@@ -1,0 +1,57 @@
+"""Notices that a client goes away while it waits for its answer."""
+
+import math
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+# Seconds: most handlers are done before, and looking costs system calls.
+WATCH_AFTER = 0.01
+
+
+@attrs.define(eq=False)
+class Watch:
+    """
+    Runs `look` while a request takes long: one task for all requests of a connection.
+
+    A request that is answered soon costs two moves of a deadline; a nursery for each of them would
+    cost a tenth of a whole receive.
+    """
+
+    _look: Callable[[], Awaitable[None]]
+    _due: float = math.inf  # trio.current_time(); infinite while nobody waits for an answer
+    _pause: trio.CancelScope | None = None
+    _looking: trio.CancelScope | None = None
+    _looked: trio.Event = attrs.field(factory=trio.Event)
+
+    def begin(self, nursery: trio.Nursery) -> None:
+        """Look soon, and until `end`; the task is the nursery's."""
+        self._due = trio.current_time() + WATCH_AFTER
+        if self._pause is None:
+            self._pause = trio.CancelScope(deadline=self._due)
+            nursery.start_soon(self._run, self._pause)
+        else:
+            self._pause.deadline = self._due
+
+    async def end(self) -> None:  # noqa: ASYNC910 mostly there is nothing to wait for
+        """Return when nobody looks any more: the stream is the caller's again."""
+        self._due = math.inf
+        if self._pause is not None:
+            self._pause.deadline = math.inf
+        if self._looking is not None:
+            self._looking.cancel()
+            await self._looked.wait()
+
+    async def _run(self, pause: trio.CancelScope) -> None:
+        while True:
+            with pause:
+                await trio.sleep_forever()
+            if trio.current_time() >= self._due:  # else it was just answered
+                self._looked = trio.Event()
+                with trio.CancelScope() as self._looking:
+                    await self._look()
+                    await trio.sleep_forever()
+                self._looking = None
+                self._looked.set()
+            self._pause = pause = trio.CancelScope(deadline=self._due)
