@@ -34,6 +34,8 @@ from gateway.wire.custom_properties import properties_of, property_fields
 from gateway.wire.http import Headers
 
 MAX_BYTES: Final = 64 * 1024  # of the JSON in the header
+# ASCII only: a header's text has no encoding that all clients agree on.
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"))
 _UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_CARRIED: Final = (
     "content_encoding", "user_id", "group_sequence", "annotations", "footer",
@@ -49,21 +51,15 @@ def message_headers(message: Message, *, strict: bool) -> list[tuple[str, str]]:
     """
     if strict:
         _refuse_uncarried(message)
-    fields: list[tuple[str, str]] = []
-    if message.content_type is not None and _is_text(message.content_type, strict, "content type"):
-        fields.append(("Content-Type", message.content_type))
     broker = broker_properties(message, strict=strict)
-    if broker:
-        fields.append((BROKER_PROPERTIES, _json(broker)))
-    fields += property_fields(message.properties, strict=strict)
-    return fields
+    fields = [(BROKER_PROPERTIES, _json(broker))] if broker else []
+    return fields + _own_fields(message, strict=strict)
 
 
 def delivery_headers(delivery: Delivery) -> list[tuple[str, str]]:
     """Build the headers with which a front end hands out a delivery."""
-    fields = message_headers(delivery.message, strict=False)
-    kept = [field for field in fields if field[0] != BROKER_PROPERTIES]
-    return [(BROKER_PROPERTIES, _json(delivery_properties(delivery))), *kept]
+    fields = [(BROKER_PROPERTIES, _json(delivery_properties(delivery)))]
+    return fields + _own_fields(delivery.message, strict=False)
 
 
 def message_of(headers: Headers, body: bytes) -> Message:
@@ -124,6 +120,15 @@ def body_bytes(message: Message, *, strict: bool) -> bytes:
             return json.dumps(_plain(sequences), default=str).encode()
 
 
+def _own_fields(message: Message, *, strict: bool) -> list[tuple[str, str]]:
+    """Content type and custom properties: what is the application's own."""
+    fields: list[tuple[str, str]] = []
+    if message.content_type is not None and _is_text(message.content_type, strict, "content type"):
+        fields.append(("Content-Type", message.content_type))
+    fields += property_fields(message.properties, strict=strict)
+    return fields
+
+
 def _broker_object(headers: Headers) -> dict[str, Any]:
     text = headers.get(BROKER_PROPERTIES)
     if text is None:
@@ -133,8 +138,7 @@ def _broker_object(headers: Headers) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    # ASCII only: a header's text has no encoding that all clients agree on.
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def _plain(value: Value) -> Any:
