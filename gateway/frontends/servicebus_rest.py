@@ -7,7 +7,6 @@ Service Bus REST for clients: requests become calls of a `Broker`, and what it s
 A token is checked before a body is read, and what it allows once the operation is known.
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -112,10 +111,15 @@ class ServiceBusRestFrontend:
         operation = servicebus_rest.parse_request(request)
         self._check(claim, request, _RIGHTS[type(operation)], operation.entity)
         origin = servicebus_rest.origin_of(request, secure=self.options.secure)
-        with trio.move_on_after(self._seconds(request, operation)):
-            answer = await self._answer(operation)
-            return servicebus_answers.build_response(operation, answer, origin)
-        raise OutcomeUnknown(f"no answer from {operation.entity} in time")
+        answer: rest.Answer | None = None
+        if isinstance(operation, rest.ReceiveMessages):
+            answer = await self._receive(operation)  # what of it has a limit has its own
+        else:
+            with trio.move_on_after(self._seconds(request, operation)):
+                answer = await self._answer(operation)
+        if answer is None:
+            raise OutcomeUnknown(f"no answer from {operation.entity} in time")
+        return servicebus_answers.build_response(operation, answer, origin)
 
     async def _management(self, request: Request, claim: Claim) -> Response:
         operation = atom.parse_request(request)
@@ -131,14 +135,14 @@ class ServiceBusRestFrontend:
     ) -> None:
         self.authorizer.check(claim, Access(right=right, entity=entity, path=request.path))
 
-    async def _answer(self, operation: rest.Operation) -> rest.Answer:  # noqa: ASYNC910 all wait
+    async def _answer(  # noqa: ASYNC910 all wait
+        self, operation: rest.BriefOperation
+    ) -> rest.Answer:
         entity = operation.entity
         match operation:
             case rest.SendMessages(messages=messages):
                 leg = await self.broker.send(entity, [self._with_id(m) for m in messages])
                 return rest.Accepted(leg=leg)
-            case rest.ReceiveMessages():
-                return await self._receive(operation)
             case rest.SettleMessage(lock_token=token, settlement=settlement):
                 await self.leases.settle(entity, token, settlement)
                 return rest.Done()
@@ -205,20 +209,16 @@ class ServiceBusRestFrontend:
             return error.outcome is Outcome.UNKNOWN
         return True
 
-    def _seconds(self, request: Request, operation: rest.Operation) -> float:
+    def _seconds(self, request: Request, operation: rest.BriefOperation) -> float:
         """How long the client waits, if it says so; else how long we do."""
-        match operation:
-            case rest.ReceiveMessages():
-                return math.inf  # what of it has a limit has its own
-            case rest.SendMessages():
-                text = request.query.get("timeout")
-                if text is None:
-                    return self.options.send_timeout
-                if not _TIMEOUT.fullmatch(text) or float(text) == 0:
-                    raise InvalidRequest(f"timeout: above 0 seconds expected, got {text!r:.60}")
-                return min(float(text), self.options.longest_wait)
-            case _:
-                return self.options.answer_timeout
+        if not isinstance(operation, rest.SendMessages):
+            return self.options.answer_timeout
+        text = request.query.get("timeout")
+        if text is None:
+            return self.options.send_timeout
+        if not _TIMEOUT.fullmatch(text) or float(text) == 0:
+            raise InvalidRequest(f"timeout: above 0 seconds expected, got {text!r:.60}")
+        return min(float(text), self.options.longest_wait)
 
     def _namespace(self) -> NamespaceInfo:
         return NamespaceInfo(name=self.options.namespace)

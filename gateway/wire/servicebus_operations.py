@@ -74,7 +74,9 @@ class ProbeEntity:
     entity: EntityPath
 
 
-Operation = SendMessages | ReceiveMessages | SettleMessage | RenewLock | PeekMessages | ProbeEntity
+# All but the one that waits for messages.
+BriefOperation = SendMessages | SettleMessage | RenewLock | PeekMessages | ProbeEntity
+Operation = BriefOperation | ReceiveMessages
 
 
 @attrs.frozen(kw_only=True)
