@@ -342,6 +342,28 @@ const parts = {
       too_large: await first(service.createSender("sending"), { body: "x".repeat(2000000) }),
     };
   },
+
+  /* Send until a line comes in. No error is caught: each message was acknowledged. */
+  async producing(service) {
+    let stopped = false;
+    process.stdin.once("data", () => {
+      stopped = true;
+      process.stdin.destroy();
+    });
+    return using(service.createSender("orders"), async (sender) => {
+      const sent = [];
+      let longest = 0;
+      while (!stopped) {
+        const messageId = `node ${sent.length}`;
+        const began = performance.now();
+        await sender.sendMessages({ body: "order", messageId });
+        longest = Math.max(longest, (performance.now() - began) / 1000);
+        sent.push(messageId);
+        await pause(20);
+      }
+      return { sent, longest };
+    });
+  },
 };
 
 async function run(name) {
