@@ -170,3 +170,13 @@ async def test_messages_of_one_client_reach_another(house, sdk, autojump_clock):
     await other.settle(await other.delivery(link), amqp.ACCEPTED)
 
     assert await house.broker.peek(ORDERS) == []
+
+
+async def test_a_client_is_told_the_name_of_the_namespace(house, autojump_clock):
+    house.change(namespace="east")
+    sdk = house.connect()
+
+    sdk.engine.open()
+    opened = await sdk.until(amqp.ConnectionOpened)
+
+    assert opened.container_id == "east"
