@@ -35,8 +35,6 @@ from gateway.ports import Broker, Receiver, ReceivesDeferred, WallClock
 
 _NO_MESSAGE: Final = Message()
 
-_NO_MESSAGE: Final = Message()
-
 
 @attrs.frozen(kw_only=True)
 class LeaseOptions:
