@@ -60,6 +60,7 @@ class Context:
     tokens: Tokens
     pending: Pending
     nursery: trio.Nursery  # of tasks that end by themselves once their link is void
+    closed: bool = attrs.field(default=False, init=False)  # by us: nobody hears an outcome
     links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
 
     @property

@@ -57,7 +57,7 @@ class AmqpFrontend:
             tokens = Tokens(self.authorizer, self.options.max_tokens)
             connection = AmqpConnection(
                 HeldBackStream(stream, pending),
-                engine=self.options.engine,
+                engine=attrs.evolve(self.options.engine, container_id=self.options.namespace),
                 sasl=SaslServer(lambda credentials: self._accepts(credentials, tokens)),
             )
             context = Context(

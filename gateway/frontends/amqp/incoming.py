@@ -97,6 +97,8 @@ class IncomingLink:
             self._work_on()
 
     def transfer(self, event: TransferReceived) -> None:
+        if self._context.closed and not event.settled:
+            return  # nobody would hear the answer: better it is sent once more than twice
         self._context.pending.add(len(event.payload))
         self._waiting.append(event)
         self._work_on()

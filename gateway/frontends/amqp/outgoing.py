@@ -16,7 +16,7 @@ import trio
 
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.errors import BrokerError, MessageError, NotSupported
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
@@ -240,12 +240,17 @@ class OutgoingLink:
     def _encoded(self, receiver: _Receiver, delivery: Delivery) -> tuple[bytes, bytes] | None:
         """Tag and payload; what can't be said in AMQP is put aside."""
         assert delivery.lock_token is not None, "it was taken with a lock"
+        try:
+            tag = tag_of(delivery.lock_token)
+        except MessageError as error:  # which isn't the message's fault
+            self._settling.start_soon(self._give_back, receiver, delivery)
+            self._fail(NotSupported(f"this namespace can't be received from over AMQP: {error}"))
+            return None
         shown = delivery
         if self._settled:
             shown = attrs.evolve(delivery, lock_token=None, locked_until=None)
         try:
-            payload = encode_delivery(shown)
-            return tag_of(delivery.lock_token), payload
+            return tag, encode_delivery(shown)
         except MessageError as error:
             why = DeadLetter(reason=_UNREADABLE, description=str(error))
             self._settling.start_soon(self._put_back, receiver, delivery, why)

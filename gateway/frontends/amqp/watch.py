@@ -74,6 +74,7 @@ class Watch:
                 self._context.detach(link_id, amqp_error(error))
 
     async def _close(self, why: str) -> None:
+        self._context.closed = True
         await self._context.connection.close(
             AmqpError(condition="amqp:connection:forced", description=why)
         )

@@ -76,6 +76,21 @@ async def test_a_drain_waits_for_what_is_under_way(house, sdk, autojump_clock):
     assert error.condition == "amqp:connection:forced"
 
 
+@pytest.mark.parametrize(("settled", "kept"), [(False, 0), (True, 1)])
+async def test_what_comes_too_late_is_sent_only_if_its_client_forgets_it(
+    house, sdk, settled, kept, autojump_clock
+):
+    link = await sdk.sender()
+
+    house.frontend.drain.set()
+    await trio.lowlevel.checkpoint()
+    sdk.transfer(link, Message(), settled=settled)
+    await closed(sdk)
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert len(await house.broker.peek(ORDERS)) == kept
+
+
 async def test_a_drain_ends_also_for_a_client_that_never_stops(house, sdk, autojump_clock):
     house.faulty.latency = lambda: 0.1
     link = await sdk.sender()
@@ -155,3 +170,13 @@ async def test_messages_of_one_client_reach_another(house, sdk, autojump_clock):
     await other.settle(await other.delivery(link), amqp.ACCEPTED)
 
     assert await house.broker.peek(ORDERS) == []
+
+
+async def test_a_client_is_told_the_name_of_the_namespace(house, autojump_clock):
+    house.change(namespace="east")
+    sdk = house.connect()
+
+    sdk.engine.open()
+    opened = await sdk.until(amqp.ConnectionOpened)
+
+    assert opened.container_id == "east"

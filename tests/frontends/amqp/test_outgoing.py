@@ -1,5 +1,7 @@
 """Links on which clients receive: what they get, and what becomes of it."""
 
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from uuid import UUID
 
 import attrs
@@ -7,7 +9,9 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityStatus
-from gateway.domain.message import Message, MessageState
+from gateway.domain.errors import LockLost
+from gateway.domain.message import Message, MessageState, ReceiveMode
+from gateway.ports import Receiver
 from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.deliveries import decode_delivery
@@ -358,3 +362,34 @@ async def test_a_filter_that_nobody_knows_is_not_confirmed(sdk, autojump_clock):
 
     assert answer.source.filters == {}
     assert answer.source.address == "orders"
+
+
+@attrs.frozen
+class Numbered:
+    """A receiver whose lock tokens are no UUIDs."""
+
+    inner: Receiver
+
+    async def receive(self, limit):
+        deliveries = await self.inner.receive(limit)
+        return [attrs.evolve(each, lock_token=str(n)) for n, each in enumerate(deliveries)]
+
+    async def settle(self, delivery, settlement):
+        raise LockLost("no such token")
+
+
+async def test_a_namespace_with_other_tokens_loses_nothing(house, sdk, autojump_clock):
+    await fill(house, 3)
+    inner = house.broker
+
+    @asynccontextmanager
+    async def open_receiver(entity, mode=ReceiveMode.PEEK_LOCK):
+        async with inner.open_receiver(entity, mode) as receiver:
+            yield Numbered(receiver)
+
+    house.faulty.inner = SimpleNamespace(open_receiver=open_receiver)
+    link = await sdk.receiver(credit=3)
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert (detached.link, detached.error.condition) == (link, "amqp:not-implemented")
+    assert (await inner.inspect(ORDERS)).dead_lettered == 0
