@@ -1,8 +1,8 @@
 """
 Records what SDKs say: a proxy before a gateway, which writes down the bytes of its clients.
 
-Usage: python -m tests.frontends.amqp.record PORT GATEWAY_PORT FILE, until SIGTERM; then the file has
-the moment of the recording, and each connection's bytes in base64.
+Usage: python -m tests.frontends.amqp.record PORT GATEWAY_PORT FILE, until SIGTERM; then the file
+has the moment of the recording, and each connection's bytes in base64.
 """
 
 import base64
@@ -44,7 +44,7 @@ async def main(port: int, gateway: int, file: Path) -> None:
         nursery.cancel_scope.cancel()
     short = [base64.b64encode(log).decode() for log in recorded if len(log) < LONGEST]
     text = json.dumps({"at": datetime.now(UTC).isoformat(), "said": short}, indent=1)
-    file.write_text(text + "\n")
+    await trio.Path(file).write_text(text + "\n")
 
 
 if __name__ == "__main__":
