@@ -15,7 +15,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long powercut check bench lock clean
+.PHONY: run test test-long powercut fuzz check bench lock clean
 
 run: .venv/.run-stamp
 	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
@@ -46,6 +46,10 @@ bench: .venv/.test-stamp .node/.stamp
 	.venv/bin/python -m benchmarks.embedded
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.failover
+
+# As long as you like: make fuzz SECONDS=3600
+fuzz: .venv/.test-stamp .venv/.amqp-stamp
+	.venv/bin/python -m tests.frontends.amqp.fuzz $(or $(SECONDS),300)
 
 # Keeps the versions that still fit. To renew one, delete its entry in locks/ first.
 lock: .venv/.test-stamp

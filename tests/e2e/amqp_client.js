@@ -17,13 +17,9 @@ const LARGE = 700000;
 const NAMES = { UnauthorizedAccess: "ServiceBusAuthentication", ServiceTimeout: "OperationTimeout", GeneralError: "ServiceBus" };
 
 function client(connection = CONNECTION) {
-  const options = { retryOptions: { maxRetries: 0, timeoutInMs: 15000 } };
-  if (JSON.parse(OPTIONS).websocket) options.webSocketOptions = { webSocket: WebSocketOfNode() };
-  return new ServiceBusClient(connection, options);
-}
-
-function WebSocketOfNode() {
-  return require("ws");
+  const { retry_total: maxRetries } = JSON.parse(OPTIONS);
+  const retryOptions = { maxRetries, retryDelayInMs: 1000, timeoutInMs: 15000 };
+  return new ServiceBusClient(connection, { retryOptions });
 }
 
 /* A manager of rules has nothing to close. */

@@ -120,9 +120,12 @@ async def start(gateways: Gateways, config: str, **named: Any) -> GatewayProcess
     return process
 
 
-def command(kind: str, process: GatewayProcess, *parts: str, secure: str = "") -> list[str]:
+def command(
+    kind: str, process: GatewayProcess, *parts: str, secure: str = "", retries: int = 0
+) -> list[str]:
     """`secure` is the SDK's name of a transport; without one it's AMQP in plain text."""
-    options = {"connection_verify": str(process.folder / "tls/ca.pem")}
+    options: dict[str, Any] = {"connection_verify": str(process.folder / "tls/ca.pem")}
+    options["retry_total"] = retries
     connection = f"Endpoint=sb://localhost:{process.port};{CREDENTIALS}"
     if secure:
         options |= {"custom_endpoint_address": connection[9:].partition(";")[0]}
@@ -130,9 +133,10 @@ def command(kind: str, process: GatewayProcess, *parts: str, secure: str = "") -
     else:
         connection += "UseDevelopmentEmulator=true;"
     if kind == "node":
-        return ["node", str(HERE / "amqp_client.js"), connection, "{}", *parts]
-    options_text = json.dumps(options)
-    return [str(PYTHON), str(HERE / "amqp_client.py"), kind, connection, options_text, *parts]
+        program = ["node", str(HERE / "amqp_client.js")]
+    else:
+        program = [str(PYTHON), str(HERE / "amqp_client.py"), kind]
+    return [*program, connection, json.dumps(options), *parts]
 
 
 async def run(kind: str, process: GatewayProcess, *parts: str, secure: str = "") -> dict[str, Any]:
@@ -186,19 +190,43 @@ async def test_tls_and_websocket_are_at_the_same_port(
     assert broker.count("connection_crashed") == 0
 
 
+async def test_clients_that_try_again_survive_a_restart(gateways: Gateways) -> None:
+    broker = await start(gateways, broker_config("orders"))
+    # Node's SDK gives up where a connection is refused, whatever it was told of retries.
+    producers = [Producer(kind, broker, retries=5) for kind in ("plain", "asyncio")]
+
+    async with trio.open_nursery() as nursery:
+        for producer in producers:
+            nursery.start_soon(producer.run)
+        await trio.sleep(HEALTHY)
+        with trio.fail_after(8):
+            code = await broker.stop()
+        await broker.start()
+        await trio.sleep(HEALTHY)
+        for producer in producers:
+            producer.stop()
+
+    received = await receive_all(broker, {name for p in producers for name in p.sent})
+
+    assert code == 0
+    assert received
+    assert broker.count("connection_crashed") == 0
+
+
 @attrs.define(eq=False)
 class Producer:
     """An SDK that sends until it is told to stop."""
 
     kind: str
     gateway: GatewayProcess
+    retries: int = 0
     sent: list[str] = attrs.field(factory=list)
     longest: float = 0.0
     _stop: trio.Event = attrs.field(factory=trio.Event)
 
     async def run(self) -> None:
         process = await trio.lowlevel.open_process(
-            command(self.kind, self.gateway, "producing"),
+            command(self.kind, self.gateway, "producing", retries=self.retries),
             env=ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
