@@ -27,6 +27,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Message
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.domain.queue_values import Report
 from gateway.domain.shelf import Shelf
 from gateway.domain.stored import Now
@@ -79,7 +80,7 @@ class SteppedBroker(LocalBroker):
             create_missing=False,
             shelf=shelf,
             new_token=lock_tokens(random.Random(0)),
-            unpack=self.unpack,
+            packing=Packing(self._pack, self.unpack),
             compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
         )
 
