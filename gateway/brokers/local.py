@@ -289,6 +289,9 @@ class LocalBroker(LocalTopology):
             bell = self._bells.get(path.key)
             if bell is not None:
                 _ring(bell, news)
+            if news is None:  # who waits in a session as well
+                for key in [key for key in self._bells if key.startswith(_session_key(path, ""))]:
+                    self._ring(key, State.ACTIVE)
 
     def _report_quarantined(self, path: EntityPath, sequences: Sequence[int]) -> None:
         for sequence in sequences:

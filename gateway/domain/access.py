@@ -73,6 +73,7 @@ class Claim:
     resource: str  # a URI, decoded once
     expires: int  # seconds since 1970 UTC
     signed: bool
+    key: str = attrs.field(default="", repr=False)  # the one that has signed it
 
 
 @attrs.frozen(kw_only=True)

@@ -177,6 +177,7 @@ class Contents:
             for row in holdings.expired(now, SWEEP):
                 self.fit(row, now)
             holdings.look_for_expiry()
+        self._unfinished = False
         if self.onward is not None and holdings.count(State.ACTIVE) > 0:
             self._send_on(self.onward, now)
 

@@ -34,6 +34,7 @@ from gateway.domain.topology import (
     as_queue,
 )
 
+_PAUSE: Final = 1.0  # seconds
 _FOREVER: Final = timedelta(days=10_675_199)  # TimeSpan.MaxValue of .NET, less its hours
 
 
@@ -321,6 +322,11 @@ class Namespace:
             news.append(told)
         self._touched.clear()
         return Report(news, self.next_errand())
+
+    def report_all(self, now: Now) -> Report:
+        """Everybody has to look again. Errands wait: a disk that is full stays so for a while."""
+        news = [(queue.path, None) for queue in self._queues.values()]
+        return Report(news, now.monotonic + _PAUSE)
 
     def next_errand(self) -> float | None:
         """When (monotonic) `run_errands` has to be called."""

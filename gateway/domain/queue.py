@@ -30,6 +30,7 @@ from gateway.domain.queue_values import News, Taken
 from gateway.domain.session_rules import SessionRules
 from gateway.domain.sessions import HeldSession, Sessions
 from gateway.domain.stored import (
+    MAX_SEQUENCE,
     MICROSECOND,
     Incoming,
     Now,
@@ -374,7 +375,8 @@ class Queue:
     def peek(self, states: Sequence[State], from_sequence: int, limit: int) -> list[Row]:
         """Rows from that sequence number on, in order, locked ones too; damaged ones never."""
         stored = self._contents.storage.rows
-        found = (stored.after(state, from_sequence - 1, limit) for state in states)
+        first = min(max(from_sequence, 0), MAX_SEQUENCE)
+        found = (stored.after(state, first - 1, limit) for state in states)
         rows = heapq.merge(*found, key=lambda row: row.sequence)
         return [row for row in rows if not row.damaged][:limit]
 

@@ -14,6 +14,7 @@ import attrs
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
+MAX_SEQUENCE: Final = 2**63 - 1  # all that a storage can be asked for
 _END_OF_TIME: Final = (datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) // MICROSECOND
 
 

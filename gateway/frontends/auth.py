@@ -2,7 +2,7 @@
 
 import hmac
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -111,8 +111,13 @@ class Authorizer:
         policy = self._policies.get(name)
         keys = policy.keys if policy else _NOBODY
         matches = [hmac.compare_digest(each.encode(), key.encode()) for each in keys]
-        signed = policy is not None and any(matches)
-        claim = Claim(key_name=name, resource="amqp://any/", expires=_NEVER, signed=signed)
+        claim = Claim(
+            key_name=name,
+            resource="amqp://any/",
+            expires=_NEVER,
+            signed=policy is not None and any(matches),
+            key=_first(keys, matches),
+        )
         self._owner(claim)
         return claim
 
@@ -132,6 +137,7 @@ class Authorizer:
             resource=parsed.resource,
             expires=parsed.expires,
             signed=policy is not None and any(matches),
+            key=_first(keys, matches),
         )
 
     def check(self, claim: Claim, access: Access) -> None:
@@ -144,4 +150,11 @@ class Authorizer:
         authorize(self._owner(claim), claim, access)
 
     def _owner(self, claim: Claim) -> AccessPolicy:
-        return authenticate(self._policies, claim, now=self._wall_clock(), skew=self._skew)
+        policy = authenticate(self._policies, claim, now=self._wall_clock(), skew=self._skew)
+        if claim.key not in policy.keys:
+            raise NotAuthorized(f"the key that signed it is none of {policy.name!r} any more")
+        return policy
+
+
+def _first(keys: Sequence[str], matches: Sequence[bool]) -> str:
+    return next((key for key, fits in zip(keys, matches, strict=True) if fits), "")

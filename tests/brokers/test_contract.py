@@ -768,6 +768,14 @@ async def test_peek_shows_locked_and_scheduled_messages_and_takes_none(broker, o
 
 
 @needs(Capability.PEEK | Capability.DEAD_LETTER)
+async def test_peeking_past_every_number_finds_nothing_and_breaks_nothing(broker, orders):
+    await broker.send(orders, numbered(1))
+
+    assert ids(await broker.peek(orders, from_sequence=10**19 - 1)) == []
+    assert len(await broker.peek(orders)) == 1
+
+
+@needs(Capability.PEEK | Capability.DEAD_LETTER)
 async def test_dead_letters_can_be_peeked(broker, orders):
     await broker.send(orders, numbered(1))
     async with broker.open_receiver(orders) as receiver:

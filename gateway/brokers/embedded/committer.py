@@ -45,14 +45,14 @@ class Committer:
         """
         Give every step its result: the commit has returned, or the error says what is known.
 
-        Return whom they concern: nobody, where nothing was done.
+        Return whom they concern: everybody, where all locks are gone.
         """
         try:
             if not self.failed:
                 self._store.begin(steps[0].now.monotonic)
         except _REFUSED as error:
             _refuse(steps, error)
-            return Report()
+            return self._namespace.report_all(steps[-1].now)
         except (apsw.Error, OSError) as error:
             self.failed = f"the store can't begin: {error}"
         if self.failed:
@@ -61,7 +61,7 @@ class Committer:
             return Report()
         try:
             if not self._run_steps(steps):
-                return Report()
+                return self._namespace.report_all(steps[-1].now)
             self._store.commit()
             self._untidy = True
         except (apsw.Error, OSError) as error:

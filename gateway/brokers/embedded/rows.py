@@ -88,6 +88,11 @@ class DeliveryCounts:
             self._stored.discard(sequence)
             connection.execute(_DELETE_TIMES, (sequence,))
 
+    def forget(self) -> None:
+        """The transaction is undone and all locks are gone: what isn't written is void."""
+        self._pending.clear()
+        self.urgent = False
+
     def save(self, connection: apsw.Connection) -> None:
         connection.executemany(_SAVE_TIMES, self._pending.items())
 

@@ -111,6 +111,7 @@ class _Salvage:
         self._drop_what_says_nothing()
         self._copy_messages()
         self._make_up_queues()
+        self._free_subscriptions()
         self._copy_number()
         self._new.execute(_MEND, (schema.EPOCH,))
         return Salvaged(
@@ -202,6 +203,24 @@ class _Salvage:
                 (number, path.key, path.name),
             )
             self._remarks.append(f"the messages of a lost queue are in {path}")
+
+    def _free_subscriptions(self) -> None:
+        """One whose topic is lost becomes a queue of its own: its messages can be had there."""
+        entities: list[Any] = self._new.execute(
+            "SELECT id, name, kind FROM queue WHERE key IS NOT NULL"
+        ).fetchall()
+        topics = {EntityPath(name).key for _, name, kind in entities if kind == "topic"}
+        for number, name, kind in entities:
+            path = EntityPath(name)
+            if path.is_subscription and (kind != "subscription" or path.topic.key not in topics):
+                new = EntityPath(f"salvaged-{number}")
+                self._new.execute("DELETE FROM rule WHERE queue = ?", (number,))
+                self._new.execute(
+                    "UPDATE queue SET properties = '{}', kind = 'queue', key = ?, name = ?"
+                    " WHERE id = ?",
+                    (new.key, new.name, number),
+                )
+                self._remarks.append(f"{name} has lost its topic, and is the queue {new} now")
 
     def _copy_number(self) -> None:
         for (number,) in _Scan(self._old, "SELECT next_sequence FROM store"):

@@ -67,6 +67,7 @@ class Store:
     _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
     _rows: Changes = attrs.field(init=False)
     _changes: int = 0
+    _stored_sequence: int = 0
     _monotonic: float = 0.0
     _looked: float = -math.inf
     _counted: float = -math.inf
@@ -75,6 +76,7 @@ class Store:
 
     def __attrs_post_init__(self) -> None:
         self._rows = Changes(self._connection)
+        self._stored_sequence = self._next_sequence
 
     @classmethod
     def open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
@@ -112,6 +114,7 @@ class Store:
     def take_back(self) -> None:
         """Undo all since `begin`, if SQLite hasn't done so yet."""
         self._rows.forget()
+        self._counts.forget()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
@@ -125,7 +128,8 @@ class Store:
         counts = self._counts.urgent or self._monotonic - self._counted >= _COUNT_EVERY
         if counts:
             self._counts.save(self._connection)
-        if self._connection.total_changes() == self._changes:
+        numbered = self._next_sequence != self._stored_sequence
+        if not numbered and self._connection.total_changes() == self._changes:
             self._connection.execute("COMMIT")
             return
         self._connection.execute(
@@ -134,6 +138,7 @@ class Store:
         )
         self._connection.execute("COMMIT")
         self._commits += 1
+        self._stored_sequence = self._next_sequence
         if counts:
             self._counts.saved()
             self._counted = self._monotonic

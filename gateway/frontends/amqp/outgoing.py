@@ -165,7 +165,7 @@ class OutgoingLink:
     async def _pump(self, receiver: _Receiver) -> None:
         """Take and hand out for ever. What waits asks for one: it is there for all others too."""
         share = 1
-        while True:
+        while not self._context.pending.closing:
             await self._context.connection.wait_for_room()
             credit = self._context.engine.credit(self._attached.link)
             room = min(credit, self.unsettled.room)
@@ -174,6 +174,8 @@ class OutgoingLink:
                 continue
             asked = min(room, share)
             deliveries = await self._take(receiver, asked)
+            if self._context.pending.closing:
+                break  # nothing is taken away that may not be written: the locks run out
             share = min(share * 2, self._context.options.max_taken)
             await self._hand_out(receiver, deliveries)
             if len(deliveries) < asked:
@@ -227,10 +229,14 @@ class OutgoingLink:
             if (made := self._encoded(receiver, each)) is not None
         }
         sure: Sequence[Delivery] = [each for each in deliveries if each.lock_token in ready]
-        if self._settled:
-            sure = await take_away(receiver, sure, self._answer_timeout)
-        for delivery in sure:
-            self._send(receiver, delivery, ready[delivery.lock_token])
+        self._context.pending.add()  # a drain waits until what was taken away is sent
+        try:
+            if self._settled:
+                sure = await take_away(receiver, sure, self._answer_timeout)
+            for delivery in sure:
+                self._send(receiver, delivery, ready[delivery.lock_token])
+        finally:
+            self._context.pending.drop()
 
     @property
     def _settled(self) -> bool:

@@ -144,6 +144,9 @@ class Arrivals:
                 lib.pn_link_close(pointer)
             else:
                 lib.pn_link_detach(pointer)
+        # The detach is written first: freeing settles what we have not, without an outcome, which
+        # some clients take for success.
+        lib.pn_transport_pending(self.transport)
         lib.pn_link_free(pointer)
 
     def _flow(self, event: Pointer) -> None:
@@ -171,9 +174,21 @@ class Arrivals:
             return
         link_pointer = lib.pn_delivery_link(pointer)
         link: Link | None = self.registry.by_pointer.get(link_pointer)
-        if link is None or link.we_send or not lib.pn_delivery_readable(pointer):
+        if not lib.pn_delivery_readable(pointer):
+            return
+        if link is None:
+            self._drop_errant(link_pointer, pointer)
+            return
+        if link.we_send:
             return
         self._transfer(link, link_pointer, pointer)
+
+    def _drop_errant(self, link_pointer: Pointer, pointer: Pointer) -> None:
+        """Keep nothing of what comes on a link that we have detached and the peer hasn't."""
+        proton.receive(link_pointer, pointer)
+        if not lib.pn_delivery_partial(pointer):
+            lib.pn_link_advance(link_pointer)
+            lib.pn_delivery_settle(pointer)
 
     def _transfer(self, link: Link, link_pointer: Pointer, pointer: Pointer) -> None:
         """A frame, or several, of the delivery that is arriving."""
@@ -241,8 +256,8 @@ def _read_attach(link: Link, attach: Attach) -> LinkAttached:
         we_send=link.we_send,
         source=read_terminus(field(fields, 5, Described)),
         target=read_terminus(field(fields, 6, Described)),
-        sender_settles=SenderSettles(min(field(fields, 3, int, SenderSettles.MIXED), 2)),
-        receiver_settles=ReceiverSettles(min(field(fields, 4, int, 0), 1)),
+        sender_settles=SenderSettles(max(0, min(field(fields, 3, int, SenderSettles.MIXED), 2))),
+        receiver_settles=ReceiverSettles(max(0, min(field(fields, 4, int, 0), 1))),
         max_message_size=field(fields, 10, int, 0),
         properties=by_name(field(fields, 13, dict, {})),
     )

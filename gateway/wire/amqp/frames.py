@@ -80,6 +80,7 @@ class Incoming:
     """A link on which the peer sends, as its frames show it."""
 
     formats: deque[int] = attrs.field(factory=deque)  # of deliveries that have begun, in order
+    void: bool = False  # we have detached it: nobody asks for the formats any more
     unfinished: bool = False  # the last delivery has frames to come
     given: int | None = None  # the id that the last delivery came with
     wanted: int | None = None  # and the one that Proton is told
@@ -241,15 +242,21 @@ class Inbound:
     def _begin_delivery(self, incoming: Incoming, head: TransferHead, channel: int) -> None:
         given = head.delivery_id
         wanted = self._next_id.get(channel, given)
-        incoming.formats.append(head.message_format)
+        if not incoming.void:
+            incoming.formats.append(head.message_format)
         incoming.given, incoming.wanted = given, wanted
         if wanted is None:
             return
         self._next_id[channel] = (wanted + 1) & 0xFFFFFFFF
         if given is not None and given != wanted:
-            self.renumbering.used.setdefault(channel, {})[wanted] = given
+            used = self.renumbering.used.setdefault(channel, {})
+            used[wanted] = given
+            if len(used) > _MOST_RENUMBERED:
+                del used[next(iter(used))]
 
 
+# Deliveries of one session whose ids were changed; the oldest have their answers, or get none.
+_MOST_RENUMBERED: Final = 65_536
 _LEARN: Final = {
     BEGIN: Inbound._begin,
     ATTACH: Inbound._attach,

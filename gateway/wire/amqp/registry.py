@@ -86,6 +86,8 @@ class Registry:
         for delivery in list(link.deliveries.values()):
             self.drop_delivery(delivery)
         self._discard(link)
+        if link.incoming is not None:
+            link.incoming.void = True
         del self.links[link.id]
         del link.session.links[link.id]
         del self.by_pointer[link.pointer]

@@ -111,7 +111,7 @@ class Outbound:
         used = self.renumbering.used.get(self.renumbering.theirs.get(channel, -1), {})
         first = number(fields, 1)
         last = field(fields, 2, int, first)
-        if not fields[0] or not any(first <= each <= last for each in used):
+        if not fields[0] or not any(each in used for each in range(first, last + 1)):
             return [fields]
         return [
             [fields[0], uint(used.pop(each, each)), None, *fields[3:]]

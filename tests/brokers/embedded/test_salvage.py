@@ -8,6 +8,7 @@ from gateway.brokers.embedded.salvage import Salvaged, salvage
 from gateway.brokers.embedded.schema import EPOCH
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Abandon, Complete, Message
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, stored_ids
 from tests.brokers.embedded.test_migration import make_store_1
@@ -132,6 +133,29 @@ async def test_a_log_and_an_earlier_version_are_salvaged_too(tmp_path):
     old = salvage(tmp_path / "old.db", tmp_path / "new-old.db", 8, GOOD_DISK)
 
     assert (new.messages, old.messages) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "UPDATE queue SET properties = '{' WHERE key = 'news'",
+        "DELETE FROM queue WHERE key = 'news'",
+    ],
+)
+async def test_a_subscription_that_lost_its_topic_is_a_queue(tmp_path, loss):
+    news = EntityPath("news")
+    async with embedded(tmp_path) as broker:
+        await broker.create_topic(news, TopicProperties())
+        await broker.create_subscription(news, "reader", SubscriptionProperties())
+        await broker.send(news, numbered(1))
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(loss)
+    found = salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        [queue] = await broker.list_queues("salvaged-")
+
+    assert (found.messages, queue.active) == (1, 1)
+    assert any("lost its topic" in remark for remark in found.remarks)
 
 
 async def test_what_is_no_store_leaves_nothing_behind(tmp_path):

@@ -448,3 +448,16 @@ def test_a_session_that_the_client_began_is_told_to_both(pair):
 
     assert [type(event) for event in at_server] == [SessionOpened]
     assert at_client == [SessionOpened(session=session)]
+
+
+def test_what_waits_for_its_outcome_has_none_when_the_peer_detaches(pair):
+    ours, _ = pair.link()
+    pair.client.send(ours, b"1", b"\x00\x53\x75\xa0\x01x")
+    pair.pump()
+
+    pair.client.detach(ours)
+    pair.server.feed(take_all(pair.client))
+    answer = take_all(pair.server)
+
+    assert b"\x00\x53\x16" in answer  # a detach
+    assert b"\x00\x53\x15" not in answer  # a disposition
