@@ -163,7 +163,10 @@ class OutgoingLink:
     # ------------------------------------------------------------------ handing out
 
     async def _pump(self, receiver: _Receiver) -> None:
-        """Take and hand out for ever. What waits asks for one: it is there for all others too."""
+        """
+        Take and hand out until we close. What waits asks for one: it is there for others too.
+        """
+        await trio.lowlevel.checkpoint()
         share = 1
         while not self._context.pending.closing:
             await self._context.connection.wait_for_room()
