@@ -12,7 +12,6 @@ An asker that is cancelled changes nothing about its step, which is committed al
 """
 
 import queue
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -31,9 +30,6 @@ T = TypeVar("T")
 _MOST_STEPS: Final = 1000  # in one transaction
 _MOST_BYTES: Final = 4 * 1024 * 1024
 _IDLE: Final = 0.2  # seconds without work, after which there is time to tidy
-# Seconds that Python lets one thread go on while the other waits. By default it's more than a
-# batch takes, so that Trio stands still during a COMMIT, and the thread while Trio answers.
-_TURN: Final = 0.0005
 _CLOSE: Final = 30.0  # seconds for the last batch and the checkpoint
 
 
@@ -77,7 +73,6 @@ class Writer:
             StoreError: it can't be opened.
         """
         self._token = trio.lowlevel.current_trio_token()
-        sys.setswitchinterval(min(_TURN, sys.getswitchinterval()))
         threading.Thread(target=self._main, name="pairgate-store", daemon=True).start()
         try:
             await self._started.wait()
