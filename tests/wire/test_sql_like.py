@@ -64,10 +64,10 @@ def test_escape_is_one_character_that_another_follows(pattern: str, escape: str)
 
 
 def test_no_pattern_takes_for_ever() -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
 
     assert not compile_like("%a" * 500 + "b")("a" * 60_000)
     assert not compile_like("%" + "_a" * 250 + "b%")("a" * 10_000)
     assert not compile_like("%" + "a" * 500 + "b%")("a" * 60_000)
 
-    assert time.perf_counter() - started < 2
+    assert time.thread_time() - started < 2

@@ -276,24 +276,24 @@ near_sql = st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join)
 
 @given(st.text(max_size=60) | near_sql)
 def test_any_text_is_a_tree_or_an_invalid_request(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
     for parse in (parse_filter, parse_action):
         with contextlib.suppress(InvalidRequest):
             parse(text, {"p": 1})
 
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 @pytest.mark.parametrize(
     "text", ["'" * 1023, "(" * 1024, "[" + "]]" * 511, "NOT " * 250, "- " * 512]
 )
 def test_hostile_text_is_refused_at_once(text: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
 
     with pytest.raises(InvalidRequest):
         parse_filter(text, {})
 
-    assert time.perf_counter() - started < 0.5
+    assert time.thread_time() - started < 0.5
 
 
 def test_documented_action_is_parsed() -> None:
