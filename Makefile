@@ -1,5 +1,8 @@
 PYTHON ?= python3
 SOURCES := $(wildcard gateway tests benchmarks)
+CORES := $(shell nproc 2>/dev/null || echo 2)
+# More than there are cores: many tests wait for other processes.
+WORKERS ?= $(shell expr $(CORES) + 1)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES :=
@@ -15,7 +18,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long powercut fuzz check bench lock clean
+.PHONY: run test test-long powercut fuzz check ruff flake8 flake8-tests mypy layers bench lock clean
 
 run: .venv/.run-stamp
 	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
@@ -23,7 +26,7 @@ run: .venv/.run-stamp
 
 test: .venv/.test-stamp .venv/.amqp-stamp .venv-legacy/.stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 # As root: it mounts a file system and cuts its power.
 powercut: .venv/.test-stamp
@@ -34,11 +37,29 @@ powercut: .venv/.test-stamp
 test-long: .venv/.test-stamp
 	MACHINE_EXAMPLES=5000 .venv/bin/python -m pytest tests/brokers/test_machine.py -k documented
 
+# Side by side; what each one says comes in one piece.
 check: .venv/.test-stamp
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(CORES) --output-sync flake8-tests flake8 mypy ruff layers
+
+ruff:
 	.venv/bin/ruff check $(SOURCES)
 	.venv/bin/ruff format --check $(SOURCES)
-	.venv/bin/flake8 $(SOURCES)
+
+# Slow, since each rule takes a file apart again: therefore without the files that have none of what
+# these rules are about, and without the rules that tests are free of.
+asynchronous = $(shell grep --recursive --files-with-matches --include='*.py' --extended-regexp 'async|except|trio' $(1))
+flake8:
+	@echo flake8 gateway
+	@.venv/bin/flake8 $(call asynchronous,gateway)
+
+flake8-tests:
+	@echo flake8 tests benchmarks
+	@.venv/bin/flake8 --disable=ASYNC124,ASYNC910,ASYNC911 $(call asynchronous,$(filter-out gateway,$(SOURCES)))
+
+mypy:
 	.venv/bin/mypy --strict
+
+layers:
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
 bench: .venv/.test-stamp .node/.stamp
