@@ -10,6 +10,7 @@ import attrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import (
     Disk,
@@ -24,7 +25,7 @@ from gateway.brokers.embedded.files import (
     read_mark,
 )
 from gateway.brokers.embedded.opening import check_log, errors_in_words, store_row
-from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.brokers.embedded.rows import SqliteRows
 from gateway.domain.errors import MessageError
 from gateway.domain.stored import State
 

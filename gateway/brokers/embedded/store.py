@@ -15,6 +15,7 @@ import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.entities import (
     kind_of,
     read_properties,
@@ -24,7 +25,7 @@ from gateway.brokers.embedded.entities import (
 )
 from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreDamaged, StoreLock
 from gateway.brokers.embedded.opening import open_store
-from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.brokers.embedded.rows import SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import MessageError, StorageFull

@@ -1,7 +1,7 @@
 import apsw
 import pytest
 
-from gateway.brokers.embedded import rows, schema, session_rows
+from gateway.brokers.embedded import delivery_counts, rows, schema, session_rows
 from gateway.brokers.embedded.files import StoreDamaged
 
 
@@ -46,8 +46,9 @@ def test_what_a_crash_left_of_a_creation_is_no_hindrance(tmp_path):
 
 
 STATEMENTS = {
-    name: value
-    for name, value in {**vars(rows), **vars(session_rows)}.items()
+    f"{module.__name__}.{name}": value
+    for module in (rows, session_rows, delivery_counts)
+    for name, value in vars(module).items()
     if isinstance(value, str) and name.startswith("_") and " WHERE " in " ".join(value.split())
 }
 
