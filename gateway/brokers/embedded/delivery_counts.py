@@ -18,8 +18,12 @@ class DeliveryCounts:
     How often messages were delivered, as far as that isn't written yet.
 
     A receive alone needs no commit: its counts ride on a later one, and `urgent` asks for one.
+    Else a message that ends the process whenever it's delivered would come for ever: so no message
+    loses more than one of its attempts, and none that has a number below `survivors`, which was in
+    the store at an unclean end.
     """
 
+    survivors: int = 0
     _pending: dict[int, int] = attrs.field(factory=dict)
     _stored: set[int] = attrs.field(factory=set)  # sequence numbers that have a row, as far as seen
     urgent: bool = False
@@ -28,8 +32,9 @@ class DeliveryCounts:
         return len(self._pending)
 
     def set(self, sequence: int, times: int, *, durable: bool = False) -> None:
+        again = 0 < self._pending.get(sequence, 0) < times
+        self.urgent = self.urgent or durable or again or sequence < self.survivors
         self._pending[sequence] = times
-        self.urgent = self.urgent or durable
 
     def get(self, sequence: int, stored: int | None) -> int:
         """The count, when `stored` is what the table says."""

@@ -46,6 +46,7 @@ class Opened:
     mark: HighWaterMark
     commits: int
     next_sequence: int
+    survivors: int  # messages with lower numbers were there at an unclean end
     doubts: tuple[str, ...]  # for the operator
 
 
@@ -132,6 +133,7 @@ def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) ->
         if checked:
             _check_pages(connection, path)
         found, sequence = store_row(connection)
+        survivors: int | None = connection.execute("SELECT survivors FROM store").get
         doubts += _compare(path, found)
         mark = HighWaterMark.begin(mark_path(path), found)
     except BaseException:
@@ -143,6 +145,7 @@ def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) ->
         mark=mark,
         commits=found.commits,
         next_sequence=sequence,
+        survivors=sequence if survivors is None else survivors,
         doubts=tuple(doubts),
     )
 

@@ -63,15 +63,16 @@ class Store:
     _disk: Disk
     _commits: int
     _next_sequence: int
+    _counts: DeliveryCounts
     doubts: tuple[str, ...]  # about the place, for the operator
     wal_pages: int = 0
-    _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
     _rows: Changes = attrs.field(init=False)
     _changes: int = 0
     _stored_sequence: int = 0
     _monotonic: float = 0.0
     _looked: float = -math.inf
     _counted: float = -math.inf
+    _survivors: int | None = None  # None in the store: it isn't closed
     _full: bool = False
     _critical: bool = False
 
@@ -91,6 +92,7 @@ class Store:
             disk=disk,
             commits=opened.commits,
             next_sequence=opened.next_sequence,
+            counts=DeliveryCounts(opened.survivors),
             doubts=opened.doubts,
         )
         opened.connection.set_wal_hook(store._note_wal)
@@ -134,8 +136,8 @@ class Store:
             self._connection.execute("COMMIT")
             return
         self._connection.execute(
-            "UPDATE store SET commits = ?, next_sequence = ?",
-            (self._commits + 1, self._next_sequence),
+            "UPDATE store SET commits = ?, next_sequence = ?, survivors = ?",
+            (self._commits + 1, self._next_sequence, self._survivors),
         )
         self._connection.execute("COMMIT")
         self._commits += 1
@@ -204,7 +206,7 @@ class Store:
     def close(self) -> None:
         """Write what waits, empty the log, and let go of the store."""
         try:
-            self._save_counts()
+            self._end_tidily()
             self._empty_log()
         except BaseException:
             self.forsake()
@@ -212,6 +214,16 @@ class Store:
         self._connection.close()
         self._mark.close()
         self._lock.release()
+
+    def _end_tidily(self) -> None:
+        """Write that the counts are whole, if the store doesn't say so."""
+        self._counts.urgent = True
+        self._begin()
+        self._survivors = self._counts.survivors
+        self._connection.execute(
+            "UPDATE store SET survivors = ? WHERE survivors IS NULL", (self._survivors,)
+        )
+        self.commit()
 
     def forsake(self) -> None:
         """Let go after an error: write nothing more, not even a checkpoint."""
