@@ -8,6 +8,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.checksums import sealing, teach
 from gateway.brokers.embedded.files import (
     Disk,
     StoreDamaged,
@@ -120,6 +121,9 @@ def _give_new_name(draft: Path, new_id: int) -> None:
             "UPDATE store SET store_id = ?, commits = 0, next_sequence = next_sequence + ?",
             (new_id, schema.EPOCH),
         )
+        if connection.pragma("user_version") == schema.VERSION:  # a copy is as old as its original
+            teach(connection)
+            connection.execute(sealing("store"))
     finally:
         connection.close()
 

@@ -1,6 +1,6 @@
 """A look at a store that no gateway has open: whether it is whole, and what is in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +10,7 @@ import attrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.checksums import fitting, sealing
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import (
@@ -40,6 +41,22 @@ _ENTITIES: Final = "SELECT name, kind, properties FROM queue WHERE key IS NOT NU
 _RULES: Final = (
     "SELECT name, rule, filter_values, action_values FROM rule JOIN queue ON queue.id = rule.queue"
 )
+_DAMAGED: Final = {  # names of rows
+    "entity": f"SELECT name FROM queue WHERE checksum <> {fitting('queue')}",
+    "rule": f"SELECT key FROM rule WHERE checksum <> {fitting('rule')}",
+    "session": (
+        f"SELECT id FROM session WHERE checksum <> {fitting('session')}"
+        f" AND checksum <> ~{fitting('session')}"
+    ),
+}
+_ODD: Final = {
+    "sessions have no state that can be read; whoever asks for it is told": (
+        f"SELECT count(*) FROM session WHERE checksum = ~{fitting('session')}"
+    ),
+    "ids are damaged: a duplicate may not be found": (
+        f"SELECT count(*) FROM seen WHERE checksum <> {fitting('seen')}"
+    ),
+}
 _QUEUES: Final = "SELECT DISTINCT queue FROM message"
 _NUMBERS: Final = "SELECT sequence FROM message WHERE queue = ? AND state = ?"
 _HIGHEST: Final = (
@@ -122,10 +139,12 @@ def alone(path: Path) -> Iterator[StoreLock]:
 def _accept(path: Path, disk: Disk) -> None:
     connection = schema.connect(path, disk.vfs)
     try:
-        connection.execute(
-            "UPDATE store SET commits = commits + 1, next_sequence = next_sequence + ?",
-            (schema.EPOCH,),
-        )
+        with connection:
+            connection.execute(
+                "UPDATE store SET commits = commits + 1, next_sequence = next_sequence + ?",
+                (schema.EPOCH,),
+            )
+            connection.execute(sealing("store"))
         mark, _ = store_row(connection)
     except BaseException:
         schema.forsake(connection)
@@ -155,6 +174,8 @@ class _Look:
             found = self._count(found)
         with self._part("entities"):
             self._check_entities(found.version)
+        with self._part("checksums"):
+            self._check_checksums(found.version)
         with self._part("messages"):
             self._check_messages(found.version)
         with self._part("what belongs to queues"):
@@ -224,6 +245,21 @@ class _Look:
             with self._part(f"a rule of {name}"):
                 read_rule(*rule)
 
+    def _check_checksums(self, version: int) -> None:
+        if version != schema.VERSION:
+            return
+        if not self._connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
+            self._problems.append("what the store says of itself is damaged")
+        for kind, statement in _DAMAGED.items():
+            names = [name for (name,) in self._connection.execute(statement)]
+            if names:
+                rows = "row is" if len(names) == 1 else "rows are"
+                self._problems.append(f"{len(names)} {kind} {rows} damaged: {_shown(names)}")
+        for text, statement in _ODD.items():
+            count = self._connection.execute(statement).get
+            if count:
+                self._doubts.append(f"{count} {text}")
+
     def _check_messages(self, version: int) -> None:
         if version != schema.VERSION:
             self._doubts.append(
@@ -238,9 +274,7 @@ class _Look:
                 numbers = self._connection.execute(_NUMBERS, (queue, state.value))
                 bad += [number for (number,) in numbers if not readable(rows, number)]
         if bad:
-            shown = ", ".join(map(str, bad[:_MOST_FOUND]))
-            more = ", ..." if len(bad) > _MOST_FOUND else ""
-            self._problems.append(f"{len(bad)} messages are damaged: {shown}{more}")
+            self._problems.append(f"{len(bad)} messages are damaged: {_shown(bad)}")
 
     def _find_orphans(self) -> None:
         """Every table with a column `queue` belongs to queues; deleted ones still have a row."""
@@ -267,6 +301,11 @@ def readable(rows: SqliteRows, number: int) -> bool:
     except (apsw.Error, ValueError):
         return False
     return row is not None and not row.damaged
+
+
+def _shown(names: Sequence[object]) -> str:
+    more = ", ..." if len(names) > _MOST_FOUND else ""
+    return ", ".join(map(str, names[:_MOST_FOUND])) + more
 
 
 def _tables_of_queues(connection: apsw.Connection) -> list[str]:

@@ -9,6 +9,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.checksums import SEALED, fitting, sealing
 from gateway.brokers.embedded.copying import refuse_to_overwrite
 from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import Disk, StoreDamaged
@@ -42,6 +43,16 @@ _DEFAULTS: Final = "UPDATE queue SET properties = '{}', kind = 'queue' WHERE id 
 _ENTITIES: Final = "SELECT id, name, kind, properties FROM queue"
 _RULES: Final = "SELECT queue, key, rule, filter_values, action_values FROM rule"
 _LOST_QUEUES: Final = "SELECT DISTINCT queue FROM message WHERE queue NOT IN (SELECT id FROM queue)"
+# Numbers and names of rows that are kept as they were found.
+_ASIDE: Final = {"queue": "id, name", "rule": "queue, key"}
+_REMARKS: Final = {
+    "queue": "the row of {name} was damaged: compare its properties (table damaged)",
+    "rule": "the rule {name} of the subscription {number} was damaged, and is gone (table damaged)",
+}
+_KEEP: Final = "INSERT INTO damaged (origin, content) VALUES (?, ?)"
+_MARK_DAMAGED: Final = (
+    f"UPDATE session SET checksum = ~{fitting('session')} WHERE queue = ? AND id = ?"
+)
 # What follows from the messages is made of them.
 _MEND: Final = """
 DELETE FROM delivered WHERE sequence NOT IN (SELECT sequence FROM message);
@@ -108,12 +119,14 @@ class _Salvage:
         others: list[Any] = self._new.execute(_OTHER_TABLES).fetchall()
         for (table,) in others:
             self._copy_table(table)
+        damaged = self._put_rows_aside() if self._has_checksums() else []
         self._drop_what_says_nothing()
         self._copy_messages()
         self._make_up_queues()
         self._free_subscriptions()
         self._copy_number()
         self._new.execute(_MEND, (schema.EPOCH,))
+        self._seal(damaged)
         return Salvaged(
             messages=self._count("message"),
             quarantined=self._count("quarantine"),
@@ -150,6 +163,38 @@ class _Salvage:
         statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({places})"
         with suppress(apsw.ConstraintError):
             self._new.execute(statement, tuple(row))
+
+    def _has_checksums(self) -> bool:
+        return "checksum" in _names(self._old, _COLUMNS, "queue")
+
+    def _put_rows_aside(self) -> list[Any]:
+        """
+        Keep each damaged row of an entity or a rule as it was found. Return damaged sessions.
+
+        An entity goes on with what can be read of it; a rule would sort messages in another way.
+        """
+        for table, columns in _ASIDE.items():
+            unfit = f"checksum <> {fitting(table)}"
+            rows: list[Any] = self._new.execute(
+                f"SELECT {columns}, * FROM {table} WHERE {unfit}"
+            ).fetchall()
+            for number, name, *row in rows:
+                content = ", ".join(map(apsw.format_sql_value, row))
+                self._new.execute(_KEEP, (table, content))
+                self._remarks.append(_REMARKS[table].format(name=name, number=number))
+        self._new.execute(f"DELETE FROM rule WHERE checksum <> {fitting('rule')}")
+        self._new.execute(f"DELETE FROM seen WHERE checksum <> {fitting('seen')}")
+        sessions: list[Any] = self._new.execute(
+            f"SELECT queue, id FROM session WHERE checksum <> {fitting('session')}"
+        ).fetchall()
+        return sessions
+
+    def _seal(self, damaged: Sequence[Any]) -> None:
+        for table in SEALED:
+            self._new.execute(sealing(table))
+        for queue, session in damaged:
+            self._remarks.append(f"the state of the session {session} is damaged")
+            self._new.execute(_MARK_DAMAGED, (queue, session))
 
     def _drop_what_says_nothing(self) -> None:
         """Properties that can't be read become the default ones; a rule that can't is gone."""
@@ -223,7 +268,8 @@ class _Salvage:
                 self._remarks.append(f"{name} has lost its topic, and is the queue {new} now")
 
     def _copy_number(self) -> None:
-        for (number,) in _Scan(self._old, "SELECT next_sequence FROM store"):
+        sound = f"WHERE checksum = {fitting('store')}" if self._has_checksums() else ""
+        for (number,) in _Scan(self._old, f"SELECT next_sequence FROM store {sound}"):
             self._new.execute("UPDATE store SET next_sequence = ?", (number,))
 
 

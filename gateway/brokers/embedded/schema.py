@@ -8,6 +8,7 @@ from typing import Final
 
 import apsw
 
+from gateway.brokers.embedded.checksums import sealing, teach
 from gateway.brokers.embedded.files import (
     StoreDamaged,
     has_log,
@@ -60,12 +61,13 @@ def fill(draft: Path, store_id: int) -> apsw.Connection:
         connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
+        teach(connection)
         connection.execute(f"BEGIN; {TABLES}")
         connection.execute(
             "INSERT INTO store (id, store_id, commits, next_sequence) VALUES (1, ?, 0, 1)",
             (store_id,),
         )
-        connection.execute("COMMIT")
+        connection.execute(f"{sealing('store')}; COMMIT")
     except BaseException:
         connection.close()
         raise
@@ -113,6 +115,7 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for name, value, expected in PRAGMAS:
             _set(connection, name, value, expected)
+        teach(connection)
         _migrate(connection)
     except apsw.NotADBError as error:
         forsake(connection)
@@ -157,6 +160,7 @@ def reading(path: Path, vfs: str | None = None) -> Iterator[apsw.Connection]:
             if name in _READING:
                 _set(connection, name, value, expected)
         _check_identity(connection, path)
+        teach(connection)
         yield connection
     except apsw.NotADBError as error:
         raise StoreDamaged(f"{path}: not a store") from error

@@ -11,24 +11,17 @@ from typing import Any, Final, Self
 
 import apsw
 import attrs
-import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
-from gateway.brokers.embedded.entities import (
-    kind_of,
-    read_properties,
-    read_rule,
-    write_properties,
-    write_rule,
-)
-from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreDamaged, StoreLock
+from gateway.brokers.embedded.entity_rows import EntityRows
+from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreLock
 from gateway.brokers.embedded.opening import open_store
 from gateway.brokers.embedded.rows import SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import MessageError, StorageFull
+from gateway.domain.errors import StorageFull
 from gateway.domain.rules import Rule
 from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Storage
@@ -50,6 +43,10 @@ _TIDY: Final = (
     "DELETE FROM seen WHERE (queue, id) IN (SELECT queue, id FROM seen WHERE queue = ? LIMIT ?)",
     "DELETE FROM rule WHERE (queue, key) IN (SELECT queue, key FROM rule WHERE queue = ? LIMIT ?)",
 )
+_ADVANCE: Final = (
+    "UPDATE store SET commits = ?1, next_sequence = ?2, survivors = ?3,"
+    " checksum = row_checksum(store_id, ?1, ?2, ?3)"
+)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -67,6 +64,7 @@ class Store:
     doubts: tuple[str, ...]  # about the place, for the operator
     wal_pages: int = 0
     _rows: Changes = attrs.field(init=False)
+    _entities: EntityRows = attrs.field(init=False)
     _changes: int = 0
     _stored_sequence: int = 0
     _monotonic: float = 0.0
@@ -78,6 +76,7 @@ class Store:
 
     def __attrs_post_init__(self) -> None:
         self._rows = Changes(self._connection)
+        self._entities = EntityRows(self._path, self._connection)
         self._stored_sequence = self._next_sequence
 
     @classmethod
@@ -136,7 +135,7 @@ class Store:
             self._connection.execute("COMMIT")
             return
         self._connection.execute(
-            "UPDATE store SET commits = ?, next_sequence = ?, survivors = ?",
+            _ADVANCE,
             (self._commits + 1, self._next_sequence, self._survivors),
         )
         self._connection.execute("COMMIT")
@@ -234,79 +233,24 @@ class Store:
     # --- as a shelf
 
     def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
-        """
-        As `Shelf.load`.
-
-        Raises:
-            StoreDamaged: what is written of an entity makes no sense.
-        """
-        try:
-            yield from self._load()
-        except (ValueError, LookupError, MessageError, cattrs.BaseValidationError) as error:
-            raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
-
-    def _load(self) -> Iterable[tuple[StoredEntity, Storage]]:
-        found: list[Any] = self._connection.execute(
-            "SELECT id, name, kind, properties, created, updated, version FROM queue"
-            " WHERE key IS NOT NULL ORDER BY id"
-        ).fetchall()
-        rules: dict[int, list[Rule]] = {}
-        for number, *rule in self._connection.execute(
-            "SELECT queue, rule, filter_values, action_values FROM rule ORDER BY queue, key"
-        ):
-            rules.setdefault(number, []).append(read_rule(*rule))
-        for number, name, kind, properties, created, updated, version in found:
-            entity = StoredEntity(
-                path=EntityPath(name),
-                properties=read_properties(kind, properties),
-                created=created,
-                updated=updated,
-                version=version,
-                rules=tuple(rules.get(number, ())),
-            )
+        """As `Shelf.load`, and `EntityRows.load`."""
+        for number, entity in self._entities.load():
             yield entity, self._storage(number)
 
     def add(self, entity: StoredEntity) -> Storage:
-        self._connection.execute(
-            "INSERT INTO queue (key, name, kind, properties, created, updated)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                entity.path.key,
-                entity.path.name,
-                kind_of(entity.properties),
-                write_properties(entity.properties),
-                entity.created,
-                entity.updated,
-            ),
-        )
-        return self._storage(self._connection.last_insert_rowid())
+        return self._storage(self._entities.add(entity))
 
     def update(self, entity: StoredEntity) -> None:
-        self._connection.execute(
-            "UPDATE queue SET properties = ?, updated = ?, version = ? WHERE key = ?",
-            (
-                write_properties(entity.properties),
-                entity.updated,
-                entity.version,
-                entity.path.key,
-            ),
-        )
+        self._entities.update(entity)
 
     def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
-        self._connection.execute(
-            "INSERT OR REPLACE INTO rule (queue, key, rule, filter_values, action_values)"
-            " SELECT id, ?, ?, ?, ? FROM queue WHERE key = ?",
-            (rule.name.lower(), *write_rule(rule), subscription.key),
-        )
+        self._entities.put_rule(subscription, rule)
 
     def remove_rule(self, subscription: EntityPath, name: str) -> None:
-        self._connection.execute(
-            "DELETE FROM rule WHERE queue = (SELECT id FROM queue WHERE key = ?) AND key = ?",
-            (subscription.key, name.lower()),
-        )
+        self._entities.remove_rule(subscription, name)
 
     def remove(self, path: EntityPath) -> None:
-        self._connection.execute("UPDATE queue SET key = NULL WHERE key = ?", (path.key,))
+        self._entities.remove(path)
 
     def check_room(self) -> None:
         if self._full:
