@@ -5,7 +5,7 @@ that was seen. (Of messages: `rows`.) SQL has it too, as a function of the same 
 
 import zlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -19,8 +19,8 @@ _COVERED: Final[Mapping[str, str]] = {
 }
 
 
-def row_checksum(*values: int | str | bytes | None) -> int:
-    """Of the values one after the other, each with its type and its length."""
+def row_checksum(*values: Any) -> int:
+    """Of integers, texts, bytes and NULLs, one after the other, each with its type and length."""
     checksum = 0
     for value in values:
         if value is None:

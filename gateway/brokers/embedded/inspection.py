@@ -27,6 +27,7 @@ from gateway.brokers.embedded.files import (
 )
 from gateway.brokers.embedded.opening import check_log, errors_in_words, store_row
 from gateway.brokers.embedded.rows import SqliteRows
+from gateway.brokers.embedded.tables import VERSION
 from gateway.domain.errors import MessageError
 from gateway.domain.stored import State
 
@@ -236,7 +237,7 @@ class _Look:
 
     def _check_entities(self, version: int) -> None:
         """What was written of each entity and each rule says something."""
-        if version != schema.VERSION:
+        if version != VERSION:
             return
         for name, kind, text in self._connection.execute(_ENTITIES):
             with self._part(f"properties of {name}"):
@@ -246,7 +247,7 @@ class _Look:
                 read_rule(*rule)
 
     def _check_checksums(self, version: int) -> None:
-        if version != schema.VERSION:
+        if version != VERSION:
             return
         if not self._connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
             self._problems.append("what the store says of itself is damaged")
@@ -261,7 +262,7 @@ class _Look:
                 self._doubts.append(f"{count} {text}")
 
     def _check_messages(self, version: int) -> None:
-        if version != schema.VERSION:
+        if version != VERSION:
             self._doubts.append(
                 "of an earlier version: its messages are checked once it was opened"
             )

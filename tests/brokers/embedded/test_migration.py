@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.brokers.embedded import schema
+from gateway.brokers.embedded import schema, tables
 from gateway.brokers.embedded.entities import write_rule
 from gateway.brokers.embedded.inspection import inspect
 from gateway.domain.entity import EntityPath
@@ -221,10 +221,10 @@ def test_a_migration_that_was_cut_short_begins_again(tmp_path, version):
     MAKERS[version](tmp_path / "a.db")
     with opened(tmp_path / "a.db") as connection:
         connection.execute("BEGIN")
-        connection.execute(schema.MIGRATIONS[version])
+        connection.execute(tables.MIGRATIONS[version])
         connection.execute("ROLLBACK")
     connection = schema.connect(tmp_path / "a.db")
     found = connection.pragma("user_version")
     connection.close()
 
-    assert found == schema.VERSION
+    assert found == tables.VERSION
