@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import apsw
 import attrs
+import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
@@ -31,6 +32,7 @@ from gateway.brokers.embedded.tables import VERSION
 from gateway.domain.errors import MessageError
 from gateway.domain.stored import State
 
+_NONSENSE: Final = (LookupError, TypeError, ValueError, MessageError, cattrs.BaseValidationError)
 _MOST_FOUND: Final = 10  # lines of each kind
 _STATES: Final = {state.value: state.name.lower() for state in State}
 _CONTENTS: Final = """
@@ -188,7 +190,7 @@ class _Look:
         """What can't be read is a finding, and the rest is looked at all the same."""
         try:
             yield
-        except (apsw.Error, LookupError, TypeError, ValueError, MessageError) as error:
+        except (apsw.Error, *_NONSENSE) as error:
             self._problems.append(f"{name}: {error}")
 
     def _check_database(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import apsw
 import attrs
+import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.checksums import SEALED, fitting, sealing
@@ -49,6 +50,7 @@ _REMARKS: Final = {
     "queue": "the row of {name} was damaged: compare its properties (table damaged)",
     "rule": "the rule {name} of the subscription {number} was damaged, and is gone (table damaged)",
 }
+_RENAME: Final = "UPDATE queue SET key = ?, name = ? WHERE id = ?"
 _KEEP: Final = "INSERT INTO damaged (origin, content) VALUES (?, ?)"
 _MARK_DAMAGED: Final = (
     f"UPDATE session SET checksum = ~{fitting('session')} WHERE queue = ? AND id = ?"
@@ -182,6 +184,8 @@ class _Salvage:
                 content = ", ".join(map(apsw.format_sql_value, row))
                 self._new.execute(_KEEP, (table, content))
                 self._remarks.append(_REMARKS[table].format(name=name, number=number))
+                if table == "queue":
+                    self._revive(number, name)
         self._new.execute(f"DELETE FROM rule WHERE checksum <> {fitting('rule')}")
         self._new.execute(f"DELETE FROM seen WHERE checksum <> {fitting('seen')}")
         sessions: list[Any] = self._new.execute(
@@ -189,12 +193,19 @@ class _Salvage:
         ).fetchall()
         return sessions
 
+    def _revive(self, number: int, name: str) -> None:
+        """A damaged entity is there under its name, or a new one where another has that."""
+        for path in (EntityPath(name), EntityPath(f"salvaged-{number}")):
+            with suppress(apsw.ConstraintError):
+                self._new.execute(_RENAME, (path.key, path.name, number))
+                return
+
     def _seal(self, damaged: Sequence[Any]) -> None:
         for table in SEALED:
             self._new.execute(sealing(table))
-        for queue, session in damaged:
-            self._remarks.append(f"the state of the session {session} is damaged")
-            self._new.execute(_MARK_DAMAGED, (queue, session))
+        self._new.executemany(_MARK_DAMAGED, damaged)
+        if damaged:
+            self._remarks.append(f"the states of {len(damaged)} sessions are damaged")
 
     def _drop_what_says_nothing(self) -> None:
         """Properties that can't be read become the default ones; a rule that can't is gone."""
@@ -295,6 +306,6 @@ def _names(connection: apsw.Connection, statement: str, table: str) -> list[str]
 def _says_something(read: Callable[..., object], *texts: Any) -> bool:
     try:
         read(*texts)
-    except (LookupError, TypeError, ValueError, MessageError):
+    except (LookupError, TypeError, ValueError, MessageError, cattrs.BaseValidationError):
         return False
     return True

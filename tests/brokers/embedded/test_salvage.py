@@ -135,13 +135,38 @@ async def test_damaged_rows_are_kept_as_they_were_found(tmp_path):
         "the row of news was damaged: compare its properties (table damaged)",
         "the row of orders was damaged: compare its properties (table damaged)",
         "the rule some of the subscription 2 was damaged, and is gone (table damaged)",
-        "the state of the session s is damaged",
+        "the states of 1 sessions are damaged",
     )
     assert [origin for origin, _ in kept] == ["queue", "queue", "rule"]
     assert "'orders'" in kept[1][1]
     assert "a = 3" in kept[2][1]
     assert EPOCH < next_sequence < 2 * EPOCH
     assert (left, rules, delivery.message.message_id) == (["1"], [], "2")
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        ("key = NULL", "orders"),  # as if it had been deleted
+        ("name = 'ordess'", "ordess"),
+        ("name = 'news'", "salvaged-4"),  # another has that
+        ("""properties = '{"max_delivery_count": "?"}'""", "orders"),
+    ],
+)
+async def test_a_damaged_entity_has_its_messages_under_a_name(tmp_path, damage, name):
+    await make(tmp_path)
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(f"UPDATE queue SET {damage} WHERE key = 'orders'")
+    assert not inspect(tmp_path / "a.db", GOOD_DISK).good
+    salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        left = await stored_ids(broker, EntityPath(name))
+        await broker.update_queue(EntityPath(name), QueueProperties(max_delivery_count=7))
+    async with embedded(tmp_path / "new") as broker:
+        info = await broker.inspect(EntityPath(name))
+
+    assert left == ["1"]
+    assert info.properties.max_delivery_count == 7
 
 
 async def test_sessions_and_counts_of_deliveries_are_kept(tmp_path):
