@@ -256,7 +256,12 @@ class SessionReceiver(Receiver, Protocol):
         ...
 
     async def get_state(self) -> bytes | None:
-        """What was last stored with `set_state`, by whichever receiver."""
+        """
+        What was last stored with `set_state`, by whichever receiver.
+
+        Raises:
+            StateDamaged: that can't be read any more.
+        """
         ...
 
     async def set_state(self, state: bytes | None) -> None:

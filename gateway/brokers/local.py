@@ -23,7 +23,7 @@ from gateway.brokers.moments import Moments
 from gateway.brokers.step import STEP_COST, Step
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, MessageError
-from gateway.domain.events import Quarantined
+from gateway.domain.events import Quarantined, SessionStateDamaged
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.domain.namespace import Namespace
 from gateway.domain.property_values import id_text
@@ -283,7 +283,7 @@ class LocalBroker(LocalTopology):
         self._alarm.set(report.next_errand)
         for path, news in report.news:
             if news is not None:
-                self._report_quarantined(path, news.quarantined)
+                self._report_damage(path, news)
                 for session in news.sessions:
                     self._ring(_session_key(path, session), State.ACTIVE)
             bell = self._bells.get(path.key)
@@ -293,10 +293,13 @@ class LocalBroker(LocalTopology):
                 for key in [key for key in self._bells if key.startswith(_session_key(path, ""))]:
                     self._ring(key, State.ACTIVE)
 
-    def _report_quarantined(self, path: EntityPath, sequences: Sequence[int]) -> None:
-        for sequence in sequences:
-            if self._observer is not None:
-                self._observer.report(Quarantined(queue=path, sequence_number=sequence))
+    def _report_damage(self, path: EntityPath, news: News) -> None:
+        if self._observer is None:
+            return
+        for sequence in news.quarantined:
+            self._observer.report(Quarantined(queue=path, sequence_number=sequence))
+        for session in news.damaged:
+            self._observer.report(SessionStateDamaged(queue=path, session_id=session))
 
     def _ring(self, key: str, state: State) -> None:
         bell = self._bells.get(key)

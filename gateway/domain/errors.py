@@ -22,7 +22,8 @@ Every error that crosses a port, and what each one says.
         ├── SessionNotAvailable    not sent    no    another receiver holds the session
         ├── LockLost               not sent    no    the delivery's lock ran out, or is not known
         │   └── SessionLockLost    not sent    no
-        └── MessageNotFound        not sent    no
+        ├── MessageNotFound        not sent    no
+        └── StateDamaged           not sent    no    what is stored of a session isn't what was set
 
 The rows are section 8 of the error model of Service Bus: which conditions and status codes map to
 which class stands in `wire`, once for each protocol. Order matters nowhere: no class is caught
@@ -138,3 +139,7 @@ class SessionNotAvailable(BrokerError):
 
 class MessageNotFound(BrokerError):
     """There is no such message."""
+
+
+class StateDamaged(BrokerError):
+    """The state of a session can't be read any more. Who sets it anew has a good one again."""

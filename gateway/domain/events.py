@@ -191,6 +191,14 @@ class Quarantined(Event):
 
 
 @attrs.frozen(kw_only=True)
+class SessionStateDamaged(Event):
+    """The stored state of a session can't be read any more; its messages go on. Told once."""
+
+    queue: EntityPath
+    session_id: str
+
+
+@attrs.frozen(kw_only=True)
 class LogLinesDropped(Event):
     """So many lines are missing before this one: nobody read the log, or its disk was full."""
 

@@ -370,6 +370,7 @@ class Queue:
             news.quarantined, holdings.quarantined = holdings.quarantined, []
         if sessions is not None:
             news.active, news.sessions = sessions.drain_fresh(), sessions.drain_rung()
+            news.damaged = sessions.drain_damaged()
         return news
 
     def peek(self, states: Sequence[State], from_sequence: int, limit: int) -> list[Row]:

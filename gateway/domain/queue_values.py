@@ -27,6 +27,7 @@ class News:
     transfer: int = 0
     sessions: frozenset[str] = frozenset()  # held ones in which something has changed
     quarantined: Sequence[int] = ()
+    damaged: Sequence[str] = ()  # sessions whose state is
     due: float | None = None
 
 

@@ -12,7 +12,12 @@ from typing import Final
 import attrs
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, SessionLockLost, SessionNotAvailable
+from gateway.domain.errors import (
+    InvalidRequest,
+    SessionLockLost,
+    SessionNotAvailable,
+    StateDamaged,
+)
 from gateway.domain.locks import Lock, Locks
 from gateway.domain.queue_checks import check_session_id
 from gateway.domain.stored import Now, Row, SessionRecord, State, Storage
@@ -52,6 +57,7 @@ class Sessions:
     _returned_ids: set[str] = attrs.field(factory=set)
     _fresh: int = 0
     _rung: set[str] = attrs.field(factory=set)
+    _damaged: list[str] = attrs.field(factory=list)
 
     def reload(self) -> None:
         """Forget who holds what, and begin with what is stored."""
@@ -59,6 +65,7 @@ class Sessions:
         self._held.clear()
         self._returned.clear()
         self._returned_ids.clear()
+        self._damaged.clear()
         self._cursor = 0
         self._fresh = 1
 
@@ -67,7 +74,7 @@ class Sessions:
     def note(self, row: Row) -> None:
         """A message has become available in its session."""
         session = row.session or ""
-        record = self._storage.sessions.get(session) or SessionRecord(id=session)
+        record = self._find_record(session) or SessionRecord(id=session)
         if record.first is None:
             self._storage.sessions.put(attrs.evolve(record, first=row.sequence))
         if session in self._held:
@@ -182,21 +189,39 @@ class Sessions:
 
     def _refresh(self, session: str) -> int | None:
         """Store which message of the session is the oldest now."""
-        found = self._storage.rows.in_session(session, 0, 1)
-        first = found[0].sequence if found else None
-        record = self._storage.sessions.get(session)
+        first = self._first(session)
+        record = self._find_record(session)
         if record is None or record.first == first:
             return first
-        if first is None and record.state is None:
+        if first is None and record.state is None and not record.damaged:
             self._storage.sessions.remove(session)
         else:
             self._storage.sessions.put(attrs.evolve(record, first=first))
         return first
 
+    def _first(self, session: str) -> int | None:
+        found = self._storage.rows.in_session(session, 0, 1)
+        return found[0].sequence if found else None
+
+    def _find_record(self, session: str) -> SessionRecord | None:
+        """What is stored. Once it's found damaged, that is told, and its order is put right."""
+        record = self._storage.sessions.get(session)
+        if record is not None and record.damaged and not record.reported:
+            self._damaged.append(session)
+            record = attrs.evolve(record, first=self._first(session))
+            self._storage.sessions.put(record)
+        return record
+
     # --- state
 
     def state(self, session: str) -> bytes | None:
-        record = self._storage.sessions.get(session)
+        """
+        Raises:
+            StateDamaged: it isn't what was set.
+        """
+        record = self._find_record(session)
+        if record is not None and record.damaged:
+            raise StateDamaged(f"{self._path}: the state of the session {session!r} is damaged")
         return None if record is None else record.state
 
     def set_state(self, session: str, state: bytes | None, now: Now) -> None:
@@ -208,11 +233,12 @@ class Sessions:
             raise InvalidRequest(
                 f"session state: at most {MAX_SESSION_STATE} bytes expected, got {len(state)}"
             )
-        record = self._storage.sessions.get(session) or SessionRecord(id=session)
+        record = self._find_record(session) or SessionRecord(id=session)
         if state is None and record.first is None:
             self._storage.sessions.remove(session)
         else:
-            self._storage.sessions.put(attrs.evolve(record, state=state, updated=now.wall))
+            new = SessionRecord(id=session, first=record.first, state=state, updated=now.wall)
+            self._storage.sessions.put(new)
 
     def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
         return self._storage.sessions.page(updated_since, max(skip, 0), max(top, 0))
@@ -228,3 +254,8 @@ class Sessions:
         """In which held sessions something has changed since the last call."""
         rung, self._rung = frozenset(self._rung), set()
         return rung
+
+    def drain_damaged(self) -> Sequence[str]:
+        """Sessions whose state was found to be damaged since the last call."""
+        damaged, self._damaged = self._damaged, []
+        return damaged

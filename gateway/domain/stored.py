@@ -191,6 +191,8 @@ class SessionRecord:
     first: int | None = None
     state: bytes | None = None
     updated: int = 0  # when the state was
+    damaged: bool = False  # its checksum doesn't fit: the state is never to be served
+    reported: bool = False  # and that is known
 
 
 class SessionRows(Protocol):

@@ -26,6 +26,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.LoopPaused: "warning",
     events.Parked: "warning",
     events.Quarantined: "error",
+    events.SessionStateDamaged: "error",
     events.StandingChanged: "warning",
     events.StateNotSaved: "error",
     events.Syphoned: "debug",

@@ -161,14 +161,14 @@ class CrashDisk(apsw.VFS):
 class Replay:
     """Goes along a log, from what was durable at its beginning."""
 
-    _durable: dict[str, bytes | bytearray]
+    _durable: dict[str, bytes]
     _pending: dict[str, list[Written | Truncated]] = attrs.field(factory=dict)
     _nameless: set[str] = attrs.field(factory=set)  # new, and the folder wasn't synced since
     _ghosts: dict[str, bytes] = attrs.field(factory=dict)  # deleted, and it wasn't synced since
 
     @classmethod
     def of(cls, image: Image) -> "Replay":
-        return cls({name: bytearray(content) for name, content in image.items()})
+        return cls(dict(image))
 
     @property
     def certain(self) -> bool:
@@ -181,19 +181,18 @@ class Replay:
         match change:
             case Created(file):
                 self._nameless.add(file)
-                self._durable[file] = bytearray()
+                self._durable[file] = b""
                 self._pending[file] = []
             case Written(file) | Truncated(file):
                 self._pending.setdefault(file, []).append(change)
             case Synced(file):
-                content = bytearray(self._durable.get(file, b""))
-                for each in self._pending.pop(file, ()):
-                    each.apply(content)
-                self._durable[file] = content
+                self._durable[file] = _applied(
+                    self._durable.get(file, b""), self._pending.pop(file, ())
+                )
                 if file in self._nameless:
                     self._sync_folder()
             case Deleted(file, durable):
-                self._ghosts[file] = bytes(self._durable.pop(file, b""))
+                self._ghosts[file] = self._durable.pop(file, b"")
                 self._pending.pop(file, None)
                 self._nameless.discard(file)
                 if durable:
@@ -217,18 +216,24 @@ class Replay:
         return image
 
     def _build(self, kept: Mapping[str, Sequence[Written | Truncated]]) -> Image:
-        image = {file: bytes(content) for file, content in self._durable.items()}
+        """What isn't changed is the same object in each image: to compare them is cheap."""
+        image = dict(self._durable)
         for file, changes in kept.items():
-            if changes:
-                content = bytearray(image.get(file, b""))
-                for change in changes:
-                    change.apply(content)
-                image[file] = bytes(content)
+            image[file] = _applied(image.get(file, b""), changes)
         return image
 
     def _sync_folder(self) -> None:
         self._nameless.clear()
         self._ghosts.clear()
+
+
+def _applied(content: bytes, changes: Sequence[Written | Truncated]) -> bytes:
+    if not changes:
+        return content
+    changed = bytearray(content)
+    for change in changes:
+        change.apply(changed)
+    return bytes(changed)
 
 
 def _none(_: Sequence[Written | Truncated], __: random.Random) -> list[Written | Truncated]:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
-from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.brokers.embedded.delivery_counts import DeliveryCounts
+from gateway.brokers.embedded.rows import SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.brokers.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
 from gateway.domain.entity import QueueProperties

@@ -8,6 +8,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.checksums import sealing, teach
 from gateway.brokers.embedded.files import (
     Disk,
     StoreDamaged,
@@ -18,6 +19,7 @@ from gateway.brokers.embedded.files import (
 )
 from gateway.brokers.embedded.inspection import alone
 from gateway.brokers.embedded.opening import check_log, errors_in_words, open_store
+from gateway.brokers.embedded.tables import VERSION
 
 _COUNTS: Final = """
 SELECT 'message', queue, state, count(*) FROM message GROUP BY queue, state
@@ -120,6 +122,9 @@ def _give_new_name(draft: Path, new_id: int) -> None:
             "UPDATE store SET store_id = ?, commits = 0, next_sequence = next_sequence + ?",
             (new_id, schema.EPOCH),
         )
+        if connection.pragma("user_version") == VERSION:  # a copy is as old as its original
+            teach(connection)
+            connection.execute(sealing("store"))
     finally:
         connection.close()
 

@@ -1,15 +1,18 @@
 """A look at a store that no gateway has open: whether it is whole, and what is in it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 import attrs
+import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.checksums import fitting, sealing
+from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import (
     Disk,
@@ -24,10 +27,12 @@ from gateway.brokers.embedded.files import (
     read_mark,
 )
 from gateway.brokers.embedded.opening import check_log, errors_in_words, store_row
-from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.brokers.embedded.rows import SqliteRows
+from gateway.brokers.embedded.tables import VERSION
 from gateway.domain.errors import MessageError
 from gateway.domain.stored import State
 
+_NONSENSE: Final = (LookupError, TypeError, ValueError, MessageError, cattrs.BaseValidationError)
 _MOST_FOUND: Final = 10  # lines of each kind
 _STATES: Final = {state.value: state.name.lower() for state in State}
 _CONTENTS: Final = """
@@ -39,6 +44,22 @@ _ENTITIES: Final = "SELECT name, kind, properties FROM queue WHERE key IS NOT NU
 _RULES: Final = (
     "SELECT name, rule, filter_values, action_values FROM rule JOIN queue ON queue.id = rule.queue"
 )
+_DAMAGED: Final = {  # names of rows
+    "entity": f"SELECT name FROM queue WHERE checksum <> {fitting('queue')}",
+    "rule": f"SELECT key FROM rule WHERE checksum <> {fitting('rule')}",
+    "session": (
+        f"SELECT id FROM session WHERE checksum <> {fitting('session')}"
+        f" AND checksum <> ~{fitting('session')}"
+    ),
+}
+_ODD: Final = {
+    "sessions have no state that can be read; whoever asks for it is told": (
+        f"SELECT count(*) FROM session WHERE checksum = ~{fitting('session')}"
+    ),
+    "ids are damaged: a duplicate may not be found": (
+        f"SELECT count(*) FROM seen WHERE checksum <> {fitting('seen')}"
+    ),
+}
 _QUEUES: Final = "SELECT DISTINCT queue FROM message"
 _NUMBERS: Final = "SELECT sequence FROM message WHERE queue = ? AND state = ?"
 _HIGHEST: Final = (
@@ -121,10 +142,12 @@ def alone(path: Path) -> Iterator[StoreLock]:
 def _accept(path: Path, disk: Disk) -> None:
     connection = schema.connect(path, disk.vfs)
     try:
-        connection.execute(
-            "UPDATE store SET commits = commits + 1, next_sequence = next_sequence + ?",
-            (schema.EPOCH,),
-        )
+        with connection:
+            connection.execute(
+                "UPDATE store SET commits = commits + 1, next_sequence = next_sequence + ?",
+                (schema.EPOCH,),
+            )
+            connection.execute(sealing("store"))
         mark, _ = store_row(connection)
     except BaseException:
         schema.forsake(connection)
@@ -154,6 +177,8 @@ class _Look:
             found = self._count(found)
         with self._part("entities"):
             self._check_entities(found.version)
+        with self._part("checksums"):
+            self._check_checksums(found.version)
         with self._part("messages"):
             self._check_messages(found.version)
         with self._part("what belongs to queues"):
@@ -165,7 +190,7 @@ class _Look:
         """What can't be read is a finding, and the rest is looked at all the same."""
         try:
             yield
-        except (apsw.Error, LookupError, TypeError, ValueError, MessageError) as error:
+        except (apsw.Error, *_NONSENSE) as error:
             self._problems.append(f"{name}: {error}")
 
     def _check_database(self) -> None:
@@ -214,7 +239,7 @@ class _Look:
 
     def _check_entities(self, version: int) -> None:
         """What was written of each entity and each rule says something."""
-        if version != schema.VERSION:
+        if version != VERSION:
             return
         for name, kind, text in self._connection.execute(_ENTITIES):
             with self._part(f"properties of {name}"):
@@ -223,8 +248,23 @@ class _Look:
             with self._part(f"a rule of {name}"):
                 read_rule(*rule)
 
+    def _check_checksums(self, version: int) -> None:
+        if version != VERSION:
+            return
+        if not self._connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
+            self._problems.append("what the store says of itself is damaged")
+        for kind, statement in _DAMAGED.items():
+            names = [name for (name,) in self._connection.execute(statement)]
+            if names:
+                rows = "row is" if len(names) == 1 else "rows are"
+                self._problems.append(f"{len(names)} {kind} {rows} damaged: {_shown(names)}")
+        for text, statement in _ODD.items():
+            count = self._connection.execute(statement).get
+            if count:
+                self._doubts.append(f"{count} {text}")
+
     def _check_messages(self, version: int) -> None:
-        if version != schema.VERSION:
+        if version != VERSION:
             self._doubts.append(
                 "of an earlier version: its messages are checked once it was opened"
             )
@@ -237,9 +277,7 @@ class _Look:
                 numbers = self._connection.execute(_NUMBERS, (queue, state.value))
                 bad += [number for (number,) in numbers if not readable(rows, number)]
         if bad:
-            shown = ", ".join(map(str, bad[:_MOST_FOUND]))
-            more = ", ..." if len(bad) > _MOST_FOUND else ""
-            self._problems.append(f"{len(bad)} messages are damaged: {shown}{more}")
+            self._problems.append(f"{len(bad)} messages are damaged: {_shown(bad)}")
 
     def _find_orphans(self) -> None:
         """Every table with a column `queue` belongs to queues; deleted ones still have a row."""
@@ -266,6 +304,11 @@ def readable(rows: SqliteRows, number: int) -> bool:
     except (apsw.Error, ValueError):
         return False
     return row is not None and not row.damaged
+
+
+def _shown(names: Sequence[object]) -> str:
+    more = ", ..." if len(names) > _MOST_FOUND else ""
+    return ", ".join(map(str, names[:_MOST_FOUND])) + more
 
 
 def _tables_of_queues(connection: apsw.Connection) -> list[str]:

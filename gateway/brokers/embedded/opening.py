@@ -14,6 +14,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded import place, schema
+from gateway.brokers.embedded.checksums import fitting
 from gateway.brokers.embedded.files import (
     Disk,
     HighWaterMark,
@@ -34,6 +35,7 @@ from gateway.brokers.embedded.files import (
 _CHECKED: Final = 1024**3  # bytes of a store that is checked whenever it's opened
 _CHECKED_IF_UNCLEAN: Final = 8 * 1024**3  # after a crash
 _CHECK: Final = "`pairgate store check`"
+SALVAGE: Final = f"{_CHECK} says what else is, and makes a new store with `--salvage`"
 _ACCEPT: Final = "`pairgate store check --accept-loss` lets it start all the same"
 
 
@@ -46,6 +48,7 @@ class Opened:
     mark: HighWaterMark
     commits: int
     next_sequence: int
+    survivors: int  # messages with lower numbers were there at an unclean end
     doubts: tuple[str, ...]  # for the operator
 
 
@@ -131,7 +134,9 @@ def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) ->
     try:
         if checked:
             _check_pages(connection, path)
+        _check_row(connection, path)
         found, sequence = store_row(connection)
+        survivors: int | None = connection.execute("SELECT survivors FROM store").get
         doubts += _compare(path, found)
         mark = HighWaterMark.begin(mark_path(path), found)
     except BaseException:
@@ -143,6 +148,7 @@ def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) ->
         mark=mark,
         commits=found.commits,
         next_sequence=sequence,
+        survivors=sequence if survivors is None else survivors,
         doubts=tuple(doubts),
     )
 
@@ -158,6 +164,11 @@ def _check_pages(connection: apsw.Connection, path: Path) -> None:
     # lost would never be handed out.
     if flaws := schema.flaws(connection, "integrity_check(1)"):
         raise StoreDamaged(f"{path}: damaged: {flaws[0]}; {_CHECK} says how much")
+
+
+def _check_row(connection: apsw.Connection, path: Path) -> None:
+    if not connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
+        raise StoreDamaged(f"{path}: what it says of itself is damaged; {SALVAGE}")
 
 
 def _compare(path: Path, found: Mark) -> list[str]:

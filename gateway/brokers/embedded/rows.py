@@ -9,6 +9,7 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded.changes import Changes
+from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.domain.stored import Row, State, Total
 
 _SELECT: Final = """
@@ -41,66 +42,14 @@ UPDATE message SET sequence = ?, state = ?, enqueued = ?, due = ?, expires = ?, 
 WHERE sequence = ?
 """
 _REWRITE: Final = "UPDATE message SET size = ?, checksum = ?, content = ? WHERE sequence = ?"
-_DELETE_TIMES: Final = "DELETE FROM delivered WHERE sequence = ?"
 _QUARANTINE: Final = (
     "INSERT INTO quarantine SELECT sequence, queue, checksum, content FROM message"
     " WHERE sequence = ?"
 )
-_SAVE_TIMES: Final = (
-    "INSERT INTO delivered VALUES (?, ?)"
-    " ON CONFLICT (sequence) DO UPDATE SET times = excluded.times"
-)
-
 
 _NUMBERS: Final = struct.Struct(">7q")
 _NEVER: Final = -1
 _NO_TEXTS: Final = (None, None, None, None)
-
-
-@attrs.define(eq=False)
-class DeliveryCounts:
-    """
-    How often messages were delivered, as far as that isn't written yet.
-
-    A receive alone needs no commit: its counts ride on a later one, and `urgent` asks for one.
-    """
-
-    _pending: dict[int, int] = attrs.field(factory=dict)
-    _stored: set[int] = attrs.field(factory=set)  # sequence numbers that have a row, as far as seen
-    urgent: bool = False
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def set(self, sequence: int, times: int, *, durable: bool = False) -> None:
-        self._pending[sequence] = times
-        self.urgent = self.urgent or durable
-
-    def get(self, sequence: int, stored: int | None) -> int:
-        """The count, when `stored` is what the table says."""
-        if stored is not None:
-            self._stored.add(sequence)
-        return self._pending.get(sequence, stored or 0)
-
-    def drop(self, sequence: int, connection: apsw.Connection) -> None:
-        self._pending.pop(sequence, None)
-        if sequence in self._stored:
-            self._stored.discard(sequence)
-            connection.execute(_DELETE_TIMES, (sequence,))
-
-    def forget(self) -> None:
-        """The transaction is undone and all locks are gone: what isn't written is void."""
-        self._pending.clear()
-        self.urgent = False
-
-    def save(self, connection: apsw.Connection) -> None:
-        connection.executemany(_SAVE_TIMES, self._pending.items())
-
-    def saved(self) -> None:
-        """What `save` wrote is committed."""
-        self._stored.update(self._pending)
-        self._pending.clear()
-        self.urgent = False
 
 
 @attrs.define(eq=False)

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 import apsw
 import attrs
+import cattrs
 
 from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.checksums import SEALED, fitting, sealing
 from gateway.brokers.embedded.copying import refuse_to_overwrite
 from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import Disk, StoreDamaged
@@ -42,6 +44,17 @@ _DEFAULTS: Final = "UPDATE queue SET properties = '{}', kind = 'queue' WHERE id 
 _ENTITIES: Final = "SELECT id, name, kind, properties FROM queue"
 _RULES: Final = "SELECT queue, key, rule, filter_values, action_values FROM rule"
 _LOST_QUEUES: Final = "SELECT DISTINCT queue FROM message WHERE queue NOT IN (SELECT id FROM queue)"
+# Numbers and names of rows that are kept as they were found.
+_ASIDE: Final = {"queue": "id, name", "rule": "queue, key"}
+_REMARKS: Final = {
+    "queue": "the row of {name} was damaged: compare its properties (table damaged)",
+    "rule": "the rule {name} of the subscription {number} was damaged, and is gone (table damaged)",
+}
+_RENAME: Final = "UPDATE queue SET key = ?, name = ? WHERE id = ?"
+_KEEP: Final = "INSERT INTO damaged (origin, content) VALUES (?, ?)"
+_MARK_DAMAGED: Final = (
+    f"UPDATE session SET checksum = ~{fitting('session')} WHERE queue = ? AND id = ?"
+)
 # What follows from the messages is made of them.
 _MEND: Final = """
 DELETE FROM delivered WHERE sequence NOT IN (SELECT sequence FROM message);
@@ -108,12 +121,14 @@ class _Salvage:
         others: list[Any] = self._new.execute(_OTHER_TABLES).fetchall()
         for (table,) in others:
             self._copy_table(table)
+        damaged = self._put_rows_aside() if self._has_checksums() else []
         self._drop_what_says_nothing()
         self._copy_messages()
         self._make_up_queues()
         self._free_subscriptions()
         self._copy_number()
         self._new.execute(_MEND, (schema.EPOCH,))
+        self._seal(damaged)
         return Salvaged(
             messages=self._count("message"),
             quarantined=self._count("quarantine"),
@@ -150,6 +165,47 @@ class _Salvage:
         statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({places})"
         with suppress(apsw.ConstraintError):
             self._new.execute(statement, tuple(row))
+
+    def _has_checksums(self) -> bool:
+        return "checksum" in _names(self._old, _COLUMNS, "queue")
+
+    def _put_rows_aside(self) -> list[Any]:
+        """
+        Keep each damaged row of an entity or a rule as it was found. Return damaged sessions.
+
+        An entity goes on with what can be read of it; a rule would sort messages in another way.
+        """
+        for table, columns in _ASIDE.items():
+            unfit = f"checksum <> {fitting(table)}"
+            rows: list[Any] = self._new.execute(
+                f"SELECT {columns}, * FROM {table} WHERE {unfit}"
+            ).fetchall()
+            for number, name, *row in rows:
+                content = ", ".join(map(apsw.format_sql_value, row))
+                self._new.execute(_KEEP, (table, content))
+                self._remarks.append(_REMARKS[table].format(name=name, number=number))
+                if table == "queue":
+                    self._revive(number, name)
+        self._new.execute(f"DELETE FROM rule WHERE checksum <> {fitting('rule')}")
+        self._new.execute(f"DELETE FROM seen WHERE checksum <> {fitting('seen')}")
+        sessions: list[Any] = self._new.execute(
+            f"SELECT queue, id FROM session WHERE checksum <> {fitting('session')}"
+        ).fetchall()
+        return sessions
+
+    def _revive(self, number: int, name: str) -> None:
+        """A damaged entity is there under its name, or a new one where another has that."""
+        for path in (EntityPath(name), EntityPath(f"salvaged-{number}")):
+            with suppress(apsw.ConstraintError):
+                self._new.execute(_RENAME, (path.key, path.name, number))
+                return
+
+    def _seal(self, damaged: Sequence[Any]) -> None:
+        for table in SEALED:
+            self._new.execute(sealing(table))
+        self._new.executemany(_MARK_DAMAGED, damaged)
+        if damaged:
+            self._remarks.append(f"the states of {len(damaged)} sessions are damaged")
 
     def _drop_what_says_nothing(self) -> None:
         """Properties that can't be read become the default ones; a rule that can't is gone."""
@@ -223,7 +279,8 @@ class _Salvage:
                 self._remarks.append(f"{name} has lost its topic, and is the queue {new} now")
 
     def _copy_number(self) -> None:
-        for (number,) in _Scan(self._old, "SELECT next_sequence FROM store"):
+        sound = f"WHERE checksum = {fitting('store')}" if self._has_checksums() else ""
+        for (number,) in _Scan(self._old, f"SELECT next_sequence FROM store {sound}"):
             self._new.execute("UPDATE store SET next_sequence = ?", (number,))
 
 
@@ -249,6 +306,6 @@ def _names(connection: apsw.Connection, statement: str, table: str) -> list[str]
 def _says_something(read: Callable[..., object], *texts: Any) -> bool:
     try:
         read(*texts)
-    except (LookupError, TypeError, ValueError, MessageError):
+    except (LookupError, TypeError, ValueError, MessageError, cattrs.BaseValidationError):
         return False
     return True

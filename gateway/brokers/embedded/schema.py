@@ -8,15 +8,16 @@ from typing import Final
 
 import apsw
 
+from gateway.brokers.embedded.checksums import sealing, teach
 from gateway.brokers.embedded.files import (
     StoreDamaged,
     has_log,
     private_file,
     sync_directory,
 )
+from gateway.brokers.embedded.tables import MIGRATIONS, TABLES, VERSION
 
 APPLICATION_ID: Final = 0x50474154  # "PGAT"
-VERSION: Final = 2
 WAL_CAP: Final = 16 * 1024 * 1024  # bytes
 
 # A store that goes on after a loss, or from a copy, gives out sequence numbers from here up: a
@@ -45,100 +46,6 @@ PRAGMAS: Final[tuple[tuple[str, str | int, str | int], ...]] = (
 # For those who only look.
 _READING: Final = frozenset({"locking_mode", "mmap_size", "temp_store", "trusted_schema"})
 
-# A queue without key is deleted, and its messages go when there is time.
-# How often a message was delivered stands in a narrow table of its own: to change a number in
-# the message's row SQLite would write the whole body again.
-TABLES: Final = """
-CREATE TABLE store (
-    id INTEGER PRIMARY KEY CHECK (id = 1),
-    store_id INTEGER NOT NULL,
-    commits INTEGER NOT NULL,
-    next_sequence INTEGER NOT NULL
-) STRICT;
-CREATE TABLE queue (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,
-    key TEXT UNIQUE,
-    name TEXT NOT NULL,
-    properties TEXT NOT NULL,
-    created INTEGER NOT NULL,
-    updated INTEGER NOT NULL DEFAULT 0,
-    version INTEGER NOT NULL DEFAULT 0,
-    kind TEXT NOT NULL DEFAULT 'queue'
-) STRICT;
-CREATE TABLE message (
-    sequence INTEGER PRIMARY KEY,
-    queue INTEGER NOT NULL,
-    state INTEGER NOT NULL,
-    enqueued INTEGER NOT NULL,
-    due INTEGER,
-    expires INTEGER,
-    original INTEGER,
-    size INTEGER NOT NULL,
-    reason TEXT,
-    description TEXT,
-    session TEXT,
-    source TEXT,
-    checksum INTEGER NOT NULL,
-    content BLOB NOT NULL
-) STRICT;
-CREATE INDEX message_order ON message (queue, state, sequence, size);
-CREATE INDEX message_due ON message (queue, due) WHERE due IS NOT NULL;
-CREATE INDEX message_expiry ON message (queue, expires) WHERE state = 0 AND expires IS NOT NULL;
-CREATE TABLE delivered (
-    sequence INTEGER PRIMARY KEY,
-    times INTEGER NOT NULL
-) STRICT;
-CREATE TABLE quarantine (
-    sequence INTEGER PRIMARY KEY,
-    queue INTEGER NOT NULL,
-    checksum INTEGER NOT NULL,
-    content BLOB NOT NULL
-) STRICT;
-"""
-
-# What version 2 has more: the end of `TABLES`, and of the migration from version 1.
-ADDED_IN_2: Final = """
-CREATE INDEX message_session ON message (queue, session, sequence)
-    WHERE state = 0 AND session IS NOT NULL;
-CREATE TABLE session (
-    queue INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    first INTEGER,
-    updated INTEGER NOT NULL,
-    state BLOB,
-    PRIMARY KEY (queue, id)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX session_order ON session (queue, first) WHERE first IS NOT NULL;
-CREATE INDEX session_name ON session (queue, id) WHERE first IS NOT NULL;
-CREATE INDEX session_update ON session (queue, updated) WHERE state IS NOT NULL;
-CREATE TABLE seen (
-    queue INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    until INTEGER NOT NULL,
-    PRIMARY KEY (queue, id)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX seen_end ON seen (queue, until);
-CREATE TABLE rule (
-    queue INTEGER NOT NULL,
-    key TEXT NOT NULL,
-    rule TEXT NOT NULL,
-    filter_values BLOB NOT NULL,
-    action_values BLOB NOT NULL,
-    PRIMARY KEY (queue, key)
-) STRICT, WITHOUT ROWID;
-"""
-MIGRATIONS: Final = {
-    1: f"""
-ALTER TABLE queue ADD COLUMN updated INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE queue ADD COLUMN kind TEXT NOT NULL DEFAULT 'queue';
-UPDATE queue SET updated = created;
-ALTER TABLE message ADD COLUMN session TEXT;
-ALTER TABLE message ADD COLUMN source TEXT;
-{ADDED_IN_2}
-"""
-}
-
 
 def create(path: Path, store_id: int) -> None:
     """Make an empty store: after a crash at any moment it's there as a whole, or not at all."""
@@ -154,9 +61,13 @@ def fill(draft: Path, store_id: int) -> apsw.Connection:
         connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute(f"BEGIN; {TABLES} {ADDED_IN_2}")
-        connection.execute("INSERT INTO store VALUES (1, ?, 0, 1)", (store_id,))
-        connection.execute("COMMIT")
+        teach(connection)
+        connection.execute(f"BEGIN; {TABLES}")
+        connection.execute(
+            "INSERT INTO store (id, store_id, commits, next_sequence) VALUES (1, ?, 0, 1)",
+            (store_id,),
+        )
+        connection.execute(f"{sealing('store')}; COMMIT")
     except BaseException:
         connection.close()
         raise
@@ -204,6 +115,7 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         for name, value, expected in PRAGMAS:
             _set(connection, name, value, expected)
+        teach(connection)
         _migrate(connection)
     except apsw.NotADBError as error:
         forsake(connection)
@@ -248,6 +160,7 @@ def reading(path: Path, vfs: str | None = None) -> Iterator[apsw.Connection]:
             if name in _READING:
                 _set(connection, name, value, expected)
         _check_identity(connection, path)
+        teach(connection)
         yield connection
     except apsw.NotADBError as error:
         raise StoreDamaged(f"{path}: not a store") from error
@@ -278,13 +191,12 @@ def _check_identity(connection: apsw.Connection, path: Path) -> None:
 
 
 def _migrate(connection: apsw.Connection) -> None:
-    """All steps in one transaction: after a crash the store has the one version or the other."""
+    """All in one transaction: after a crash the store has the one version or the other."""
     version = connection.pragma("user_version")
     if version == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
-    for step in range(version, VERSION):
-        connection.execute(MIGRATIONS[step])
+    connection.execute(MIGRATIONS[version])
     connection.execute(f"PRAGMA user_version = {VERSION}; COMMIT")
 
 

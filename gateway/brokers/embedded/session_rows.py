@@ -6,15 +6,17 @@ from typing import Any, Final
 import apsw
 import attrs
 
+from gateway.brokers.embedded.checksums import row_checksum
 from gateway.domain.stored import SessionRecord
 
-_GET: Final = "SELECT id, first, state, updated FROM session WHERE queue = ? AND id = ?"
+_GET: Final = "SELECT id, first, state, updated, checksum FROM session WHERE queue = ? AND id = ?"
 _PUT: Final = (
-    "INSERT OR REPLACE INTO session (queue, id, first, state, updated) VALUES (?, ?, ?, ?, ?)"
+    "INSERT OR REPLACE INTO session (queue, id, first, state, updated, checksum)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
 )
 _REMOVE: Final = "DELETE FROM session WHERE queue = ? AND id = ?"
 _NEXT: Final = """
-SELECT id, first, state, updated FROM session
+SELECT id, first, state, updated, checksum FROM session
 WHERE queue = ? AND first > ? AND first IS NOT NULL ORDER BY first LIMIT 1
 """
 _WITH_MESSAGES: Final = """
@@ -26,8 +28,8 @@ SELECT id FROM session INDEXED BY session_update
 WHERE queue = ? AND state IS NOT NULL AND updated > ? ORDER BY updated, id LIMIT ? OFFSET ?
 """
 
-_SEEN_UNTIL: Final = "SELECT until FROM seen WHERE queue = ? AND id = ?"
-_SEEN_PUT: Final = "INSERT OR REPLACE INTO seen (queue, id, until) VALUES (?, ?, ?)"
+_SEEN_UNTIL: Final = "SELECT until, checksum FROM seen WHERE queue = ? AND id = ?"
+_SEEN_PUT: Final = "INSERT OR REPLACE INTO seen (queue, id, until, checksum) VALUES (?, ?, ?, ?)"
 _SEEN_OVER: Final = "SELECT queue, id FROM seen WHERE queue = ? AND until <= ? LIMIT ?"
 _SEEN_REMOVE: Final = "DELETE FROM seen WHERE queue = ? AND id = ?"
 
@@ -44,7 +46,9 @@ class SqliteSessions:
 
     def put(self, record: SessionRecord) -> None:
         values = (self._queue, record.id, record.first, record.state, record.updated)
-        self._connection.execute(_PUT, values)
+        checksum = row_checksum(*values)
+        # Of a damaged one it's wrong in a way that says so for ever, whatever else changes.
+        self._connection.execute(_PUT, (*values, ~checksum if record.damaged else checksum))
 
     def remove(self, session: str) -> None:
         self._connection.execute(_REMOVE, (self._queue, session))
@@ -63,8 +67,16 @@ class SqliteSessions:
         found = self._connection.execute(statement, (self._queue, value)).fetchone()
         if found is None:
             return None
-        session, first, state, updated = found
-        return SessionRecord(id=session, first=first, state=state, updated=updated)
+        session, first, state, updated, stored = found
+        checksum = row_checksum(self._queue, session, first, state, updated)
+        return SessionRecord(
+            id=session,
+            first=first,
+            state=state,
+            updated=updated,
+            damaged=stored != checksum,
+            reported=stored == ~checksum,
+        )
 
 
 @attrs.define(eq=False)
@@ -75,11 +87,16 @@ class SqliteSeenIds:
     _queue: int
 
     def until(self, message_id: str) -> int | None:
-        until: int | None = self._connection.execute(_SEEN_UNTIL, (self._queue, message_id)).get
-        return until
+        found = self._connection.execute(_SEEN_UNTIL, (self._queue, message_id)).fetchone()
+        if found is None:
+            return None
+        until, checksum = found
+        # One that is damaged may never have been seen: a message twice is better than none.
+        return until if checksum == row_checksum(self._queue, message_id, until) else None
 
     def put(self, message_id: str, until: int) -> None:
-        self._connection.execute(_SEEN_PUT, (self._queue, message_id, until))
+        values = (self._queue, message_id, until)
+        self._connection.execute(_SEEN_PUT, (*values, row_checksum(*values)))
 
     def forget(self, wall: int, limit: int) -> None:
         over = self._connection.execute(_SEEN_OVER, (self._queue, wall, limit)).fetchall()

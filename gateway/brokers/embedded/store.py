@@ -7,47 +7,33 @@ Plain blocking code for one thread. An acknowledged commit is on the disk: see `
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import apsw
 import attrs
-import cattrs
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
-from gateway.brokers.embedded.entities import (
-    kind_of,
-    read_properties,
-    read_rule,
-    write_properties,
-    write_rule,
-)
-from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreDamaged, StoreLock
+from gateway.brokers.embedded.delivery_counts import DeliveryCounts
+from gateway.brokers.embedded.entity_rows import EntityRows
+from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreLock
 from gateway.brokers.embedded.opening import open_store
-from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
+from gateway.brokers.embedded.rows import SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
+from gateway.brokers.embedded.upkeep import Upkeep
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import MessageError, StorageFull
+from gateway.domain.errors import StorageFull
 from gateway.domain.rules import Rule
 from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Storage
 
 LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
 CRITICAL: Final = LOW_WATER // 2  # of them: from here on the log is kept as short as can be
-_PAGE: Final = 4096
 _LOOK_EVERY: Final = 1.0  # seconds between two looks at the disk
-_CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // _PAGE
-_CAP_PAGES: Final = schema.WAL_CAP // _PAGE
 _COUNT_EVERY: Final = 0.1  # seconds that counts of deliveries wait: most messages are done by then
-_SLICE: Final = 1000  # messages of a deleted queue that go at once
-_SPARE_PAGES: Final = 1024  # free ones that the file may keep, or a quarter of it
-_VACUUM_PAGES: Final = 1000  # that go at once: 5 ms
-
-_TIDY: Final = (
-    "DELETE FROM session WHERE (queue, id) IN"
-    " (SELECT queue, id FROM session WHERE queue = ? LIMIT ?)",
-    "DELETE FROM seen WHERE (queue, id) IN (SELECT queue, id FROM seen WHERE queue = ? LIMIT ?)",
-    "DELETE FROM rule WHERE (queue, key) IN (SELECT queue, key FROM rule WHERE queue = ? LIMIT ?)",
+_ADVANCE: Final = (
+    "UPDATE store SET commits = ?1, next_sequence = ?2, survivors = ?3,"
+    " checksum = row_checksum(store_id, ?1, ?2, ?3)"
 )
 
 
@@ -62,27 +48,31 @@ class Store:
     _disk: Disk
     _commits: int
     _next_sequence: int
+    _counts: DeliveryCounts
     doubts: tuple[str, ...]  # about the place, for the operator
-    wal_pages: int = 0
-    _counts: DeliveryCounts = attrs.field(factory=DeliveryCounts)
     _rows: Changes = attrs.field(init=False)
+    _entities: EntityRows = attrs.field(init=False)
+    _upkeep: Upkeep = attrs.field(init=False)
     _changes: int = 0
     _stored_sequence: int = 0
     _monotonic: float = 0.0
     _looked: float = -math.inf
     _counted: float = -math.inf
+    _survivors: int | None = None  # None in the store: it isn't closed
     _full: bool = False
     _critical: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._rows = Changes(self._connection)
+        self._entities = EntityRows(self._path, self._connection)
+        self._upkeep = Upkeep(self._connection, self._counts)
         self._stored_sequence = self._next_sequence
 
     @classmethod
     def open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
         """As `open_store`."""
         opened = open_store(path, new_id, disk)
-        store = cls(
+        return cls(
             path=path,
             connection=opened.connection,
             lock=opened.lock,
@@ -90,10 +80,9 @@ class Store:
             disk=disk,
             commits=opened.commits,
             next_sequence=opened.next_sequence,
+            counts=DeliveryCounts(opened.survivors),
             doubts=opened.doubts,
         )
-        opened.connection.set_wal_hook(store._note_wal)
-        return store
 
     # --- transactions
 
@@ -132,10 +121,8 @@ class Store:
         if not numbered and self._connection.total_changes() == self._changes:
             self._connection.execute("COMMIT")
             return
-        self._connection.execute(
-            "UPDATE store SET commits = ?, next_sequence = ?",
-            (self._commits + 1, self._next_sequence),
-        )
+        values = (self._commits + 1, self._next_sequence, self._survivors)
+        self._connection.execute(_ADVANCE, values)
         self._connection.execute("COMMIT")
         self._commits += 1
         self._stored_sequence = self._next_sequence
@@ -148,15 +135,11 @@ class Store:
 
     @property
     def wants_checkpoint(self) -> bool:
-        return self.wal_pages > (0 if self._critical else _CHECKPOINT_PAGES)
+        return self._upkeep.wants_checkpoint(scarce=self._critical)
 
     def checkpoint(self) -> None:
-        """Move the log into the store; its file stays, unless it's long or room is scarce."""
-        if self._critical or self.wal_pages > _CAP_PAGES:
-            self._empty_log()
-        else:
-            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            self.wal_pages = 0
+        """Move the log into the store."""
+        self._upkeep.checkpoint(scarce=self._critical)
 
     def tidy(self) -> bool:
         """
@@ -165,52 +148,35 @@ class Store:
         """
         if len(self._counts) > 0:
             self._save_counts()
-        queue = self._connection.execute("SELECT id FROM queue WHERE key IS NULL LIMIT 1").get
+        queue = self._upkeep.deleted_queue()
         if queue is None:
-            return self._shrink()
-        self._remove_slice(queue)
-        return True
-
-    def _shrink(self) -> bool:
-        """Give free pages back to the disk; some stay for the messages to come."""
-        free = self._connection.pragma("freelist_count")
-        spare = max(_SPARE_PAGES, self._connection.pragma("page_count") // 4)
-        if free <= spare:
-            return False
+            return self._upkeep.shrink()
         self._begin()
-        pages = min(_VACUUM_PAGES, free - spare)
-        # One page goes with each step of the statement.
-        self._connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
-        self._connection.execute("COMMIT")
-        return True
-
-    def _remove_slice(self, queue: Any) -> None:
-        self._begin()
-        found: list[Any] = self._connection.execute(
-            "SELECT sequence FROM message WHERE queue = ? LIMIT ?", (queue, _SLICE)
-        ).fetchall()
-        self._connection.executemany("DELETE FROM message WHERE sequence = ?", found)
-        self._connection.executemany("DELETE FROM delivered WHERE sequence = ?", found)
-        for (sequence,) in found:
-            self._counts.drop(sequence, self._connection)
-        changes = self._connection.total_changes()
-        for statement in _TIDY:
-            self._connection.execute(statement, (queue, _SLICE))
-        if len(found) < _SLICE and self._connection.total_changes() - changes < _SLICE:
-            self._connection.execute("DELETE FROM queue WHERE id = ?", (queue,))
+        self._upkeep.remove_slice(queue)
         self.commit()
+        return True
 
     def close(self) -> None:
         """Write what waits, empty the log, and let go of the store."""
         try:
-            self._save_counts()
-            self._empty_log()
+            self._end_tidily()
+            self._upkeep.empty_log()
         except BaseException:
             self.forsake()
             raise
         self._connection.close()
         self._mark.close()
         self._lock.release()
+
+    def _end_tidily(self) -> None:
+        """Write that the counts are whole, if the store doesn't say so."""
+        self._counts.urgent = True
+        self._begin()
+        self._survivors = self._counts.survivors
+        self._connection.execute(
+            "UPDATE store SET survivors = ? WHERE survivors IS NULL", (self._survivors,)
+        )
+        self.commit()
 
     def forsake(self) -> None:
         """Let go after an error: write nothing more, not even a checkpoint."""
@@ -221,79 +187,24 @@ class Store:
     # --- as a shelf
 
     def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
-        """
-        As `Shelf.load`.
-
-        Raises:
-            StoreDamaged: what is written of an entity makes no sense.
-        """
-        try:
-            yield from self._load()
-        except (ValueError, LookupError, MessageError, cattrs.BaseValidationError) as error:
-            raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
-
-    def _load(self) -> Iterable[tuple[StoredEntity, Storage]]:
-        found: list[Any] = self._connection.execute(
-            "SELECT id, name, kind, properties, created, updated, version FROM queue"
-            " WHERE key IS NOT NULL ORDER BY id"
-        ).fetchall()
-        rules: dict[int, list[Rule]] = {}
-        for number, *rule in self._connection.execute(
-            "SELECT queue, rule, filter_values, action_values FROM rule ORDER BY queue, key"
-        ):
-            rules.setdefault(number, []).append(read_rule(*rule))
-        for number, name, kind, properties, created, updated, version in found:
-            entity = StoredEntity(
-                path=EntityPath(name),
-                properties=read_properties(kind, properties),
-                created=created,
-                updated=updated,
-                version=version,
-                rules=tuple(rules.get(number, ())),
-            )
+        """As `Shelf.load`, and `EntityRows.load`."""
+        for number, entity in self._entities.load():
             yield entity, self._storage(number)
 
     def add(self, entity: StoredEntity) -> Storage:
-        self._connection.execute(
-            "INSERT INTO queue (key, name, kind, properties, created, updated)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                entity.path.key,
-                entity.path.name,
-                kind_of(entity.properties),
-                write_properties(entity.properties),
-                entity.created,
-                entity.updated,
-            ),
-        )
-        return self._storage(self._connection.last_insert_rowid())
+        return self._storage(self._entities.add(entity))
 
     def update(self, entity: StoredEntity) -> None:
-        self._connection.execute(
-            "UPDATE queue SET properties = ?, updated = ?, version = ? WHERE key = ?",
-            (
-                write_properties(entity.properties),
-                entity.updated,
-                entity.version,
-                entity.path.key,
-            ),
-        )
+        self._entities.update(entity)
 
     def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
-        self._connection.execute(
-            "INSERT OR REPLACE INTO rule (queue, key, rule, filter_values, action_values)"
-            " SELECT id, ?, ?, ?, ? FROM queue WHERE key = ?",
-            (rule.name.lower(), *write_rule(rule), subscription.key),
-        )
+        self._entities.put_rule(subscription, rule)
 
     def remove_rule(self, subscription: EntityPath, name: str) -> None:
-        self._connection.execute(
-            "DELETE FROM rule WHERE queue = (SELECT id FROM queue WHERE key = ?) AND key = ?",
-            (subscription.key, name.lower()),
-        )
+        self._entities.remove_rule(subscription, name)
 
     def remove(self, path: EntityPath) -> None:
-        self._connection.execute("UPDATE queue SET key = NULL WHERE key = ?", (path.key,))
+        self._entities.remove(path)
 
     def check_room(self) -> None:
         if self._full:
@@ -325,11 +236,3 @@ class Store:
             self._looked = self._monotonic
             free = self._disk.free_bytes(self._path.parent)
             self._full, self._critical = free < LOW_WATER, free < CRITICAL
-
-    def _empty_log(self) -> None:
-        self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        self.wal_pages = 0
-
-    def _note_wal(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
-        self.wal_pages = pages
-        return apsw.SQLITE_OK

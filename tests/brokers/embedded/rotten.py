@@ -1,6 +1,7 @@
 """A store with pages of every kind, and what is left of it when one bit has flipped."""
 
 import random
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -13,13 +14,18 @@ import attrs
 
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import StoreError
+from gateway.brokers.embedded.store import Store
 from gateway.brokers.step import Step
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, MessageNotFound
+from gateway.domain.errors import BrokerError, MessageNotFound, StateDamaged
 from gateway.domain.message import Complete, DeadLetter, Defer, ReceiveMode
 from gateway.domain.namespace import Namespace
 from gateway.domain.queue_values import Taken
+from gateway.domain.rules import Rule, SqlFilter
+from gateway.domain.shelf import StoredEntity
 from gateway.domain.stored import Incoming, Now, Row, State, to_date
+from gateway.domain.topics import Topics
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from gateway.testing.crash_disk import Image, read_image, write_image
 from gateway.testing.store_work import open_committer, roomy
 from tests.brokers.embedded.crash_states import FILES, STORE
@@ -28,7 +34,7 @@ PAGE: Final = 4096
 NOW: Final = Now(10**15, 1.0)
 DAY: Final = 24 * 3600 * 10**6
 LATER: Final = attrs.evolve(NOW, wall=NOW.wall + 2 * DAY)
-PLAIN, UNIQUE, SESSIONS = (EntityPath(name) for name in ("plain", "unique", "sessions"))
+PLAIN, UNIQUE, SESSIONS, TOPIC = map(EntityPath, ("plain", "unique", "sessions", "topic"))
 QUEUES: Final = {
     PLAIN: QueueProperties(max_delivery_count=1000),
     UNIQUE: QueueProperties(requires_duplicate_detection=True),
@@ -41,10 +47,13 @@ class Found:
     """What can be seen, read and received of a store, and how much of it was put aside."""
 
     shown: Mapping[tuple[str, int], Row]
-    states: Mapping[str, bytes | None]  # of sessions
+    entities: Sequence[StoredEntity]
+    seen: Mapping[str, int]  # until when
+    states: Mapping[str, bytes | None]  # of sessions, but for those that are said to be damaged
     received: frozenset[tuple[str, bytes]]
     deferred: Sequence[int]
     quarantined: int = 0
+    damaged: frozenset[str] = frozenset()  # sessions
 
 
 @attrs.define(eq=False)
@@ -53,12 +62,14 @@ class Owner:
 
     committer: Committer
     quarantined: int = 0
+    damaged: set[str] = attrs.field(factory=set)
 
     def run(self, path: EntityPath, work: Any) -> Any:
         step: Step[Any] = Step(path, NOW, work)
         report = self.committer.run([step])
         for _, news in report.news:
             self.quarantined += 0 if news is None else len(news.quarantined)
+            self.damaged.update(() if news is None else news.damaged)
         return step.result()
 
 
@@ -69,12 +80,27 @@ def build(folder: Path) -> None:
     rng = random.Random(0)
     for path, properties in QUEUES.items():
         owner.run(path, lambda space, now, path=path, p=properties: space.create(path, p, now))
+    _subscribe(owner)
     _send(owner, rng, 600)
     _settle(owner, 200)
     committer.tidy()
     _send(owner, rng, 60)
     _settle(owner, 20)
     store.forsake()
+
+
+def _subscribe(owner: Owner) -> None:
+    """Entities and rules on more than one page, and some that are deleted."""
+
+    def work(space: Namespace, now: Now) -> None:
+        topics = Topics(space)
+        topics.create(TOPIC, TopicProperties(), now)
+        for number in range(40):
+            name, text = f"reader{number}", f"number = {number} AND color = 'red'"
+            rule = Rule(name=f"rule{number}", filter=SqlFilter(expression=text))
+            topics.subscribe(TOPIC, name, SubscriptionProperties(), rule, now)
+
+    owner.run(TOPIC, work)
 
 
 def _send(owner: Owner, rng: random.Random, count: int) -> None:
@@ -134,6 +160,8 @@ def look(folder: Path, deferred: Sequence[int] = ()) -> tuple[str, Found | None]
         return "refused", None
     owner = Owner(committer)
     try:
+        entities = [entity for entity, _ in store.load()]
+        seen = _seen(store)
         shown, states = _peek(owner), _session_states(owner)
         received = frozenset(_receive(owner, deferred))
     except BrokerError:
@@ -141,7 +169,10 @@ def look(folder: Path, deferred: Sequence[int] = ()) -> tuple[str, Found | None]
     finally:
         store.forsake()
     numbers = [number for (_, number), row in shown.items() if row.state is State.DEFERRED]
-    return "served", Found(shown, states, received, numbers, owner.quarantined)
+    damaged = frozenset(owner.damaged)
+    return "served", Found(
+        shown, entities, seen, states, received, numbers, owner.quarantined, damaged
+    )
 
 
 def _peek(owner: Owner) -> dict[tuple[str, int], Row]:
@@ -160,11 +191,23 @@ def _session_states(owner: Owner) -> dict[str, bytes | None]:
         states: dict[str, bytes | None] = {}
         for name in rules.page(0, 0, 10**4):
             accepted = rules.accept(name, now)
-            states[name] = rules.state(accepted.holder, now)
+            with suppress(StateDamaged):
+                states[name] = rules.state(accepted.holder, now)
             rules.release(accepted.holder, now)
         return states
 
     return owner.run(SESSIONS, work)
+
+
+def _seen(store: Store) -> dict[str, int]:
+    """What is answered for each id that stands in the store, also if it stands there by mistake."""
+    seen: dict[str, int] = {}
+    names: list[Any] = store._connection.execute("SELECT id FROM seen").fetchall()
+    for entity, storage in store.load():
+        if entity.path == UNIQUE:
+            found = {name: storage.seen.until(name) for (name,) in names}
+            seen = {name: until for name, until in found.items() if until is not None}
+    return seen
 
 
 def _receive(owner: Owner, deferred: Sequence[int]) -> Iterator[tuple[str, bytes]]:
@@ -198,15 +241,23 @@ def judge(whole: Found, how: str, found: Found | None) -> str:
     """What one flipped bit has done: one of the good words, or "lost" or "wrong"."""
     if found is None:
         return how
-    if found.states != whole.states:
+    if found.entities != whole.entities:
+        return "wrong entity"
+    if found.seen.items() - whole.seen.items():
+        return "wrong id"
+    if found.states.items() - whole.states.items():
         return "wrong session state"
+    if whole.states.keys() - found.states.keys() - found.damaged:
+        return "lost session state"
     if any(whole.shown.get(key) != row for key, row in found.shown.items()):
         return "wrong"
     if found.received - whole.received:
         return "wrong content"
     if len(whole.received) - len(found.received) > found.quarantined:
         return "lost"
-    return "quarantined" if found.quarantined else "harmless"
+    if found.damaged or found.quarantined:
+        return "told"
+    return "harmless"
 
 
 # --- where bits flip
@@ -236,14 +287,21 @@ def _pages(folder: Path) -> Iterator[Place]:
     used: dict[int, str] = {}
     for number, name, kind in connection.execute("SELECT pageno, name, pagetype FROM dbstat"):
         used[number] = f"{name} {kind}"
-    pages = connection.pragma("page_count")
     connection.close()
+    content = (folder / STORE).read_bytes()
     yield Place("header", STORE, 0, 100)
-    for number in range(1, pages + 1):
-        kind = used.get(number, "free")
-        if number == 2:
-            kind = "pointer map"
-        yield Place(kind, STORE, (number - 1) * PAGE + (100 if number == 1 else 0), PAGE - 100)
+    for number in range(1, len(content) // PAGE + 1):
+        begin, end = (number - 1) * PAGE + (100 if number == 1 else 0), number * PAGE
+        kind = "pointer map" if number == 2 else used.get(number, "free")
+        if kind.endswith(("leaf", "internal")):
+            # The file format of SQLite, section 1.6: what is between the pointers and the cells
+            # says nothing, and is most of many a page.
+            cells, cells_begin = struct.unpack_from(">HH", content, begin + 3)
+            pointers_end = begin + (8 if kind.endswith("leaf") else 12) + 2 * cells
+            yield Place(kind, STORE, begin, pointers_end - begin)
+            begin = (number - 1) * PAGE + cells_begin
+        if begin < end:
+            yield Place(kind, STORE, begin, end - begin)
 
 
 _READ: Final = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI

@@ -10,12 +10,13 @@ from typing import Any
 import apsw
 import attrs
 
+from gateway.brokers.embedded import checksums
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.embedded.files import Disk
 from gateway.domain.entity import EntityPath
 from gateway.domain.events import Event
 from gateway.domain.message import Message
-from gateway.ports import Broker
+from gateway.ports import Broker, Observer
 
 ORDERS = EntityPath.parse("orders")
 
@@ -24,13 +25,16 @@ def real_date() -> datetime:
     return datetime.now(UTC)
 
 
-def embedded(folder: Path, disk: Disk | None = None, **options: Any) -> EmbeddedBroker:
+def embedded(
+    folder: Path, disk: Disk | None = None, observer: Observer | None = None, **options: Any
+) -> EmbeddedBroker:
     return EmbeddedBroker(
         folder / "a.db",
         real_date,
         random.Random(0),
         EmbeddedOptions(**{"create_missing": True, **options}),
-        disk=disk,
+        observer,
+        disk,
     )
 
 
@@ -90,7 +94,14 @@ def failing_disk() -> Iterator[FailingDisk]:
 def opened(path: Path) -> Iterator[apsw.Connection]:
     """The database of a store that nobody has open."""
     connection = apsw.Connection(str(path))
+    checksums.teach(connection)
     try:
         yield connection
     finally:
         connection.close()
+
+
+def seal(connection: apsw.Connection) -> None:
+    """Have whatever rows there are look as if the gateway had written them."""
+    for table in checksums.SEALED:
+        connection.execute(checksums.sealing(table))

@@ -16,8 +16,8 @@ from tests.brokers.embedded.crash_states import (
     STORE,
     Life,
     crash_disk,
-    crash_states,
     examine,
+    one_crash_state,
 )
 
 STATES = 20_000
@@ -39,9 +39,9 @@ def examine_lives(tmp_path: Path, seed: int) -> Counter[str]:
     with crash_disk(f"crash {seed}", folder) as disk:
         while verdicts.total() < STATES // STORES:
             recording = Life(folder=folder, disk=disk, work=work, rng=rng).record(8)
-            verdicts += examine(tmp_path / "looked at", recording, rng, 4)
-            image, _ = rng.choice(list(crash_states(recording, rng, 1)))
-            write_image(folder, image, FILES)
+            most = STATES // STORES - verdicts.total()
+            verdicts += examine(tmp_path / "looked at", recording, rng, 4, most)
+            write_image(folder, one_crash_state(recording, rng), FILES)
             committer, store = open_committer(folder / STORE, roomy())
             work.go_on_with(committer, read_world(store))
             store.forsake()

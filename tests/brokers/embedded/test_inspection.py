@@ -7,7 +7,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
 from gateway.domain.stored import to_date
 from tests.brokers.embedded.crashes import break_index, content, send_and_die
-from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, stored_ids
+from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, seal, stored_ids
 from tests.brokers.embedded.test_migration import make_store_1
 
 IN_A_LONG_TIME = to_date(4 * 10**15)
@@ -78,7 +78,7 @@ SPOILED = {
     "UPDATE store SET next_sequence = 3": "numbers come twice",
     "UPDATE queue SET properties = '{'": "properties of orders",
     "UPDATE queue SET kind = 'box'": "properties of orders",
-    "INSERT INTO rule VALUES (1, 'a', '{}', x'', x'')": "a rule of orders",
+    "INSERT INTO rule VALUES (1, 'a', '{}', x'', x'', 0)": "a rule of orders",
     "DELETE FROM store": "how far it has come",
 }
 
@@ -89,6 +89,7 @@ async def test_what_is_wrong_is_found(tmp_path, statement):
         await broker.send(ORDERS, numbered(1, 2, 3))
     with opened(tmp_path / "a.db") as connection:
         connection.execute(statement)
+        seal(connection)
     found = look(tmp_path)
 
     assert not found.good
@@ -97,7 +98,7 @@ async def test_what_is_wrong_is_found(tmp_path, statement):
 
 ODD = {
     "INSERT INTO delivered VALUES (77, 1)": "1 rows of the table delivered",
-    "INSERT INTO seen VALUES (77, 'a', 1)": "1 rows of the table seen",
+    "INSERT INTO seen VALUES (77, 'a', 1, 0)": "1 rows of the table seen",
     "INSERT INTO quarantine VALUES (1, 1, 0, x'')": "1 damaged messages were put aside",
 }
 
@@ -130,6 +131,7 @@ async def test_messages_of_a_deleted_queue_are_no_problem(tmp_path):
         await broker.send(ORDERS, numbered(1))
     with opened(tmp_path / "a.db") as connection:
         connection.execute("UPDATE queue SET key = NULL")
+        seal(connection)
     found = look(tmp_path)
 
     assert found.good

@@ -3,10 +3,16 @@
 import zlib
 from pathlib import Path
 
-from gateway.brokers.embedded import schema
+import pytest
+
+from gateway.brokers.embedded import schema, tables
+from gateway.brokers.embedded.entities import write_rule
+from gateway.brokers.embedded.inspection import inspect
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete, Message
+from gateway.domain.rules import Rule, SqlFilter
 from gateway.wire.amqp.message import encode_message
+from tests.brokers.embedded.crashes import GOOD_DISK
 from tests.brokers.embedded.stores import ORDERS, embedded, opened, stored_ids
 
 # As version 1 made them.
@@ -75,6 +81,70 @@ def make_store_1(path: Path) -> None:
         connection.execute("INSERT INTO delivered VALUES (2, 5); COMMIT")
 
 
+# What version 2 had more than version 1.
+ADDED_IN_2 = """
+ALTER TABLE queue ADD COLUMN updated INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN kind TEXT NOT NULL DEFAULT 'queue';
+UPDATE queue SET updated = created;
+ALTER TABLE message ADD COLUMN session TEXT;
+ALTER TABLE message ADD COLUMN source TEXT;
+CREATE INDEX message_session ON message (queue, session, sequence)
+    WHERE state = 0 AND session IS NOT NULL;
+CREATE TABLE session (
+    queue INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    first INTEGER,
+    updated INTEGER NOT NULL,
+    state BLOB,
+    PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX session_order ON session (queue, first) WHERE first IS NOT NULL;
+CREATE INDEX session_name ON session (queue, id) WHERE first IS NOT NULL;
+CREATE INDEX session_update ON session (queue, updated) WHERE state IS NOT NULL;
+CREATE TABLE seen (
+    queue INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX seen_end ON seen (queue, until);
+CREATE TABLE rule (
+    queue INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    filter_values BLOB NOT NULL,
+    action_values BLOB NOT NULL,
+    PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+"""
+
+
+def make_store_2(path: Path) -> None:
+    """With the messages of version 1, sessions, ids that were seen, and a subscription."""
+    make_store_1(path)
+    rule = Rule(name="Some", filter=SqlFilter(expression="a = 1"))
+    with opened(path) as connection:
+        connection.execute(f"PRAGMA user_version = 2; BEGIN; {ADDED_IN_2}")
+        entities = [
+            ("news", "topic", "{}"),
+            ("news/subscriptions/reader", "subscription", "{}"),
+            ("waiting", "queue", '{"requires_session": true}'),
+            ("unique", "queue", '{"requires_duplicate_detection": true}'),
+        ]
+        for number, (name, kind, properties) in enumerate(entities, 2):
+            values = (number, name, name, properties, 1, 1, 0, kind)
+            connection.execute("INSERT INTO queue VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        connection.execute("INSERT INTO rule VALUES (3, 'some', ?, ?, ?)", write_rule(rule))
+        connection.execute("INSERT INTO session VALUES (4, 's', NULL, 5, x'0102')")
+        connection.execute("INSERT INTO seen VALUES (5, 'a', ?)", (4 * 10**15,))
+        connection.execute("COMMIT")
+
+
+MAKERS = {1: make_store_1, 2: make_store_2}
+VERSIONS = pytest.mark.parametrize("version", MAKERS)
+
+
 def columns(path: Path) -> dict[str, set[str]]:
     with opened(path) as connection:
         tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
@@ -96,8 +166,9 @@ def indexes(path: Path) -> set[str]:
         return {name for (name,) in found}
 
 
-async def test_a_store_of_version_1_keeps_its_messages(tmp_path):
-    make_store_1(tmp_path / "a.db")
+@VERSIONS
+async def test_a_store_of_an_earlier_version_keeps_its_messages(tmp_path, version):
+    MAKERS[version](tmp_path / "a.db")
     async with embedded(tmp_path) as broker:
         info = await broker.inspect(ORDERS)
         found = await stored_ids(broker)
@@ -117,8 +188,26 @@ async def test_a_store_of_version_1_keeps_its_messages(tmp_path):
     assert left == ["2", "new"]
 
 
-async def test_a_migrated_store_is_as_a_new_one(tmp_path):
-    make_store_1(tmp_path / "a.db")
+async def test_a_store_of_version_2_keeps_what_is_beside_its_messages(tmp_path):
+    make_store_2(tmp_path / "a.db")
+    async with embedded(tmp_path) as broker:
+        [rule] = await broker.list_rules(EntityPath("news"), "reader")
+        async with broker.open_session(EntityPath("waiting"), "s") as session:
+            state = await session.get_state()
+        await broker.send(EntityPath("unique"), [Message(message_id="a")])
+        left = await stored_ids(broker, EntityPath("unique"))
+
+    assert (rule.name, rule.filter) == ("Some", SqlFilter(expression="a = 1"))
+    assert state == b"\1\2"
+    assert left == []
+    found = inspect(tmp_path / "a.db", GOOD_DISK)
+    assert found.good
+    assert found.doubts == ()
+
+
+@VERSIONS
+async def test_a_migrated_store_is_as_a_new_one(tmp_path, version):
+    MAKERS[version](tmp_path / "a.db")
     schema.create(tmp_path / "new.db", 7)
     async with embedded(tmp_path) as broker:
         await broker.send(EntityPath("other"), [Message()])
@@ -127,14 +216,15 @@ async def test_a_migrated_store_is_as_a_new_one(tmp_path):
     assert indexes(tmp_path / "a.db") == indexes(tmp_path / "new.db")
 
 
-def test_a_migration_that_was_cut_short_begins_again(tmp_path):
-    make_store_1(tmp_path / "a.db")
+@VERSIONS
+def test_a_migration_that_was_cut_short_begins_again(tmp_path, version):
+    MAKERS[version](tmp_path / "a.db")
     with opened(tmp_path / "a.db") as connection:
         connection.execute("BEGIN")
-        connection.execute(schema.MIGRATIONS[1])
+        connection.execute(tables.MIGRATIONS[version])
         connection.execute("ROLLBACK")
     connection = schema.connect(tmp_path / "a.db")
-    version = connection.pragma("user_version")
+    found = connection.pragma("user_version")
     connection.close()
 
-    assert version == schema.VERSION
+    assert found == tables.VERSION

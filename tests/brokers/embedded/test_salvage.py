@@ -6,11 +6,13 @@ from gateway.brokers.embedded.files import StoreError
 from gateway.brokers.embedded.inspection import inspect
 from gateway.brokers.embedded.salvage import Salvaged, salvage
 from gateway.brokers.embedded.schema import EPOCH
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import StateDamaged
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
-from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, stored_ids
+from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, seal, stored_ids
+from tests.brokers.embedded.test_checksums import NEWS, make
 from tests.brokers.embedded.test_migration import make_store_1
 
 
@@ -94,7 +96,8 @@ async def test_properties_and_rules_that_say_nothing_are_replaced(tmp_path):
         await broker.send(ORDERS, numbered(1))
     with opened(tmp_path / "a.db") as connection:
         connection.execute("UPDATE queue SET properties = '{'")
-        connection.execute("INSERT INTO rule VALUES (1, 'a', '{}', x'', x'')")
+        connection.execute("INSERT INTO rule VALUES (1, 'a', '{}', x'', x'', 0)")
+        seal(connection)
     found = salvaged(tmp_path)
     async with embedded(tmp_path / "new") as broker:
         left = await stored_ids(broker)
@@ -104,6 +107,66 @@ async def test_properties_and_rules_that_say_nothing_are_replaced(tmp_path):
         "orders is a queue with default properties now",
         "the rule a of the subscription 1 is gone",
     )
+
+
+async def test_damaged_rows_are_kept_as_they_were_found(tmp_path):
+    await make(tmp_path)
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(EntityPath("waiting"), QueueProperties(requires_session=True))
+        await broker.send(EntityPath("waiting"), [Message(message_id="2", session_id="s")])
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE queue SET updated = 7 WHERE key IN ('orders', 'news')")
+        connection.execute("UPDATE rule SET rule = replace(rule, '= 1', '= 3')")
+        connection.execute("UPDATE session SET state = x'77'")
+        connection.execute("UPDATE store SET next_sequence = next_sequence + (1 << 62)")
+    found = salvaged(tmp_path)
+    with opened(tmp_path / "new" / "a.db") as connection:
+        kept = connection.execute("SELECT origin, content FROM damaged").fetchall()
+        [next_sequence] = connection.execute("SELECT next_sequence FROM store").fetchone()
+    async with embedded(tmp_path / "new") as broker:
+        left = await stored_ids(broker)
+        rules = await broker.list_rules(NEWS, "reader")
+        async with broker.open_session(EntityPath("waiting"), None) as session:
+            with pytest.raises(StateDamaged):
+                await session.get_state()
+            [delivery] = await session.receive(1)
+
+    assert found.remarks == (
+        "the row of news was damaged: compare its properties (table damaged)",
+        "the row of orders was damaged: compare its properties (table damaged)",
+        "the rule some of the subscription 2 was damaged, and is gone (table damaged)",
+        "the states of 1 sessions are damaged",
+    )
+    assert [origin for origin, _ in kept] == ["queue", "queue", "rule"]
+    assert "'orders'" in kept[1][1]
+    assert "a = 3" in kept[2][1]
+    assert EPOCH < next_sequence < 2 * EPOCH
+    assert (left, rules, delivery.message.message_id) == (["1"], [], "2")
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        ("key = NULL", "orders"),  # as if it had been deleted
+        ("name = 'ordess'", "ordess"),
+        ("name = 'news'", "salvaged-4"),  # another has that
+        ("""properties = '{"max_delivery_count": "?"}'""", "orders"),
+    ],
+)
+async def test_a_damaged_entity_has_its_messages_under_a_name(tmp_path, damage, name):
+    await make(tmp_path)
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(f"UPDATE queue SET {damage} WHERE key = 'orders'")
+    assert not inspect(tmp_path / "a.db", GOOD_DISK).good
+    salvaged(tmp_path)
+    async with embedded(tmp_path / "new") as broker:
+        left = await stored_ids(broker, EntityPath(name))
+        await broker.update_queue(EntityPath(name), QueueProperties(max_delivery_count=7))
+    async with embedded(tmp_path / "new") as broker:
+        info = await broker.inspect(EntityPath(name))
+
+    assert left == ["1"]
+    assert info.properties.max_delivery_count == 7
 
 
 async def test_sessions_and_counts_of_deliveries_are_kept(tmp_path):
@@ -150,6 +213,7 @@ async def test_a_subscription_that_lost_its_topic_is_a_queue(tmp_path, loss):
         await broker.send(news, numbered(1))
     with opened(tmp_path / "a.db") as connection:
         connection.execute(loss)
+        seal(connection)
     found = salvaged(tmp_path)
     async with embedded(tmp_path / "new") as broker:
         [queue] = await broker.list_queues("salvaged-")

@@ -1,7 +1,7 @@
 import apsw
 import pytest
 
-from gateway.brokers.embedded import rows, schema, session_rows
+from gateway.brokers.embedded import delivery_counts, rows, schema, session_rows, tables, upkeep
 from gateway.brokers.embedded.files import StoreDamaged
 
 
@@ -29,7 +29,7 @@ def test_a_setting_that_sqlite_does_not_take_is_refused(tmp_path, monkeypatch):
 def test_a_store_of_a_later_version_is_refused(tmp_path):
     schema.create(tmp_path / "a.db", 7)
     connection = apsw.Connection(str(tmp_path / "a.db"))
-    connection.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {tables.VERSION + 1}")
     connection.close()
 
     with pytest.raises(StoreDamaged, match="version"):
@@ -46,8 +46,9 @@ def test_what_a_crash_left_of_a_creation_is_no_hindrance(tmp_path):
 
 
 STATEMENTS = {
-    name: value
-    for name, value in {**vars(rows), **vars(session_rows)}.items()
+    f"{module.__name__}.{name}": value
+    for module in (rows, session_rows, delivery_counts, upkeep)
+    for name, value in vars(module).items()
     if isinstance(value, str) and name.startswith("_") and " WHERE " in " ".join(value.split())
 }
 

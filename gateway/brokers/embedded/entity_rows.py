@@ -1,0 +1,143 @@
+"""The rows of entities and rules: read when a namespace opens, and written when one changes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import apsw
+import attrs
+import cattrs
+
+from gateway.brokers.embedded.checksums import fitting, row_checksum
+from gateway.brokers.embedded.entities import (
+    kind_of,
+    read_properties,
+    read_rule,
+    write_properties,
+    write_rule,
+)
+from gateway.brokers.embedded.files import StoreDamaged
+from gateway.brokers.embedded.opening import SALVAGE
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import MessageError
+from gateway.domain.rules import Rule
+from gateway.domain.shelf import StoredEntity
+
+# Those of deleted entities too: one that a flipped bit has deleted must not lose its messages.
+_LOAD: Final = (
+    f"SELECT checksum = {fitting('queue')}, key, id, name, kind, properties, created, updated,"
+    " version FROM queue ORDER BY id"
+)
+_LOAD_RULES: Final = (
+    f"SELECT checksum = {fitting('rule')}, queue, key, rule, filter_values, action_values FROM rule"
+    " ORDER BY queue, key"
+)
+# As AUTOINCREMENT does it: a number is never used again.
+_NEXT: Final = (
+    "SELECT 1 + max(coalesce((SELECT max(id) FROM queue), 0),"
+    " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'queue'), 0))"
+)
+_NUMBER: Final = "SELECT id FROM queue WHERE key = ?"
+_PUT: Final = (
+    "INSERT INTO queue (id, key, name, kind, properties, created, updated, version, checksum)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET properties = excluded.properties, updated = excluded.updated,"
+    " version = excluded.version, checksum = excluded.checksum"
+)
+_REMOVE: Final = (
+    "UPDATE queue SET key = NULL, checksum ="
+    " row_checksum(id, NULL, name, kind, properties, created, updated, version) WHERE key = ?"
+)
+_PUT_RULE: Final = (
+    "INSERT OR REPLACE INTO rule (queue, key, rule, filter_values, action_values, checksum)"
+    " VALUES (?, ?, ?, ?, ?, ?)"
+)
+_REMOVE_RULE: Final = "DELETE FROM rule WHERE queue = ? AND key = ?"
+_NONSENSE: Final = (ValueError, LookupError, MessageError, cattrs.BaseValidationError)
+
+
+@attrs.define(eq=False)
+class EntityRows:
+    """Of a whole store. Runs inside the transaction of whoever calls."""
+
+    _path: Path
+    _connection: apsw.Connection
+
+    def load(self) -> Iterator[tuple[int, StoredEntity]]:
+        """
+        Every entity that isn't deleted, with the number that its messages are stored under.
+
+        Raises:
+            StoreDamaged: a row isn't what was written, or makes no sense.
+        """
+        try:
+            rules = self._load_rules()
+            found: list[Any] = self._connection.execute(_LOAD).fetchall()
+            for sound, key, number, name, *rest in found:
+                self._check(sound, f"entity {name!r}")
+                if key is not None:
+                    yield number, _entity(name, *rest, rules=tuple(rules.get(number, ())))
+        except _NONSENSE as error:
+            raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
+
+    def add(self, entity: StoredEntity) -> int:
+        """Return the number for its messages."""
+        number: int = self._connection.execute(_NEXT).get
+        self._put(number, entity)
+        return number
+
+    def update(self, entity: StoredEntity) -> None:
+        self._put(self._number(entity.path), entity)
+
+    def remove(self, path: EntityPath) -> None:
+        """Mark it as deleted."""
+        self._connection.execute(_REMOVE, (path.key,))
+
+    def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
+        values = (self._number(subscription), rule.name.lower(), *write_rule(rule))
+        self._connection.execute(_PUT_RULE, (*values, row_checksum(*values)))
+
+    def remove_rule(self, subscription: EntityPath, name: str) -> None:
+        self._connection.execute(_REMOVE_RULE, (self._number(subscription), name.lower()))
+
+    def _load_rules(self) -> dict[int, list[Rule]]:
+        rules: dict[int, list[Rule]] = {}
+        for sound, number, key, *rule in self._connection.execute(_LOAD_RULES):
+            self._check(sound, f"rule {key!r}")
+            rules.setdefault(number, []).append(read_rule(*rule))
+        return rules
+
+    def _check(self, sound: int, what: str) -> None:
+        if not sound:
+            raise StoreDamaged(f"{self._path}: the row of the {what} is damaged; {SALVAGE}")
+
+    def _number(self, path: EntityPath) -> int:
+        number: int = self._connection.execute(_NUMBER, (path.key,)).get
+        return number
+
+    def _put(self, number: int, entity: StoredEntity) -> None:
+        values = (
+            number,
+            entity.path.key,
+            entity.path.name,
+            kind_of(entity.properties),
+            write_properties(entity.properties),
+            entity.created,
+            entity.updated,
+            entity.version,
+        )
+        self._connection.execute(_PUT, (*values, row_checksum(*values)))
+
+
+def _entity(
+    name: str, kind: str, properties: str, *dates: int, rules: tuple[Rule, ...]
+) -> StoredEntity:
+    created, updated, version = dates
+    return StoredEntity(
+        path=EntityPath(name),
+        properties=read_properties(kind, properties),
+        created=created,
+        updated=updated,
+        version=version,
+        rules=rules,
+    )

@@ -1,0 +1,138 @@
+"""The tables of a store, and how those of earlier versions become them."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from gateway.brokers.embedded.checksums import SEALED, sealing
+
+VERSION: Final = 3
+
+# Where `survivors` is null the store is open, or came to an unclean end.
+# A queue without key is deleted, and its messages go when there is time.
+# How often a message was delivered stands in a narrow table of its own: to change a number in
+# the message's row SQLite would write the whole body again.
+# `quarantine` and `damaged` are for an operator: messages that were put aside, and what a salvage
+# found of other rows, as SQL writes their values.
+_SINCE_1: Final = """
+CREATE TABLE store (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    store_id INTEGER NOT NULL,
+    commits INTEGER NOT NULL,
+    next_sequence INTEGER NOT NULL,
+    survivors INTEGER,
+    checksum INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE queue (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    key TEXT UNIQUE,
+    name TEXT NOT NULL,
+    properties TEXT NOT NULL,
+    created INTEGER NOT NULL,
+    updated INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 0,
+    kind TEXT NOT NULL DEFAULT 'queue',
+    checksum INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE TABLE message (
+    sequence INTEGER PRIMARY KEY,
+    queue INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    enqueued INTEGER NOT NULL,
+    due INTEGER,
+    expires INTEGER,
+    original INTEGER,
+    size INTEGER NOT NULL,
+    reason TEXT,
+    description TEXT,
+    session TEXT,
+    source TEXT,
+    checksum INTEGER NOT NULL,
+    content BLOB NOT NULL
+) STRICT;
+CREATE INDEX message_order ON message (queue, state, sequence, size);
+CREATE INDEX message_due ON message (queue, due) WHERE due IS NOT NULL;
+CREATE INDEX message_expiry ON message (queue, expires) WHERE state = 0 AND expires IS NOT NULL;
+CREATE TABLE delivered (
+    sequence INTEGER PRIMARY KEY,
+    times INTEGER NOT NULL
+) STRICT;
+CREATE TABLE quarantine (
+    sequence INTEGER PRIMARY KEY,
+    queue INTEGER NOT NULL,
+    checksum INTEGER NOT NULL,
+    content BLOB NOT NULL
+) STRICT;
+"""
+
+_SINCE_2: Final = """
+CREATE INDEX message_session ON message (queue, session, sequence)
+    WHERE state = 0 AND session IS NOT NULL;
+CREATE TABLE session (
+    queue INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    first INTEGER,
+    updated INTEGER NOT NULL,
+    state BLOB,
+    checksum INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX session_order ON session (queue, first) WHERE first IS NOT NULL;
+CREATE INDEX session_name ON session (queue, id) WHERE first IS NOT NULL;
+CREATE INDEX session_update ON session (queue, updated) WHERE state IS NOT NULL;
+CREATE TABLE seen (
+    queue INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    until INTEGER NOT NULL,
+    checksum INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (queue, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX seen_end ON seen (queue, until);
+CREATE TABLE rule (
+    queue INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    rule TEXT NOT NULL,
+    filter_values BLOB NOT NULL,
+    action_values BLOB NOT NULL,
+    checksum INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (queue, key)
+) STRICT, WITHOUT ROWID;
+"""
+
+_SINCE_3: Final = """
+CREATE TABLE damaged (
+    id INTEGER PRIMARY KEY,
+    origin TEXT NOT NULL,
+    content TEXT NOT NULL
+) STRICT;
+"""
+
+TABLES: Final = _SINCE_1 + _SINCE_2 + _SINCE_3
+_SEAL: Final = ";\n".join(map(sealing, SEALED))
+
+# From each earlier version to this one.
+MIGRATIONS: Final[Mapping[int, str]] = {
+    1: f"""
+ALTER TABLE queue ADD COLUMN updated INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN kind TEXT NOT NULL DEFAULT 'queue';
+UPDATE queue SET updated = created;
+ALTER TABLE message ADD COLUMN session TEXT;
+ALTER TABLE message ADD COLUMN source TEXT;
+ALTER TABLE store ADD COLUMN survivors INTEGER;
+ALTER TABLE store ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+{_SINCE_2}
+{_SINCE_3}
+{_SEAL};
+""",
+    2: f"""
+ALTER TABLE store ADD COLUMN survivors INTEGER;
+ALTER TABLE store ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE queue ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE session ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE seen ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE rule ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+{_SINCE_3}
+{_SEAL};
+""",
+}
