@@ -175,7 +175,11 @@ class Inbound:
         code, list_at = _descriptor(data, body)
         if code == TRANSFER:
             return self._transfer(data, start, list_at, end, channel)
-        if code in (FLOW, DISPOSITION) and end - body <= SMALL and not _LARGE.search(data, body, end):
+        if (
+            code in (FLOW, DISPOSITION)
+            and end - body <= SMALL
+            and not _LARGE.search(data, body, end)
+        ):
             return None
         fields, fields_end = decode_at(data, list_at)
         if fields_end != end or not isinstance(fields, list):
@@ -219,7 +223,9 @@ class Inbound:
         if len(self._incoming) < most:
             return
         if sum(each == channel for each, _ in self._incoming) >= most:
-            raise FrameError("amqp:not-allowed", f"more links than handle-max {most - 1} lets us have")
+            raise FrameError(
+                "amqp:not-allowed", f"more links than handle-max {most - 1} lets us have"
+            )
 
     def _detach(self, fields: list[Any], channel: int) -> None:
         self._incoming.pop((channel, number(fields, 0)), None)
