@@ -19,7 +19,7 @@ from gateway.wire.amqp.rewriting import Outbound
 
 
 class Links:
-    """Half of an `Engine`, which knows nothing of bytes. With an id that is void it does nothing."""
+    """Half of an `Engine`, which knows nothing of bytes. With a void id it does nothing."""
 
     def __init__(self, registry: Registry, outbound: Outbound, wake: Callable[[], object]) -> None:
         self._registry = registry
