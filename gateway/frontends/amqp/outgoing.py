@@ -172,7 +172,8 @@ class OutgoingLink:
 
     async def _pump(self, receiver: _Receiver) -> None:
         """
-        Take and hand out until we close. What waits asks for one: it is there for others too.
+        Take and hand out until we close, and wait until the link is void. What waits asks for
+        one: it is there for others too.
         """
         await trio.lowlevel.checkpoint()
         share = 1
@@ -192,6 +193,7 @@ class OutgoingLink:
             if len(deliveries) < asked:
                 share = 1
                 self._give_credit_back()
+        await trio.sleep_forever()  # what the client has may still be settled
 
     async def _wait(self, credit: int) -> None:
         """Wait for credit, or for the client to settle what it has."""
