@@ -136,8 +136,8 @@ class Client:
         self._context.links[attached.link] = link
         link.open()
 
-    async def _take_token(self, request: Request, _: float) -> Reply:  # noqa: ASYNC910 its link waits
-        return answer_token(self._context.tokens, request)
+    async def _take_token(self, request: Request, _: float) -> Reply:
+        return answer_token(self._context.tokens, request)  # noqa: ASYNC910 its link has waited
 
 
 def pads_frames(properties: Mapping[str, Any]) -> bool:

@@ -127,7 +127,6 @@ class RequestLink:
         self._ended = True
 
     async def _serve(self, event: TransferReceived) -> None:
-        await trio.lowlevel.checkpoint()
         since = trio.current_time()
         try:
             if self._of_tokens:  # which are taken at once
@@ -143,14 +142,13 @@ class RequestLink:
             self._context.pending.drop(len(event.payload))
             self._top_up()
 
-    async def _serve_in_turn(  # noqa: ASYNC910 who calls has waited
-        self, event: TransferReceived, since: float
-    ) -> bool:
+    async def _serve_in_turn(self, event: TransferReceived, since: float) -> bool:
         """
         Answer one request; False: there is no room for its reply now.
 
         It is read here and not kept: a value may take a hundred times its bytes.
         """
+        await trio.lowlevel.checkpoint()
         engine = self._context.engine
         if self._ended:
             return True  # nobody would hear the reply
