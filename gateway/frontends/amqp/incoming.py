@@ -180,6 +180,9 @@ class IncomingLink:
     def _read(self, event: TransferReceived) -> tuple[Message, ...] | None:
         try:
             messages = decode_payload(event.payload, event.message_format)
+        except MessageTooLarge as error:
+            self._reject(event, amqp_error(error))
+            return None
         except MessageError as error:
             self._reject(event, AmqpError(condition="amqp:decode-error", description=str(error)))
             return None

@@ -53,6 +53,20 @@ async def test_a_batch_becomes_its_messages(house, sdk, autojump_clock):
     assert [message.message_id for message in await kept(house)] == list("01234")
 
 
+async def test_a_batch_has_only_so_many_messages(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    batches = [encode_batch([Message(message_id="a")] * count) for count in (4500, 4501)]
+
+    largest, more = [
+        await sdk.outcome(sdk.engine.send(link, bytes([each]), batch, message_format=BATCH))
+        for each, batch in enumerate(batches)
+    ]
+
+    assert largest == amqp.ACCEPTED
+    assert more.error.condition == "amqp:link:message-size-exceeded"
+    assert "at most 4500 messages" in more.error.description
+
+
 async def test_a_body_that_looks_like_a_batch_stays_what_it_is(house, sdk, autojump_clock):
     link = await sdk.sender()
     body = DataBody((encode_message(Message(body=b"1")), encode_message(Message(body=b"2"))))
