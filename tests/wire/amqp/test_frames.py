@@ -22,7 +22,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.frames import AMQP_HEADER, FrameError, Inbound
 from gateway.wire.amqp.performatives import described, uint
 from gateway.wire.amqp.types import decode_at, encode
-from tests.wire.amqp.pair_of_engines import Pair, new_server, take_all
+from tests.wire.amqp.pair_of_engines import Pair, new_client, new_server, take_all
 
 BATCH = 0x80013700
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION = range(0x10, 0x16)
@@ -232,6 +232,24 @@ def test_a_frame_above_the_limit_ends_the_connection():
     assert ended(server) == "amqp:connection:framing-error"
     assert [code for code, _, _ in split(take_all(server))] == [OPEN, CLOSE]
     assert server.finished
+
+
+@pytest.mark.parametrize(
+    ("most", "pads", "message_format"), [(512, False, 0), (544, True, BATCH), (65_536, True, BATCH)]
+)
+def test_no_frame_is_larger_than_the_peer_takes(most, pads, message_format):
+    pair = Pair(client=new_client(max_frame_size=most)).open(pads_frames=pads)
+    _, link = pair.link(we_send=False)
+
+    pair.server.send(link, b"tag", bytes(200_000), message_format=message_format)
+    data = take_all(pair.server)
+    pair.client.feed(data)
+
+    starts = [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + int.from_bytes(data[starts[-1] : starts[-1] + 4]))
+    assert max(after - before for before, after in pairwise(starts)) <= most
+    assert [len(each.payload) for each in transfers(pair.client.events())] == [200_000]
 
 
 def test_a_frame_of_the_limit_is_taken():
