@@ -1,7 +1,7 @@
 """Requests about what somebody has locked: a session through the link that holds it, a message."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -68,15 +68,19 @@ def _session(
     Raises:
         SessionLockLost: there is none (any more).
     """
-    for link in context.links.values():
-        if not isinstance(link, OutgoingLink) or link.entity != entity:
-            continue
+    for link in _links(context, entity):
         receiver = link.receiver
         if receiver is None or isinstance(receiver, LeasedReceiver):
             continue
         if receiver.session_id == session_id:
             return link, receiver
     raise SessionLockLost(f"{entity}: no link of this connection holds session {session_id!r}")
+
+
+def _links(context: Context, entity: EntityPath) -> Iterator[OutgoingLink]:
+    for link in context.links.values():
+        if isinstance(link, OutgoingLink) and link.entity == entity:
+            yield link
 
 
 async def _answer_session(session: SessionReceiver, operation: _OfSession) -> ops.Answer:
@@ -159,8 +163,8 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
     for token in operation.tokens:
         found = None if link is None else link.unsettled.find(token)
         await receiver.settle(found or _locked(token), operation.settlement)
-        if link is not None:
-            link.settled_by_request(token, operation.settlement)
+        for each in _links(context, entity):
+            each.settled_by_request(token, operation.settlement)
 
 
 def _locked(token: str) -> Delivery:

@@ -299,6 +299,21 @@ async def test_what_a_request_settles_makes_room_on_the_link_of_its_session(
         assert {type(each) for each in outcomes} == {amqp.Rejected}
 
 
+async def test_what_a_request_settles_makes_room_on_a_link_of_its_connection(house, autojump_clock):
+    house.change(max_unsettled=2)
+    await house.broker.send(ORDERS, [Message(message_id=each) for each in "abcd"])
+    sdk = await house.client()
+    link = await sdk.receiver(credit=10)
+    taken = [await take(sdk, link) for _ in range(2)]
+
+    tokens = tuple(token_of(transfer.tag) for transfer, _ in taken)
+    await ask(sdk, ops.UpdateDisposition(status=ops.Disposition.COMPLETED, tokens=tokens))
+    with trio.fail_after(1):
+        more = [(await take(sdk, link))[1].message.message_id for _ in range(2)]
+
+    assert more == ["c", "d"]
+
+
 async def test_sessions_are_listed(sessions, sdk, autojump_clock):
     await sessions.broker.send(SQ, [Message(session_id=each) for each in "ab"])
 
