@@ -29,7 +29,7 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Dialect, Reply, Request, build_reply, parse_request
-from gateway.wire.amqp.management import may_answer_much
+from gateway.wire.amqp.management import looks_only, may_answer_much
 
 _CREDIT: Final = 100  # requests that a client may have under way on one link
 _OWED: Final = 1000  # replies that may wait for a client to give credit
@@ -103,6 +103,7 @@ class RequestLink:
     need: Need | None = attrs.field(init=False)
     _under_way: int = attrs.field(default=0, init=False)
     _ended: bool = attrs.field(default=False, init=False)
+    _looking: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.need = _need(self.node)
@@ -123,8 +124,10 @@ class RequestLink:
         self._context.nursery.start_soon(self._serve, event)
 
     def end(self) -> None:
-        """Requests that have been begun end by themselves; others aren't."""
+        """Requests that have been begun end by themselves, but for those that only look."""
         self._ended = True
+        for scope in self._looking:
+            scope.cancel()
 
     async def _serve(self, event: TransferReceived) -> None:
         since = trio.current_time()
@@ -161,9 +164,15 @@ class RequestLink:
         if may_answer_much(request) and not self._context.connection.has_room:
             return False
         engine.settle(event.delivery, ACCEPTED)
-        reply = await self._answer(request, since)
+        with trio.CancelScope() as scope:
+            if looks_only(request):
+                self._looking.add(scope)
+            try:
+                reply = await self._answer(request, since)
+            finally:
+                self._looking.discard(scope)
         reply_link = self._reply_link(request.reply_to)
-        if reply_link is not None:
+        if reply_link is not None and not scope.cancelled_caught:
             dialect = Dialect.CBS if self._of_tokens else Dialect.MANAGEMENT
             reply_link.send(build_reply(reply, dialect))
         return True

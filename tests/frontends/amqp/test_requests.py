@@ -151,6 +151,21 @@ async def test_what_was_not_begun_when_its_client_goes_is_not_done(house, autoju
     assert broker.begun == 1
 
 
+async def test_who_only_looks_stops_when_its_client_goes(house, autojump_clock):
+    broker = await slow(house)
+    sdk = await house.client()
+    requests = await sdk.attached(we_send=True, address=ADDRESS)
+
+    for number in range(5):
+        ask(sdk, requests, SHOW, number)
+    await wait_all_tasks_blocked()
+    under_way = broker.under_way
+    await sdk.connection.close()
+    await wait_all_tasks_blocked()
+
+    assert (under_way, broker.under_way) == (5, 0)
+
+
 async def test_the_time_that_a_client_waits_begins_when_it_asks(house, autojump_clock):
     house.change(max_requests=1)
     await slow(house)
