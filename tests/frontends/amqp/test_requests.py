@@ -115,6 +115,7 @@ async def test_small_replies_do_not_wait_behind_large_ones(house, autojump_clock
 
 
 async def test_credit_is_for_requests_that_are_not_under_way(house, autojump_clock):
+    house.change(max_requests=100)
     broker = await slow(house)
     sdk = await house.client()
     replies = await replies_to(sdk, "here", 1000)
@@ -122,11 +123,13 @@ async def test_credit_is_for_requests_that_are_not_under_way(house, autojump_clo
     await sdk.until(amqp.LinkFlow, lambda event: event.link == requests)
 
     for number in range(80):
-        ask(sdk, requests, SHOW, number)
+        ask(sdk, requests, NO_LOCK if number < 10 else SHOW, number)
+    for _ in range(10):
+        await reply(sdk, replies)
     await wait_all_tasks_blocked()
     left = sdk.engine.credit(requests)
     broker.may.set()
-    for _ in range(80):
+    for _ in range(70):
         await reply(sdk, replies)
     await wait_all_tasks_blocked()
 
