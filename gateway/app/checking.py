@@ -12,6 +12,7 @@ from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import check_credentials, enter, is_own
 from gateway.app.outside import Outside
+from gateway.app.servers import why_not
 from gateway.app.targets import find_running, through
 from gateway.config.file import Loaded
 from gateway.config.options import Config, Namespace, Pairing
@@ -56,6 +57,7 @@ async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> li
     findings.add(loaded.source, Grade.GOOD, "the configuration is good")
     for warning in loaded.warnings:
         findings.add(loaded.source, Grade.WARNING, warning)
+    _check_endpoints(config, findings)
     running = await find_running(config, port_offset)
     for namespace in config.namespaces.values():
         subject = f"namespace {namespace.name}"
@@ -71,6 +73,13 @@ async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> li
         except Failure as failure:
             findings.add(subject, *_of_failure(failure, running))
     return findings.items
+
+
+def _check_endpoints(config: Config, findings: Findings) -> None:
+    for index, endpoint in enumerate(config.endpoints):
+        why = why_not(endpoint.protocol)
+        if why is not None:
+            findings.add(f"endpoints[{index}]", Grade.BAD, why)
 
 
 def _is_to_come(namespace: Namespace) -> bool:

@@ -80,6 +80,12 @@ class Makings:
         return pairing.options.send_timeout + PATIENCE
 
 
+def why_not(protocol: str) -> str | None:
+    """What to install so that an endpoint of that protocol can be served; None: nothing."""
+    why = why_no_engine() if protocol in (ONE_PORT, AMQP) else None
+    return None if why is None else f"protocol {protocol!r}: {why}"
+
+
 def make_server(protocol: str, makings: Makings, tls: ssl.SSLContext | None) -> Server:
     """
     The server of an endpoint. With `tls`, the one of one port for everything begins it by itself;
@@ -88,6 +94,9 @@ def make_server(protocol: str, makings: Makings, tls: ssl.SSLContext | None) -> 
     Raises:
         Failure: the engine of AMQP isn't installed.
     """
+    why = why_not(protocol)
+    if why is not None:
+        raise Failure(why, ExitCode.WRONG)
     if protocol == ONE_PORT:
         return _make_one_port(makings, tls)
     if protocol == AMQP:
@@ -120,9 +129,6 @@ def _make_amqp(makings: Makings) -> Server:
 
 
 def _make_frontend(makings: Makings) -> "AmqpFrontend":
-    why = why_no_engine()
-    if why is not None:
-        raise Failure(why, ExitCode.WRONG)
     from gateway.frontends.amqp.frontend import AmqpFrontend
 
     return AmqpFrontend(

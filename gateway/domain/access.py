@@ -67,13 +67,12 @@ class AccessPolicy:
 
 @attrs.frozen(kw_only=True)
 class Claim:
-    """What a token says, and whether a key of the policy that it names has signed it."""
+    """What a token says, and which key of the policy that it names has signed it."""
 
     key_name: str
     resource: str  # a URI, decoded once
     expires: int  # seconds since 1970 UTC
-    signed: bool
-    key: str = attrs.field(default="", repr=False)  # the one that has signed it
+    key: str | None = attrs.field(default=None, repr=False)  # None: no key has signed it
 
 
 @attrs.frozen(kw_only=True)
@@ -103,7 +102,7 @@ def authenticate(
     policy = policies.get(claim.key_name)
     if policy is None:
         raise NotAuthorized(f"unknown key name {claim.key_name!r}")
-    if not claim.signed:
+    if claim.key is None:
         raise NotAuthorized(f"the token's signature is not by a key of {policy.name!r}")
     late = now.timestamp() - claim.expires
     if late > skew.total_seconds():
@@ -134,8 +133,15 @@ def authorize(policy: AccessPolicy, claim: Claim, access: Access) -> None:
 
 
 def audience_covers(resource: str, path: str) -> bool:
+    """Whether a token for that URI is good for that decoded path: `audience_of` begins it."""
+    audience = audience_of(resource)
+    return audience is not None and segments_of(path)[: len(audience)] == audience
+
+
+def audience_of(resource: str) -> tuple[str, ...] | None:
     """
-    Whether a token for that URI is good for that decoded path: a prefix of it, in whole segments.
+    The segments with which a path must begin for which a token for that URI is good; None if it
+    is good for nothing.
 
     Case, scheme, host and port don't count: clients sign `sb:`, `amqp:` or `https:`, with the
     port doubled or left out, and with the name by which they reach us. A text without a scheme
@@ -143,12 +149,12 @@ def audience_covers(resource: str, path: str) -> bool:
     """
     _, scheme_end, location = resource.partition("?")[0].partition("://")
     if not scheme_end:
-        return False
+        return None
     _, _, audience = location.partition("/")
-    wanted, asked = _segments(unquote(audience)), _segments(path)
-    return asked[: len(wanted)] == wanted
+    return segments_of(unquote(audience))
 
 
-def _segments(path: str) -> list[str]:
+def segments_of(path: str) -> tuple[str, ...]:
+    """The segments of a decoded path, of which the case doesn't count."""
     stripped = path.strip("/").lower()
-    return stripped.split("/") if stripped else []
+    return tuple(stripped.split("/")) if stripped else ()

@@ -2,7 +2,7 @@
 
 import hmac
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -108,15 +108,11 @@ class Authorizer:
         Raises:
             NotAuthorized: it is no key of a policy of that name.
         """
-        policy = self._policies.get(name)
-        keys = policy.keys if policy else _NOBODY
-        matches = [hmac.compare_digest(each.encode(), key.encode()) for each in keys]
         claim = Claim(
             key_name=name,
             resource="amqp://any/",
             expires=_NEVER,
-            signed=policy is not None and any(matches),
-            key=_first(keys, matches),
+            key=self._key_of(name, lambda each: hmac.compare_digest(each.encode(), key.encode())),
         )
         self._owner(claim)
         return claim
@@ -129,16 +125,18 @@ class Authorizer:
 
     def _read(self, token: str) -> Claim:
         parsed = parse_sas(token)
-        policy = self._policies.get(parsed.key_name)
-        keys = policy.keys if policy else _NOBODY
-        matches = [verify(parsed, key) for key in keys]
         return Claim(
             key_name=parsed.key_name,
             resource=parsed.resource,
             expires=parsed.expires,
-            signed=policy is not None and any(matches),
-            key=_first(keys, matches),
+            key=self._key_of(parsed.key_name, lambda each: verify(parsed, each)),
         )
+
+    def _key_of(self, name: str, fits: Callable[[str], bool]) -> str | None:
+        """The key that fits, of the policy of that name; each one is tried in any case."""
+        policy = self._policies.get(name)
+        fitting = [key for key in (policy.keys if policy else _NOBODY) if fits(key)]
+        return fitting[0] if policy and fitting else None
 
     def check(self, claim: Claim, access: Access) -> None:
         """
@@ -154,7 +152,3 @@ class Authorizer:
         if claim.key not in policy.keys:
             raise NotAuthorized(f"the key that signed it is none of {policy.name!r} any more")
         return policy
-
-
-def _first(keys: Sequence[str], matches: Sequence[bool]) -> str:
-    return next((key for key, fits in zip(keys, matches, strict=True) if fits), "")

@@ -91,10 +91,15 @@ class AmqpConnection:
                     with contextlib.suppress(trio.BrokenResourceError):
                         await self._stream.aclose()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether less than `high_water` is left to be written, or the connection has ended."""
+        return self.engine.unsent < self._options.high_water or self._ended.is_set()
+
     async def wait_for_room(self) -> None:
-        """Wait until less than `high_water` is left to be written, or the connection has ended."""
+        """Wait until it has room."""
         await trio.lowlevel.checkpoint()
-        while self.engine.unsent >= self._options.high_water and not self._ended.is_set():
+        while not self.has_room:
             await self._written.park()
 
     async def close(self, error: AmqpError | None = None) -> None:

@@ -38,7 +38,8 @@ def check(
     right: Right = Right.SEND,
     skew: timedelta = timedelta(0),
 ) -> None:
-    claim = Claim(key_name=name, signed=signed, expires=expires, resource=resource)
+    key = "one" if signed else None
+    claim = Claim(key_name=name, key=key, expires=expires, resource=resource)
     policy = authenticate(POLICIES, claim, now=NOW, skew=skew)
     authorize(
         policy,

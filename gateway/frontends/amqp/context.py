@@ -60,8 +60,14 @@ class Context:
     tokens: Tokens
     pending: Pending
     nursery: trio.Nursery  # of tasks that end by themselves once their link is void
+    # Of requests to $management: each takes one while it is answered.
+    turns: trio.CapacityLimiter = attrs.field(init=False)
     closed: bool = attrs.field(default=False, init=False)  # by us: nobody hears an outcome
     links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
+
+    @turns.default
+    def _turns(self) -> trio.CapacityLimiter:
+        return trio.CapacityLimiter(self.options.max_requests)
 
     @property
     def engine(self) -> Engine:

@@ -12,6 +12,7 @@ A message that the client has settled already has no answer, so that its failure
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import attrs
@@ -33,6 +34,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Message
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
+from gateway.ports import Topology
 from gateway.wire.amqp.batches import decode_payload
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -64,10 +66,14 @@ class IncomingLink:
     _entity: EntityPath
     _waiting: deque[TransferReceived] = attrs.field(factory=deque, init=False)
     _opening: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _largest: int = attrs.field(init=False)  # bytes of a message
     _open: bool = attrs.field(default=False, init=False)
     _working: bool = attrs.field(default=False, init=False)
     _in_work: int = attrs.field(default=0, init=False)
     _failed: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._largest = self._context.options.max_message_size
 
     @property
     def session(self) -> SessionId:
@@ -78,7 +84,10 @@ class IncomingLink:
         return Need(rights=(Right.SEND,), entity=self._entity)
 
     async def open(self) -> None:
-        """Answer the attach, as soon as it is known whether there is such an entity."""
+        """
+        Answer the attach, as soon as it is known whether there is such an entity, and how large
+        its messages may be.
+        """
         refusal: BrokerError | None = None
         with self._opening:
             refusal = await self._probe()
@@ -89,10 +98,7 @@ class IncomingLink:
             self._drop()
         else:
             self._open = True
-            options = self._context.options
-            self._context.engine.accept(
-                self._attached.link, max_message_size=options.max_message_size
-            )
+            self._context.engine.accept(self._attached.link, max_message_size=self._largest)
             self._top_up()
             self._work_on()
 
@@ -115,11 +121,25 @@ class IncomingLink:
         try:
             with trio.move_on_after(self._context.options.probe_timeout):
                 await self._context.broker.probe(self._entity)
+                await self._measure()
         except _NO_SUCH as error:
             return error
         except BrokerError:
             return None  # each send gets its own answer
         return None
+
+    async def _measure(self) -> None:
+        """Learn how large a message may be, from a namespace that tells it."""
+        await trio.lowlevel.checkpoint()
+        broker = self._context.broker
+        with suppress(BrokerError):
+            told: int | None = None
+            try:
+                told = (await broker.inspect(self._entity)).max_message_size
+            except EntityNotFound:
+                if isinstance(broker, Topology):
+                    told = (await broker.inspect_topic(self._entity)).max_message_size
+            self._largest = min(self._largest, told or self._largest)
 
     def _work_on(self) -> None:
         if self._open and self._waiting and not self._working:
@@ -160,6 +180,9 @@ class IncomingLink:
     def _read(self, event: TransferReceived) -> tuple[Message, ...] | None:
         try:
             messages = decode_payload(event.payload, event.message_format)
+        except MessageTooLarge as error:
+            self._reject(event, amqp_error(error))
+            return None
         except MessageError as error:
             self._reject(event, AmqpError(condition="amqp:decode-error", description=str(error)))
             return None

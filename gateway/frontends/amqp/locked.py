@@ -1,6 +1,7 @@
 """Requests about what somebody has locked: a session through the link that holds it, a message."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -31,10 +32,11 @@ _OfSession = ops.RenewSession | ops.GetSessionState | ops.SetSessionState
 
 
 async def answer_locked(
-    context: Context, entity: EntityPath, operation: ops.Operation
+    context: Context, entity: EntityPath, operation: ops.Operation, asking: trio.CancelScope
 ) -> ops.Answer:
     """
-    Return once it is done.
+    Return once it is done. `asking` cancels it when the client has waited for long enough; its
+    deadline is put off once something is taken away, which only the answer has then.
 
     Raises:
         BrokerError: as the methods of `Receiver` and `SessionReceiver`.
@@ -50,7 +52,7 @@ async def answer_locked(
             until = [await receiver.renew(_locked(token)) for token in tokens]
             return ops.LocksRenewed(until=tuple(until))
         case ops.ReceiveDeferred():
-            return await _receive_deferred(context, entity, operation)
+            return await _receive_deferred(context, entity, operation, asking)
         case ops.UpdateDisposition():
             await _settle(context, entity, operation)
             return ops.Done()
@@ -66,15 +68,19 @@ def _session(
     Raises:
         SessionLockLost: there is none (any more).
     """
-    for link in context.links.values():
-        if not isinstance(link, OutgoingLink) or link.entity != entity:
-            continue
+    for link in _links(context, entity):
         receiver = link.receiver
         if receiver is None or isinstance(receiver, LeasedReceiver):
             continue
         if receiver.session_id == session_id:
             return link, receiver
     raise SessionLockLost(f"{entity}: no link of this connection holds session {session_id!r}")
+
+
+def _links(context: Context, entity: EntityPath) -> Iterator[OutgoingLink]:
+    for link in context.links.values():
+        if isinstance(link, OutgoingLink) and link.entity == entity:
+            yield link
 
 
 async def _answer_session(session: SessionReceiver, operation: _OfSession) -> ops.Answer:
@@ -90,7 +96,10 @@ async def _answer_session(session: SessionReceiver, operation: _OfSession) -> op
 
 
 async def _receive_deferred(
-    context: Context, entity: EntityPath, operation: ops.ReceiveDeferred
+    context: Context,
+    entity: EntityPath,
+    operation: ops.ReceiveDeferred,
+    asking: trio.CancelScope,
 ) -> ops.Answer:
     await trio.lowlevel.checkpoint()
     link: OutgoingLink | None = None
@@ -105,6 +114,8 @@ async def _receive_deferred(
     deliveries = await receiver.receive_deferred(operation.sequence_numbers)
     await _check_size(receiver, deliveries)
     if operation.mode is ReceiveMode.RECEIVE_AND_DELETE:
+        asking.deadline = math.inf  # each settlement has its own
+        await trio.lowlevel.checkpoint_if_cancelled()  # else, by this scope, it isn't any more
         taken = await take_away(receiver, deliveries, context.options.answer_timeout)
         return _handed([attrs.evolve(each, lock_token=None, locked_until=None) for each in taken])
     if link is not None:
@@ -152,8 +163,8 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
     for token in operation.tokens:
         found = None if link is None else link.unsettled.find(token)
         await receiver.settle(found or _locked(token), operation.settlement)
-        if link is not None:
-            link.unsettled.drop_deferred(token)
+        for each in _links(context, entity):
+            each.settled_by_request(token, operation.settlement)
 
 
 def _locked(token: str) -> Delivery:

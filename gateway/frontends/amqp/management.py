@@ -29,14 +29,14 @@ class Management:
     _context: Context
     _entity: EntityPath
 
-    async def answer(self, request: Request) -> Reply:
-        """Every error has become a reply."""
+    async def answer(self, request: Request, since: float) -> Reply:
+        """Every error has become a reply. The time that the client waits begins at `since`."""
         await trio.lowlevel.checkpoint()
         try:
             operation = operation_of(request)
             self._check(operation)
-            with trio.move_on_after(self._seconds(request)):
-                return reply_of(request, operation, await self._do(operation))
+            with trio.move_on_at(since + self._seconds(request)) as asking:
+                return reply_of(request, operation, await self._do(operation, asking))
             raise OutcomeUnknown(f"no answer from {self._entity} in time")
         except GatewayError as error:
             return refusal_of(request, error)
@@ -54,7 +54,9 @@ class Management:
         wanted = timeout_of(request)
         return options.answer_timeout if wanted is None else min(wanted, options.longest_wait)
 
-    async def _do(self, operation: ops.Operation) -> ops.Answer:  # noqa: ASYNC910 all wait
+    async def _do(  # noqa: ASYNC910 all wait
+        self, operation: ops.Operation, asking: trio.CancelScope
+    ) -> ops.Answer:
         match operation:
             case ops.Schedule() | ops.CancelScheduled():
                 return await self._schedule(operation)
@@ -65,7 +67,7 @@ class Management:
             case ops.AddRule() | ops.RemoveRule() | ops.ListRules():
                 return await self._rules(operation)
             case _:
-                return await answer_locked(self._context, self._entity, operation)
+                return await answer_locked(self._context, self._entity, operation, asking)
 
     async def _schedule(self, operation: ops.Schedule | ops.CancelScheduled) -> ops.Answer:
         await trio.lowlevel.checkpoint()

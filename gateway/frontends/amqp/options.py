@@ -41,4 +41,6 @@ class AmqpOptions:
     max_taken: int = attrs.field(default=100, validator=validators.ge(1))
     # Deliveries of one link that the client has not settled: with more it gets no further ones.
     max_unsettled: int = attrs.field(default=5000, validator=validators.ge(1))
+    # Requests to $management that are answered at the same time, of one connection; others wait.
+    max_requests: int = attrs.field(default=8, validator=validators.ge(1))
     max_tokens: int = attrs.field(default=1000, validator=validators.ge(1))  # of one connection

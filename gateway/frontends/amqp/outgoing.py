@@ -22,7 +22,7 @@ from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, take_away
 from gateway.frontends.amqp.sessions import FILTER, properties_of, wait_until_lost
-from gateway.frontends.amqp.settling import confirmation_of, settlement_of
+from gateway.frontends.amqp.settling import confirmation_of, outcome_of, settlement_of
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.ports import SessionReceiver
 from gateway.wire.amqp.deliveries import encode_delivery
@@ -117,6 +117,14 @@ class OutgoingLink:
             self._settling.start_soon(self._settle, event, delivery)
             self._changed.unpark_all()
 
+    def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:
+        """A request has settled what this link has given out, or what was deferred."""
+        self.unsettled.drop_deferred(lock_token)
+        id_ = self.unsettled.take_by_token(lock_token)
+        if id_ is not None:
+            self._context.engine.settle(id_, outcome_of(settlement))
+            self._changed.unpark_all()
+
     def end(self) -> None:
         self._ended = True
         self._scope.cancel()
@@ -164,7 +172,8 @@ class OutgoingLink:
 
     async def _pump(self, receiver: _Receiver) -> None:
         """
-        Take and hand out until we close. What waits asks for one: it is there for others too.
+        Take and hand out until we close, and wait until the link is void. What waits asks for
+        one: it is there for others too.
         """
         await trio.lowlevel.checkpoint()
         share = 1
@@ -184,14 +193,12 @@ class OutgoingLink:
             if len(deliveries) < asked:
                 share = 1
                 self._give_credit_back()
+        await trio.sleep_forever()  # what the client has may still be settled
 
     async def _wait(self, credit: int) -> None:
         """Wait for credit, or for the client to settle what it has."""
-        if credit <= 0:
-            self._give_credit_back()
-            await self._changed.park()
-            return
-        with trio.move_on_at(self._drop_lost()):
+        self._give_credit_back()
+        with trio.move_on_at(self._drop_lost() if credit > 0 else math.inf):
             await self._changed.park()
 
     def _drop_lost(self) -> float:

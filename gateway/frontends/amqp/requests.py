@@ -3,12 +3,16 @@ Links of requests and of their replies: `$cbs`, and `$management` of each entity
 
 A reply goes to the link of the same session whose target is the request's `reply-to`, or else to
 the one that is attached to the same node.
+
+Requests of one connection take turns: few are answered at the same time, and none whose reply may
+be large while too much waits that the client doesn't read, or has no credit for.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import attrs
+import trio
 
 from gateway.domain.access import Right
 from gateway.domain.errors import MessageError
@@ -25,13 +29,15 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Dialect, Reply, Request, build_reply, parse_request
+from gateway.wire.amqp.management import looks_only, may_answer_much
 
 _CREDIT: Final = 100  # requests that a client may have under way on one link
 _OWED: Final = 1000  # replies that may wait for a client to give credit
+_TOKEN_SIZE: Final = 64 * 1024  # bytes of a request to $cbs: nobody knows yet who sends it
 _ANY: Final = (Right.LISTEN, Right.SEND, Right.MANAGE)
 
-Answer = Callable[[Request], Awaitable[Reply]]
-"""Answers one request; what it raises is a bug."""
+Answer = Callable[[Request, float], Awaitable[Reply]]
+"""Answers one request that came in at that time (by Trio's clock); what it raises is a bug."""
 
 
 def _need(node: Node) -> Need | None:
@@ -95,6 +101,9 @@ class RequestLink:
     node: Node
     _answer: Answer
     need: Need | None = attrs.field(init=False)
+    _under_way: int = attrs.field(default=0, init=False)
+    _ended: bool = attrs.field(default=False, init=False)
+    _looking: set[trio.CancelScope] = attrs.field(factory=set, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.need = _need(self.node)
@@ -105,35 +114,72 @@ class RequestLink:
 
     def open(self) -> None:
         engine, link = self._context.engine, self._attached.link
-        engine.accept(link, max_message_size=self._context.options.max_message_size)
+        most = self._context.options.max_message_size
+        engine.accept(link, max_message_size=min(most, _TOKEN_SIZE) if self._of_tokens else most)
         engine.grant(link, _CREDIT)
 
     def transfer(self, event: TransferReceived) -> None:
+        self._context.pending.add(len(event.payload))
+        self._under_way += 1
+        self._context.nursery.start_soon(self._serve, event)
+
+    def end(self) -> None:
+        """Requests that have been begun end by themselves, but for those that only look."""
+        self._ended = True
+        for scope in self._looking:
+            scope.cancel()
+
+    async def _serve(self, event: TransferReceived) -> None:
+        since = trio.current_time()
+        try:
+            if self._of_tokens:  # which are taken at once
+                await self._serve_in_turn(event, since)
+                return
+            while True:
+                async with self._context.turns:
+                    if await self._serve_in_turn(event, since):
+                        return
+                await self._context.connection.wait_for_room()
+        finally:
+            self._under_way -= 1
+            self._context.pending.drop(len(event.payload))
+            self._top_up()
+
+    async def _serve_in_turn(self, event: TransferReceived, since: float) -> bool:
+        """
+        Answer one request; False: there is no room for its reply now.
+
+        It is read here and not kept: a value may take a hundred times its bytes.
+        """
+        await trio.lowlevel.checkpoint()
         engine = self._context.engine
+        if self._ended:
+            return True  # nobody would hear the reply
         try:
             request = parse_request(event.payload)
         except MessageError as error:
             reason = AmqpError(condition="amqp:decode-error", description=str(error))
             engine.settle(event.delivery, Rejected(error=reason))
-            self._top_up()
-            return
+            return True
+        if may_answer_much(request) and not self._context.connection.has_room:
+            return False
         engine.settle(event.delivery, ACCEPTED)
-        self._context.pending.add(len(event.payload))
-        self._context.nursery.start_soon(self._serve, request, len(event.payload))
-
-    def end(self) -> None:
-        """Requests that are under way end by themselves."""
-
-    async def _serve(self, request: Request, size: int) -> None:
-        try:
-            reply = await self._answer(request)
-        finally:
-            self._context.pending.drop(size)
-        is_tokens = self.node.kind is NodeKind.TOKENS
+        with trio.CancelScope() as scope:
+            if looks_only(request):
+                self._looking.add(scope)
+            try:
+                reply = await self._answer(request, since)
+            finally:
+                self._looking.discard(scope)
         reply_link = self._reply_link(request.reply_to)
-        if reply_link is not None:
-            reply_link.send(build_reply(reply, Dialect.CBS if is_tokens else Dialect.MANAGEMENT))
-        self._top_up()
+        if reply_link is not None and not scope.cancelled_caught:
+            dialect = Dialect.CBS if self._of_tokens else Dialect.MANAGEMENT
+            reply_link.send(build_reply(reply, dialect))
+        return True
+
+    @property
+    def _of_tokens(self) -> bool:
+        return self.node.kind is NodeKind.TOKENS
 
     def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
         of_session = [
@@ -147,6 +193,6 @@ class RequestLink:
 
     def _top_up(self) -> None:
         engine, link = self._context.engine, self._attached.link
-        missing = _CREDIT - engine.credit(link)
-        if missing * 2 >= _CREDIT:
-            engine.grant(link, missing)
+        free = _CREDIT - self._under_way - engine.credit(link)
+        if free * 2 >= _CREDIT:
+            engine.grant(link, free)

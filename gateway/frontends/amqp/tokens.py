@@ -1,24 +1,32 @@
 """What one connection may do: by the tokens that it has brought, or by who SASL says it is."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 
-from gateway.domain.access import Access, Claim, Right
+from gateway.domain.access import Access, Claim, Right, audience_of, segments_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, NotAuthorized
 from gateway.frontends.auth import Authorizer
 
+_Audience = tuple[str, ...]
+
 
 @attrs.define(eq=False)
 class Tokens:
-    """Several tokens may be good for different entities; a newer one replaces that of its URI."""
+    """
+    Several tokens may be good for different entities, or be of different policies; a newer one
+    replaces that of its policy and audience.
+
+    What one link may do is found without a look at all of them: there may be a thousand of each.
+    """
 
     _authorizer: Authorizer
     _most: int
     on_added: Callable[[], None] = lambda: None  # `seconds_left` may be another one then
-    _claims: dict[str, Claim] = attrs.field(factory=dict, init=False)  # by resource
+    _claims: dict[_Audience, dict[str, Claim]] = attrs.field(factory=dict, init=False)
+    _count: int = attrs.field(default=0, init=False)
 
     def add(self, token: str) -> Claim:
         """
@@ -35,14 +43,19 @@ class Tokens:
     def add_claim(self, claim: Claim) -> None:
         """
         Raises:
+            NotAuthorized: it is good for nothing.
             Busy: there are as many as there may be.
         """
-        resource = claim.resource.lower()
-        if resource not in self._claims and len(self._claims) >= self._most:
+        audience = audience_of(claim.resource)
+        if audience is None:
+            raise NotAuthorized(f"the token's resource {claim.resource!r} is no URI")
+        if self._count >= self._most and claim.key_name not in self._claims.get(audience, {}):
             self.drop_expired()
-        if resource not in self._claims and len(self._claims) >= self._most:
-            raise Busy(f"{self._most} tokens are in use on this connection")
-        self._claims[resource] = claim
+            if self._count >= self._most:
+                raise Busy(f"{self._most} tokens are in use on this connection")
+        of_policies = self._claims.setdefault(audience, {})
+        self._count += claim.key_name not in of_policies
+        of_policies[claim.key_name] = claim
         self.on_added()
 
     def check(self, right: Right, entity: EntityPath, *, management: bool = False) -> None:
@@ -52,10 +65,10 @@ class Tokens:
         Raises:
             NotAuthorized: none does; the text says why not.
         """
-        refusal = NotAuthorized(f"no token for {entity}: put one on $cbs first")
         path = f"{entity.name}/$management" if management else entity.name
         access = Access(right=right, entity=entity, path=path)
-        for claim in reversed(self._claims.values()):
+        refusal = NotAuthorized(f"no token for {path!r}: put one on $cbs first")
+        for claim in self._good_for(path):
             try:
                 self._authorizer.check(claim, access)
             except NotAuthorized as error:
@@ -64,12 +77,24 @@ class Tokens:
                 return
         raise refusal
 
+    def _good_for(self, path: str) -> Iterator[Claim]:
+        """The tokens for that path or for what it is a part of, the closest ones first."""
+        segments = segments_of(path)
+        for length in range(len(segments), -1, -1):
+            yield from self._claims.get(segments[:length], {}).values()
+
     def seconds_left(self) -> float:
         """Until the first of them expires."""
-        left = map(self._authorizer.seconds_left, self._claims.values())
-        return max(0.0, min(left, default=math.inf))
+        claims = (claim for of_policies in self._claims.values() for claim in of_policies.values())
+        first = min(claims, key=lambda claim: claim.expires, default=None)
+        return math.inf if first is None else max(0.0, self._authorizer.seconds_left(first))
 
     def drop_expired(self) -> None:
         """Forget what is good for nothing any more."""
         left = self._authorizer.seconds_left
-        self._claims = {key: claim for key, claim in self._claims.items() if left(claim) > 0}
+        for audience, of_policies in list(self._claims.items()):
+            good = {name: claim for name, claim in of_policies.items() if left(claim) > 0}
+            self._count -= len(of_policies) - len(good)
+            self._claims[audience] = good
+            if not good:
+                del self._claims[audience]

@@ -19,6 +19,7 @@ class Unsettled:
 
     _most: int
     _sent: dict[DeliveryId, Delivery] = attrs.field(factory=dict, init=False)
+    _ids: dict[str, DeliveryId] = attrs.field(factory=dict, init=False)  # by lock token
     _deferred: dict[str, Delivery] = attrs.field(factory=dict, init=False)  # by lock token
 
     @property
@@ -26,11 +27,23 @@ class Unsettled:
         return self._most - len(self._sent)
 
     def add(self, id_: DeliveryId, delivery: Delivery) -> None:
+        assert delivery.lock_token is not None, "it was taken with a lock"
         self._sent[id_] = attrs.evolve(delivery, message=_NO_MESSAGE)
+        self._ids[delivery.lock_token] = id_
 
     def take(self, id_: DeliveryId) -> Delivery | None:
         """The delivery, which is the caller's matter now."""
-        return self._sent.pop(id_, None)
+        delivery = self._sent.pop(id_, None)
+        if delivery is not None and delivery.lock_token is not None:
+            self._ids.pop(delivery.lock_token, None)
+        return delivery
+
+    def take_by_token(self, lock_token: str) -> DeliveryId | None:
+        """Which of those that were sent it was; it is the caller's matter now."""
+        id_ = self._ids.get(lock_token)
+        if id_ is not None:
+            self.take(id_)
+        return id_
 
     def take_lost(
         self, end_of: Callable[[Delivery], float], now: float
@@ -39,7 +52,7 @@ class Unsettled:
         ends = {id_: end_of(delivery) for id_, delivery in self._sent.items()}
         lost = [id_ for id_, end in ends.items() if end <= now]
         for id_ in lost:
-            del self._sent[id_]
+            self.take(id_)
         return lost, min((end for end in ends.values() if end > now), default=inf)
 
     def check_room(self, count: int) -> None:
@@ -61,5 +74,5 @@ class Unsettled:
         self._deferred.pop(lock_token, None)
 
     def find(self, lock_token: str) -> Delivery | None:
-        deliveries = (*self._deferred.values(), *self._sent.values())
-        return next((each for each in deliveries if each.lock_token == lock_token), None)
+        id_ = self._ids.get(lock_token)
+        return self._deferred.get(lock_token) if id_ is None else self._sent[id_]

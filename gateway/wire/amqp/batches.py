@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.domain.errors import MessageError
+from gateway.domain.errors import MessageError, MessageTooLarge
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.sections import DATA, split_sections
 
 SINGLE: Final = 0
 BATCH: Final = 0x80013700  # each data section holds a whole encoded message
+MAX_MESSAGES: Final = 4500  # of one batch, as in Service Bus: a megabyte has room for 100,000
 
 
 def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
@@ -21,6 +22,7 @@ def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
 
     Raises:
         MessageError: not what the format promises, an empty batch, or a format that isn't known.
+        MessageTooLarge: a batch of too many messages.
     """
     if message_format == SINGLE:
         return (decode_message(payload),)
@@ -29,6 +31,10 @@ def decode_payload(payload: bytes, message_format: int) -> tuple[Message, ...]:
     contents = [value for code, _, _, value in split_sections(payload) if code == DATA]
     if not contents:
         raise MessageError("a batch without messages")
+    if len(contents) > MAX_MESSAGES:
+        raise MessageTooLarge(
+            f"batch: at most {MAX_MESSAGES} messages expected, got {len(contents)}"
+        )
     return tuple(decode_message(content) for content in contents)
 
 

@@ -5,7 +5,8 @@ The state of the protocol is Qpid Proton's, which `arrivals` and `proton` hide. 
 `frames`, `rewriting` and `sasl`. No method waits, and none may run in two threads at once.
 
     feed, feed_eof, events              what the peer did
-    open, accept, send, settle, ...     what we do; with an id that is void they do nothing
+    open, close, begin, end             what we do; with an id that is void they do nothing
+    accept, send, settle, ...           the same with links, in `links`
     take, finished, tick                what is to be written, and when to come again
 
 Values inside of maps are encoded and decoded by `gateway.wire.amqp.types`.
@@ -21,14 +22,11 @@ from gateway.wire.amqp.arrivals import Arrivals
 from gateway.wire.amqp.events import (
     NOTHING,
     AmqpError,
-    DeliveryId,
-    DeliveryState,
     Event,
-    LinkId,
-    NewLink,
     SessionId,
 )
 from gateway.wire.amqp.frames import ROOM, FrameError, Inbound, decoding
+from gateway.wire.amqp.links import Links
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.proton import Pointer, lib
 from gateway.wire.amqp.registry import Registry
@@ -40,8 +38,8 @@ def _no_wake() -> None:
     """For who takes bytes after each call anyway."""
 
 
-class Engine:
-    """One connection."""
+class Engine(Links):
+    """One connection, with its links."""
 
     def __init__(
         self,
@@ -56,7 +54,6 @@ class Engine:
         `wake` is called whenever there may be more to take, also out of the methods below.
         """
         self._sasl = sasl
-        self._wake = wake
         self._transport: Pointer = lib.pn_transport()
         self._connection: Pointer = lib.pn_connection()
         self._collector: Pointer = lib.pn_collector()
@@ -69,7 +66,7 @@ class Engine:
         lib.pn_transport_bind(self._transport, self._connection)
         self._inbound = Inbound(options.max_frame_size)
         self._outbound = Outbound(self._inbound.renumbering, options.max_frame_size)
-        self._registry = Registry()
+        super().__init__(Registry(), self._outbound, wake)
         self._arrivals = Arrivals(
             connection=self._connection,
             transport=self._transport,
@@ -213,142 +210,6 @@ class Engine:
         lib.pn_session_close(record.pointer)
         self._registry.drop_session(record)
         self._wake()
-
-    # ------------------------------------------------------------------ links
-
-    def accept(
-        self,
-        link: LinkId,
-        *,
-        address: str | None = None,
-        filters: Mapping[str, Any] | None = None,
-        properties: Mapping[str, Any] = NOTHING,
-        max_message_size: int = 0,
-    ) -> None:
-        """
-        Answer an attach with its own source, target and settle modes.
-
-        `address` names the node that was made for a dynamic terminus; `filters` are those that
-        the source has (None: all that were asked for). Messages that are larger than
-        `max_message_size` bytes (0: no limit) are rejected as they arrive, without an event.
-        """
-        record = self._registry.links.get(link)
-        if record is None:
-            return
-        record.max_message_size = max_message_size
-        proton.echo(record.pointer, address=address, filters=filters)
-        proton.put_symbols(lib.pn_link_properties(record.pointer), properties)
-        lib.pn_link_set_max_message_size(record.pointer, max_message_size)
-        lib.pn_link_open(record.pointer)
-        self._wake()
-
-    def refuse(self, link: LinkId, error: AmqpError) -> None:
-        """Answer an attach with neither source nor target, and close it with `error` (2.6.3)."""
-        record = self._registry.links.get(link)
-        if record is None:
-            return
-        lib.pn_terminus_set_type(lib.pn_link_source(record.pointer), lib.PN_UNSPECIFIED)
-        lib.pn_terminus_set_type(lib.pn_link_target(record.pointer), lib.PN_UNSPECIFIED)
-        lib.pn_link_open(record.pointer)
-        self.detach(link, error)
-
-    def attach(self, session: SessionId, new: NewLink) -> LinkId | None:
-        """Attach a link (client); None if the session has ended. `LinkAttached` is the answer."""
-        record = self._registry.sessions.get(session)
-        if record is None:
-            return None
-        pointer = proton.new_link(record.pointer, new)
-        link = self._registry.add_link(pointer, record, we_send=new.we_send)
-        link.max_message_size = new.max_message_size
-        self._wake()
-        return link.id
-
-    def detach(self, link: LinkId, error: AmqpError | None = None, *, closed: bool = True) -> None:
-        """Detach a link: its id and its deliveries are void, and no event tells so."""
-        record = self._registry.links.get(link)
-        if record is None:
-            return
-        proton.put_error(lib.pn_link_condition(record.pointer), error)
-        if closed:
-            lib.pn_link_close(record.pointer)
-        else:
-            lib.pn_link_detach(record.pointer)
-        self._registry.drop_link(record)
-        self._wake()
-
-    def grant(self, link: LinkId, credit: int) -> None:
-        """Let the peer send `credit` more messages than it may already."""
-        if record := self._registry.links.get(link):
-            lib.pn_link_flow(record.pointer, credit)
-            self._wake()
-
-    def drain(self, link: LinkId) -> None:
-        """Ask the peer to use up its credit or to give it back: `LinkDrained` follows."""
-        if record := self._registry.links.get(link):
-            record.draining = True
-            lib.pn_link_drain(record.pointer, 0)
-            self._wake()
-
-    def drained(self, link: LinkId) -> None:
-        """We have nothing to send for the credit that is left: give it back (2.6.7)."""
-        if record := self._registry.links.get(link):
-            lib.pn_link_drained(record.pointer)
-            self._wake()
-
-    def credit(self, link: LinkId) -> int:
-        """Messages that may still be sent, by whoever sends on that link."""
-        record = self._registry.links.get(link)
-        return int(lib.pn_link_credit(record.pointer)) if record else 0
-
-    # ------------------------------------------------------------------ deliveries
-
-    def send(
-        self,
-        link: LinkId,
-        tag: bytes,
-        payload: bytes,
-        *,
-        settled: bool = False,
-        message_format: int = 0,
-    ) -> DeliveryId | None:
-        """
-        Send a message: encoded sections, any size. None if the link is void: nothing was sent.
-
-        Unless it is `settled`, `DispositionReceived` follows, or the end of the link: then nobody
-        knows what became of it. Without credit it waits in memory for the peer's next flow.
-        """
-        record = self._registry.links.get(link)
-        if record is None:
-            return None
-        if message_format:
-            self._outbound.formats[tag] = message_format
-        pointer = proton.send(record.pointer, tag, payload)
-        self._wake()
-        if settled:
-            lib.pn_delivery_settle(pointer)
-            return self._registry.next_delivery_id()
-        return self._registry.add_delivery(pointer, record).id
-
-    def settle(self, delivery: DeliveryId, state: DeliveryState | None = None) -> None:
-        """
-        Tell the peer what became of a delivery that it has not settled itself, and forget it.
-
-        On a link on which we send, this confirms the outcome that the receiver has asked for.
-        """
-        record = self._registry.deliveries.get(delivery)
-        if record is None:
-            return
-        if state is not None:
-            proton.put_state(record.pointer, state)
-        self._registry.drop_delivery(record)
-        lib.pn_delivery_settle(record.pointer)
-        self._wake()
-
-    def update(self, delivery: DeliveryId, state: DeliveryState) -> None:
-        """Tell the peer an outcome and wait for it to settle (`ReceiverSettles.SECOND`)."""
-        if record := self._registry.deliveries.get(delivery):
-            proton.put_state(record.pointer, state)
-            self._wake()
 
     # ------------------------------------------------------------------ inside
 

@@ -7,11 +7,15 @@ them, and `Outbound` in `rewriting` after it wrote them. Both pass on whole fram
 - It leaves out nulls at the end of a frame. azure-servicebus before 7.15 needs them.
 - It ends connections with errors that have no info. azure-servicebus then waits for ever.
 - It decodes as deep as a peer nests, on the C stack.
+- It takes credit beyond 2**31 for less than none.
+- It keeps what a peer sends on a link where the peer receives, and may send that back as ours.
+- It falls silent where the peer attaches more links than it lets us have handles for.
 
     frame         size(4) data-offset(1) type(1) channel(2), performative, payload
     performative  00 53 code, then a list: 45 | C0 size(1) count(1) | D0 size(4) count(4)
 """
 
+import re
 import struct
 from collections import deque
 from collections.abc import Iterator
@@ -47,6 +51,9 @@ AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 ROOM: Final = 32
 _MIN_MAX_FRAME_SIZE = 512  # part 2, 2.8.19: no peer may want less
 _MAX_FRAME_SIZE = 2  # its place among the fields of an open frame
+_LINK_CREDIT = 6  # its place among the fields of a flow frame
+_MOST_CREDIT = 0x7FFFFFFF
+_LARGE = re.compile(rb"\x70[\x80-\xff]", re.DOTALL)  # where a uint beyond that may stand
 
 frame_head: Final = struct.Struct(">IBBH")
 list32: Final = struct.Struct(">BII")
@@ -113,6 +120,7 @@ class Inbound:
     _rest: bytes = b""
     _header_due: bool = True
     _channels: set[int] = attrs.field(factory=set)  # in use
+    _handle_max: dict[int, int] = attrs.field(factory=dict)  # channel -> the last we may use there
     # The peer's (channel, handle) in use; None: it receives there.
     _incoming: dict[tuple[int, int], Incoming | None] = attrs.field(factory=dict)
     _next_id: dict[int, int] = attrs.field(factory=dict)  # channel -> the id that Proton expects
@@ -167,13 +175,19 @@ class Inbound:
         code, list_at = _descriptor(data, body)
         if code == TRANSFER:
             return self._transfer(data, start, list_at, end, channel)
-        if code in (FLOW, DISPOSITION) and end - body <= SMALL:
+        if (
+            code in (FLOW, DISPOSITION)
+            and end - body <= SMALL
+            and not _LARGE.search(data, body, end)
+        ):
             return None
         fields, fields_end = decode_at(data, list_at)
         if fields_end != end or not isinstance(fields, list):
             raise FrameError("amqp:decode-error", f"performative {code:#x} is no list")
         if code == OPEN:
             return self._open(fields)
+        if code == FLOW:
+            return _flow(fields, data[start:body])
         if learn := _LEARN.get(code):
             learn(self, fields, channel)
         return None
@@ -190,6 +204,7 @@ class Inbound:
         if channel in self._channels:  # Proton would begin a second session there
             raise FrameError("amqp:connection:framing-error", f"channel {channel} is in use")
         self._channels.add(channel)
+        self._handle_max[channel] = field(fields, 4, int, 0xFFFFFFFF)
         if (ours := field(fields, 0, int)) is not None:
             self.renumbering.theirs[ours] = channel
 
@@ -197,15 +212,27 @@ class Inbound:
         key = channel, number(fields, 1)
         if key in self._incoming:  # Proton would give it to the new link
             raise FrameError("amqp:session:handle-in-use", f"handle {key[1]} is in use")
+        self._check_handles(channel)
         incoming = None if field(fields, 2, bool, False) else Incoming()
         self._incoming[key] = incoming
         self.attaches.append(Attach(fields, incoming))
+
+    def _check_handles(self, channel: int) -> None:
+        """Our answer needs a handle too, of those that the peer lets us have."""
+        most = self._handle_max.get(channel, 0xFFFFFFFF) + 1
+        if len(self._incoming) < most:
+            return
+        if sum(each == channel for each, _ in self._incoming) >= most:
+            raise FrameError(
+                "amqp:not-allowed", f"more links than handle-max {most - 1} lets us have"
+            )
 
     def _detach(self, fields: list[Any], channel: int) -> None:
         self._incoming.pop((channel, number(fields, 0)), None)
 
     def _end(self, _: list[Any], channel: int) -> None:
         self._channels.discard(channel)
+        self._handle_max.pop(channel, None)
         self.renumbering.used.pop(channel, None)
         self._next_id.pop(channel, None)
         for key in [key for key in self._incoming if key[0] == channel]:
@@ -220,7 +247,10 @@ class Inbound:
             raise FrameError("amqp:decode-error", f"no transfer: {error}") from error
         if head.fields_end > end:
             raise FrameError("amqp:decode-error", "a transfer that is cut off")
-        incoming = self._incoming.get((channel, head.handle))
+        key = channel, head.handle
+        incoming = self._incoming.get(key)
+        if incoming is None and key in self._incoming:
+            raise FrameError("amqp:not-allowed", f"a transfer on handle {key[1]}, which receives")
         if incoming is None:
             return None  # Proton ends the connection
         if not incoming.unfinished:
@@ -263,6 +293,15 @@ _LEARN: Final = {
     DETACH: Inbound._detach,
     END: Inbound._end,
 }
+
+
+def _flow(fields: list[Any], head: bytes) -> bytes | None:
+    """The frame with as much credit as Proton can count, if it has more."""
+    if field(fields, _LINK_CREDIT, int, 0) <= _MOST_CREDIT:
+        return None
+    fields[_LINK_CREDIT] = uint(_MOST_CREDIT)
+    body = encode(described(FLOW, fields))
+    return _u32.pack(len(head) + len(body)) + head[4:] + body
 
 
 def _descriptor(data: bytes, at: int) -> tuple[int, int]:

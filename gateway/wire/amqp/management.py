@@ -30,6 +30,11 @@ _NO_CONTENT: Final = 204
 _ACCEPTED: Final = 202
 _BY_NAME: Final = {_PREFIX + each.name: each for each in EXCHANGES}
 _BY_TYPE: Final = {each.asked: each for each in EXCHANGES}
+_LOOKING: Final = frozenset(
+    _PREFIX + _BY_TYPE[each].name
+    for each in (ops.Peek, ops.GetSessionState, ops.ListSessions, ops.ListRules)
+)
+_SHOWING: Final = _LOOKING | {_PREFIX + _BY_TYPE[ops.ReceiveDeferred].name}
 
 
 # What a server does: read the request, write the answer.
@@ -48,6 +53,16 @@ def operation_of(request: Request) -> ops.Operation:
         raise NotSupported(f"operation: {request.operation!r:.80} is not known")
     operation: ops.Operation = exchange.request.read(fields_of(request.body))
     return operation
+
+
+def may_answer_much(request: Request) -> bool:
+    """Whether the reply may be much larger than the request."""
+    return request.operation in _SHOWING
+
+
+def looks_only(request: Request) -> bool:
+    """Whether it changes nothing, whether or not it is done to the end."""
+    return request.operation in _LOOKING
 
 
 def link_of(request: Request) -> str | None:

@@ -1,5 +1,6 @@
 """One client's connection as a whole: what ends it, and what doesn't."""
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -9,6 +10,7 @@ from gateway.frontends.amqp.client import pads_frames
 from gateway.testing.faults import Hang, Operation
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import SASL_HEADER
+from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import ORDERS
 
 
@@ -109,6 +111,57 @@ async def test_a_drain_ends_also_for_a_client_that_never_stops(house, sdk, autoj
         nursery.cancel_scope.cancel()
 
     assert error.condition == "amqp:connection:forced"
+
+
+@attrs.frozen(eq=False)
+class Deaf(trio.abc.Stream):
+    """A client's stream that brings nothing while the client is `deaf`."""
+
+    inner: trio.abc.Stream
+    hears: trio.Event = attrs.field(factory=trio.Event)
+    deaf: list[bool] = attrs.field(factory=list)
+
+    async def receive_some(self, max_bytes=None):
+        data = await self.inner.receive_some(max_bytes)
+        if self.deaf:
+            await self.hears.wait()
+        return data
+
+    async def send_all(self, data):
+        await self.inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self):
+        await self.inner.wait_send_all_might_not_block()
+
+    async def aclose(self):
+        await self.inner.aclose()
+
+
+async def test_what_a_client_settles_while_the_gateway_closes_is_settled(house, autojump_clock):
+    """The client hasn't heard of the close yet: it gives credit, and settles what it has."""
+    await house.broker.send(ORDERS, [Message(message_id=each) for each in "ab"])
+    ours, theirs = trio.testing.memory_stream_pair()
+    house.nursery.start_soon(house.frontend.serve_connection, theirs)
+    stream = Deaf(ours)
+    sdk = Sdk.on(stream)
+    house.nursery.start_soon(sdk.run)
+    await (await sdk.open()).put_token()
+    link = await sdk.receiver(credit=1)
+    transfer = await sdk.delivery(link)
+
+    stream.deaf.append(True)
+    house.frontend.drain.set()
+    await trio.testing.wait_all_tasks_blocked()
+    sdk.engine.grant(link, 1)
+    await trio.testing.wait_all_tasks_blocked()
+    sdk.engine.settle(transfer.delivery, amqp.ACCEPTED)
+    await trio.testing.wait_all_tasks_blocked()
+    stream.hears.set()
+    error = await closed(sdk)
+
+    assert error.condition == "amqp:connection:forced"
+    (left,) = await house.broker.peek(ORDERS, limit=2)
+    assert left.message.message_id == "b"
 
 
 async def test_a_connection_without_links_is_closed_after_a_while(house, autojump_clock):

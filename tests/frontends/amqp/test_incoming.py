@@ -6,8 +6,9 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
-from gateway.domain.errors import Busy, QuotaExceeded, Unavailable
+from gateway.domain.errors import Busy, NotAuthorized, QuotaExceeded, Unavailable
 from gateway.domain.message import DataBody, Message
+from gateway.domain.topology import TopicProperties
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from gateway.wire.amqp import events as amqp
@@ -52,6 +53,20 @@ async def test_a_batch_becomes_its_messages(house, sdk, autojump_clock):
     assert [message.message_id for message in await kept(house)] == list("01234")
 
 
+async def test_a_batch_has_only_so_many_messages(house, sdk, autojump_clock):
+    link = await sdk.sender()
+    batches = [encode_batch([Message(message_id="a")] * count) for count in (4500, 4501)]
+
+    largest, more = [
+        await sdk.outcome(sdk.engine.send(link, bytes([each]), batch, message_format=BATCH))
+        for each, batch in enumerate(batches)
+    ]
+
+    assert largest == amqp.ACCEPTED
+    assert more.error.condition == "amqp:link:message-size-exceeded"
+    assert "at most 4500 messages" in more.error.description
+
+
 async def test_a_body_that_looks_like_a_batch_stays_what_it_is(house, sdk, autojump_clock):
     link = await sdk.sender()
     body = DataBody((encode_message(Message(body=b"1")), encode_message(Message(body=b"2"))))
@@ -90,6 +105,40 @@ async def test_a_message_that_is_too_large_is_refused_alone(house, sdk, autojump
     outcome = await sdk.send(link, Message(body=bytes(1024 * 1024)))
 
     assert outcome.error.condition == "amqp:link:message-size-exceeded"
+    assert await sdk.send(link, Message()) == amqp.ACCEPTED
+
+
+async def told_size(sdk, address):
+    link = sdk.attach(we_send=True, address=address)
+    attached = await sdk.until(amqp.LinkAttached, lambda event: event.link == link)
+    return attached.max_message_size, link
+
+
+async def test_a_sender_is_told_how_large_a_message_of_its_entity_may_be(
+    house, sdk, autojump_clock
+):
+    small, news = EntityPath("small"), EntityPath("news")
+    await house.broker.create_queue(small, QueueProperties(max_message_size=10_000))
+    await house.broker.create_topic(news, TopicProperties(max_message_size=20_000))
+
+    size, link = await told_size(sdk, "small")
+    sizes = [size, *[(await told_size(sdk, each))[0] for each in ("news", "orders")]]
+    outcome = await sdk.send(link, Message(body=bytes(10_001)))
+
+    assert sizes == [10_000, 20_000, 1024 * 1024]
+    assert outcome.error.condition == "amqp:link:message-size-exceeded"
+    assert await sdk.send(link, Message(body=bytes(9_000))) == amqp.ACCEPTED
+
+
+@pytest.mark.parametrize("fault", [Hang(), Refuse(lambda: NotAuthorized("no right to manage"))])
+async def test_a_namespace_that_tells_no_size_has_the_gateways(house, sdk, fault, autojump_clock):
+    house.breaks(Operation.MANAGE, fault)
+    began = trio.current_time()
+
+    size, link = await told_size(sdk, "orders")
+
+    assert size == 1024 * 1024
+    assert trio.current_time() - began <= house.frontend.options.probe_timeout + 0.1
     assert await sdk.send(link, Message()) == amqp.ACCEPTED
 
 

@@ -9,7 +9,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message, MessageState, ReceiveMode
 from gateway.domain.rules import DEFAULT_RULE, Rule
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
-from gateway.testing.faults import Hang, Operation
+from gateway.testing.faults import Hang, Operation, SwallowAnswer
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.deliveries import decode_delivery
@@ -178,6 +178,34 @@ async def test_a_deferred_message_can_be_received_and_deleted(house, sdk, autoju
     assert await house.broker.peek(ORDERS) == []
 
 
+async def test_a_message_that_is_taken_away_is_handed_out_however_late(house, sdk, autojump_clock):
+    number = await deferred(house, sdk)
+    house.breaks(Operation.SETTLE, SwallowAnswer())
+    began = trio.current_time()
+
+    answer = await ask(
+        sdk,
+        ops.ReceiveDeferred(sequence_numbers=(number,), mode=ReceiveMode.RECEIVE_AND_DELETE),
+        seconds=5,
+    )
+
+    assert decode_delivery(answer.messages[0].payload).message.message_id == "a"
+    assert await house.broker.peek(ORDERS) == []
+    assert trio.current_time() - began == pytest.approx(30, abs=0.1)
+
+
+async def test_a_message_that_comes_too_late_to_be_taken_away_stays(house, sdk, autojump_clock):
+    number = await deferred(house, sdk)
+    house.breaks(Operation.RECEIVE, SwallowAnswer())
+
+    asked = ops.ReceiveDeferred(sequence_numbers=(number,), mode=ReceiveMode.RECEIVE_AND_DELETE)
+    reply = await reply_to(sdk, asked, seconds=5)
+    await trio.sleep(100)
+
+    assert reply.condition == "com.microsoft:timeout"
+    assert len(await house.broker.peek(ORDERS)) == 1
+
+
 async def test_a_deferred_message_that_is_not_there_changes_nothing(house, sdk, autojump_clock):
     reply = await reply_to(sdk, ops.ReceiveDeferred(sequence_numbers=(7,)))
     number = await deferred(house, sdk)
@@ -238,6 +266,52 @@ async def test_a_deferred_message_of_a_session_is_received_and_settled(
         (dead,) = await receiver.receive(1)
         await receiver.settle(dead, Complete())
     assert dead.message.properties["DeadLetterReason"] == "why"
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [
+        (ops.Disposition.COMPLETED, amqp.ACCEPTED),
+        (ops.Disposition.ABANDONED, amqp.Modified(delivery_failed=True)),
+        (ops.Disposition.DEFERRED, amqp.Modified(undeliverable_here=True)),
+        (ops.Disposition.SUSPENDED, None),  # a rejection, whose error says nothing
+    ],
+)
+async def test_what_a_request_settles_makes_room_on_the_link_of_its_session(
+    sessions, status, outcome, autojump_clock
+):
+    sessions.change(max_unsettled=2)
+    await sessions.broker.send(SQ, [Message(message_id=each, session_id="s") for each in "bcd"])
+    sdk = await sessions.client()
+    link = await session(sessions, sdk)
+    sdk.engine.grant(link, 10)
+    taken = [await take(sdk, link) for _ in range(2)]
+
+    tokens = tuple(token_of(transfer.tag) for transfer, _ in taken)
+    await ask(sdk, ops.UpdateDisposition(status=status, tokens=tokens, session_id="s"), "sq")
+    outcomes = [await sdk.outcome(transfer.delivery) for transfer, _ in taken]
+    more = [await take(sdk, link) for _ in range(2)]
+
+    assert len({delivery.message.message_id for _, delivery in more}) == 2
+    if outcome is not None:
+        assert outcomes == [outcome] * 2
+    else:
+        assert {type(each) for each in outcomes} == {amqp.Rejected}
+
+
+async def test_what_a_request_settles_makes_room_on_a_link_of_its_connection(house, autojump_clock):
+    house.change(max_unsettled=2)
+    await house.broker.send(ORDERS, [Message(message_id=each) for each in "abcd"])
+    sdk = await house.client()
+    link = await sdk.receiver(credit=10)
+    taken = [await take(sdk, link) for _ in range(2)]
+
+    tokens = tuple(token_of(transfer.tag) for transfer, _ in taken)
+    await ask(sdk, ops.UpdateDisposition(status=ops.Disposition.COMPLETED, tokens=tokens))
+    with trio.fail_after(1):
+        more = [(await take(sdk, link))[1].message.message_id for _ in range(2)]
+
+    assert more == ["c", "d"]
 
 
 async def test_sessions_are_listed(sessions, sdk, autojump_clock):

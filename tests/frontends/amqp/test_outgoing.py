@@ -245,6 +245,21 @@ async def test_a_drain_brings_what_is_there_first(house, sdk, autojump_clock):
     assert len(transfers(sdk, link)) == 7
 
 
+async def test_a_drain_is_answered_although_nothing_more_may_be_handed_out(house, autojump_clock):
+    house.change(max_unsettled=3)
+    await fill(house, 5)
+    sdk = await house.client()
+    link = await sdk.receiver(credit=10)
+    await trio.sleep(10)
+
+    sdk.engine.drain(link)
+    with trio.fail_after(5):
+        await sdk.until(amqp.LinkDrained)
+
+    assert len(transfers(sdk, link)) == 3
+    assert sdk.engine.credit(link) == 0
+
+
 async def test_what_a_client_has_locked_stays_locked_when_it_detaches(house, sdk, autojump_clock):
     await fill(house, 2)
     link = await sdk.receiver(credit=1)

@@ -1,13 +1,20 @@
 """Who may attach what: tokens on $cbs, their ends, and PLAIN."""
 
+from datetime import UTC, datetime
+
 import attrs
 import pytest
 import trio
 
-from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.access import Access, AccessPolicy, Claim, Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotAuthorized
 from gateway.domain.message import Message
+from gateway.frontends.amqp.tokens import Tokens
+from gateway.frontends.auth import Authorizer
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
+from gateway.wire.sas import sign_sas
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
 
 SENDER = next(policy for policy in POLICIES if policy.name == "Send")
@@ -114,6 +121,57 @@ async def test_so_many_tokens_and_no_more(house, autojump_clock):
     ]
 
     assert codes == [202, 202, 202, 503]
+
+
+async def test_tokens_of_several_policies_add_up(stranger, autojump_clock):
+    await stranger.put_token("sb://localhost/orders", policy=SENDER)
+    await stranger.put_token("amqps://localhost:5671/Orders/", policy=LISTENER)
+
+    assert await stranger.sender() is not None
+    assert await stranger.receiver() is not None
+
+
+async def test_a_token_that_is_no_uri_is_told_with_401(stranger, autojump_clock):
+    reply = await stranger.put_token("orders")
+
+    assert reply.properties["status-code"].value == 401
+
+
+async def test_tokens_that_have_expired_make_room(house, autojump_clock):
+    house.change(max_tokens=1)
+    stranger = await house.connect().open()
+    await stranger.put_token("sb://localhost/a", seconds=10 - SKEW)
+
+    await trio.sleep(11)
+    reply = await stranger.put_token("sb://localhost/b")
+
+    assert reply.properties["status-code"].value == 202
+
+
+class Counting(Authorizer):
+    """Counts what it is asked."""
+
+    asked = 0
+
+    def check(self, claim: Claim, access: Access) -> None:
+        self.asked += 1
+        super().check(claim, access)
+
+
+def test_a_right_is_found_without_a_look_at_all_tokens():
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    authorizer = Counting([SENDER], wall_clock=lambda: now, loopback=True)
+    tokens = Tokens(authorizer, 1000)
+    for number in range(1000):
+        uri = f"sb://localhost/orders{number}"
+        tokens.add(sign_sas(uri, SENDER.name, KEY, int(now.timestamp()) + 60))
+
+    for number in range(1000):
+        tokens.check(Right.SEND, EntityPath(f"orders{number}"))
+    with pytest.raises(NotAuthorized):
+        tokens.check(Right.SEND, EntityPath("invoices"))
+
+    assert authorizer.asked == 1000
 
 
 async def test_a_key_is_as_good_as_a_token(house, autojump_clock):

@@ -19,6 +19,7 @@ from gateway.wire.amqp.events import (
     LinkDrained,
     LinkFlow,
     Modified,
+    NewLink,
     ReceiverSettles,
     Rejected,
     SenderSettles,
@@ -461,3 +462,15 @@ def test_what_waits_for_its_outcome_has_none_when_the_peer_detaches(pair):
 
     assert b"\x00\x53\x16" in answer  # a detach
     assert b"\x00\x53\x15" not in answer  # a disposition
+
+
+def test_what_the_peer_attaches_in_a_session_that_we_have_ended_is_not_told(pair):
+    session = pair.client.begin()
+    (begun,), _ = pair.pump()
+
+    pair.server.end(begun.session)
+    pair.client.attach(session, NewLink(name="late", we_send=True, source=None, target=None))
+    at_server, at_client = pair.pump()
+
+    assert [type(event) for event in at_client] == [LinkDetached, SessionClosed]
+    assert not any(isinstance(event, LinkAttached | ConnectionClosed) for event in at_server)

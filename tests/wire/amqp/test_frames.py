@@ -22,7 +22,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.frames import AMQP_HEADER, FrameError, Inbound
 from gateway.wire.amqp.performatives import described, uint
 from gateway.wire.amqp.types import decode_at, encode
-from tests.wire.amqp.pair_of_engines import Pair, new_server, take_all
+from tests.wire.amqp.pair_of_engines import Pair, new_client, new_server, take_all
 
 BATCH = 0x80013700
 OPEN, BEGIN, ATTACH, FLOW, TRANSFER, DISPOSITION = range(0x10, 0x16)
@@ -234,6 +234,24 @@ def test_a_frame_above_the_limit_ends_the_connection():
     assert server.finished
 
 
+@pytest.mark.parametrize(
+    ("most", "pads", "message_format"), [(512, False, 0), (544, True, BATCH), (65_536, True, BATCH)]
+)
+def test_no_frame_is_larger_than_the_peer_takes(most, pads, message_format):
+    pair = Pair(client=new_client(max_frame_size=most)).open(pads_frames=pads)
+    _, link = pair.link(we_send=False)
+
+    pair.server.send(link, b"tag", bytes(200_000), message_format=message_format)
+    data = take_all(pair.server)
+    pair.client.feed(data)
+
+    starts = [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + int.from_bytes(data[starts[-1] : starts[-1] + 4]))
+    assert max(after - before for before, after in pairwise(starts)) <= most
+    assert [len(each.payload) for each in transfers(pair.client.events())] == [200_000]
+
+
 def test_a_frame_of_the_limit_is_taken():
     pair = Pair(server=new_server(max_frame_size=1000)).open()
     ours, _ = pair.link()
@@ -336,6 +354,90 @@ def test_a_channel_or_handle_that_is_in_use_ends_the_connection(server):
 
     assert ended(other) == "amqp:connection:framing-error"
     assert ended(server) == "amqp:session:handle-in-use"
+
+
+@pytest.mark.parametrize(
+    ("broken", "condition"),
+    [
+        (frame(BEGIN, [None, uint(0), uint(1), uint(1)], channel=256), "framing-error"),
+        (frame(ATTACH, ["x", uint(2**31), True, *NULLS, SOURCE, TARGET]), "framing-error"),
+        (frame(ATTACH, ["x", uint(1), True, *NULLS, SOURCE, TARGET], channel=3), "not-allowed"),
+        (frame(TRANSFER, [uint(9), uint(0), b"t"], b"payload"), "invalid-field"),
+        (frame(FLOW, [None, uint(1), uint(0), uint(1), uint(9), uint(0)]), "invalid-field"),
+        (frame(DETACH, [uint(9), True]), "invalid-field"),
+        (frame(END, [], channel=7), "not-allowed"),
+    ],
+)
+def test_what_was_never_begun_ends_the_connection_with_the_right_error(
+    server, capfd, broken, condition
+):
+    server.feed(broken)
+
+    assert ended(server).endswith(condition)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("handle_max", [0, 2])
+def test_more_links_than_the_peer_has_handles_for_end_the_connection(capfd, handle_max):
+    server = anonymous_server()
+    begin = frame(BEGIN, [None, uint(0), uint(100), uint(100), uint(handle_max)])
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]) + begin)
+    server.open()
+
+    for handle in range(handle_max + 2):
+        server.feed(frame(ATTACH, [str(handle), uint(handle), True, *NULLS, SOURCE, TARGET]))
+        *_, last = server.events()
+        if isinstance(last, LinkAttached):
+            server.accept(last.link)
+    frames = split(take_all(server))
+
+    assert last.error.condition == "amqp:not-allowed"
+    assert [code for code, *_ in frames].count(ATTACH) == handle_max + 1
+    assert frames[-1][0] == CLOSE
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_handle_that_is_free_again_can_be_used_again(capfd):
+    server = anonymous_server()
+    begin = frame(BEGIN, [None, uint(0), uint(100), uint(100), uint(0)])
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]) + begin)
+    server.open()
+
+    for number in range(3):
+        server.feed(frame(ATTACH, [str(number), uint(0), True, *NULLS, SOURCE, TARGET]))
+        *_, attached = server.events()
+        server.accept(attached.link)
+        server.feed(frame(DETACH, [uint(0), True]))
+        assert len(list(server.events())) == 1
+
+    assert [code for code, *_ in split(take_all(server))].count(ATTACH) == 3
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_message_on_a_link_where_the_peer_receives_ends_the_connection(server):
+    """Proton would keep it, and send it back in the place of the next message."""
+    server.feed(frame(ATTACH, ["other", uint(1), True, *NULLS, SOURCE, TARGET]))
+    *_, attached = server.events()
+    server.accept(attached.link)
+
+    server.feed(transfer(0, handle=1))
+
+    assert ended(server) == "amqp:not-allowed"
+
+
+@pytest.mark.parametrize("credit", [5, 2**31 - 1, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("properties", [{}, {"filler": "x" * 100}])
+def test_all_the_credit_that_a_peer_can_give_is_credit(server, credit, properties):
+    server.feed(frame(ATTACH, ["other", uint(1), True, *NULLS, SOURCE, TARGET]))
+    *_, attached = server.events()
+    server.accept(attached.link)
+
+    flow = [uint(0), uint(9), uint(0), uint(9), uint(1), uint(0), uint(credit), uint(0)]
+    server.feed(frame(FLOW, [*flow, False, False, properties]))
+
+    assert [event.credit for event in server.events()] == [min(credit, 2**31 - 1)]
+    assert server.send(attached.link, b"t", b"payload") is not None
+    assert [code for code, *_ in split(take_all(server))] == [ATTACH, TRANSFER]
 
 
 def test_unfinished_messages_beyond_the_limit_end_the_connection():
