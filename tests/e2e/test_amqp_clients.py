@@ -143,7 +143,7 @@ async def run(kind: str, process: GatewayProcess, *parts: str, secure: str = "")
     with trio.fail_after(120):
         result = await trio.run_process(
             command(kind, process, *parts, secure=secure),
-            env=ENVIRONMENT,
+            env=ENVIRONMENT | {"NODE_EXTRA_CA_CERTS": str(process.folder / "tls/ca.pem")},
             capture_stdout=True,
             capture_stderr=True,
             check=False,
@@ -176,7 +176,7 @@ async def test_an_sdk_finds_everything_at_one_port(gateways: Gateways, kind: str
     assert broker.count("connection_crashed") == 0
 
 
-@pytest.mark.parametrize("kind", ["plain", "asyncio"])
+@pytest.mark.parametrize("kind", CLIENTS)
 @pytest.mark.parametrize("secure", ["Amqp", "AmqpOverWebsocket"])
 async def test_tls_and_websocket_are_at_the_same_port(
     gateways: Gateways, kind: str, secure: str
