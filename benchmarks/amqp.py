@@ -73,6 +73,7 @@ class Effort:
     rounds: int
     seconds: float  # of sending, in each measurement
     idle: int  # connections
+    warm_up: int = 1  # rounds that don't count
 
 
 FULL: Final = Effort(rounds=5, seconds=1.0, idle=5000)
@@ -87,6 +88,7 @@ async def measure(
     if ways:
         async with _open_ways(folder, ways) as measures:
             rounds = await _measure(measures, windows, effort)
+    if RABBITMQ in ways:
         about["RabbitMQ"] = quorum_queue.version()
     kinds = [SENDERS, RECEIVERS] if effort.idle else []
     idle = [await idle_memory(folder / kind, kind, effort.idle) for kind in kinds]
@@ -98,13 +100,12 @@ async def _measure(
     measures: Mapping[str, Measure], windows: Sequence[int], effort: Effort
 ) -> Rounds:
     found: dict[tuple[str, int], list[Pair]] = {}
-    # Round 0 warms up.
-    for number in range(effort.rounds + 1):
+    for number in range(effort.warm_up + effort.rounds):
         for window in windows:
             for way, measure in measures.items():
                 pair = await measure(window, effort.seconds)
                 await trio.sleep(REST)
-                if number:
+                if number >= effort.warm_up:
                     found.setdefault((way, window), []).append(pair)
     return found
 
@@ -115,10 +116,10 @@ async def _open_ways(folder: Path, ways: Sequence[str]) -> AsyncIterator[Mapping
     async with AsyncExitStack() as stack:
         fleet = await stack.enter_async_context(open_fleet(folder))
         machine = await fleet.start("gateway", service_bus(QUEUE))
-        pairgate = _Job(machine.port, machine.pid, KEY_NAME, KEY, QUEUE, True)
+        pairgate = Job(machine.port, machine.pid, KEY_NAME, KEY, QUEUE, True)
         found: dict[str, Measure] = {
-            PROTON: _client(pairgate, sys.executable, "benchmarks.amqp_proton"),
-            SDK: _client(pairgate, str(PYTHON_OF_SDK), "benchmarks.amqp_azure"),
+            PROTON: client(pairgate, sys.executable, "benchmarks.amqp_proton"),
+            SDK: client(pairgate, str(PYTHON_OF_SDK), "benchmarks.amqp_azure"),
         }
         if RABBITMQ in ways:
             other = rabbitmq(folder / "rabbitmq", plugins=["rabbitmq_amqp1_0"])
@@ -126,8 +127,8 @@ async def _open_ways(folder: Path, ways: Sequence[str]) -> AsyncIterator[Mapping
             await quorum_queue.declare(port)
             # What is named otherwise is made by the plugin, as a queue that isn't replicated. And a
             # receiver that asks for a confirmation ends its connection.
-            job = _Job(port, node.pid, USER, USER, f"/amq/queue/{QUEUE}", False)
-            found[RABBITMQ] = _client(job, sys.executable, "benchmarks.amqp_proton")
+            job = Job(port, node.pid, USER, USER, f"/amq/queue/{QUEUE}", False)
+            found[RABBITMQ] = client(job, sys.executable, "benchmarks.amqp_proton")
         if IN_PROCESS in ways:
             way = await stack.enter_async_context(in_process(folder))
             found[IN_PROCESS] = lambda window, seconds: _in_process(way, window, seconds)
@@ -135,7 +136,9 @@ async def _open_ways(folder: Path, ways: Sequence[str]) -> AsyncIterator[Mapping
 
 
 @attrs.frozen
-class _Job:
+class Job:
+    """The server that a client measures, and what it sends to."""
+
     port: int
     server_pid: int
     user: str
@@ -144,7 +147,9 @@ class _Job:
     confirms: bool  # what a receiver has settled, if it asks
 
 
-def _client(job: _Job, python: str, module: str) -> Measure:
+def client(job: Job, python: str, module: str) -> Measure:
+    """A process for each measurement, which connects anew."""
+
     async def measure(window: int, seconds: float) -> Pair:
         """
         Raises:

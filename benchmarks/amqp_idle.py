@@ -5,6 +5,7 @@ Each has one session with one link: a sender, or a receiver with credit on an em
 clients are our own engine in the other role, since all of them are in the benchmark's process.
 """
 
+import resource
 from pathlib import Path
 from typing import Final
 
@@ -32,9 +33,10 @@ QUEUE: Final = "idle"
 CREDIT: Final = 100
 SENDERS: Final = "senders"
 RECEIVERS: Final = "receivers"
+SETTLE: Final = 2.0  # seconds for the gateway to end what it does at the opening
 _WARM_UP: Final = 100  # connections
 _AT_ONCE: Final = 32  # that are being opened
-_SETTLE: Final = 2.0  # seconds for the gateway to end what it does at the opening
+_OTHER_FILES: Final = 100  # of a process
 _CREDENTIALS: Final = Credentials(mechanism="PLAIN", user=KEY_NAME, password=KEY)
 
 
@@ -44,17 +46,20 @@ def service_bus(queue: str, *, connections: int = 1000) -> str:
     return f"{config}\n[limits]\nmax_connections = {connections}\n"
 
 
-async def idle_memory(folder: Path, kind: str, connections: int) -> Idle:
+async def idle_memory(folder: Path, kind: str, connections: int, *, settle: float = SETTLE) -> Idle:
     """Open so many in a fresh gateway, and look what that has cost."""
+    _allow_files(connections + _WARM_UP + _OTHER_FILES)
     async with open_fleet(folder) as fleet:
         machine = await fleet.start(
             "gateway", service_bus(QUEUE, connections=connections + _WARM_UP)
         )
         async with trio.open_nursery() as clients:
             await _open(clients, machine.port, kind, _WARM_UP)
-            before = await _resident(machine.pid)
+            await trio.sleep(settle)
+            before = resident(machine.pid)
             await _open(clients, machine.port, kind, connections)
-            after = await _resident(machine.pid)
+            await trio.sleep(settle)
+            after = resident(machine.pid)
             clients.cancel_scope.cancel()
     return Idle(kind=kind, connections=connections, each=(after - before) / connections)
 
@@ -72,8 +77,16 @@ async def _open(clients: trio.Nursery, port: int, kind: str, number: int) -> Non
             nursery.start_soon(open_one)
 
 
-async def _resident(pid: int) -> int:
-    await trio.sleep(_SETTLE)
+def _allow_files(number: int) -> None:
+    """For this process and those that it starts, if it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        most = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process has now."""
     status = (Path("/proc") / str(pid) / "status").read_text()
     [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1]) * 1024
