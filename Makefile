@@ -62,11 +62,12 @@ mypy:
 layers:
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
-bench: .venv/.test-stamp .node/.stamp
+bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
 	.venv/bin/python -m benchmarks.embedded
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.failover
+	.venv/bin/python -m benchmarks.amqp
 
 # As long as you like: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp

@@ -67,8 +67,9 @@ async def open_fleet(folder: Path) -> AsyncIterator[Fleet]:
         try:
             yield fleet
         finally:
-            for machine in fleet.machines:
-                machine.kill_at_once()
+            with trio.CancelScope(shield=True):
+                for machine in fleet.machines:
+                    await machine.kill()
             nursery.cancel_scope.cancel()
 
 

@@ -112,13 +112,20 @@ async def quorum_queue(folder: Path) -> AsyncIterator[Way]:
             yield QuorumQueueClient(channel)
 
     async with rabbitmq(folder) as (_, port):
-        async with _open_channel(port) as channel:
-            arguments: FieldTable = {"x-queue-type": "quorum"}
-            declare = commands.Queue.Declare(queue=QUEUE, durable=True, arguments=arguments)
-            await channel.tell(declare)
-            await channel.next(commands.Queue.DeclareOk)
-        version = home_of().name.rpartition("-")[2]
-        yield Way(name=RABBITMQ, open_client=open_client, most=_EVERYTHING, version=version)
+        await declare(port)
+        yield Way(name=RABBITMQ, open_client=open_client, most=_EVERYTHING, version=version())
+
+
+async def declare(port: int) -> None:
+    """Return when the node has the queue, durable and replicated, if only to itself."""
+    async with _open_channel(port) as channel:
+        arguments: FieldTable = {"x-queue-type": "quorum"}
+        await channel.tell(commands.Queue.Declare(queue=QUEUE, durable=True, arguments=arguments))
+        await channel.next(commands.Queue.DeclareOk)
+
+
+def version() -> str:
+    return home_of().name.rpartition("-")[2]
 
 
 @asynccontextmanager

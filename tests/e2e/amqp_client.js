@@ -8,6 +8,7 @@ Usage: node amqp_client.js CONNECTION_STRING OPTIONS PART...
 
 const { ServiceBusClient, isServiceBusError } = require("@azure/service-bus");
 const { setTimeout: pause } = require("node:timers/promises");
+const WebSocket = require("ws");
 
 const [CONNECTION, OPTIONS, ...PARTS] = process.argv.slice(2);
 const LOCK = 5000; // milliseconds
@@ -17,9 +18,10 @@ const LARGE = 700000;
 const NAMES = { UnauthorizedAccess: "ServiceBusAuthentication", ServiceTimeout: "OperationTimeout", GeneralError: "ServiceBus" };
 
 function client(connection = CONNECTION) {
-  const { retry_total: maxRetries } = JSON.parse(OPTIONS);
+  const { retry_total: maxRetries, transport_type: transport } = JSON.parse(OPTIONS);
   const retryOptions = { maxRetries, retryDelayInMs: 1000, timeoutInMs: 15000 };
-  return new ServiceBusClient(connection, { retryOptions });
+  const webSocketOptions = transport === "AmqpOverWebsocket" ? { webSocket: WebSocket } : undefined;
+  return new ServiceBusClient(connection, { retryOptions, webSocketOptions });
 }
 
 /* A manager of rules has nothing to close. */

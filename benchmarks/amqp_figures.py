@@ -1,0 +1,151 @@
+"""What the AMQP benchmark finds: medians, ratios of neighbours in time, and the targets."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from benchmarks.figures import Target
+
+PROTON: Final = "Proton, Pairgate"
+RABBITMQ: Final = "Proton, RabbitMQ"
+SDK: Final = "SDK, Pairgate"
+IN_PROCESS: Final = "in process"
+
+MOST_ADDED: Final = 1e-3  # seconds
+
+
+@attrs.frozen(kw_only=True)
+class Flight:
+    """One measurement, of messages of which so many were in flight. Times are seconds."""
+
+    messages: int
+    seconds: float
+    p50: float  # from the call to the broker's answer; not a number where none is awaited
+    p99: float
+    busy: float  # share of one core that the client took
+    server: float  # processor time of the server, for each message
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds
+
+
+@attrs.frozen(kw_only=True)
+class Pair:
+    """What was sent, and then received and completed."""
+
+    send: Flight
+    receive: Flight
+
+
+Rounds = Mapping[tuple[str, int], Sequence[Pair]]  # by way and window
+
+
+@attrs.frozen(kw_only=True)
+class Cell:
+    """The medians of one way, window and operation."""
+
+    way: str
+    window: int
+    operation: str
+    rate: float  # messages/s
+    p50: float
+    p99: float
+    busy: float
+    server: float
+
+
+@attrs.frozen(kw_only=True)
+class Ratio:
+    """Pairgate's rates beside RabbitMQ's: the medians of the rounds' ratios."""
+
+    window: int
+    send: float
+    receive: float
+
+
+@attrs.frozen(kw_only=True)
+class Idle:
+    """What connections cost that do nothing: resident memory of the gateway, in bytes."""
+
+    kind: str
+    connections: int
+    each: float
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    facts: Mapping[str, str]
+    cells: Sequence[Cell]
+    ratios: Sequence[Ratio]
+    idle: Sequence[Idle]
+    targets: Sequence[Target]
+
+
+_OPERATIONS: Final[Mapping[str, Callable[[Pair], Flight]]] = {
+    "send": lambda pair: pair.send,
+    "receive, complete": lambda pair: pair.receive,
+}
+
+
+def report(facts: Mapping[str, str], rounds: Rounds, idle: Sequence[Idle]) -> Report:
+    cells = [
+        _cell(way, window, operation, [flight_of(pair) for pair in pairs])
+        for (way, window), pairs in rounds.items()
+        for operation, flight_of in _OPERATIONS.items()
+    ]
+    ratios = [
+        _ratio(window, pairs, rounds[RABBITMQ, window])
+        for (way, window), pairs in rounds.items()
+        if way == PROTON and (RABBITMQ, window) in rounds
+    ]
+    targets = [*map(_rate_target, ratios), *_added_targets(rounds)]
+    return Report(facts=facts, cells=cells, ratios=ratios, idle=idle, targets=targets)
+
+
+def _cell(way: str, window: int, operation: str, flights: Sequence[Flight]) -> Cell:
+    return Cell(
+        way=way,
+        window=window,
+        operation=operation,
+        rate=statistics.median(one.rate for one in flights),
+        p50=statistics.median(one.p50 for one in flights),
+        p99=statistics.median(one.p99 for one in flights),
+        busy=statistics.median(one.busy for one in flights),
+        server=statistics.median(one.server for one in flights),
+    )
+
+
+def _ratio(window: int, ours: Sequence[Pair], theirs: Sequence[Pair]) -> Ratio:
+    together = list(zip(ours, theirs, strict=True))
+    return Ratio(
+        window=window,
+        send=statistics.median(our.send.rate / their.send.rate for our, their in together),
+        receive=statistics.median(our.receive.rate / their.receive.rate for our, their in together),
+    )
+
+
+def _rate_target(ratio: Ratio) -> Target:
+    return Target(
+        text=f"at least RabbitMQ's rates, window {ratio.window}",
+        reached=min(ratio.send, ratio.receive) >= 1.0,
+        found=f"{ratio.send:.2f} times in sends, {ratio.receive:.2f} in receives",
+    )
+
+
+def _added_targets(rounds: Rounds) -> list[Target]:
+    """With more than one in flight each waits for the others."""
+    ours, inner = rounds.get((PROTON, 1)), rounds.get((IN_PROCESS, 1))
+    if ours is None or inner is None:
+        return []
+    together = zip(ours, inner, strict=True)
+    added = statistics.median(our.send.p50 - one.send.p50 for our, one in together)
+    return [
+        Target(
+            text=f"a send's p50 less than {1e3 * MOST_ADDED:.0f} ms above in process, window 1",
+            reached=added < MOST_ADDED,
+            found=f"{1e3 * added:.2f} ms",
+        )
+    ]

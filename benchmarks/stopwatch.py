@@ -1,0 +1,47 @@
+"""
+What a client process measures of its own work, and of the server's. Only the standard library: it
+runs in the environments of others too.
+"""
+
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class Stopwatch:
+    """From when it is made until `read`."""
+
+    def __init__(self, server_pid: int) -> None:
+        self.messages = 0
+        self._latencies: list[float] = []
+        self._server_pid = server_pid
+        self._server = processor_time(server_pid)
+        self._processor = time.process_time()
+        self._began = time.perf_counter()
+
+    def add(self, latency: float, messages: int = 1) -> None:
+        """So many messages were answered after so many seconds."""
+        self.messages += messages
+        self._latencies.append(latency)
+
+    def read(self) -> Mapping[str, float]:
+        """As `benchmarks.amqp_figures.Flight` wants it."""
+        seconds = time.perf_counter() - self._began
+        latencies = sorted(self._latencies) or [math.nan]
+        return {
+            "messages": self.messages,
+            "seconds": seconds,
+            "p50": latencies[len(latencies) // 2],
+            "p99": latencies[len(latencies) * 99 // 100],
+            "busy": (time.process_time() - self._processor) / seconds,
+            "server": (processor_time(self._server_pid) - self._server) / self.messages,
+        }
+
+
+def processor_time(pid: int) -> float:
+    """Seconds that the threads of a process have taken so far, as Linux counts them."""
+    # proc(5): utime and stime follow the name, which may have spaces and ends with a parenthesis.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
