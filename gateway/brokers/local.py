@@ -6,7 +6,7 @@ thread that owns the store (embedded).
 """
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -59,7 +59,7 @@ class LocalBroker(LocalTopology):
         self._alarm = Alarm(self._run_errands)
 
     @abstractmethod
-    async def _run(self, step: Step[T]) -> T:
+    def _run(self, step: Step[T]) -> Awaitable[T]:
         """Run a step to its end, tell others, return its result. Cancelled: nobody knows."""
 
     @abstractmethod

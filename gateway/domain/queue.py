@@ -8,6 +8,7 @@ after, and a rule that refuses (a `BrokerError`) does so before it changes anyth
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import attrs
 
@@ -40,6 +41,9 @@ from gateway.domain.stored import (
     to_date,
     without_content,
 )
+
+
+_GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
 
 @attrs.frozen(kw_only=True)
@@ -144,8 +148,9 @@ class Queue:
         Raises:
             EntityDisabled: it gives nothing.
         """
-        if self.properties.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
-            raise EntityDisabled(f"{self.path} is {self.properties.status.value}")
+        status = self.properties.status
+        if status in _GIVES_NOTHING:
+            raise EntityDisabled(f"{self.path} is {status.value}")
 
     def check_receivable(self, state: State = State.ACTIVE) -> None:
         """
@@ -320,9 +325,11 @@ class Queue:
 
     def sweep(self, now: Now) -> None:
         """Do what time has brought about: locks that ran out, scheduled and expired messages."""
-        for lock in self._locks.run_out(now.monotonic):
-            self._contents.give_back(lock.held, now)
-            self._contents.holdings.locked.discard(lock.held.sequence)
+        first_end = self._locks.next_end()
+        if first_end is not None and first_end <= now.monotonic:
+            for lock in self._locks.run_out(now.monotonic):
+                self._contents.give_back(lock.held, now)
+                self._contents.holdings.locked.discard(lock.held.sequence)
         sessions = self._contents.sessions
         if sessions is not None:
             for session in sessions.run_out(now):
