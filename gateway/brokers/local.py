@@ -245,15 +245,15 @@ class LocalBroker(LocalTopology):
 
     # --- for the receivers
 
-    async def on_queue(
+    def on_queue(
         self,
         entity: EntityPath,
         work: Callable[[Queue, Now], T],
         *,
         undo: Callable[[T], None] | None = None,
-    ) -> T:
+    ) -> Awaitable[T]:
         """Run `work` on the queue that owns `entity`; `undo` its result if we are cancelled."""
-        return await self._run(
+        return self._run(
             self._step(
                 entity, lambda space, now: work(space.find_or_create(entity, now), now), undo=undo
             )
