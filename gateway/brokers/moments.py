@@ -12,6 +12,7 @@ from gateway.ports import WallClock
 _STEP: Final = 2.0  # seconds; less is drift
 _SAME: Final = 0.0001  # seconds within which a crowd of tasks shares one moment
 _GRACE: Final = 60.0  # seconds that a step forward may be a mistake which is put right again
+_NEVER: Final = Now(0, -math.inf)
 
 
 @attrs.define(eq=False)
@@ -25,7 +26,7 @@ class Moments:
 
     _clock: WallClock
     _offset: float | None = None
-    _last: Now = Now(0, -math.inf)
+    _last: Now = _NEVER
     _held_until: float = 0.0
 
     def now(self) -> Now:

@@ -4,7 +4,6 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-
 # What makes a number of 128 bits a UUID of version 4 (RFC 9562, 5.4).
 _OTHERS: Final = ~(0xF << 76 | 0x3 << 62)
 _MARKS: Final = 0x4 << 76 | 0x2 << 62

@@ -12,7 +12,6 @@ from gateway.domain.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
 from gateway.domain.queue_checks import accept, check_message
 from gateway.domain.stored import Incoming, Now, Row, State, later
 
-
 _TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISABLED})
 
 
