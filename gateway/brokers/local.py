@@ -6,7 +6,7 @@ thread that owns the store (embedded).
 """
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -59,7 +59,7 @@ class LocalBroker(LocalTopology):
         self._alarm = Alarm(self._run_errands)
 
     @abstractmethod
-    async def _run(self, step: Step[T]) -> T:
+    def _run(self, step: Step[T]) -> Awaitable[T]:
         """Run a step to its end, tell others, return its result. Cancelled: nobody knows."""
 
     @abstractmethod
@@ -245,15 +245,15 @@ class LocalBroker(LocalTopology):
 
     # --- for the receivers
 
-    async def on_queue(
+    def on_queue(
         self,
         entity: EntityPath,
         work: Callable[[Queue, Now], T],
         *,
         undo: Callable[[T], None] | None = None,
-    ) -> T:
+    ) -> Awaitable[T]:
         """Run `work` on the queue that owns `entity`; `undo` its result if we are cancelled."""
-        return await self._run(
+        return self._run(
             self._step(
                 entity, lambda space, now: work(space.find_or_create(entity, now), now), undo=undo
             )

@@ -1,6 +1,6 @@
 """Receiving from a namespace that we keep ourselves."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol, TypeVar
 
@@ -34,13 +34,13 @@ _STATES: Final = {
 class QueueRunner(Protocol):
     """What a receiver needs of its broker."""
 
-    async def on_queue(
+    def on_queue(
         self,
         entity: EntityPath,
         work: Callable[[Queue, Now], T],
         *,
         undo: Callable[[T], None] | None = None,
-    ) -> T: ...
+    ) -> Awaitable[T]: ...
 
     def post_on_queue(self, entity: EntityPath, work: Callable[[Queue, Now], None]) -> None: ...
 

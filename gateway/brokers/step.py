@@ -1,9 +1,10 @@
 """One operation on a namespace that we keep ourselves, and its result."""
 
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import attrs
+import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
@@ -20,7 +21,8 @@ class Step(Generic[T]):
     """
     One operation: what to do, and afterwards its result. Those who wait at `path` are told.
 
-    `undo` is for a result that nobody is there to take.
+    `task` waits for it, None where nobody does (any more); `undo` is for a result that nobody is
+    there to take.
     """
 
     path: EntityPath
@@ -28,6 +30,7 @@ class Step(Generic[T]):
     work: Callable[[Namespace, Now], T]
     cost: int = STEP_COST  # bytes
     undo: Callable[[T], None] | None = None
+    task: trio.lowlevel.Task | None = None
     value: T | None = None
     error: BrokerError | None = None
 
@@ -38,6 +41,11 @@ class Step(Generic[T]):
         except BrokerError as error:
             self.error = error
         namespace.concern(self.path)
+
+    def leave(self, _raise_cancel: Any) -> trio.lowlevel.Abort:
+        """Who waits is cancelled: it will be done all the same."""
+        self.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def result(self) -> T:
         if self.error is not None:

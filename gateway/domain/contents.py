@@ -169,11 +169,11 @@ class Contents:
     def sweep(self, now: Now) -> None:
         """Do what time has brought about: scheduled and expired messages, and what goes on."""
         holdings = self.holdings
-        if now.trusted and holdings.next_due is not None and holdings.next_due <= now.wall:
+        if holdings.next_due is not None and holdings.next_due <= now.wall and now.trusted:
             for row in self.storage.rows.due(now.wall, SWEEP):
                 self._enqueue(row)
             holdings.look_for_due()
-        if now.trusted and holdings.next_expiry is not None and holdings.next_expiry <= now.wall:
+        if holdings.next_expiry is not None and holdings.next_expiry <= now.wall and now.trusted:
             for row in holdings.expired(now, SWEEP):
                 self.fit(row, now)
             holdings.look_for_expiry()

@@ -1,7 +1,7 @@
 """How messages come into a queue: sent by somebody, or forwarded by another queue."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -11,6 +11,8 @@ from gateway.domain.entity import EntityStatus
 from gateway.domain.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
 from gateway.domain.queue_checks import accept, check_message
 from gateway.domain.stored import Incoming, Now, Row, State, later
+
+_TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISABLED})
 
 
 @attrs.define(eq=False)
@@ -30,7 +32,7 @@ class Intake:
             EntityDisabled: it takes nothing.
         """
         entity = self._contents.entity
-        if entity.properties.status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED}:
+        if entity.properties.status in _TAKES_NOTHING:
             raise EntityDisabled(f"{entity.path} is {entity.properties.status.value}")
 
     def check_size(self, size: int) -> None:

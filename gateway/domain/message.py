@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.domain.values import value
+
 
 class Kind(enum.Enum):
     """
@@ -34,7 +36,7 @@ class Kind(enum.Enum):
     ARRAY = "array"  # value: a tuple of values, all of one type
 
 
-@attrs.frozen
+@value
 class Typed:
     """A value with the AMQP type that it came with."""
 
@@ -84,7 +86,7 @@ class ValueBody:
 Body = bytes | DataBody | SequenceBody | ValueBody
 
 
-@attrs.frozen
+@value
 class EncodedSection:
     """
     One section as it came: its bytes, and what was read from them.
@@ -98,7 +100,7 @@ class EncodedSection:
     value: Any
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Message:
     """
     One message. Never changed: `attrs.evolve` derives another.
@@ -148,7 +150,7 @@ class MessageState(enum.Enum):
     SCHEDULED = "Scheduled"  # later
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Delivery:
     """
     A message as a namespace hands it out.

@@ -1,17 +1,15 @@
 """The entities of a namespace that we keep ourselves: found by path, listed by name."""
 
 import bisect
-import math
 from collections.abc import Callable, Iterable, Sequence
-from datetime import timedelta
 from typing import Final
 
 import attrs
 
 from gateway.domain.backlog import ROOM, is_backlog
 from gateway.domain.contents import Entity, Onward
-from gateway.domain.deadlines import Deadlines
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errands import Errands, idle_end
 from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
@@ -35,7 +33,6 @@ from gateway.domain.topology import (
 )
 
 _PAUSE: Final = 1.0  # seconds
-_FOREVER: Final = timedelta(days=10_675_199)  # TimeSpan.MaxValue of .NET, less its hours
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -59,7 +56,7 @@ class Namespace:
     _names: dict[type, list[str]] = attrs.field(factory=dict)  # keys, sorted, by kind of entity
     _touched: dict[str, EntityPath] = attrs.field(factory=dict)  # by steps, by key
     _changed: list[EntityPath] = attrs.field(factory=list)  # who waits there has to look again
-    _errands: Deadlines = attrs.field(factory=Deadlines)
+    _errands: Errands = attrs.field(factory=Errands)
 
     def __attrs_post_init__(self) -> None:
         self.reload()
@@ -259,8 +256,7 @@ class Namespace:
             fanout.add(Subscription(path.subscription, stored.properties, queue), stored.rules)
         bisect.insort(self._names.setdefault(type(stored.properties), []), path.key)
         self._lead(queue)
-        if self._has_errands(queue):
-            self._errands.set(path.key, -math.inf)  # look once what is to be done
+        self._errands.add(queue)
         return queue
 
     def remove(self, path: EntityPath) -> None:
@@ -338,14 +334,14 @@ class Namespace:
 
         `is_watched` tells of an entity's key whether somebody receives from it: then it isn't idle.
         """
-        for key in list(self._errands.run_out(now.monotonic)):
+        for key in list(self._errands.run_out(now)):
             queue = self._queues.get(key)
             if queue is None:
                 continue
             queue.sweep(now)
-            if self._idle_end(queue, now) <= now.monotonic:
+            if idle_end(queue, now) <= now.monotonic:
                 self._note_use(queue, now, is_watched)
-            if self._idle_end(queue, now) > now.monotonic:
+            if idle_end(queue, now) > now.monotonic:
                 self.concern(queue.path)
             else:
                 self.remove_whole(queue.path)
@@ -368,29 +364,10 @@ class Namespace:
             self._fanouts[path.topic.key].drop(path.subscription)
         self.remove(path)
 
-    def _has_errands(self, queue: Queue) -> bool:
-        return queue.has_errands or queue.properties.auto_delete_on_idle is not None
-
     def _news_of(self, queue: Queue, now: Now) -> News:
         news = queue.drain_news(now)
-        if self._has_errands(queue):
-            key = queue.path.key
-            due = min(self._idle_end(queue, now), math.inf if news.due is None else news.due)
-            if due == math.inf:
-                self._errands.drop(key)
-            elif due != self._errands.get(key):
-                self._errands.set(key, due)
+        self._errands.note(queue, news.due, now)
         return news
-
-    def _idle_end(self, queue: Queue, now: Now) -> float:
-        """When it has been idle for too long, if nothing happens; what forwards never is."""
-        idle = queue.properties.auto_delete_on_idle
-        if idle is None or idle >= _FOREVER or queue.properties.forward_to is not None:
-            return math.inf
-        entity = queue.entity
-        if entity.used is None or queue.has_scheduled:
-            entity.used = now.monotonic
-        return entity.used + idle.total_seconds()
 
 
 def _targets(properties: QueueProperties) -> list[str]:

@@ -8,38 +8,37 @@ after, and a rule that refuses (a `BrokerError`) does so before it changes anyth
 import heapq
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 import attrs
 
-from gateway.domain.contents import SWEEP, Contents, Entity, Onward
+from gateway.domain.contents import Contents, Entity, Onward
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
     InvalidRequest,
-    LockLost,
-    MessageNotFound,
     SessionRequired,
 )
+from gateway.domain.handout import Handout
 from gateway.domain.holdings import Account
 from gateway.domain.intake import Intake
-from gateway.domain.locks import Lock, Locks
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Settlement
 from gateway.domain.packing import Packing
 from gateway.domain.queue_checks import check_reason
 from gateway.domain.queue_values import News, Taken
 from gateway.domain.session_rules import SessionRules
-from gateway.domain.sessions import HeldSession, Sessions
+from gateway.domain.sessions import Sessions
 from gateway.domain.stored import (
     MAX_SEQUENCE,
-    MICROSECOND,
     Incoming,
     Now,
     Row,
     State,
     Storage,
     to_date,
-    without_content,
 )
+
+_GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
 
 @attrs.frozen(kw_only=True)
@@ -59,9 +58,8 @@ class Queue:
     entity: Entity
     intake: Intake
     _contents: Contents
-    _new_token: Callable[[], str]
+    _handout: Handout
     _concern: Callable[[EntityPath], None]
-    _locks: Locks[Row] = attrs.field(factory=Locks)
 
     @classmethod
     def make(
@@ -83,14 +81,14 @@ class Queue:
             entity=entity,
             intake=Intake(contents, around.packing.id_of),
             contents=contents,
-            new_token=around.new_token,
+            handout=Handout(contents, around.new_token),
             concern=around.concern,
         )
 
     def reload(self) -> None:
         """Forget what is in memory, all locks too, and begin with what is stored."""
         self._contents.reload()
-        self._locks.clear()
+        self._handout.clear()
 
     @property
     def path(self) -> EntityPath:
@@ -144,8 +142,9 @@ class Queue:
         Raises:
             EntityDisabled: it gives nothing.
         """
-        if self.properties.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
-            raise EntityDisabled(f"{self.path} is {self.properties.status.value}")
+        status = self.properties.status
+        if status in _GIVES_NOTHING:
+            raise EntityDisabled(f"{self.path} is {status.value}")
 
     def check_receivable(self, state: State = State.ACTIVE) -> None:
         """
@@ -168,14 +167,14 @@ class Queue:
         """
         if self._contents.sessions is None:
             raise InvalidRequest(f"{self.path} has no sessions")
-        return SessionRules(self, self._contents.sessions)
+        return SessionRules(self, self._contents.sessions, self._handout)
 
     def take(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
         """Hand out up to `limit` messages, the oldest first; none if there is none."""
         self.check_receivable(state)
         self.sweep(now)
         holdings = self._contents.holdings
-        return self.hand_out(lambda more: holdings.next(state, more), limit, mode, now)
+        return self._handout.take(lambda more: holdings.next(state, more), limit, mode, now)
 
     def take_deferred(self, sequences: Sequence[int], mode: ReceiveMode, now: Now) -> list[Taken]:
         """
@@ -186,72 +185,13 @@ class Queue:
         """
         self.check_receivable()
         self.sweep(now)
-        return self.hand_out_deferred(sequences, mode, now)
-
-    def hand_out_deferred(
-        self,
-        sequences: Sequence[int],
-        mode: ReceiveMode,
-        now: Now,
-        session: HeldSession | None = None,
-    ) -> list[Taken]:
-        """As `take_deferred`; with a session they are locked as long as it is."""
-        find = self._contents.find
-        rows = [find(sequence, State.DEFERRED) for sequence in dict.fromkeys(sequences)]
-        for row in rows:
-            strange = session is not None and row.session != session.id
-            locked = row.sequence in self._contents.holdings.locked
-            if strange or locked or not self._contents.fit(row, now):
-                raise MessageNotFound(f"{self.path}: there is no deferred message {row.sequence}")
-        return [self._hand_out(row, mode, now, session) for row in rows]
-
-    def hand_out(
-        self,
-        next_rows: Callable[[int], Sequence[Row]],
-        limit: int,
-        mode: ReceiveMode,
-        now: Now,
-        session: HeldSession | None = None,
-    ) -> list[Taken]:
-        """Hand out what `next_rows` gives; with a session it's locked as long as that is."""
-        self.entity.touch(now)
-        fit = self._contents.fit
-        taken: list[Taken] = []
-        looked_at = 0
-        while len(taken) < limit and looked_at < limit + SWEEP:
-            rows = next_rows(limit - len(taken))
-            looked_at += len(rows)
-            if not rows:
-                break
-            taken += [self._hand_out(row, mode, now, session) for row in rows if fit(row, now)]
-        return taken
-
-    def _hand_out(
-        self, row: Row, mode: ReceiveMode, now: Now, session: HeldSession | None
-    ) -> Taken:
-        deliveries = row.deliveries + 1
-        if mode is ReceiveMode.RECEIVE_AND_DELETE:
-            self._contents.holdings.remove(row)
-            return Taken(row, deliveries)
-        last_but_one = self.properties.max_delivery_count - 1
-        # A consumer that takes the process down with it must not get the message for ever.
-        durable = row.state is State.ACTIVE and deliveries >= last_but_one
-        self._contents.storage.rows.count_delivery(row, deliveries, durable=durable)
-        duration = self.properties.lock_duration
-        token = self._new_token()
-        until = now.monotonic + duration.total_seconds()
-        if session is not None:
-            session.tokens.add(token)
-            until = math.inf  # for as long as the session
-        self._locks.add(token, without_content(row, deliveries), until)
-        self._contents.holdings.locked.add(row.sequence)
-        return Taken(row, deliveries, token, now.wall + duration // MICROSECOND)
+        return self._handout.take_deferred(sequences, mode, now)
 
     # --- settling
 
     def settle(self, token: str | None, settlement: Settlement, now: Now) -> None:
         self.sweep(now)
-        lock = self._find(token, now)
+        lock = self._handout.find(token, now)
         match settlement:
             case Complete():
                 self._contents.holdings.remove(lock.held)
@@ -267,15 +207,12 @@ class Queue:
             case Abandon(delivered=delivered):
                 row = self._contents.amended(lock.held, settlement.properties)
                 self._give_back(row, now, delivered=delivered)
-        self._forget(lock)
+        self._handout.end(lock)
         self.entity.touch(now)
 
     def renew(self, token: str | None, now: Now) -> int:
         """Extend a lock by the lock duration; return until when (wall) it holds."""
-        lock = self._find(token, now)
-        duration = self.properties.lock_duration
-        self._locks.extend(lock, now.monotonic + duration.total_seconds())
-        return now.wall + duration // MICROSECOND
+        return self._handout.renew(token, now)
 
     def release(self, tokens: Iterable[str], now: Now, *, delivered: bool = True) -> None:
         """
@@ -284,11 +221,11 @@ class Queue:
         With `delivered=False` nobody has seen the messages, so that it doesn't count.
         """
         for token in tokens:
-            lock = self._locks.find(token, now.monotonic)
+            lock = self._handout.find_if_held(token, now)
             if lock is None:
                 continue
             self._give_back(lock.held, now, delivered=delivered)
-            self._forget(lock)
+            self._handout.end(lock)
 
     def _give_back(self, row: Row, now: Now, *, delivered: bool) -> None:
         if not delivered:
@@ -298,19 +235,9 @@ class Queue:
 
     def quarantine(self, token: str, now: Now) -> None:
         """Put a locked message aside: it can't be read."""
-        lock = self._find(token, now)
+        lock = self._handout.find(token, now)
         self._contents.holdings.quarantine(lock.held)
-        self._forget(lock)
-
-    def _find(self, token: str | None, now: Now) -> Lock[Row]:
-        lock = self._locks.find(token, now.monotonic)
-        if lock is None:
-            raise LockLost(f"{self.path}: the lock ran out, or was never given")
-        return lock
-
-    def _forget(self, lock: Lock[Row]) -> None:
-        self._locks.drop(lock.token)
-        self._contents.holdings.locked.discard(lock.held.sequence)
+        self._handout.end(lock)
 
     def _check_main(self, row: Row) -> None:
         if row.state in {State.DEAD, State.TRANSFER}:
@@ -320,9 +247,10 @@ class Queue:
 
     def sweep(self, now: Now) -> None:
         """Do what time has brought about: locks that ran out, scheduled and expired messages."""
-        for lock in self._locks.run_out(now.monotonic):
-            self._contents.give_back(lock.held, now)
-            self._contents.holdings.locked.discard(lock.held.sequence)
+        first_end = self._handout.next_end()
+        if first_end is not None and first_end <= now.monotonic:
+            for row in self._handout.run_out(now):
+                self._contents.give_back(row, now)
         sessions = self._contents.sessions
         if sessions is not None:
             for session in sessions.run_out(now):
@@ -332,7 +260,7 @@ class Queue:
 
     def next_event(self, now: Now) -> float | None:
         """When (monotonic) `sweep` finds something to do; it may be less than it seems."""
-        first = self._locks.next_end()
+        first = self._handout.next_end()
         sessions = self._contents.sessions
         session_end = None if sessions is None else sessions.next_end()
         for moment in (session_end, self._contents.next_date(now)):

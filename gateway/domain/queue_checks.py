@@ -95,8 +95,9 @@ def accept(message: Incoming, sequence: int, properties: QueueProperties, now: N
     if message.scheduled is not None and to_micros(message.scheduled) > now.wall:
         enqueued = due = to_micros(message.scheduled)
         state = State.SCHEDULED
-    lives = (message.time_to_live, properties.default_time_to_live)
-    life = min((life for life in lives if life is not None), default=None)
+    life, longest = message.time_to_live, properties.default_time_to_live
+    if life is None or (longest is not None and longest < life):
+        life = longest
     return Row(
         sequence=sequence,
         state=state,

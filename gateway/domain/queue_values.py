@@ -6,9 +6,10 @@ import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.stored import Row
+from gateway.domain.values import value
 
 
-@attrs.frozen
+@value
 class Taken:
     """A row as it's handed out, for which time; `token` and `locked_until` (wall) if locked."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from gateway.domain.handout import Handout
 from gateway.domain.message import ReceiveMode, Settlement
 from gateway.domain.queue_values import Taken
 from gateway.domain.sessions import Sessions
@@ -29,6 +30,7 @@ class SessionRules:
 
     _queue: "Queue"
     _sessions: Sessions
+    _handout: Handout
 
     def accept(self, session: str | None, now: Now) -> Accepted | None:
         """
@@ -64,7 +66,7 @@ class SessionRules:
         self._queue.check_active()
         self._queue.sweep(now)
         held = self._sessions.find(holder, now).held
-        return self._queue.hand_out(
+        return self._handout.take(
             lambda more: self._sessions.next_rows(held, more), limit, mode, now, held
         )
 
@@ -75,7 +77,7 @@ class SessionRules:
         self._queue.check_active()
         self._queue.sweep(now)
         held = self._sessions.find(holder, now).held
-        return self._queue.hand_out_deferred(sequences, mode, now, held)
+        return self._handout.take_deferred(sequences, mode, now, held)
 
     def settle(self, holder: str, token: str | None, settlement: Settlement, now: Now) -> None:
         """As `Queue.settle`."""

@@ -12,6 +12,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from gateway.domain.values import value
+
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 MAX_SEQUENCE: Final = 2**63 - 1  # all that a storage can be asked for
@@ -32,7 +34,7 @@ def later(micros: int, duration: timedelta) -> int | None:
     return date if date < _END_OF_TIME else None
 
 
-@attrs.frozen
+@value
 class Now:
     """
     One moment on both clocks.
@@ -64,7 +66,7 @@ class State(enum.IntEnum):
     TRANSFER = 4  # couldn't be forwarded: in the transfer dead-letter sub-queue
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Incoming:
     """A message on its way in: what the rules look at, and what only the storage knows to read."""
 
@@ -76,7 +78,7 @@ class Incoming:
     message_id: str | None = None  # as text; None: no duplicate of it is ever found
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Row:
     """A stored message. `deliveries` have been begun so far; `due` is set while it is scheduled."""
 

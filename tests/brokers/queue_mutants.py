@@ -14,6 +14,7 @@ from gateway.domain import intake, queue_checks
 from gateway.domain.contents import Contents
 from gateway.domain.errors import BrokerError
 from gateway.domain.fanout import Fanout
+from gateway.domain.handout import Handout
 from gateway.domain.holdings import Holdings
 from gateway.domain.intake import Intake
 from gateway.domain.locks import Locks
@@ -53,7 +54,7 @@ def _shared_ids(right: Function) -> Function:
 
 
 def _not_counted(right: Function) -> Function:
-    def planted(self: Queue, row: Row, *rest: Any) -> Any:
+    def planted(self: Handout, row: Row, *rest: Any) -> Any:
         return right(self, attrs.evolve(row, deliveries=max(0, row.deliveries - 1)), *rest)
 
     return planted
@@ -129,7 +130,7 @@ MEMORY: Final = (
     Mutant("nothing expires", queue_checks, "later", _nothing),
     Mutant("what is given back goes to the end", Contents, "give_back", _to_the_end),
     Mutant("ids are known to all queues", MemoryShelf, "add", _shared_ids),
-    Mutant("deliveries aren't counted", Queue, "_hand_out", _not_counted),
+    Mutant("deliveries aren't counted", Handout, "_hand_out", _not_counted),
     Mutant("schedules come early", intake, "accept", _early),
     Mutant("a session is held twice", Sessions, "accept", _held_twice),
     Mutant("what a target refuses is lost", Contents, "pass_on", _lost_on_the_way),

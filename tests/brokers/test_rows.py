@@ -42,12 +42,15 @@ STEPS = st.one_of(
 class History:
     """Applies steps to a queue and notes whatever it answers."""
 
+    looks = True  # at everything after each step
+    dead_letters = True  # what has expired
+
     def __init__(self, storage: Storage) -> None:
         self.time = 1
         properties = QueueProperties(
             max_delivery_count=2,
             lock_duration=timedelta(seconds=10),
-            dead_lettering_on_expiration=True,
+            dead_lettering_on_expiration=self.dead_letters,
         )
         self.queue = queue_on(storage, properties)
 
@@ -57,7 +60,7 @@ class History:
             answer = getattr(self, step[0])(now, *step[1:])
         except BrokerError as error:
             answer = type(error)
-        shown = [self.queue.peek([state], 0, 100) for state in State]
+        shown = [self.queue.peek([state], 0, 100) for state in State] if self.looks else []
         return answer, self.queue.drain_news(now), shown, self.queue.info()
 
     def send(self, now: Now, number: int, life: int | None, due: int | None) -> None:
@@ -122,6 +125,30 @@ def test_every_storage_tells_the_same(tmp_path_factory, steps):
 
             assert memory.apply(step) == expected
             assert sqlite.apply(step) == expected
+    finally:
+        connection.close()
+
+
+class UnseenHistory(History):
+    """Looking, and burying as well, would end what is read ahead."""
+
+    looks = False
+    dead_letters = False
+
+
+@given(st.lists(STEPS, max_size=25))
+def test_rows_that_were_read_ahead_are_what_the_storage_has(tmp_path_factory, steps):
+    folder: Path = tmp_path_factory.mktemp("store")
+    schema.create(folder / "a.db", 1)
+    connection = schema.connect(folder / "a.db")
+    connection.execute("BEGIN")
+    # After so many takes three rows are read ahead.
+    crowd = [("take", State.ACTIVE, 1, ReceiveMode.PEEK_LOCK)] * 19
+    try:
+        naive = UnseenHistory(naive_storage())
+        sqlite = UnseenHistory(sqlite_storage(connection))
+        for step in [("send", 30, 5, None), *crowd, *steps]:
+            assert sqlite.apply(step) == naive.apply(step)
     finally:
         connection.close()
 

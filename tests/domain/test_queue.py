@@ -283,7 +283,7 @@ def test_a_lock_can_be_renewed_many_times_and_leaves_nothing_behind():
     for second in range(2, 2000):
         queue.renew(a.token, at(second))
 
-    assert len(queue._locks._deadlines._heap) < 100
+    assert len(queue._handout._locks._deadlines._heap) < 100
 
 
 def test_the_last_deliveries_are_counted_durably():

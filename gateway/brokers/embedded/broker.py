@@ -6,6 +6,7 @@ Supports queues with their dead-letter sub-queues, both receive modes, scheduled
 """
 
 import random
+from collections.abc import Awaitable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -93,8 +94,8 @@ class EmbeddedBroker(LocalBroker):
         self._alarm.close()
         await self._writer.stop()  # noqa: ASYNC102 it is shielded inside, with a limit
 
-    async def _run(self, step: Step[T]) -> T:
-        return await self._writer.run(step)
+    def _run(self, step: Step[T]) -> Awaitable[T]:
+        return self._writer.run(step)
 
     def _post(self, step: Step[Any]) -> None:
         self._writer.post(step)

@@ -6,6 +6,8 @@ from typing import Any, Final
 import apsw
 import attrs
 
+from gateway.brokers.embedded.read_ahead import ReadAhead
+
 _INSERT: Final = """
 INSERT INTO message (sequence, queue, state, enqueued, due, expires, original, size, reason,
                      description, session, source, checksum, content)
@@ -19,10 +21,12 @@ class Changes:
     """
     Of all queues of a store: `flush` writes what still waits, the new rows first.
 
-    That order is right whatever the order of the calls was: a number is never used again.
+    That order is right whatever the order of the calls was: a number is never used again. Who
+    changes a row in another way flushes before; that, and the end, ends what was read ahead.
     """
 
     _connection: apsw.Connection
+    ahead: ReadAhead = attrs.field(factory=ReadAhead)
     _added: list[tuple[Any, ...]] = attrs.field(factory=list)
     _removed: list[tuple[int]] = attrs.field(factory=list)
     _highest_removed: int = -1
@@ -32,6 +36,7 @@ class Changes:
         self._added.append(row)
 
     def remove(self, sequence: int) -> None:
+        self.ahead.change(sequence)
         self._removed.append((sequence,))
         self._highest_removed = max(self._highest_removed, sequence)
 
@@ -49,6 +54,7 @@ class Changes:
 
     def forget(self) -> None:
         """The transaction is undone, and so is what waits."""
+        self.ahead.drop()
         self._added, self._removed, self._highest_removed = [], [], -1
 
     def _write(self, statement: str, values: Sequence[tuple[Any, ...]]) -> None:

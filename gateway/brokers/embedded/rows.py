@@ -47,6 +47,7 @@ _QUARANTINE: Final = (
     " WHERE sequence = ?"
 )
 
+_STATES: Final = tuple(State)  # by number
 _NUMBERS: Final = struct.Struct(">7q")
 _NEVER: Final = -1
 _NO_TEXTS: Final = (None, None, None, None)
@@ -71,8 +72,14 @@ class SqliteRows:
         return None if values is None else self._row(values)
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
+        if limit < 1:
+            return []
+        ahead, place = self._changes.ahead, (self._queue, state)
+        if taken := ahead.take(place, sequence, limit):
+            return taken
         self._changes.show(after=sequence)
-        return self._select(_AFTER, state, sequence, limit)
+        rows = self._select(_AFTER, state, sequence, ahead.size(limit))
+        return ahead.keep(place, rows, limit)
 
     def due(self, wall: int, limit: int) -> Sequence[Row]:
         self._changes.flush()
@@ -167,7 +174,7 @@ class SqliteRows:
         original, reason, description, session, source, checksum = rest
         row = Row(
             sequence=sequence,
-            state=State(state),
+            state=_STATES[state],
             enqueued=enqueued,
             size=size,
             content=content,

@@ -33,14 +33,6 @@ _IDLE: Final = 0.2  # seconds without work, after which there is time to tidy
 _CLOSE: Final = 30.0  # seconds for the last batch and the checkpoint
 
 
-@attrs.define(eq=False)
-class Request:
-    """A step, and the task that waits for it; None where nobody does (any more)."""
-
-    step: Step[Any]
-    task: trio.lowlevel.Task | None = None
-
-
 @attrs.define(eq=False, kw_only=True)
 class Writer:
     """
@@ -58,7 +50,7 @@ class Writer:
     _steps: int = 0
     _bytes: int = 0
     _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
-    _requests: "queue.SimpleQueue[Request | None]" = attrs.field(factory=queue.SimpleQueue)
+    _asked: "queue.SimpleQueue[Step[Any] | None]" = attrs.field(factory=queue.SimpleQueue)
     _closed: str = "the store is not open"  # why nothing more is taken; empty: it is
     _refusal: StoreError | None = None
     _started: trio.Event = attrs.field(factory=trio.Event)
@@ -77,7 +69,7 @@ class Writer:
         try:
             await self._started.wait()
         except trio.Cancelled:
-            self._requests.put(None)
+            self._asked.put(None)
             raise
         if self._refusal is not None:
             raise self._refusal
@@ -86,7 +78,7 @@ class Writer:
     async def stop(self) -> None:
         """Take nothing more, finish what was asked, close the store."""
         self._closed = self._closed or "the store is closed"
-        self._requests.put(None)
+        self._asked.put(None)
         with trio.move_on_after(_CLOSE, shield=True):
             await self._ended.wait()
 
@@ -105,49 +97,43 @@ class Writer:
         if self._closed:
             await trio.lowlevel.cancel_shielded_checkpoint()
             raise Unavailable(self._closed)
-        request = Request(step, trio.lowlevel.current_task())
-
-        def abort(_raise_cancel: Any) -> trio.lowlevel.Abort:
-            request.task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        self._put(request)
-        await trio.lowlevel.wait_task_rescheduled(abort)
+        step.task = trio.lowlevel.current_task()
+        self._put(step)
+        await trio.lowlevel.wait_task_rescheduled(step.leave)
         return step.result()
 
     def post(self, step: Step[Any]) -> None:
         """Have a step run soon, if the store lives that long."""
         if not self._closed:
-            self._put(Request(step))
+            self._put(step)
 
-    def _put(self, request: Request) -> None:
+    def _put(self, step: Step[Any]) -> None:
         self._steps += 1
-        self._bytes += request.step.cost
-        self._requests.put(request)
+        self._bytes += step.cost
+        self._asked.put(step)
 
-    def _answer(self, requests: Sequence[Request], report: Report) -> None:
+    def _answer(self, steps: Sequence[Step[Any]], report: Report) -> None:
         self._tell(report)
-        for request in requests:
-            step = request.step
-            self._steps -= 1
+        for step in steps:
             self._bytes -= step.cost
-            if request.task is not None:
-                trio.lowlevel.reschedule(request.task)
+            if step.task is not None:
+                trio.lowlevel.reschedule(step.task)
             elif step.undo is not None and step.error is None:
                 step.undo(step.result())
-        self._room.unpark(count=len(requests))
+        self._steps -= len(steps)
+        self._room.unpark(count=len(steps))
 
     def _end(self, why: str) -> None:
         """The thread is gone: nothing that still waits was begun."""
         if why:
             self._closed = why
             self.failed.set()
-        left: list[Request] = []
-        while not self._requests.empty():
-            request = self._requests.get_nowait()
-            if request is not None:
-                request.step.error = Unavailable(self._closed)
-                left.append(request)
+        left: list[Step[Any]] = []
+        while not self._asked.empty():
+            step = self._asked.get_nowait()
+            if step is not None:
+                step.error = Unavailable(self._closed)
+                left.append(step)
         self._answer(left, Report())
         self._room.unpark_all()
         self._ended.set()
@@ -185,28 +171,27 @@ class Writer:
             if last:
                 return
 
-    def _run_batch(self, committer: Committer, batch: Sequence[Request]) -> None:
-        steps = [request.step for request in batch]
+    def _run_batch(self, committer: Committer, steps: Sequence[Step[Any]]) -> None:
         report: Report | None = None
         try:
             report = committer.run(steps)
         finally:
             if report is None:
                 committer.fail(steps, "a bug ended the writer")
-            self._hop(self._answer, batch, report or Report())
+            self._hop(self._answer, steps, report or Report())
 
-    def _next_batch(self, committer: Committer) -> tuple[list[Request], bool]:
+    def _next_batch(self, committer: Committer) -> tuple[list[Step[Any]], bool]:
         """What has been asked, at least one, and whether that was the last; nothing when idle."""
-        batch: list[Request] = []
+        batch: list[Step[Any]] = []
         size = 0
         try:
-            request = self._requests.get(timeout=_IDLE if committer.untidy else None)
-            while request is not None:
-                batch.append(request)
-                size += request.step.cost
+            step = self._asked.get(timeout=_IDLE if committer.untidy else None)
+            while step is not None:
+                batch.append(step)
+                size += step.cost
                 if len(batch) >= _MOST_STEPS or size >= _MOST_BYTES:
                     return batch, False
-                request = self._requests.get_nowait()
+                step = self._asked.get_nowait()
         except queue.Empty:
             if not batch:
                 committer.tidy()
@@ -221,4 +206,4 @@ class Writer:
         try:
             token.run_sync_soon(function, *arguments)
         except trio.RunFinishedError:
-            self._requests.put(None)
+            self._asked.put(None)

@@ -273,22 +273,27 @@ def _parts(message: Message) -> tuple[bytes, ...]:
 
 def _write_parts(message: Message) -> list[bytes]:
     kept = {section.code: section for section in message.encoded}
-    parts = [
-        _part(code, _CODECS[code].of(message), kept.get(code))
-        for code in (HEADER, MESSAGE_ANNOTATIONS)
-    ]
-    return parts + _bare_parts(message, kept)
+    return _sections(message, kept, (HEADER, MESSAGE_ANNOTATIONS)) + _bare_parts(message, kept)
 
 
 def _bare_parts(message: Message, kept: dict[int, EncodedSection]) -> list[bytes]:
     """Footer too, although the standard doesn't count it among the bare message."""
-    parts = [
-        _part(code, _CODECS[code].of(message), kept.get(code))
-        for code in (PROPERTIES, APPLICATION_PROPERTIES)
-    ]
+    parts = _sections(message, kept, (PROPERTIES, APPLICATION_PROPERTIES))
     parts += _body_parts(message.body, kept.get(_BODY))
     if message.footer or FOOTER in kept:
         parts.append(_part(FOOTER, message.footer, kept.get(FOOTER)))
+    return parts
+
+
+def _sections(
+    message: Message, kept: dict[int, EncodedSection], codes: tuple[int, ...]
+) -> list[bytes]:
+    parts = []
+    for code in codes:
+        codec, section = _CODECS[code], kept.get(code)
+        value = codec.of(message)
+        if section is not None or value != codec.nothing:
+            parts.append(_part(code, value, section))
     return parts
 
 
