@@ -16,6 +16,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.ports import Broker, WallClock
 from gateway.testing.clocks import VirtualClock
+from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.servicebus_rest import served as servicebus_rest
@@ -46,6 +47,8 @@ class Capability(enum.Flag):
     SESSIONS = enum.auto()
     FORWARDING = enum.auto()
     TOPICS = enum.auto()
+    DEFERRED_COUNT = enum.auto()  # `inspect` counts what is deferred
+    EXPIRY = enum.auto()  # a delivery says when it expires
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -167,6 +170,14 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.DELETE_BY_KIND
 )
 
+# What a cancelled receive had on its way stays locked until its lock runs out.
+OVER_AMQP = EVERYTHING & ~(
+    Capability.PROMPT_CANCEL
+    | Capability.DEFERRED_COUNT
+    | Capability.EXPIRY
+    | Capability.DELETE_BY_KIND
+)
+
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
     BrokerKind(name="embedded", open=embedded),
@@ -181,6 +192,7 @@ KINDS = [
     BrokerKind(
         name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
     ),
+    BrokerKind(name="servicebus", open=in_this_process(amqp.pairgate), can=OVER_AMQP),
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),

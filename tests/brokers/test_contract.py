@@ -457,7 +457,7 @@ async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(broke
         assert dead.message.properties["DeadLetterReason"] == "TTLExpiredException"
 
 
-@needs(Capability.TIME_TO_LIVE | Capability.MANAGEMENT)
+@needs(Capability.TIME_TO_LIVE | Capability.MANAGEMENT | Capability.EXPIRY)
 async def test_the_shorter_time_to_live_counts(broker):
     queue = await make(broker, default_time_to_live=timedelta(hours=1))
     long = Message(message_id="1", time_to_live=timedelta(days=1))

@@ -21,7 +21,7 @@ from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, take_away
-from gateway.frontends.amqp.sessions import FILTER, properties_of, wait_until_lost
+from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
 from gateway.frontends.amqp.settling import confirmation_of, settlement_of
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.ports import SessionReceiver
@@ -39,6 +39,7 @@ from gateway.wire.amqp.events import (
     SessionId,
 )
 from gateway.wire.amqp.lock_tokens import tag_of
+from gateway.wire.amqp.session_links import FILTER
 
 _TIMEOUT: Final = AmqpError(
     condition="com.microsoft:timeout",

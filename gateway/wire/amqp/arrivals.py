@@ -122,7 +122,11 @@ class Arrivals:
             raise FrameError(_LIMIT, f"more than {self.max_links} links")
         link: Link | None = self.registry.by_pointer.get(pointer)
         if link is None:
-            session = self.registry.by_pointer[lib.pn_link_session(pointer)]
+            session = self.registry.by_pointer.get(lib.pn_link_session(pointer))
+            if session is None or lib.pn_link_state(pointer) & lib.PN_LOCAL_CLOSED:
+                if attach.incoming is not None:
+                    attach.incoming.void = True
+                return  # the answer to an attach that we have taken back
             we_send = bool(lib.pn_link_is_sender(pointer))
             link = self.registry.add_link(pointer, session, we_send=we_send)
         link.incoming = attach.incoming
