@@ -48,6 +48,9 @@ class Capability(enum.Flag):
     FORWARDING = enum.auto()
     TOPICS = enum.auto()
     DEFERRED_COUNT = enum.auto()  # `inspect` counts what is deferred
+    PROMPT_ABANDON = enum.auto()  # what is abandoned is in its place again at once
+    DATES = enum.auto()  # a delivery says when it came, and how long it's locked
+    ANY_CASE = enum.auto()  # the case of a path is ignored
     EXPIRY = enum.auto()  # a delivery says when it expires
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
@@ -178,6 +181,9 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.DELETE_BY_KIND
 )
 
+# What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
+PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
+
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
     BrokerKind(name="embedded", open=embedded),
@@ -193,6 +199,7 @@ KINDS = [
         name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
     ),
     BrokerKind(name="servicebus", open=in_this_process(amqp.pairgate), can=OVER_AMQP),
+    BrokerKind(name="amqp, RabbitMQ", open=lambda place: place.elsewhere.rabbit.room(), can=PLAIN),
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),

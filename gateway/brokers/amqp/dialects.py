@@ -2,13 +2,16 @@
 What brokers that speak AMQP 1.0 do differently, as data.
 
 Measured on RabbitMQ 3.10 with its plugin: a message without a queue is accepted and dropped, so
-that a link without credit keeps watch on each queue that is sent to; `modified` ends the session;
-deliveries aren't counted; several data sections come back in another order; a missing `to` is
-filled in. RabbitMQ 4 was never tried here: its data are from its documentation.
+that a link without credit keeps watch on each queue that is sent to; settlements aren't confirmed;
+`modified` ends the session; deliveries aren't counted; several sections of a body come back in another order; a list as a body
+or as a property ends the connection, and so does a send to a queue that is full and rejects what is
+published. RabbitMQ 4 was never tried here: its data are
+from its documentation.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 import attrs
 
@@ -20,7 +23,19 @@ from gateway.domain.errors import (
     QuotaExceeded,
     Unavailable,
 )
-from gateway.domain.message import Abandon, Complete, DataBody, Message, Settlement
+from gateway.domain.message import (
+    Abandon,
+    Body,
+    Complete,
+    DataBody,
+    Described,
+    Kind,
+    Message,
+    SequenceBody,
+    Settlement,
+    Typed,
+    ValueBody,
+)
 from gateway.wire.amqp.events import ACCEPTED, RELEASED, Modified, Outcome
 from gateway.wire.amqp.settlements import outcome_of
 
@@ -33,16 +48,17 @@ class Dialect:
     prefix: str = ""  # of a queue's name in an address
     of_service_bus: bool = False  # tokens on $cbs, $management, batches, sessions, locks that end
     watched: bool = False  # what has no queue is accepted: each queue is watched
+    confirms: bool = True  # a settlement is answered (receivers settle second)
     has_modified: bool = True  # else what is abandoned is released
     counts: bool = True  # the header tells the delivery count
-    fills_to: bool = False  # the address is written where the producer has said nothing
-    keeps_parts: bool = True  # a body of several data sections comes back as it was
+    simple_properties: bool = False  # a list, map or array among them ends the connection
+    simple_body: bool = False  # of one section, and no list
     own_user_id: bool = False  # a message may only name the user who is logged in
     # What a rejection without an error means.
     unexplained: type[BrokerError] = Unavailable
 
     def address(self, entity: EntityPath) -> str:
-        return self.prefix + entity.name
+        return self.prefix + quote(entity.name, safe="") if self.prefix else entity.name
 
     def check(self, message: Message, user: str) -> None:
         """
@@ -50,8 +66,10 @@ class Dialect:
             NotSupported: the message would not come out as it went in.
             InvalidRequest: the broker would end the link for it.
         """
-        if not self.keeps_parts and isinstance(message.body, DataBody):
-            raise NotSupported(f"body: {self.name} changes the order of several data sections")
+        if self.simple_body and not _is_one(message.body):
+            raise NotSupported(f"body: {self.name} takes one section only, and no list as a value")
+        if self.simple_properties and not all(map(_is_simple, message.properties.values())):
+            raise NotSupported(f"properties: {self.name} takes no list, map or array among them")
         if self.own_user_id and message.user_id not in {None, user.encode()}:
             raise InvalidRequest(f"user_id: {self.name} takes none but that of the login")
 
@@ -59,12 +77,9 @@ class Dialect:
         """What is sent: durable, where the broker would keep others in memory only."""
         return message if self.of_service_bus else attrs.evolve(message, durable=True)
 
-    def read(self, message: Message, address: str) -> Message:
+    def read(self, message: Message) -> Message:
         """The message that was sent, from what has arrived."""
-        if self.of_service_bus:
-            return message
-        to = None if self.fills_to and message.to == address else message.to
-        return attrs.evolve(message, durable=None, to=to)
+        return message if self.of_service_bus else attrs.evolve(message, durable=None)
 
     def outcome(self, settlement: Settlement) -> Outcome:
         """
@@ -85,16 +100,35 @@ class Dialect:
         raise NotSupported(f"{what}: over AMQP, {self.name} can't do that without losing something")
 
 
+def _is_simple(value: Any) -> bool:
+    """What may stand there at all (part 3, 3.2.5)."""
+    if isinstance(value, Typed):
+        return value.kind is not Kind.ARRAY
+    return not isinstance(value, list | dict | Described)
+
+
+def _is_one(body: Body) -> bool:
+    match body:
+        case DataBody():
+            return False
+        case SequenceBody(sequences=sequences):
+            return len(sequences) == 1
+        case ValueBody(value=value):
+            return not isinstance(value, list)
+    return True
+
+
 SERVICE_BUS: Final = Dialect(name="Service Bus", of_service_bus=True)
 GENERIC: Final = Dialect(name="this broker")
 RABBITMQ_3: Final = Dialect(
     name="RabbitMQ 3",
     prefix="/amq/queue/",
     watched=True,
+    confirms=False,
     has_modified=False,
     counts=False,
-    fills_to=True,
-    keeps_parts=False,
+    simple_properties=True,
+    simple_body=True,
     own_user_id=True,
     unexplained=QuotaExceeded,
 )

@@ -160,6 +160,7 @@ class AmqpReceiver:
 
     def _new_link(self, peer: Peer, address: str) -> NewLink:
         takes_away = self._mode is ReceiveMode.RECEIVE_AND_DELETE
+        first = takes_away or not peer.dialect.confirms
         name = peer.new_name("receiver")
         return NewLink(
             name=name,
@@ -167,7 +168,7 @@ class AmqpReceiver:
             source=Terminus(address=address),
             target=Terminus(address=name),
             sender_settles=SenderSettles.SETTLED if takes_away else SenderSettles.UNSETTLED,
-            receiver_settles=ReceiverSettles.FIRST if takes_away else ReceiverSettles.SECOND,
+            receiver_settles=ReceiverSettles.FIRST if first else ReceiverSettles.SECOND,
         )
 
     # ------------------------------------------------------------------ inside
@@ -237,7 +238,7 @@ class AmqpReceiver:
         if not self.dialect.counts:
             before = 0 if is_first else 1
         return Delivery(
-            message=self.dialect.read(message, self._entity.name),
+            message=self.dialect.read(message),
             sequence_number=next(self._around.numbers),
             lock_token=None if event.settled else self._around.new_token(),
             delivery_count=before + 1,
