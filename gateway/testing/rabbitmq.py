@@ -28,7 +28,8 @@ async def rabbitmq(
     """
     Run a node with its data in `folder`; yield its process and its port for AMQP.
 
-    The user is `guest`; `settings` are lines of rabbitmq.conf. It's killed in the end; its data stay.
+    The user is `guest`; `settings` are lines of rabbitmq.conf. It's killed in the end; its data
+    stay.
 
     Raises:
         ServerFailed: it isn't installed, or didn't start.

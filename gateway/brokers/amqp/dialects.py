@@ -3,10 +3,10 @@ What brokers that speak AMQP 1.0 do differently, as data.
 
 Measured on RabbitMQ 3.10 with its plugin: a message without a queue is accepted and dropped, so
 that a link without credit keeps watch on each queue that is sent to; settlements aren't confirmed;
-`modified` ends the session; deliveries aren't counted; several sections of a body come back in another order; a list as a body
-or as a property ends the connection, and so does a send to a queue that is full and rejects what is
-published. RabbitMQ 4 was never tried here: its data are
-from its documentation.
+`modified` ends the session; deliveries aren't counted; several sections of a body come back in
+another order; a list as a body or as a property ends the connection, and so does a send to a queue
+that is full and rejects what is published. RabbitMQ 4 was never tried here: its data are from its
+documentation.
 """
 
 from collections.abc import Mapping

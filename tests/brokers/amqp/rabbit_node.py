@@ -17,13 +17,15 @@ PLUGINS = ("rabbitmq_amqp1_0", "rabbitmq_management")
 
 
 async def run(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     http = free_port()
     settings = ("management.tcp.ip = 127.0.0.1", f"management.tcp.port = {http}")
     async with rabbitmq(folder, plugins=PLUGINS, settings=settings) as (_, port):
-        print(json.dumps([port, http]), flush=True)
+        sys.stdout.write(json.dumps([port, http]) + "\n")
+        sys.stdout.flush()
         await trio.to_thread.run_sync(sys.stdin.read)
 
 
 if __name__ == "__main__":
-    trio.run(run, Path(sys.argv[1]))
+    place = Path(sys.argv[1])
+    place.mkdir(parents=True, exist_ok=True)
+    trio.run(run, place)
