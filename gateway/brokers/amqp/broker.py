@@ -144,7 +144,9 @@ class AmqpBroker:
         # What ends the block by itself isn't the nursery's: it would come out in a group.
         if isinstance(error, Exception):
             kind = error = traceback = None
-        await self._nurseries.__aexit__(kind, error, traceback)
+        await self._nurseries.__aexit__(  # noqa: ASYNC102 all of its tasks are cancelled
+            kind, error, traceback
+        )
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         """

@@ -66,6 +66,8 @@ class Dialect:
             NotSupported: the message would not come out as it went in.
             InvalidRequest: the broker would end the link for it.
         """
+        if message.scheduled is not None and not self.of_service_bus:
+            raise NotSupported(f"scheduled: {self.name} would deliver the message at once")
         if self.simple_body and not _is_one(message.body):
             raise NotSupported(f"body: {self.name} takes one section only, and no list as a value")
         if self.simple_properties and not all(map(_is_simple, message.properties.values())):

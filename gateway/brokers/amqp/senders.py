@@ -153,7 +153,7 @@ class Senders:
                 self._options.connect_timeout, str(entity), lambda: self._attach(kept, entity)
             )
         assert kept.sender is not None, "it was attached"
-        return kept.sender
+        return kept.sender  # noqa: ASYNC910 what is sent on it waits
 
     def forget(self, entity: EntityPath) -> None:
         """Close the link of an entity that isn't there any more, if nothing is under way."""

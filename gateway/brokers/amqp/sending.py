@@ -59,7 +59,9 @@ def transfers_of(payloads: Sequence[bytes], sender: Sender) -> list[Transfer]:
     ]
 
 
-async def send_all(sender: Sender, transfers: Sequence[Transfer]) -> None:
+async def send_all(  # noqa: ASYNC910 each outcome is waited for
+    sender: Sender, transfers: Sequence[Transfer]
+) -> None:
     """
     Return when all were accepted. A batch has one verdict; several of them, one for all.
 

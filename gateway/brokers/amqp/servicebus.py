@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import attrs
+import trio
 
 from gateway.brokers.amqp.broker import AmqpBroker, opened, place_of
 from gateway.brokers.amqp.cbs import Signer
@@ -108,7 +109,9 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await super().__aexit__(kind, error, traceback)
+            await super().__aexit__(  # noqa: ASYNC102 it is shielded inside, with a limit
+                kind, error, traceback
+            )
         finally:
             await self._web.aclose()
 
@@ -150,6 +153,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
         """As `Peeks.peek`, in as many requests as the namespace needs."""
+        await trio.lowlevel.checkpoint()
         shown: list[Delivery] = []
         while len(shown) < limit and from_sequence <= _MAX_NUMBER:
             question = ops.Peek(from_sequence=from_sequence, limit=limit - len(shown))

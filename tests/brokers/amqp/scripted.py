@@ -43,6 +43,7 @@ class Served:
 
     def handle(self, event: Event) -> None:
         self.server.told.append(event)
+        self.server.news.unpark_all()
         match event:
             case ConnectionOpened():
                 self.engine.open(properties=self.server.properties)
@@ -80,6 +81,7 @@ class Scripted:
     on_transfer: Answer = accept
     properties: dict[str, str] = attrs.field(factory=dict)
     told: list[Event] = attrs.field(factory=list)
+    news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     connections: list[Served] = attrs.field(factory=list)
     port: int = 0
 
@@ -89,7 +91,7 @@ class Scripted:
     async def until(self, kind: type, count: int = 1) -> None:
         with trio.fail_after(5):
             while self.count(kind) < count:
-                await trio.sleep(0.005)
+                await self.news.park()
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         connection = AmqpConnection(

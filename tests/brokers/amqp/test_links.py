@@ -1,6 +1,7 @@
 """What a peer does to links and connections, and what callers get: on sockets, with a script."""
 
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 
 import pytest
 import trio
@@ -166,6 +167,13 @@ async def test_a_message_above_the_limit_is_not_sent(server, broker):
 
     big = Message(message_id="2", body=bytes(1000))
     assert type(await failure_of(broker.send(ORDERS, [*ONE, big]))) is MessageTooLarge
+    assert server.count(TransferReceived) == 0
+
+
+async def test_a_schedule_that_nobody_would_keep_is_refused(server, broker):
+    later = Message(message_id="2", scheduled=datetime.now(UTC))
+
+    assert type(await failure_of(broker.send(ORDERS, [*ONE, later]))) is NotSupported
     assert server.count(TransferReceived) == 0
 
 
@@ -340,10 +348,13 @@ async def test_many_who_come_at_once_share_one_connection(server, broker):
 
 
 async def test_a_broken_block_says_what_broke_it(server):
-    with pytest.raises(ValueError, match="mine"):
+    async def breaks():
         async with client(server.port) as broker:
             await broker.send(ORDERS, ONE)
             raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await breaks()
 
 
 async def test_a_cancelled_block_ends(server):
@@ -353,5 +364,3 @@ async def test_a_cancelled_block_ends(server):
             await trio.sleep_forever()
 
     assert scope.cancelled_caught
-
-
