@@ -16,6 +16,7 @@ from gateway.pairing.sending import PRIMARY_SHARE
 from gateway.wire.connection_string import parse_connection_string
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
+_KEY_IN_URL: Final = re.compile(r"^servicebus:.*\bSharedAccessKey *=", re.IGNORECASE)
 _NETWORK: Final = "://"
 
 
@@ -111,7 +112,7 @@ def _namespaces(config: Config) -> Iterator[str]:
         if _same_store(one, other):
             yield f"{second}: is the same store as {first}; each needs its own"
     for name, namespace in config.namespaces.items():
-        if ":" in _user_of(namespace.url):
+        if ":" in _user_of(namespace.url) or _KEY_IN_URL.search(namespace.url):
             yield f"namespaces.{name}.url: no secret in a URL; write key = {{ env = ... }}"
 
 

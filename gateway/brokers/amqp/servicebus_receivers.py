@@ -25,9 +25,10 @@ from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.events import NewLink, Terminus
 from gateway.wire.amqp.performatives import uint
 from gateway.wire.amqp.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, moment_of
-from gateway.wire.amqp.settlements import disposition_of
+from gateway.wire.amqp.settlements import disposition_of, size_of
 
 _WAIT: Final = 60.0  # seconds that the namespace looks for a session, each time
+_MAX_OUTCOME: Final = 48 * 1024  # bytes: an outcome is in one frame, of 64 KiB mostly
 _MAX_DEFERRED: Final = 1000  # locks that are given back in the end
 _NONE_IN_TIME: Final = "(com.microsoft:timeout)"
 _SHORT_WAIT: Final = 1.0  # seconds: who says "none" sooner doesn't wait
@@ -38,6 +39,14 @@ class ServiceBusReceiver(AmqpReceiver):
     """A lock outlives the link that it came on: settled elsewhere, it goes over $management."""
 
     _deferred: dict[str, None] = attrs.field(factory=dict, init=False)  # tokens that are held
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`. What is too much for a frame goes over $management too."""
+        if size_of(settlement) > _MAX_OUTCOME:
+            await self._settle_elsewhere(delivery, settlement)
+            self._held.pop(_token_of(delivery), None)
+        else:
+            await super().settle(delivery, settlement)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""

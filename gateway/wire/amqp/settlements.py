@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.domain.errors import InvalidRequest
+from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -12,9 +12,11 @@ from gateway.domain.message import (
     DeadLetter,
     Defer,
     Settlement,
+    Value,
 )
 from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.events import ACCEPTED, RELEASED, AmqpError, Modified, Outcome, Rejected
+from gateway.wire.amqp.types import encode
 
 DEAD_LETTERED: Final = "com.microsoft:dead-letter"
 
@@ -73,6 +75,25 @@ def disposition_of(
         properties=properties or None,
         session_id=session_id,
     )
+
+
+def size_of(settlement: Settlement) -> int:
+    """
+    Bytes that it adds to a frame, about.
+
+    Raises:
+        InvalidRequest: a property that AMQP can't say.
+    """
+    if isinstance(settlement, Complete):
+        return 0
+    said: dict[str, Value] = dict(settlement.properties)
+    if isinstance(settlement, DeadLetter):
+        said |= {DEAD_LETTER_REASON: settlement.reason}
+        said |= {DEAD_LETTER_DESCRIPTION: settlement.description}
+    try:
+        return len(encode(said)) if said else 0
+    except MessageError as error:
+        raise InvalidRequest(f"properties: {error}") from error
 
 
 def check_reason(settlement: DeadLetter) -> None:
