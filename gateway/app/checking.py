@@ -19,7 +19,7 @@ from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized
+from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.pairing.provision import doubts, provision
 from gateway.ports import Broker, Topology
 
@@ -105,6 +105,10 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
         hint = "" if planned else "; with queues = [...] the right to send is checked"
         grade = Grade.GOOD if planned else Grade.WARNING
         findings.add(subject, grade, f"it answers, and lists no queues ({error}){hint}")
+    except NotSupported as error:
+        planned = namespace.plan.queues or namespace.plan.topics
+        hint = "" if planned else "; with queues = [...] it's checked whether they are there"
+        findings.add(subject, Grade.GOOD if planned else Grade.WARNING, f"{error}{hint}")
     except (BrokerError, trio.TooSlowError) as error:
         raise Failure(_reason(error)) from error
     else:

@@ -96,7 +96,7 @@ def refused(name: str, error: NotAuthorized) -> Failure:
 
 def _with_credentials(namespace: Namespace) -> Namespace:
     """On this machine a namespace without a key is asked with the emulators' well-known one."""
-    missing = getattr(namespace.options, "key", None) == ""
+    missing = getattr(namespace.options, "key", None) == "" and "://" in namespace.url
     if not missing or not is_loopback(host_of(namespace.url)):
         return namespace
     (key,) = EMULATOR_POLICY.keys

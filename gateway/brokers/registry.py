@@ -8,12 +8,14 @@ from typing import Any, Final, Protocol, Self
 
 import attrs
 
+from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
 from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
+from gateway.wire.amqp.options import why_no_engine
 
 
 class Adapter(Broker, Protocol):
@@ -85,11 +87,36 @@ def _servicebus_rest(address: Address) -> Adapter:
     return open_namespace(address.scheme, address.rest, options, address.surroundings.clock)
 
 
+def _amqp(address: Address) -> Adapter:
+    _must_have_engine()
+    from gateway.brokers.amqp.broker import open_namespace as open_amqp
+
+    around, options = address.surroundings, address.options or AmqpNamespaceOptions()
+    return open_amqp(address.scheme, address.rest, options, around.clock, around.rng)
+
+
+def _servicebus(address: Address) -> Adapter:
+    _must_have_engine()
+    from gateway.brokers.amqp.servicebus import open_namespace as open_servicebus
+
+    around, options = address.surroundings, address.options or ServiceBusOptions()
+    return open_servicebus(address.rest, options, around.clock, around.rng)
+
+
+def _must_have_engine() -> None:
+    """Importing the adapters imports the engine, which may be missing."""
+    if (why := why_no_engine()) is not None:
+        raise InvalidRequest(why)
+
+
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
     "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
+    "servicebus": Kind(options=ServiceBusOptions, make=_servicebus),
+    "amqp": Kind(options=AmqpNamespaceOptions, make=_amqp),
+    "amqps": Kind(options=AmqpNamespaceOptions, make=_amqp),
 }
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.config.options import Config, Pairing
+from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.pairing.sending import PRIMARY_SHARE
+from gateway.wire.connection_string import parse_connection_string
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
+_KEY_IN_URL: Final = re.compile(r"^servicebus:.*\bSharedAccessKey *=", re.IGNORECASE)
 _NETWORK: Final = "://"
 
 
@@ -23,6 +25,18 @@ def label_of(url: str) -> str:
     host = host_of(url)
     first, dot, _ = host.partition(".")
     return first if dot and _DNS_LABEL.fullmatch(first) and not _address(host) else ""
+
+
+def location_of(namespace: Namespace) -> str:
+    """The URL that says where it is: of a connection string, its endpoint."""
+    scheme, _, rest = namespace.url.partition(":")
+    if scheme != "servicebus":
+        return namespace.url
+    text = getattr(namespace.options, "connection_string", "") or rest
+    try:
+        return f"sb://{parse_connection_string(text).authority}"
+    except InvalidRequest:  # opening it says what is wrong
+        return namespace.url
 
 
 def host_of(url: str) -> str:
@@ -66,7 +80,7 @@ def warnings_of(config: Config) -> list[str]:
 
 def _shared_fate(config: Config, pairing: Pairing) -> Iterator[str]:
     pair = config.namespaces[pairing.primary], config.namespaces[pairing.secondary]
-    hosts = {host_of(namespace.url) for namespace in pair}
+    hosts = {host_of(location_of(namespace)) for namespace in pair}
     if hosts == {""}:
         disks = {_disk(namespace.url) for namespace in pair}
         shared = "disk" if len(disks) == 1 and None not in disks else "machine"
@@ -90,14 +104,15 @@ def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
 
 
 def _namespaces(config: Config) -> Iterator[str]:
-    stores = {f"namespaces.{name}": space.url for name, space in config.namespaces.items()}
+    spaces = config.namespaces.items()
+    stores = {f"namespaces.{name}": location_of(space) for name, space in spaces}
     if config.pairing is not None and config.pairing.spool is not None:
         stores["pairing.spool"] = f"embedded:{config.pairing.spool}"
     for (first, one), (second, other) in combinations(stores.items(), 2):
         if _same_store(one, other):
             yield f"{second}: is the same store as {first}; each needs its own"
     for name, namespace in config.namespaces.items():
-        if ":" in _user_of(namespace.url):
+        if ":" in _user_of(namespace.url) or _KEY_IN_URL.search(namespace.url):
             yield f"namespaces.{name}.url: no secret in a URL; write key = {{ env = ... }}"
 
 
@@ -184,7 +199,8 @@ def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:
     for endpoint in config.endpoints:
         yield not is_loopback(host_of_bind(endpoint.bind))
     for name in (pairing.primary, pairing.secondary):
-        host = host_of(config.namespaces[name].url) if name in config.namespaces else ""
+        namespace = config.namespaces.get(name)
+        host = host_of(location_of(namespace)) if namespace is not None else ""
         yield bool(host) and not is_loopback(host)
 
 

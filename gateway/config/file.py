@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.config.checks import label_of, problems_of, warnings_of
+from gateway.config.checks import label_of, location_of, problems_of, warnings_of
 from gateway.config.options import DEFAULT, DEFAULT_WITHOUT_AMQP, Config, Namespace, Pairing
 from gateway.config.plans import read_plan
 from gateway.config.problems import ConfigError
@@ -106,7 +106,7 @@ def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:
     label = pairing.options.label
     primary: Namespace | None = config.namespaces.get(pairing.primary)
     if not label and primary is not None:
-        label = label_of(primary.url)
+        label = label_of(location_of(primary))
     options = attrs.evolve(pairing.options, label=label, entities=config.entities)
     return attrs.evolve(pairing, options=options)
 

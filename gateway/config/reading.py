@@ -41,6 +41,8 @@ SIZES: Final = frozenset(
         "min_body_rate",
     }
 )
+# Texts that don't stand in the file themselves.
+SECRETS: Final = frozenset({"key", "password", "connection_string"})
 # Fields that are filled in from elsewhere in the file.
 FILLED_LATER: Final = frozenset(
     {
@@ -55,9 +57,7 @@ FILLED_LATER: Final = frozenset(
     }
 )
 OFF: Final = "off"
-KINDS_TO_COME: Final = frozenset(
-    {"amqp", "amqps", "rabbitmq", "rabbitmqs", "servicebus", "storage-queue"}
-)
+KINDS_TO_COME: Final = frozenset({"rabbitmq", "rabbitmqs", "storage-queue"})
 
 
 def structure(table: Mapping[str, Any], kind: type[T], secrets: SecretSource) -> T:
@@ -193,7 +193,7 @@ class _TableReader:
             return _number if name in PLAIN_NUMBERS else seconds
         if kind is timedelta:
             return lambda value: timedelta(seconds=seconds(value))
-        if kind is str and name == "key":
+        if kind is str and name in SECRETS:
             return lambda value: self._secrets.read(value).text
         return None
 

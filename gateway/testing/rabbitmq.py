@@ -19,19 +19,24 @@ _METHOD_FRAME: Final = b"\x01"  # 4.2.3; the server begins with connection.start
 
 @asynccontextmanager
 async def rabbitmq(
-    folder: Path, name: str = "rabbit", *, plugins: Sequence[str] = ()
+    folder: Path,
+    name: str = "rabbit",
+    *,
+    plugins: Sequence[str] = (),
+    settings: Sequence[str] = (),
 ) -> AsyncIterator[tuple[ServerProcess, int]]:
     """
     Run a node with its data in `folder`; yield its process and its port for AMQP.
 
-    The user is `guest`. It's killed in the end; its data stay.
+    The user is `guest`; `settings` are lines of rabbitmq.conf. It's killed in the end; its data
+    stay.
 
     Raises:
         ServerFailed: it isn't installed, or didn't start.
     """
     home = home_of()
     port, names_port = free_port(), free_port()
-    _prepare(folder, plugins)
+    _prepare(folder, plugins, settings)
     # Erlang's name service: else the first node starts one that outlives us.
     names = ServerProcess(
         command=["epmd", "-port", str(names_port), "-address", "127.0.0.1"],
@@ -48,12 +53,11 @@ async def rabbitmq(
         yield node, port
 
 
-def _prepare(folder: Path, plugins: Sequence[str]) -> None:
+def _prepare(folder: Path, plugins: Sequence[str], settings: Sequence[str]) -> None:
     for each in ("mnesia", "log", "home"):
         (folder / each).mkdir(parents=True, exist_ok=True)
-    (folder / "rabbitmq.conf").write_text(
-        "loopback_users = none\nlog.console = false\nlog.file.level = warning\n"
-    )
+    lines = ["loopback_users = none", "log.console = false", "log.file.level = warning", *settings]
+    (folder / "rabbitmq.conf").write_text("".join(f"{line}\n" for line in lines))
     (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
 
 

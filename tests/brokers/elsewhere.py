@@ -23,6 +23,7 @@ from gateway.domain.topology import (
     TopicProperties,
 )
 from gateway.ports import Broker, Receiver
+from tests.brokers.amqp.rabbit import RabbitNode
 from tests.brokers.servicebus_rest.served import client
 from tests.e2e.processes import START_SECONDS, broker_config, environment
 from tests.e2e.rest import KEY, KEY_NAME
@@ -38,8 +39,12 @@ class Elsewhere:
     """Processes of `pairgate serve`, each with an embedded store; started when first needed."""
 
     folder: Path
+    rabbit: RabbitNode = attrs.field(init=False)
     _ports: dict[str, int] = attrs.field(factory=dict, init=False)
     _processes: list[subprocess.Popen[bytes]] = attrs.field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.rabbit = RabbitNode(self.folder / "rabbit")
 
     @asynccontextmanager
     async def room(self, name: str) -> AsyncIterator[Broker]:
@@ -53,6 +58,7 @@ class Elsewhere:
         for process in self._processes:
             process.kill()
             process.wait()
+        self.rabbit.end()
 
     def _start(self, folder: Path) -> int:
         folder.mkdir()

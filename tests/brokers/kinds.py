@@ -16,6 +16,7 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.ports import Broker, WallClock
 from gateway.testing.clocks import VirtualClock
+from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.servicebus_rest import served as servicebus_rest
@@ -46,6 +47,11 @@ class Capability(enum.Flag):
     SESSIONS = enum.auto()
     FORWARDING = enum.auto()
     TOPICS = enum.auto()
+    DEFERRED_COUNT = enum.auto()  # `inspect` counts what is deferred
+    PROMPT_ABANDON = enum.auto()  # what is abandoned is in its place again at once
+    DATES = enum.auto()  # a delivery says when it came, and how long it's locked
+    ANY_CASE = enum.auto()  # the case of a path is ignored
+    EXPIRY = enum.auto()  # a delivery says when it expires
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -167,6 +173,17 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.DELETE_BY_KIND
 )
 
+# What a cancelled receive had on its way stays locked until its lock runs out.
+OVER_AMQP = EVERYTHING & ~(
+    Capability.PROMPT_CANCEL
+    | Capability.DEFERRED_COUNT
+    | Capability.EXPIRY
+    | Capability.DELETE_BY_KIND
+)
+
+# What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
+PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
+
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
     BrokerKind(name="embedded", open=embedded),
@@ -181,6 +198,8 @@ KINDS = [
     BrokerKind(
         name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
     ),
+    BrokerKind(name="servicebus", open=in_this_process(amqp.pairgate), can=OVER_AMQP),
+    BrokerKind(name="amqp, RabbitMQ", open=lambda place: place.elsewhere.rabbit.room(), can=PLAIN),
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),

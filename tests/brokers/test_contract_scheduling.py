@@ -117,7 +117,7 @@ async def test_a_deferred_message_comes_by_its_number_only(broker, orders):
             await receiver.receive_deferred([number])
 
 
-@needs(Capability.DEFERRAL | Capability.PEEK)
+@needs(Capability.DEFERRAL | Capability.PEEK | Capability.DEFERRED_COUNT)
 async def test_deferred_messages_are_counted_and_shown(broker, orders):
     number = await deferred(broker, orders)
     info = await broker.inspect(orders)
@@ -173,10 +173,11 @@ async def test_a_deferred_message_can_be_received_and_deleted(broker, orders):
         [delivery] = await receiver.receive_deferred([number])
 
         assert delivery.lock_token is None
-    assert (await broker.inspect(orders)).deferred == 0
+        with pytest.raises(MessageNotFound):
+            await receiver.receive_deferred([number])
 
 
-@needs(Capability.DEFERRAL | Capability.DEAD_LETTER)
+@needs(Capability.DEFERRAL | Capability.DEAD_LETTER | Capability.DEFERRED_COUNT)
 @waits
 async def test_a_deferred_message_expires_when_it_is_asked_for(broker):
     queue = await make(broker, dead_lettering_on_expiration=True)

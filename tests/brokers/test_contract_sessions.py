@@ -29,6 +29,7 @@ from tests.brokers.test_contract import (
     make,
     numbered,
     take,
+    take_all,
     take_one,
 )
 
@@ -90,12 +91,11 @@ async def test_a_receiver_gets_its_session_only_and_in_order(broker):
     for number in range(5):
         await broker.send(queue, [*of_session("a", number), *of_session("b", number)])
     async with broker.open_session(queue, "b") as receiver:
-        first = await take(receiver, 2)
-        rest = await take(receiver, 10)
+        taken = await take_all(receiver, 5)
 
-        assert ids([*first, *rest]) == ["b0", "b1", "b2", "b3", "b4"]
+        assert ids(taken) == ["b0", "b1", "b2", "b3", "b4"]
         assert receiver.session_id == "b"
-        assert receiver.locked_until > first[0].enqueued
+        assert receiver.locked_until > taken[0].enqueued
 
 
 @needs(Capability.SESSIONS)
@@ -143,7 +143,7 @@ async def test_messages_of_a_session_are_settled_like_others(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1, 2, 3, 4))
     async with broker.open_session(queue, "a") as receiver:
-        one, two, three, four = await take(receiver, 4)
+        one, two, three, four = await take_all(receiver, 4)
         await receiver.settle(three, Defer())
         await receiver.settle(two, Abandon())
         await receiver.settle(one, Complete())
@@ -178,7 +178,7 @@ async def test_leaving_a_session_gives_it_back_with_its_messages(broker):
     async with broker.open_session(queue, "a") as receiver:
         await take(receiver, 1)
     async with broker.open_session(queue, None) as receiver:
-        taken = await take(receiver, 2)
+        taken = await take_all(receiver, 2)
 
         assert [(each.message.message_id, each.delivery_count) for each in taken] == [
             ("a1", 2),

@@ -168,7 +168,7 @@ async def test_what_is_forwarded_and_an_action_would_change_is_kept_aside(broker
     assert (await broker.inspect_topic(NEWS)).transfer_dead_lettered == 1
 
 
-@needs(Capability.TOPICS | Capability.TIME_TO_LIVE | Capability.PEEK)
+@needs(Capability.TOPICS | Capability.TIME_TO_LIVE | Capability.PEEK | Capability.EXPIRY)
 async def test_the_shortest_life_counts(broker):
     await make_topic(broker, default_time_to_live=timedelta(hours=2))
     await subscribe(broker, "long")

@@ -2,6 +2,7 @@ import random
 
 import pytest
 
+from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
@@ -32,6 +33,27 @@ async def test_each_memory_namespace_has_its_own_store():
 
         assert isinstance(one, MemoryBroker)
         assert await two.list_queues() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("servicebus:", None),
+        ("servicebus:Endpoint=sb://a/;SharedAccessKeyName=b", None),
+        ("servicebus:Endpoint=sb://a/;SharedAccessKeyName=b;SharedAccessKey=c", None),
+        ("servicebus:Endpoint=sb://a/", ServiceBusOptions(connection_string="Endpoint=sb://a/")),
+        ("amqp://", None),
+        ("amqp://user@a", None),
+        ("amqp://user:secret@a", None),
+        ("amqps://a/vhost", None),
+        ("amqp://a", AmqpNamespaceOptions(password="secret")),
+    ],
+)
+def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, options):
+    with pytest.raises(InvalidRequest) as caught:
+        build(url, "one", AROUND, options)
+
+    assert "secret" not in str(caught.value).replace("no secret in a URL", "")
 
 
 def test_the_scheme_says_which_options_there_are():

@@ -211,6 +211,34 @@ def test_the_label_is_the_first_dns_label_of_the_primary() -> None:
     assert pairing.options.label == "east"
 
 
+def over_amqp() -> str:
+    text = "Endpoint=sb://{}.example.net/;SharedAccessKeyName=gateway"
+    return (
+        far_pair()
+        .replace("servicebus+https://gateway@east.example.net", "servicebus:" + text.format("east"))
+        .replace("servicebus+https://gateway@west.example.net", "servicebus:" + text.format("west"))
+    )
+
+
+def test_a_connection_string_says_which_host_it_is() -> None:
+    (problem,) = problems(over_amqp())
+    (same, *_) = problems(over_amqp().replace("sb://west", "sb://east"))
+
+    assert problem.startswith("pairing.envelope_keys: is missing")
+    assert "is the same store as" in same
+    keys = 'envelope_keys = [{ id = "1", key = { env = "KEY" } }]'
+    pairing = config(over_amqp() + keys).pairing
+    assert pairing is not None
+    assert pairing.options.label == "east"
+
+
+def test_a_key_in_a_connection_string_in_a_url_is_refused_and_not_repeated() -> None:
+    found = problems(over_amqp().replace("=gateway", "=gateway;SharedAccessKey=hush", 1))
+
+    assert any(line.startswith("namespaces.east.url: no secret in a URL") for line in found)
+    assert "hush" not in " ".join(found)
+
+
 def test_one_port_of_a_host_is_one_namespace() -> None:
     assert "is the same store as" in problems(far_pair().replace("//gateway@west", "//g@east"))[0]
 

@@ -29,10 +29,12 @@ CONF = Path(__file__).parents[2] / "conf"
 EVERY_OPTION = (CONF / "pairgate.toml").read_text()
 COMMENTED_OUT = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
 SECRETS = ("NORTH_KEY", "SOUTH_KEY", "ENVELOPE_KEY", "ORDERS_KEY", "ORDERS_KEY_2", "PRODUCER_KEY")
+CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
 
 
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
+    environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
     return parse(text, source="conf", folder=folder, environ=environ)
 
 
@@ -75,7 +77,7 @@ def test_no_option_is_missing(section: str, kind: Any) -> None:
     assert set(table[0] if isinstance(table, list) else table) == option_names(kind)
 
 
-@pytest.mark.parametrize("names", [("east",), ("north",)])
+@pytest.mark.parametrize("names", [("east",), ("north",), ("azure",), ("rabbit",)])
 def test_no_option_of_a_namespace_is_missing(names: tuple[str]) -> None:
     namespaces = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["namespaces"]
     tables = [namespaces[name] for name in names]

@@ -21,8 +21,8 @@ from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, take_away
-from gateway.frontends.amqp.sessions import FILTER, properties_of, wait_until_lost
-from gateway.frontends.amqp.settling import confirmation_of, outcome_of, settlement_of
+from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
+from gateway.frontends.amqp.settling import confirmation_of, settlement_of
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.ports import SessionReceiver
 from gateway.wire.amqp.deliveries import encode_delivery
@@ -39,6 +39,8 @@ from gateway.wire.amqp.events import (
     SessionId,
 )
 from gateway.wire.amqp.lock_tokens import tag_of
+from gateway.wire.amqp.session_links import FILTER
+from gateway.wire.amqp.settlements import outcome_of
 
 _TIMEOUT: Final = AmqpError(
     condition="com.microsoft:timeout",
@@ -122,7 +124,7 @@ class OutgoingLink:
         self.unsettled.drop_deferred(lock_token)
         id_ = self.unsettled.take_by_token(lock_token)
         if id_ is not None:
-            self._context.engine.settle(id_, outcome_of(settlement))
+            self._context.engine.settle(id_, confirmation_of(outcome_of(settlement)))
             self._changed.unpark_all()
 
     def end(self) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 import trio
 
@@ -13,11 +12,7 @@ from gateway.domain.message import Described, Typed
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.ports import Broker, SessionReceiver, Sessions, WallClock
 from gateway.wire.amqp.events import LinkAttached
-
-FILTER: Final = "com.microsoft:session-filter"
-LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
-_TIMEOUT: Final = "com.microsoft:timeout"
-_YEAR_1: Final = datetime(1, 1, 1, tzinfo=UTC)
+from gateway.wire.amqp.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, ticks_of
 
 
 def wants_session(attached: LinkAttached) -> bool:
@@ -44,7 +39,7 @@ def wait_of(attached: LinkAttached, session: str | None, options: AmqpOptions) -
     """How many seconds the client of that link waits for its session."""
     if session is not None:
         return options.attach_timeout
-    value = attached.properties.get(_TIMEOUT)
+    value = attached.properties.get(TIMEOUT)
     if isinstance(value, Typed):
         value = value.value
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -68,7 +63,7 @@ def open_session(
 
 def properties_of(receiver: SessionReceiver) -> Mapping[str, Any]:
     """What the answer to the attach says of the session's lock."""
-    return {LOCKED_UNTIL: (receiver.locked_until - _YEAR_1) // timedelta(microseconds=1) * 10}
+    return {LOCKED_UNTIL: ticks_of(receiver.locked_until)}
 
 
 async def wait_until_lost(receiver: SessionReceiver, wall_clock: WallClock) -> None:

@@ -70,19 +70,6 @@ def confirmation_of(state: DeliveryState | None) -> Outcome | None:
     return None
 
 
-def outcome_of(settlement: Settlement) -> Outcome:
-    """The outcome with which a receiver would have asked for that settlement."""
-    match settlement:
-        case Complete():
-            return Accepted()
-        case DeadLetter():
-            return Rejected()
-        case Defer():
-            return Modified(undeliverable_here=True)
-        case Abandon(delivered=delivered):
-            return Modified(delivery_failed=True) if delivered else Released()
-
-
 def _dead_letter(error: AmqpError | None) -> DeadLetter:
     """Service Bus's own condition carries the reason in the map; any other one is the reason."""
     if error is None:

@@ -123,8 +123,10 @@ class Arrivals:
         link: Link | None = self.registry.by_pointer.get(pointer)
         if link is None:
             session = self.registry.by_pointer.get(lib.pn_link_session(pointer))
-            if session is None:
-                return  # we have ended it, and the peer hasn't heard of it
+            if session is None or lib.pn_link_state(pointer) & lib.PN_LOCAL_CLOSED:
+                if attach.incoming is not None:
+                    attach.incoming.void = True
+                return  # we have ended that, and the peer hasn't heard of it
             we_send = bool(lib.pn_link_is_sender(pointer))
             link = self.registry.add_link(pointer, session, we_send=we_send)
         link.incoming = attach.incoming

@@ -45,7 +45,12 @@ def encode_batch(messages: Sequence[Message]) -> bytes:
     Raises:
         MessageError: one can't be said in AMQP.
     """
-    return b"".join(_data(encode_message(message)) for message in messages)
+    return batch_of([encode_message(message) for message in messages])
+
+
+def batch_of(payloads: Sequence[bytes]) -> bytes:
+    """The same from messages that are encoded already."""
+    return b"".join(map(_data, payloads))
 
 
 def _data(content: bytes) -> bytes:

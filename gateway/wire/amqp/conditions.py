@@ -19,11 +19,13 @@ from gateway.domain.errors import (
     MessageTooLarge,
     NotAuthorized,
     NotSupported,
+    Outcome,
     OutcomeUnknown,
     PreconditionFailed,
     QuotaExceeded,
     SessionLockLost,
     SessionNotAvailable,
+    SessionRequired,
     Unavailable,
 )
 
@@ -116,6 +118,9 @@ _TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType
     }
 )
 
+# No condition says that a session is missing; only the text does, ours and Azure's.
+_SESSION_MISSING: Final = ("requires sessions", "entity requires one", "SessionId was not set")
+
 _SESSION_BROKEN: Final = "amqp:session:"  # window-violation, errant-link and so on
 
 _BUSY_FOR: Final = 10.0  # seconds that Azure advises
@@ -145,7 +150,15 @@ def error_from_condition(condition: str, description: str) -> BrokerError:
         return OutcomeUnknown(text)
     if meaning is Busy:
         return Busy(text, retry_after=_BUSY_BRIEFLY if "50009" in description else _BUSY_FOR)
+    if meaning is InvalidRequest and any(each in description for each in _SESSION_MISSING):
+        return SessionRequired(text)
     return meaning(text)
+
+
+def refusal_from_condition(condition: str, description: str) -> BrokerError:
+    """The same where nothing was handed over yet: what isn't known there is an outage."""
+    error = error_from_condition(condition, description)
+    return Unavailable(str(error)) if error.outcome is Outcome.UNKNOWN else error
 
 
 def condition_of(error: GatewayError) -> str:

@@ -100,7 +100,7 @@ def decode_delivery(
         message=attrs.evolve(message, annotations=others),
         sequence_number=sequence,
         lock_token=lock_token,
-        delivery_count=_delivery_count(message) + (0 if peeked else 1),
+        delivery_count=deliveries_before(message)[0] + (0 if peeked else 1),
         enqueued=_said(said, _ENQUEUED, datetime),
         enqueued_sequence_number=_said(said, _ENQUEUED_SEQUENCE, int),
         locked_until=_said(said, _LOCKED_UNTIL, datetime),
@@ -162,11 +162,14 @@ def _said(annotations: Properties, name: str, kind: type) -> Any:
     return value if isinstance(value, kind) else None
 
 
-def _delivery_count(message: Message) -> int:
-    """What the header says of it, which is not a part of the message."""
+def deliveries_before(message: Message) -> tuple[int, bool]:
+    """
+    What the header of a message that came from a broker says (part 3, 3.2.1), which isn't a part
+    of the message: how many deliveries failed before, and whether this is surely the first one.
+    """
     for section in message.encoded:
         if section.code == HEADER:
-            fields: list[Value] = split_sections(section.raw)[0][3]
-            count = fields[4] if len(fields) > 4 else None
-            return count.value if isinstance(count, Typed) else 0
-    return 0
+            fields: list[Value] = [*split_sections(section.raw)[0][3], None, None, None, None, None]
+            first, count = fields[3], fields[4]
+            return (count.value if isinstance(count, Typed) else 0), first is True
+    return 0, False

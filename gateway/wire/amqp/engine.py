@@ -96,7 +96,7 @@ class Engine(Links):
         except SaslFailed as error:
             self._out += error.answer
             self._mute = True
-            refusal = AmqpError(condition="amqp:unauthorized-access", description=str(error))
+            refusal = AmqpError(condition=error.condition, description=str(error))
             self._arrivals.end(refusal)
         except FrameError as error:
             self._break(error.condition, str(error))

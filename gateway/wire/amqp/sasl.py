@@ -28,17 +28,21 @@ from gateway.wire.amqp.types import decode, encode
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 MECHANISMS: Final = ("MSSBCBS", "ANONYMOUS", "EXTERNAL", "PLAIN")
 
+_FRAMING: Final = "amqp:connection:framing-error"
 _MECHANISMS, _INIT, _OUTCOME = 0x40, 0x41, 0x44
 _MAX_FRAME = 4096  # part 5 says 512, but a token may come as PLAIN's password
 _head = struct.Struct(">IBBH")  # size, where the body starts in words, type, ignored
 
 
 class SaslFailed(Exception):
-    """What came is not SASL, or the peer is not believed. `answer` is to be sent first."""
+    """What came is not SASL, or somebody is not believed. `answer` is to be sent first."""
 
-    def __init__(self, reason: str, answer: bytes = b"") -> None:
+    def __init__(
+        self, reason: str, answer: bytes = b"", condition: str = "amqp:unauthorized-access"
+    ) -> None:
         super().__init__(reason)
         self.answer = answer
+        self.condition = condition
 
 
 @attrs.frozen(kw_only=True)
@@ -136,7 +140,11 @@ class SaslClient:
 
     def _conclude(self, code: int) -> None:
         if code != 0:
-            raise SaslFailed(f"{self.credentials.mechanism} failed with code {code}")
+            # Others than 1 are the server's own trouble (part 5, 5.3.3.6).
+            condition = "amqp:unauthorized-access" if code == 1 else "amqp:internal-error"
+            raise SaslFailed(
+                f"{self.credentials.mechanism} failed with code {code}", condition=condition
+            )
         self.done = self.credentials
 
 
@@ -162,7 +170,7 @@ def _take_header(data: bytearray) -> bool:
     """Take the protocol header, if it has arrived."""
     if not SASL_HEADER.startswith(data[:8]):
         # Part 2, 2.2: answer an unknown header with the one that is spoken here, then close.
-        raise SaslFailed(f"no SASL: {bytes(data[:8])!r}", SASL_HEADER)
+        raise SaslFailed(f"no SASL: {bytes(data[:8])!r}", SASL_HEADER, _FRAMING)
     if len(data) < 8:
         return False
     del data[:8]
@@ -175,11 +183,12 @@ def _take_frame(data: bytearray, code: int) -> list[Any] | None:
         return None
     size, words, kind, _ = _head.unpack_from(data)
     if not 8 <= 4 * words <= size <= _MAX_FRAME or kind != 1:
-        raise SaslFailed("no frame of SASL")
+        raise SaslFailed("no frame of SASL", condition=_FRAMING)
     if len(data) < size:
         return None
     body = decode(bytes(data[4 * words : size]))
     del data[:size]
     if code_of(body) != code:
-        raise SaslFailed(f"SASL frame {code_of(body):#x} instead of {code:#x}")
+        text = f"SASL frame {code_of(body):#x} instead of {code:#x}"
+        raise SaslFailed(text, condition=_FRAMING)
     return fields_of(body)

@@ -1,0 +1,109 @@
+"""Tokens that are put on $cbs before links are attached, and renewed while those are there."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unavailable
+from gateway.net.amqp_exchange import Exchange
+from gateway.net.amqp_links import LinkVoid
+from gateway.ports import WallClock
+from gateway.wire.amqp import cbs
+from gateway.wire.amqp.conditions import refusal_from_condition
+from gateway.wire.amqp.exchange import Reply
+from gateway.wire.sas import sign_sas
+
+_RENEWED_AT: Final = 0.8  # of a token's life
+_AGAIN: Final = 5.0  # seconds until a renewal that failed is tried again
+_REFUSED: Final = frozenset((401, 403))
+
+
+@attrs.frozen(kw_only=True)
+class Signer:
+    """Makes shared access signatures with one key of a policy."""
+
+    host: str
+    key_name: str
+    key: str = attrs.field(repr=False)
+    lifetime: float  # seconds
+    clock: WallClock
+
+    def put_token(self, address: str) -> cbs.PutToken:
+        expires = int(self.clock().timestamp() + self.lifetime)
+        audience = f"sb://{self.host}/{address}"
+        return cbs.PutToken(
+            audience=audience,
+            token=sign_sas(audience, self.key_name, self.key, expires),
+            expires=datetime.fromtimestamp(expires, UTC),
+        )
+
+
+@attrs.define(eq=False)
+class CbsTokens:
+    """Those of one connection: one for each address."""
+
+    _exchange: Exchange
+    _signer: Signer
+    _in_use: Callable[[], set[str]]  # addresses of links that are there
+    _due: dict[str, float] = attrs.field(factory=dict, init=False)  # when to renew; oldest first
+    _locks: dict[str, trio.Lock] = attrs.field(factory=dict, init=False)
+    _added: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def ensure(self, address: str) -> None:
+        """
+        Return when a link may be attached there.
+
+        Raises:
+            BrokerError: the token was refused, or nobody answered. Nothing was sent.
+        """
+        lock = self._locks.setdefault(address, trio.Lock())
+        async with lock:
+            try:
+                if self._due.get(address, 0.0) <= trio.current_time():
+                    await self._put(address)
+            finally:
+                if not lock.statistics().tasks_waiting:
+                    self._locks.pop(address, None)
+
+    async def run(self) -> None:
+        """Renew, until cancelled. What can't be renewed is refused when it is needed next."""
+        while True:
+            if not self._due:
+                self._added = trio.Event()
+                await self._added.wait()
+            address, due = min(self._due.items(), key=lambda item: item[1])
+            await trio.sleep_until(due)
+            del self._due[address]
+            if address not in self._in_use():
+                continue
+            try:
+                await self._put(address)
+            except BrokerError as error:
+                if error.counts_as_outage:
+                    self._due[address] = trio.current_time() + _AGAIN
+
+    async def _put(self, address: str) -> None:
+        request = cbs.request_of(self._signer.put_token(address), request_id=None, reply_to="")
+        asked = trio.current_time()
+        try:
+            reply = await self._exchange.ask(request)
+        except LinkVoid as void:
+            raise void.link.refusal() from void
+        except BrokerError as error:
+            if error.outcome is Outcome.UNKNOWN:
+                raise Unavailable(f"$cbs: {error}") from error
+            raise
+        if not 200 <= reply.status < 300:
+            raise _refusal(reply)
+        self._due[address] = asked + _RENEWED_AT * self._signer.lifetime
+        self._added.set()
+
+
+def _refusal(reply: Reply) -> BrokerError:
+    text = f"$cbs: {reply.description or reply.status}"
+    if reply.condition is None and reply.status in _REFUSED:
+        return NotAuthorized(text)
+    return refusal_from_condition(reply.condition or "", text)

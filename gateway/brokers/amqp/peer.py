@@ -1,0 +1,205 @@
+"""One connection to a namespace with what is kept on it, and how many of them there are."""
+
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import count
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.cbs import CbsTokens, Signer
+from gateway.brokers.amqp.dialects import SERVICE_BUS, Dialect, dialect_of
+from gateway.brokers.amqp.options import LinkOptions
+from gateway.domain.backoff import Backoff
+from gateway.domain.errors import BrokerError, Unavailable
+from gateway.net.amqp_client import AmqpClient
+from gateway.net.amqp_exchange import Exchange
+from gateway.net.amqp_links import LinkVoid
+from gateway.net.dialing import Place, dial
+from gateway.wire.amqp import cbs
+from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.options import EngineOptions
+from gateway.wire.amqp.sasl import Credentials
+
+_MAX_EXCHANGES: Final = 50  # $management pairs that one connection keeps
+_CONNECT_SHARE: Final = 0.9  # of the time until a link is attached
+_TRIES: Final = 2  # a link that had ended unnoticed is attached again
+
+
+@attrs.define(eq=False)
+class Peer:
+    """A connection. Its links are void once `over`."""
+
+    client: AmqpClient
+    dialect: Dialect
+    _tokens: CbsTokens | None
+    _exchanges: dict[str, Exchange] = attrs.field(factory=dict, init=False)
+    _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
+
+    @property
+    def over(self) -> bool:
+        return self.client.end is not None
+
+    def new_name(self, kind: str) -> str:
+        """A name for a link that no other one on this connection has."""
+        return f"{kind}-{next(self._names)}"
+
+    async def allow(self, address: str) -> None:
+        """Have the right to attach there. Raises as `CbsTokens.ensure`."""
+        await trio.lowlevel.checkpoint()
+        if self._tokens is not None:
+            await self._tokens.ensure(address)
+
+    async def ask(self, node: str, request: Request) -> Reply:
+        """
+        Return a node's reply to a request.
+
+        Raises:
+            BrokerError: the node can't be asked, or there is no reply.
+        """
+        for _ in range(_TRIES):
+            exchange = await self._exchange(node)
+            try:
+                return await exchange.ask(request)
+            except LinkVoid:
+                continue
+        raise Unavailable(f"{self.client.name}: {node} detaches at once")
+
+    async def _exchange(self, node: str) -> Exchange:
+        exchange = self._exchanges.get(node)
+        if exchange is None or exchange.void:
+            await self.allow(node)
+            exchange = self._exchanges.get(node)
+        if exchange is None or exchange.void:
+            self._make_room()
+            exchange = Exchange(self.client, node, self.new_name("asked"))
+            self._exchanges[node] = exchange
+        await exchange.wait_attached()
+        return exchange
+
+    def _make_room(self) -> None:
+        gone = [node for node, each in self._exchanges.items() if each.void]
+        idle = [node for node, each in self._exchanges.items() if each.idle]
+        surplus = len(self._exchanges) - len(gone) - _MAX_EXCHANGES + 1
+        for node in {*gone, *idle[: max(0, surplus)]}:
+            self._exchanges.pop(node).close()
+
+
+@attrs.frozen(kw_only=True)
+class Access:
+    """Where a namespace is, and who we are there."""
+
+    place: Place
+    hostname: str
+    credentials: Credentials
+    signer: Signer | None = None  # of Service Bus
+    dialect: str = "auto"
+
+
+@attrs.define(eq=False, kw_only=True)
+class Connections:
+    """
+    As many as are needed for their links, opened when they are.
+
+    After one that couldn't be opened there is a pause, longer each time, in which nobody tries.
+    """
+
+    _access: Access
+    _options: LinkOptions
+    _rng: random.Random
+    _nursery: trio.Nursery
+    _peers: list[Peer] = attrs.field(factory=list, init=False)
+    _dialling: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _backoff: Backoff = Backoff(first=0.1, cap=5.0)
+    _failures: int = attrs.field(default=0, init=False)
+    _not_before: float = attrs.field(default=0.0, init=False)
+    _last: BrokerError | None = attrs.field(default=None, init=False)
+
+    async def take(self) -> Peer:
+        """
+        Return a connection that has room for a few links.
+
+        Raises:
+            BrokerError: there is none. Nothing was sent.
+        """
+        async with self._dialling:
+            for peer in self._peers:
+                if not peer.over and len(peer.client.links) < self._options.max_links:
+                    return peer
+            if self._last is not None and trio.current_time() < self._not_before:
+                wait = self._not_before - trio.current_time()
+                raise type(self._last)(f"{self._last}; tried again in {wait:.1f} s")
+            return await self._open()
+
+    async def close(self) -> None:
+        """Say goodbye on all of them, at the same time."""
+        async with trio.open_nursery() as nursery:
+            for peer in self._peers:
+                nursery.start_soon(peer.client.close)
+
+    async def _open(self) -> Peer:
+        try:
+            peer: Peer = await self._nursery.start(self._serve)
+        except BrokerError as error:
+            self._failures += 1
+            self._last = error
+            self._not_before = trio.current_time() + self._backoff.delay(self._failures, self._rng)
+            raise
+        self._failures, self._last = 0, None
+        return peer
+
+    async def _serve(self, task_status: trio.TaskStatus[Peer]) -> None:
+        """Live as long as one connection."""
+        seconds = _CONNECT_SHARE * self._options.connect_timeout
+        deadline = trio.current_time() + seconds
+        refusal: BrokerError = Unavailable(f"{self._access.place}: no answer in {seconds:g} s")
+        with trio.CancelScope(deadline=deadline) as limit:
+            stream = await dial(self._access.place)
+        if limit.cancelled_caught:
+            raise refusal
+        client = self._client(stream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.run)
+            peer: Peer | None = None
+            try:
+                with trio.CancelScope(deadline=deadline):
+                    peer = await self._introduce(client, nursery)
+            except BrokerError as error:
+                refusal = error
+            if peer is not None:
+                self._peers.append(peer)
+                task_status.started(peer)
+                await client.wait_ended()
+                self._peers.remove(peer)
+            nursery.cancel_scope.cancel()
+        if peer is None:
+            raise refusal
+
+    def _client(self, stream: trio.abc.Stream) -> AmqpClient:
+        return AmqpClient(
+            stream,
+            name=str(self._access.place),
+            hostname=self._access.hostname,
+            credentials=self._access.credentials,
+            options=EngineOptions(idle_timeout=self._options.idle_timeout),
+        )
+
+    async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> Peer:
+        opened = await client.wait_opened()
+        if self._access.signer is None:
+            return Peer(client, dialect_of(self._access.dialect, opened.properties), None)
+        exchange = Exchange(client, cbs.NODE, "tokens")
+        await exchange.wait_attached()
+        in_use = partial(_addresses, client)
+        tokens = CbsTokens(exchange, self._access.signer, in_use)
+        nursery.start_soon(tokens.run)
+        return Peer(client, SERVICE_BUS, tokens)
+
+
+def _addresses(client: AmqpClient) -> set[str]:
+    return {link.address for link in client.links.values() if link.address}
+
+
+Take = Callable[[], Awaitable[Peer]]

@@ -1,0 +1,261 @@
+"""Receiving on a link: credit for what is asked for, and what was handed over is settled."""
+
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.dialects import Dialect
+from gateway.brokers.amqp.options import LinkOptions
+from gateway.brokers.amqp.peer import Peer, Take
+from gateway.brokers.amqp.senders import within
+from gateway.domain import errors
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import LockLost, MessageError, OutcomeUnknown
+from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement
+from gateway.net.amqp_links import LinkVoid, ReceivingLink
+from gateway.ports import WallClock
+from gateway.wire.amqp.conditions import error_from_condition
+from gateway.wire.amqp.deliveries import decode_delivery, deliveries_before
+from gateway.wire.amqp.events import (
+    RELEASED,
+    DeliveryId,
+    DeliveryState,
+    NewLink,
+    Outcome,
+    ReceiverSettles,
+    Rejected,
+    SenderSettles,
+    Terminus,
+    TransferReceived,
+)
+from gateway.wire.amqp.lock_tokens import token_of
+from gateway.wire.amqp.message import decode_message
+
+_MAX_CREDIT: Final = 1000
+_AS_LONG_AS_THE_LINK: Final = timedelta(minutes=1)  # at least: what a lock that doesn't end is told
+
+
+@attrs.frozen(kw_only=True)
+class Surroundings:
+    """What every receiver of a namespace needs."""
+
+    take: Take
+    options: LinkOptions
+    clock: WallClock
+    rng: random.Random
+    new_token: Callable[[], str]
+    numbers: "count[int]"  # of deliveries, where the broker numbers none
+
+
+@attrs.define(eq=False)
+class AmqpReceiver:
+    """Takes messages of one queue."""
+
+    _around: Surroundings
+    _entity: EntityPath
+    _mode: ReceiveMode
+    _peer: Peer = attrs.field(init=False)
+    _link: ReceivingLink = attrs.field(init=False)
+    _opening: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _wanted: int = attrs.field(default=0, init=False)  # by those who wait
+    _reopened: int = attrs.field(default=0, init=False)  # since something has arrived
+    _backoff: Backoff = Backoff(first=0.1, cap=5.0)
+    # Lock token -> the delivery that it stands for on the link that it came on.
+    _held: dict[str, tuple[ReceivingLink, DeliveryId]] = attrs.field(factory=dict, init=False)
+
+    async def open(self) -> None:
+        """
+        Attach.
+
+        Raises:
+            BrokerError: there is no such entity, or no link to it.
+        """
+        await within(self._around.options.connect_timeout, str(self._entity), self._attach)
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`. What was on its way when nobody asked any more waits for the next.
+
+        A link or connection that ends without a reason of the entity's own is opened anew.
+        """
+        self._wanted += limit
+        try:
+            while True:
+                await self._look_after_link()
+                link = self._link
+                link.set_credit(min(self._wanted, _MAX_CREDIT) - len(link.arrived))
+                if taken := self._take_arrived(link, limit):
+                    self._reopened = 0
+                    return taken
+                if link.why is None:
+                    await link.wait_news()
+        finally:
+            self._wanted -= limit
+            left = min(self._wanted, _MAX_CREDIT) - len(self._link.arrived)
+            self._link.set_credit(max(0, left))
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """
+        As `Receiver.settle`.
+
+        Raises:
+            NotSupported: this broker can't do that without losing something.
+        """
+        outcome = self.dialect.outcome(settlement)
+        link, id_ = self._held.get(delivery.lock_token or "", (None, None))
+        if link is None or id_ is None or not link.holds(id_):
+            self._held.pop(delivery.lock_token or "", None)
+            await self._settle_elsewhere(delivery, settlement)
+            return
+        try:
+            state = await link.settle(id_, outcome)
+        except LinkVoid as void:
+            raise LockLost("this delivery was settled in the meantime") from void
+        _check_confirmed(state)
+        self._held.pop(delivery.lock_token or "", None)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """As `Receiver.renew`: without locks that end, a message is ours as long as the link."""
+        await trio.lowlevel.checkpoint()
+        link, id_ = self._held.get(delivery.lock_token or "", (None, None))
+        if link is None or id_ is None or not link.holds(id_):
+            raise LockLost("the link on which this delivery came has ended")
+        return self._around.clock() + _AS_LONG_AS_THE_LINK
+
+    async def give_back(self) -> None:
+        """
+        Give back what was taken; what nobody has seen doesn't count as delivered where the broker
+        can tell. The caller sets the deadline.
+        """
+        link = self._link
+        link.set_credit(0)
+        while link.arrived:
+            link.drop(link.arrived.popleft().delivery, RELEASED)
+        abandoned = self.dialect.outcome(Abandon())
+        async with trio.open_nursery() as nursery:
+            for held, id_ in self._held.values():
+                if held.holds(id_):
+                    nursery.start_soon(_settle_quietly, held, id_, abandoned)
+
+    def close(self) -> None:
+        """Detach. Whatever wasn't given back is given back by the broker, sooner or later."""
+        self._link.close()
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._peer.dialect
+
+    # ------------------------------------------------------------------ what differs elsewhere
+
+    async def _settle_elsewhere(self, delivery: Delivery, settlement: Settlement) -> None:
+        """Settle what isn't held on a link."""
+        await trio.lowlevel.checkpoint()
+        raise LockLost("this delivery isn't held (any more)")
+
+    def _new_link(self, peer: Peer, address: str) -> NewLink:
+        takes_away = self._mode is ReceiveMode.RECEIVE_AND_DELETE
+        first = takes_away or not peer.dialect.confirms
+        name = peer.new_name("receiver")
+        return NewLink(
+            name=name,
+            we_send=False,
+            source=Terminus(address=address),
+            target=Terminus(address=name),
+            sender_settles=SenderSettles.SETTLED if takes_away else SenderSettles.UNSETTLED,
+            receiver_settles=ReceiverSettles.FIRST if first else ReceiverSettles.SECOND,
+        )
+
+    # ------------------------------------------------------------------ inside
+
+    async def _attach(self) -> None:
+        self._peer = await self._around.take()
+        address = self.dialect.address(self._entity)
+        await self._peer.allow(address)
+        link = ReceivingLink(self._peer.client, self._new_link(self._peer, address))
+        try:
+            await link.wait_attached()
+        except BaseException:
+            link.close()
+            raise
+        self._link = link
+
+    async def _look_after_link(self) -> None:
+        """
+        Return when there is a link.
+
+        Raises:
+            BrokerError: it has ended for a reason, or there is no other one.
+        """
+        if self._link.why is None or self._link.arrived:
+            return  # noqa: ASYNC910 the caller waits for news
+        async with self._opening:
+            if self._link.why is None:
+                return
+            error = self._link.failure()
+            if error.outcome is not errors.Outcome.UNKNOWN:
+                raise error
+            if self._reopened:
+                await trio.sleep(self._backoff.delay(self._reopened, self._around.rng))
+            self._reopened += 1
+            await self.open()
+
+    def _take_arrived(self, link: ReceivingLink, limit: int) -> list[Delivery]:
+        taken: list[Delivery] = []
+        while link.arrived and len(taken) < limit:
+            event = link.arrived.popleft()
+            if not event.settled and not link.holds(event.delivery):
+                continue  # the broker has taken it back
+            delivery = self._read(event)
+            if delivery is None:
+                continue
+            if delivery.lock_token is not None:
+                self._hold(delivery.lock_token, link, event.delivery)
+            taken.append(delivery)
+        return taken
+
+    def _hold(self, token: str, link: ReceivingLink, id_: DeliveryId) -> None:
+        gone = [each for each, (where, what) in self._held.items() if not where.holds(what)]
+        for each in gone if len(gone) > _MAX_CREDIT else ():
+            del self._held[each]
+        self._held[token] = link, id_
+
+    def _read(self, event: TransferReceived) -> Delivery | None:
+        """None: nobody can read it. It stays locked until the broker takes it back."""
+        try:
+            if self.dialect.of_service_bus:
+                token = None if event.settled else token_of(event.tag)
+                return decode_delivery(event.payload, lock_token=token)
+            message = decode_message(event.payload)
+        except MessageError:
+            return None
+        before, is_first = deliveries_before(message)
+        if not self.dialect.counts:
+            before = 0 if is_first else 1
+        return Delivery(
+            message=self.dialect.read(message),
+            sequence_number=next(self._around.numbers),
+            lock_token=None if event.settled else self._around.new_token(),
+            delivery_count=before + 1,
+        )
+
+
+async def _settle_quietly(link: ReceivingLink, id_: DeliveryId, outcome: Outcome) -> None:
+    try:
+        await link.settle(id_, outcome)
+    except (LinkVoid, OutcomeUnknown):
+        await trio.lowlevel.checkpoint()
+
+
+def _check_confirmed(state: DeliveryState | None) -> None:
+    """
+    Raises:
+        BrokerError: the broker didn't do what the outcome asks for.
+    """
+    if isinstance(state, Rejected) and state.error is not None:
+        raise error_from_condition(state.error.condition, state.error.description)

@@ -1,0 +1,136 @@
+"""One call of `send` on a link: what goes on the wire, and what the answers amount to."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from gateway.brokers.amqp.dialects import Dialect
+from gateway.brokers.amqp.senders import Sender
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    MessageError,
+    MessageTooLarge,
+    Outcome,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.domain.message import Message, Typed
+from gateway.net.amqp_links import LinkVoid
+from gateway.wire.amqp.batches import BATCH, SINGLE, batch_of
+from gateway.wire.amqp.conditions import error_from_condition
+from gateway.wire.amqp.events import Accepted, DeliveryState, Rejected
+from gateway.wire.amqp.message import encode_message
+
+_BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"  # a property of the attach's answer
+_BATCH_OVERHEAD: Final = 8  # bytes of a data section around each message
+
+Transfer = tuple[bytes, int]  # payload and format
+
+
+def encoded(messages: Sequence[Message], dialect: Dialect, user: str) -> list[bytes]:
+    """
+    Raises:
+        InvalidRequest, NotSupported: a message that can't be said, or would not come out the same.
+    """
+    try:
+        for message in messages:
+            dialect.check(message, user)
+        return [encode_message(dialect.written(message)) for message in messages]
+    except MessageError as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def transfers_of(payloads: Sequence[bytes], sender: Sender) -> list[Transfer]:
+    """
+    What to send, in order: batches as large as they may be, or messages one by one.
+
+    Raises:
+        MessageTooLarge: one is above the link's limit.
+    """
+    most = sender.max_size
+    for payload in payloads:
+        if len(payload) > most:
+            raise MessageTooLarge(f"a message of {len(payload)} bytes, at most {most} expected")
+    if len(payloads) == 1 or not sender.peer.dialect.of_service_bus:
+        return [(payload, SINGLE) for payload in payloads]
+    return [
+        (batch_of(part), BATCH) if len(part) > 1 else (part[0], SINGLE)
+        for part in _parts(payloads, _batch_size(sender))
+    ]
+
+
+async def send_all(  # noqa: ASYNC910 each outcome is waited for
+    sender: Sender, transfers: Sequence[Transfer]
+) -> None:
+    """
+    Return when all were accepted. A batch has one verdict; several of them, one for all.
+
+    Raises:
+        LinkVoid: nothing was handed over.
+        BrokerError: why not; `OutcomeUnknown` where a part may have arrived.
+    """
+    under_way = []
+    try:
+        for payload, message_format in transfers:
+            under_way.append(await sender.link.post(payload, message_format))
+    except LinkVoid as void:
+        if not under_way:
+            raise
+        raise OutcomeUnknown(
+            f"{len(under_way)} of {len(transfers)} parts were sent, then: {void.link.failure()}"
+        ) from void
+    errors: list[BrokerError] = []
+    for each in under_way:
+        try:
+            error = verdict(await each.outcome(), sender.peer.dialect)
+        except OutcomeUnknown as unknown:
+            error = unknown
+        if error is not None:
+            errors.append(error)
+    if errors:
+        raise _one_of(errors, len(transfers))
+
+
+def verdict(state: DeliveryState | None, dialect: Dialect) -> BrokerError | None:
+    """None: the broker owns the message. What it gives back, it has not stored."""
+    match state:
+        case Accepted():
+            return None
+        case Rejected(error=None):
+            return dialect.unexplained("the message was rejected, and nothing was said why")
+        case Rejected(error=error) if error is not None:
+            return error_from_condition(error.condition, error.description)
+        case None:
+            return OutcomeUnknown("the message was settled without an outcome")
+    return Unavailable(f"the message was given back: {type(state).__name__.lower()}")
+
+
+def _one_of(errors: Sequence[BrokerError], of: int) -> BrokerError:
+    unknown = [each for each in errors if each.outcome is Outcome.UNKNOWN]
+    if len(errors) == of and not unknown:
+        return errors[0]
+    if of == 1:
+        return errors[0]
+    text = f"{of - len(errors)} of {of} parts were accepted, then: {(unknown or errors)[0]}"
+    return OutcomeUnknown(text)
+
+
+def _batch_size(sender: Sender) -> int:
+    assert sender.link.answer is not None, "it is attached"
+    said: Any = sender.link.answer.properties.get(_BATCH_SIZE)
+    if isinstance(said, Typed):
+        said = said.value
+    return min(said, sender.max_size) if isinstance(said, int) and said > 0 else sender.max_size
+
+
+def _parts(payloads: Iterable[bytes], most: int) -> list[list[bytes]]:
+    parts: list[list[bytes]] = []
+    room = 0
+    for payload in payloads:
+        size = len(payload) + _BATCH_OVERHEAD
+        if not parts or size > room:
+            parts.append([])
+            room = most
+        parts[-1].append(payload)
+        room -= size
+    return parts

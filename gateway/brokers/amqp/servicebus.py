@@ -1,0 +1,180 @@
+"""
+Azure Service Bus, or another Pairgate, over AMQP 1.0; management of entities over Atom, on HTTP.
+
+Azure itself was never tried.
+"""
+
+import random
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Self
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.broker import AmqpBroker, opened, place_of
+from gateway.brokers.amqp.cbs import Signer
+from gateway.brokers.amqp.management import deliveries_of, manage
+from gateway.brokers.amqp.options import ServiceBusOptions
+from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver, ServiceBusSession
+from gateway.brokers.rest_management import RestManagement
+from gateway.brokers.rest_peer import RestPeer, Tokens
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.net.http_client import HttpClient, HttpClientOptions
+from gateway.ports import WallClock
+from gateway.wire.amqp import management_operations as ops
+from gateway.wire.amqp.sasl import Credentials
+from gateway.wire.connection_string import ConnectionString
+
+_PLAIN_PORT: Final = 5672
+_TLS_PORT: Final = 5671
+_HTTP_PORT: Final = 80
+_HTTPS_PORT: Final = 443
+_MAX_NUMBER: Final = 2**63 - 1
+
+
+def open_namespace(
+    rest: str, options: ServiceBusOptions, clock: WallClock, rng: random.Random
+) -> "ServiceBusBroker":
+    """
+    The adapter for `servicebus:` with a connection string; `rest` is what follows the scheme.
+
+    Raises:
+        InvalidRequest: the connection string or the key is missing or wrong, or a certificate
+            can't be read.
+    """
+    target = options.target(rest)
+    secure = not target.plain
+    port = target.port or (_TLS_PORT if secure else _PLAIN_PORT)
+    place = place_of(target.host, port, options, secure=secure)
+    signer = Signer(
+        host=target.authority,
+        key_name=target.key_name,
+        key=target.key,
+        lifetime=options.token_lifetime,
+        clock=clock,
+    )
+    access = Access(
+        place=place,
+        hostname=target.host,
+        credentials=Credentials(mechanism="ANONYMOUS"),
+        signer=signer,
+    )
+    web_port = options.management_port or target.port or (_HTTPS_PORT if secure else _HTTP_PORT)
+    client = HttpClient(
+        target.host,
+        web_port,
+        tls=place.tls,
+        options=HttpClientOptions(connect_timeout=options.connect_timeout),
+    )
+    tokens = _web_tokens(attrs.evolve(target, port=web_port), options, clock)
+    return ServiceBusBroker(
+        access=access,
+        options=options,
+        clock=clock,
+        rng=rng,
+        web=client,
+        peer=RestPeer(ask=client.request, tokens=tokens),
+    )
+
+
+def _web_tokens(target: ConnectionString, options: ServiceBusOptions, clock: WallClock) -> Tokens:
+    return Tokens(
+        origin=f"{'http' if target.plain else 'https'}://{target.authority}",
+        key_name=target.key_name,
+        key=target.key,
+        lifetime=options.token_lifetime,
+        clock=clock,
+    )
+
+
+@attrs.define(eq=False, kw_only=True)
+class ServiceBusBroker(RestManagement, AmqpBroker):
+    """`ports.Broker`, `Peeks`, `Schedules`, `Sessions` and `Topology`."""
+
+    _web: HttpClient
+    _peer: RestPeer
+
+    async def __aenter__(self) -> Self:
+        return await super().__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(  # noqa: ASYNC102 it is shielded inside, with a limit
+                kind, error, traceback
+            )
+        finally:
+            await self._web.aclose()
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[ServiceBusReceiver]:
+        """As `Broker.open_receiver`. The link is attached before it is yielded."""
+        async with opened(ServiceBusReceiver(self._around, entity, mode)) as receiver:
+            yield receiver
+
+    @asynccontextmanager
+    async def open_session(
+        self,
+        entity: EntityPath,
+        session_id: str | None,
+        mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
+    ) -> AsyncIterator[ServiceBusSession]:
+        """As `Sessions.open_session`."""
+        session = ServiceBusSession(self._around, entity, mode, asked=session_id)
+        async with opened(session) as receiver:
+            yield receiver
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        """As `Sessions.list_sessions`."""
+        since = ops.EVER if updated_since is None else updated_since
+        question = ops.ListSessions(last_updated=since, skip=skip, top=top)
+        answer: ops.SessionNames = await self._manage_node(entity, question, ops.SessionNames)
+        return list(answer.names)
+
+    async def peek(
+        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        """As `Peeks.peek`, in as many requests as the namespace needs."""
+        await trio.lowlevel.checkpoint()
+        shown: list[Delivery] = []
+        while len(shown) < limit and from_sequence <= _MAX_NUMBER:
+            question = ops.Peek(from_sequence=from_sequence, limit=limit - len(shown))
+            answer = await self._manage_node(entity, question, ops.Messages)
+            page = deliveries_of(answer, peeked=True)
+            if not page:
+                break
+            shown += page
+            from_sequence = page[-1].sequence_number + 1
+        return shown
+
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        """As `Schedules.schedule`."""
+        question = ops.Schedule(messages=tuple(messages))
+        answer: ops.Scheduled = await self._manage_node(entity, question, ops.Scheduled)
+        return list(answer.sequence_numbers)
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        """As `Schedules.cancel_scheduled`."""
+        question = ops.CancelScheduled(sequence_numbers=tuple(sequence_numbers))
+        await self._manage_node(entity, question, ops.Done)
+
+    async def _manage_node(self, entity: EntityPath, question: ops.Operation, kind: Any) -> Any:
+        return await manage(await self._sending.take(), entity, question, kind)

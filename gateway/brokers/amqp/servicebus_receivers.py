@@ -1,0 +1,231 @@
+"""Receivers of Service Bus: with locks that end, deferred messages, and sessions."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.management import deliveries_of, manage
+from gateway.brokers.amqp.peer import Peer
+from gateway.brokers.amqp.receiver import AmqpReceiver
+from gateway.brokers.amqp.senders import within
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    LockLost,
+    Outcome,
+    OutcomeUnknown,
+    SessionLockLost,
+)
+from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
+from gateway.domain.queue_checks import check_session_id
+from gateway.wire.amqp import management_operations as ops
+from gateway.wire.amqp.events import NewLink, Terminus
+from gateway.wire.amqp.performatives import uint
+from gateway.wire.amqp.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, moment_of
+from gateway.wire.amqp.settlements import disposition_of, size_of
+
+_WAIT: Final = 60.0  # seconds that the namespace looks for a session, each time
+_MAX_OUTCOME: Final = 48 * 1024  # bytes: an outcome is in one frame, of 64 KiB mostly
+_MAX_DEFERRED: Final = 1000  # locks that are given back in the end
+_NONE_IN_TIME: Final = "(com.microsoft:timeout)"
+_SHORT_WAIT: Final = 1.0  # seconds: who says "none" sooner doesn't wait
+
+
+@attrs.define(eq=False)
+class ServiceBusReceiver(AmqpReceiver):
+    """A lock outlives the link that it came on: settled elsewhere, it goes over $management."""
+
+    _deferred: dict[str, None] = attrs.field(factory=dict, init=False)  # tokens that are held
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`. What is too much for a frame goes over $management too."""
+        if size_of(settlement) > _MAX_OUTCOME:
+            await self._settle_elsewhere(delivery, settlement)
+            self._held.pop(_token_of(delivery), None)
+        else:
+            await super().settle(delivery, settlement)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """As `Receiver.renew`."""
+        token = _token_of(delivery)
+        question = ops.RenewLocks(tokens=(token,))
+        answer: ops.LocksRenewed = await self._manage(question, ops.LocksRenewed)
+        if len(answer.until) != 1:
+            raise OutcomeUnknown("the answer doesn't say until when the lock holds")
+        return answer.until[0]
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """As `ReceivesDeferred.receive_deferred`."""
+        question = ops.ReceiveDeferred(
+            sequence_numbers=tuple(sequence_numbers), mode=self._mode, session_id=self._session_name
+        )
+        taken = deliveries_of(await self._manage(question, ops.Messages))
+        order = {number: place for place, number in enumerate(sequence_numbers)}
+        taken.sort(key=lambda each: order.get(each.sequence_number, len(order)))
+        if self._mode is ReceiveMode.PEEK_LOCK:
+            self._deferred.update((each.lock_token, None) for each in taken if each.lock_token)
+            while len(self._deferred) > _MAX_DEFERRED:
+                del self._deferred[next(iter(self._deferred))]
+        return taken
+
+    async def give_back(self) -> None:
+        """As `AmqpReceiver.give_back`, and of what was deferred too."""
+        await super().give_back()
+        for token in list(self._deferred):
+            try:
+                await self._manage(disposition_of(Abandon(), token, self._session_name), ops.Done)
+            except BrokerError:  # its lock runs out instead
+                await trio.lowlevel.checkpoint()
+
+    async def _settle_elsewhere(self, delivery: Delivery, settlement: Settlement) -> None:
+        token = _token_of(delivery)
+        await self._manage(disposition_of(settlement, token, self._session_name), ops.Done)
+        self._deferred.pop(token, None)
+
+    @property
+    def _session_name(self) -> str | None:
+        return None
+
+    async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
+        if self._peer.over:
+            self._peer = await self._around.take()
+        return await manage(self._peer, self._entity, operation, kind, self._link.name)
+
+
+@attrs.define(eq=False)
+class ServiceBusSession(ServiceBusReceiver):
+    """Holds one session as long as its link: with it, the session is given back."""
+
+    _asked: str | None = attrs.field(kw_only=True)  # None: the next one
+    _until: datetime | None = attrs.field(default=None, init=False)
+    session_id: str = attrs.field(default="", init=False)
+
+    @property
+    def locked_until(self) -> datetime:
+        """As far as this receiver has made sure of it."""
+        assert self._until is not None, "the link is attached"
+        return self._until
+
+    async def open(self) -> None:
+        """
+        Attach; for the next session, wait until there is one.
+
+        Raises:
+            SessionNotAvailable: another receiver holds that one.
+            InvalidRequest: the queue has no sessions, or there is none of that name.
+        """
+        if self._asked is not None:
+            check_session_id(self._asked)
+            await within(self._around.options.connect_timeout, str(self._entity), self._attach)
+        else:
+            while not await self._attach_next():
+                pass
+        self._read_answer()
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """As `Receiver.receive`."""
+        try:
+            return await super().receive(limit)
+        except SessionLockLost:
+            self._until = self._around.clock()
+            raise
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`."""
+        self._check_link()
+        await super().settle(delivery, settlement)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """As `Receiver.renew`: a message is locked as long as its session."""
+        _token_of(delivery)
+        return await self.renew_session()
+
+    async def renew_session(self) -> datetime:
+        """As `SessionReceiver.renew_session`."""
+        question = ops.RenewSession(session_id=self.session_id)
+        answer = await self._manage(question, ops.SessionRenewed)
+        self._until = answer.until
+        return self.locked_until
+
+    async def get_state(self) -> bytes | None:
+        """As `SessionReceiver.get_state`."""
+        question = ops.GetSessionState(session_id=self.session_id)
+        answer: ops.SessionState = await self._manage(question, ops.SessionState)
+        return answer.state
+
+    async def set_state(self, state: bytes | None) -> None:
+        """As `SessionReceiver.set_state`."""
+        await self._manage(ops.SetSessionState(session_id=self.session_id, state=state), ops.Done)
+
+    async def give_back(self) -> None:
+        """The namespace does that when the link is detached."""
+        await trio.lowlevel.checkpoint()
+
+    @property
+    def _session_name(self) -> str | None:
+        return self.session_id
+
+    async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
+        self._check_link()
+        return await manage(self._peer, self._entity, operation, kind, self._link.name)
+
+    async def _look_after_link(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._check_link()
+
+    def _check_link(self) -> None:
+        """
+        Raises:
+            BrokerError: the link has ended, and the session isn't ours any more.
+        """
+        if self._link.why is None:
+            return
+        error = self._link.failure()
+        if error.outcome is Outcome.UNKNOWN:
+            raise SessionLockLost(f"session {self.session_id!r}: {error}")
+        raise error
+
+    def _new_link(self, peer: Peer, address: str) -> NewLink:
+        new = super()._new_link(peer, address)
+        properties = {}
+        if self._asked is None:
+            properties[TIMEOUT] = uint(int(_WAIT * 1000))
+        return attrs.evolve(
+            new,
+            source=Terminus(address=address, filters={FILTER: self._asked}),
+            properties=properties,
+        )
+
+    async def _attach_next(self) -> bool:
+        """False: there was none in time."""
+        began = trio.current_time()
+        try:
+            await self._attach()
+        except BrokerError as error:
+            if _NONE_IN_TIME not in str(error):
+                raise
+            await trio.sleep_until(began + _SHORT_WAIT)
+            return False
+        return True
+
+    def _read_answer(self) -> None:
+        answer = self._link.answer
+        assert answer is not None, "it is attached"
+        name = answer.source.filters.get(FILTER) if answer.source is not None else None
+        until = answer.properties.get(LOCKED_UNTIL)
+        if isinstance(until, Typed):
+            until = until.value
+        self._until = moment_of(until) or self._around.clock()
+        if not isinstance(name, str):
+            self._link.close()
+            raise InvalidRequest(f"{self._entity}: the namespace has locked no session")
+        self.session_id = name
+
+
+def _token_of(delivery: Delivery) -> str:
+    if delivery.lock_token is None:
+        raise LockLost("this delivery was never locked")
+    return delivery.lock_token

@@ -1,0 +1,213 @@
+"""
+An AMQP connection that we have opened, and its links: what a caller waits for, and what it gets
+when the peer, the link or the connection ends first.
+
+Each link has a session of its own, or shares one that its maker names: what breaks one link breaks
+no other one (some brokers end the whole session for it).
+"""
+
+from typing import Final
+
+import trio
+
+from gateway.domain.errors import BrokerError
+from gateway.net.amqp_connection import AmqpConnection, AmqpConnectionOptions
+from gateway.wire.amqp.conditions import error_from_condition, refusal_from_condition
+from gateway.wire.amqp.engine import Engine
+from gateway.wire.amqp.events import (
+    AmqpError,
+    ConnectionClosed,
+    ConnectionOpened,
+    DispositionReceived,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkDrained,
+    LinkFlow,
+    LinkId,
+    NewLink,
+    SessionId,
+    TransferReceived,
+)
+from gateway.wire.amqp.options import EngineOptions
+from gateway.wire.amqp.sasl import Credentials, SaslClient
+
+_CLOSE_TIMEOUT: Final = 2.0  # seconds
+
+
+class AmqpClient:
+    """One connection to a broker."""
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        name: str,
+        hostname: str,
+        credentials: Credentials,
+        options: EngineOptions,
+    ) -> None:
+        """`name` is for texts of errors; `hostname` is what the peer is called."""
+        self.name = name
+        self.links: dict[LinkId, ClientLink] = {}
+        self.opened: ConnectionOpened | None = None
+        self.end: AmqpError | None = None  # why there is nothing any more
+        self._hostname = hostname
+        self._told = trio.Event()
+        self._ended = trio.Event()
+        self._connection = AmqpConnection(
+            stream,
+            engine=options,
+            sasl=SaslClient(credentials, hostname=hostname),
+            options=AmqpConnectionOptions(close_timeout=_CLOSE_TIMEOUT),
+        )
+
+    @property
+    def engine(self) -> Engine:
+        return self._connection.engine
+
+    async def run(self) -> None:
+        """Return when the connection has ended, in whichever way. The stream is closed then."""
+        self.engine.open(hostname=self._hostname)
+        await self._connection.run(self._handle)
+
+    async def wait_opened(self) -> ConnectionOpened:
+        """
+        Return what the peer says of itself.
+
+        Raises:
+            NotAuthorized: it doesn't let us in.
+            Unavailable: the connection ended. Nothing was sent.
+        """
+        await self._told.wait()
+        if self.opened is None:
+            assert self.end is not None, "one of both was told"
+            raise refusal_from_condition(self.end.condition, self.end.description)
+        return self.opened
+
+    async def wait_ended(self) -> None:
+        """Return when there is nothing any more; `end` says why."""
+        await self._ended.wait()
+
+    async def close(self) -> None:
+        """Say goodbye, and return when the connection has ended; a deaf peer is cut off."""
+        await self._connection.close()
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case TransferReceived() | DispositionReceived() | LinkFlow() | LinkDrained():
+                link = self.links.get(event.link)
+                if link is not None:
+                    link.handle(event)
+            case LinkAttached():
+                self._attached(event)
+            case LinkDetached(link=id_, error=error):
+                if (link := self.links.pop(id_, None)) is not None:
+                    link.over(error or _ended(f"{self.name}: the link was detached"))
+            case ConnectionOpened():
+                self.opened = event
+                self._told.set()
+            case ConnectionClosed(error=error):
+                self._over(error or _ended(f"{self.name}: the connection was lost"))
+
+    def _attached(self, event: LinkAttached) -> None:
+        link = self.links.get(event.link)
+        if link is not None:
+            link.attached(event)
+        else:  # a peer's own idea: nobody here serves links
+            error = AmqpError(condition="amqp:not-implemented", description="This is a client.")
+            self.engine.refuse(event.link, error)
+
+    def _over(self, error: AmqpError) -> None:
+        self.end = error
+        self._told.set()
+        self._ended.set()
+        links = list(self.links.values())
+        self.links.clear()
+        for link in links:
+            link.over(error)
+
+
+def _ended(text: str) -> AmqpError:
+    return AmqpError(condition="amqp:connection:forced", description=text)
+
+
+class ClientLink:
+    """
+    A link that we have asked for. Once `why` says something it is void for ever.
+
+    Whoever makes one also calls `close`, or hears from it that it is over.
+    """
+
+    def __init__(self, client: AmqpClient, new: NewLink, session: SessionId | None = None) -> None:
+        """
+        Raises:
+            Unavailable: the connection has ended.
+        """
+        self.name = new.name
+        node = new.target if new.we_send else new.source
+        self.address = node.address if node else None  # of the peer's end
+        self.answer: LinkAttached | None = None
+        self.why: AmqpError | None = None
+        self.client = client
+        self._changed = trio.lowlevel.ParkingLot()
+        self._owns_session = session is None
+        self.session = client.engine.begin() if session is None else session
+        id_ = client.engine.attach(self.session, new) if client.end is None else None
+        if id_ is None:
+            end = client.end or _ended(f"{client.name}: the session has ended")
+            raise refusal_from_condition(end.condition, end.description)
+        self.id = id_
+        client.links[id_] = self
+
+    @property
+    def engine(self) -> Engine:
+        return self.client.engine
+
+    async def wait_attached(self) -> LinkAttached:
+        """
+        Return the peer's answer, if it isn't a refusal.
+
+        Raises:
+            BrokerError: it refused, and nothing was sent.
+        """
+        await trio.lowlevel.checkpoint()
+        while self.why is None and (self.answer is None or self._is_refusal(self.answer)):
+            await self._changed.park()  # the reason of a refusal follows
+        if self.answer is None or self.why is not None:
+            raise self.refusal()
+        return self.answer
+
+    def refusal(self) -> BrokerError:
+        """The error for what was not handed over to this link, which is void."""
+        assert self.why is not None, "it isn't void"
+        return refusal_from_condition(self.why.condition, self.why.description)
+
+    def failure(self) -> BrokerError:
+        """The error of the link itself: what its condition says."""
+        assert self.why is not None, "it isn't void"
+        return error_from_condition(self.why.condition, self.why.description)
+
+    def close(self, *, because: AmqpError | None = None) -> None:
+        """Detach, if it isn't void yet: it is, then, for that reason."""
+        if self.why is None:
+            self.client.links.pop(self.id, None)
+            self.engine.detach(self.id)
+            self.over(because or _ended("the link was closed"))
+
+    def attached(self, answer: LinkAttached) -> None:
+        self.answer = answer
+        self._changed.unpark_all()
+
+    def over(self, why: AmqpError) -> None:
+        """It is void: who waits is told."""
+        self.why = why
+        self._changed.unpark_all()
+        if self._owns_session:
+            self.engine.end(self.session)
+
+    def handle(self, event: Event) -> None:
+        """What else the peer says of it."""
+
+    def _is_refusal(self, answer: LinkAttached) -> bool:
+        return (answer.target if answer.we_send else answer.source) is None

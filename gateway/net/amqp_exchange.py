@@ -1,0 +1,172 @@
+"""Requests to a node and their replies, on a pair of links of one session."""
+
+from itertools import count
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.errors import BrokerError, MessageError, OutcomeUnknown
+from gateway.net.amqp_client import AmqpClient
+from gateway.net.amqp_links import ReceivingLink, SendingLink
+from gateway.wire.amqp.conditions import error_from_condition
+from gateway.wire.amqp.events import (
+    ACCEPTED,
+    AmqpError,
+    Event,
+    NewLink,
+    Rejected,
+    SessionId,
+    Terminus,
+    TransferReceived,
+)
+from gateway.wire.amqp.exchange import Reply, Request, build_request, parse_reply
+
+_CREDIT: Final = 100  # replies that may come; each one that came makes room for another
+
+
+@attrs.define(eq=False, slots=True)
+class _Asked:
+    """A request on its way."""
+
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    reply: Reply | None = None
+    error: MessageError | None = None
+
+
+class Exchange:
+    """One client of one node: any number of requests at once."""
+
+    def __init__(self, client: AmqpClient, node: str, name: str) -> None:
+        """
+        `name` is the link's; the replies go there.
+
+        Raises:
+            Unavailable: the connection has ended.
+        """
+        self._client = client
+        self._asked: dict[str, _Asked] = {}
+        self._ids = count(1)
+        self._name = name
+        self._session = client.engine.begin()
+        here, there = Terminus(address=name), Terminus(address=node)
+        self._replies = _Replies(
+            self,
+            client,
+            NewLink(name=name, we_send=False, source=there, target=here),
+            self._session,
+        )
+        self._requests = _Requests(
+            self,
+            client,
+            NewLink(name=name, we_send=True, source=here, target=there),
+            self._session,
+        )
+
+    @property
+    def void(self) -> bool:
+        return self._requests.why is not None or self._replies.why is not None
+
+    @property
+    def idle(self) -> bool:
+        return not self._asked
+
+    async def wait_attached(self) -> None:
+        """
+        Return when requests can be asked.
+
+        Raises:
+            BrokerError: a link was refused, or the connection ended. Nothing was asked.
+        """
+        await self._requests.wait_attached()
+        await self._replies.wait_attached()
+        self._replies.set_credit(_CREDIT)
+
+    async def ask(self, request: Request) -> Reply:
+        """
+        Return the reply. `id` and `reply_to` of the request are set here.
+
+        Raises:
+            LinkVoid: the links had ended; nothing was asked.
+            BrokerError: the node didn't take the request.
+            OutcomeUnknown: there is no reply, or none that can be read.
+            MessageError: a value that AMQP can't say.
+        """
+        id_ = str(next(self._ids))
+        payload = build_request(attrs.evolve(request, id=id_, reply_to=self._name))
+        mine = self._asked[id_] = _Asked()
+        try:
+            state = await self._requests.send(payload)
+            if isinstance(state, Rejected):
+                raise _refused(state)
+            await mine.answered.wait()
+        finally:
+            del self._asked[id_]
+        if mine.error is not None:
+            raise OutcomeUnknown(f"the reply can't be read: {mine.error}") from mine.error
+        if mine.reply is None:
+            raise OutcomeUnknown("the link ended before the reply")
+        return mine.reply
+
+    def close(self) -> None:
+        """Detach both links; who waits for a reply is told."""
+        self._requests.close()
+        self._replies.close()
+
+    def take(self, event: TransferReceived) -> None:
+        """A reply is here."""
+        try:
+            reply = parse_reply(event.payload)
+        except MessageError as error:
+            for each in self._asked.values():  # nobody can tell whose it was
+                each.error = error
+                each.answered.set()
+            return
+        mine = self._asked.get(str(reply.id))
+        if mine is not None:
+            mine.reply = reply
+            mine.answered.set()
+
+    def end(self) -> None:
+        """One of the links is over: the other one is of no use."""
+        self.close()
+        self._client.engine.end(self._session)
+        for each in self._asked.values():
+            each.answered.set()
+
+
+class _Requests(SendingLink):
+    def __init__(
+        self, exchange: Exchange, client: AmqpClient, new: NewLink, session: SessionId
+    ) -> None:
+        self._exchange = exchange
+        super().__init__(client, new, session)
+
+    def over(self, why: AmqpError) -> None:
+        super().over(why)
+        self._exchange.end()
+
+
+class _Replies(ReceivingLink):
+    def __init__(
+        self, exchange: Exchange, client: AmqpClient, new: NewLink, session: SessionId
+    ) -> None:
+        self._exchange = exchange
+        super().__init__(client, new, session)
+
+    def handle(self, event: Event) -> None:
+        super().handle(event)
+        while self.arrived:
+            arrived = self.arrived.popleft()
+            self.drop(arrived.delivery, ACCEPTED)
+            self.set_credit(_CREDIT)
+            self._exchange.take(arrived)
+
+    def over(self, why: AmqpError) -> None:
+        super().over(why)
+        self._exchange.end()
+
+
+def _refused(state: Rejected) -> BrokerError:
+    error = state.error or AmqpError(condition="amqp:internal-error")
+    return error_from_condition(error.condition, error.description)

@@ -1,0 +1,134 @@
+"""RabbitMQ with its AMQP 1.0 plugin, shared by all tests: each one sees a room of its own there."""
+
+import base64
+import itertools
+import json
+import random
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+
+from gateway.brokers.amqp.broker import AmqpBroker, open_namespace
+from gateway.brokers.amqp.options import AmqpNamespaceOptions
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.message import Leg, Message, ReceiveMode
+from gateway.net.http_client import HttpClient
+from gateway.ports import Receiver
+from gateway.wire.http import Headers, Request
+from tests.brokers.servicebus_rest.served import real_date
+
+USER = PASSWORD = "guest"
+_rooms = itertools.count(1)
+
+
+@attrs.define(eq=False)
+class RabbitNode:
+    """A node in a process of its own, started when it is first needed."""
+
+    folder: Path
+    _process: subprocess.Popen[str] | None = attrs.field(default=None, init=False)
+    _ports: tuple[int, int] = attrs.field(default=(0, 0), init=False)
+
+    @property
+    def port(self) -> int:
+        return self._start()[0]
+
+    @asynccontextmanager
+    async def room(self, kind: str = "quorum") -> AsyncIterator["Room"]:
+        """An empty namespace."""
+        port, http = self._start()
+        async with Queues(http) as queues, client(port) as broker:
+            yield Room(broker, queues, f"room-{next(_rooms)}", kind)
+
+    def end(self) -> None:
+        if self._process is not None:
+            self._process.communicate()
+
+    def _start(self) -> tuple[int, int]:
+        """Block, since this is done once for all tests."""
+        if self._process is None:
+            command = [sys.executable, "-m", "tests.brokers.amqp.rabbit_node", str(self.folder)]
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            assert self._process.stdout is not None
+            port, http = json.loads(self._process.stdout.readline())
+            self._ports = port, http
+        return self._ports
+
+
+@asynccontextmanager
+async def client(port: int, **options: Any) -> AsyncIterator[AmqpBroker]:
+    known = AmqpNamespaceOptions(password=PASSWORD, **options)
+    url = f"//{USER}@127.0.0.1:{port}"
+    async with open_namespace("amqp", url, known, real_date, random.Random(0)) as broker:
+        yield broker
+
+
+class Queues(HttpClient):
+    """What RabbitMQ's own management makes and deletes."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__("127.0.0.1", port)
+
+    async def make(self, name: str, kind: str = "quorum", **arguments: object) -> None:
+        wish = {"durable": True, "arguments": {"x-queue-type": kind, **arguments}}
+        assert await self.ask("PUT", name, wish) == 201
+
+    async def ask(self, method: str, name: str, body: object = None) -> int:
+        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        response = await self.request(
+            Request(
+                method=method,
+                target=f"/api/queues/%2F/{quote(name, safe='')}",
+                headers=Headers((("Authorization", f"Basic {login}"),)),
+                body=b"" if body is None else json.dumps(body).encode(),
+            )
+        )
+        return response.status
+
+
+@attrs.frozen
+class Room:
+    """The queues whose names begin so. A queue is made by RabbitMQ's management, not by AMQP."""
+
+    _broker: AmqpBroker
+    _queues: Queues
+    _name: str
+    _kind: str
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        assert properties == QueueProperties()
+        await self._queues.make(self._inside(entity).name, self._kind)
+        return EntityInfo(path=entity)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        assert await self._queues.ask("DELETE", self._inside(entity).name) == 204
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        return await self._broker.send(self._inside(entity), messages)
+
+    def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AbstractAsyncContextManager[Receiver]:
+        return self._broker.open_receiver(self._inside(entity), mode)
+
+    async def probe(self, entity: EntityPath) -> None:
+        await self._broker.probe(self._inside(entity))
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return attrs.evolve(await self._broker.inspect(self._inside(entity)), path=entity)
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        return await self._broker.list_queues(prefix, skip=skip, top=top)
+
+    def _inside(self, entity: EntityPath) -> EntityPath:
+        return EntityPath(f"{self._name}/{entity.name}")

@@ -1,0 +1,86 @@
+"""A Pairgate's `service-bus` endpoint on a socket in this process, and adapters for it."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.options import ServiceBusOptions
+from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
+from gateway.brokers.memory import MemoryBroker
+from gateway.frontends.amqp.frontend import AmqpFrontend
+from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.leases import Leases
+from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
+from gateway.net.http_server import HttpServer
+from gateway.net.listeners import open_listener
+from gateway.net.sniffing import Sniffer
+from gateway.ports import Broker
+from tests.brokers.servicebus_rest.served import KEY, POLICY, crashed, real_date
+
+
+@attrs.define(eq=False)
+class House:
+    """What is behind the endpoint, and where that is."""
+
+    broker: MemoryBroker
+    authorizer: Authorizer
+    options: AmqpOptions
+    port: int = 0
+
+
+@asynccontextmanager
+async def served(options: AmqpOptions | None = None) -> AsyncIterator[House]:
+    """An endpoint over an empty namespace."""
+    broker = MemoryBroker(real_date, random.Random(0))
+    leases = Leases(broker, real_date)
+    authorizer = Authorizer([POLICY], wall_clock=real_date, loopback=True)
+    house = House(broker, authorizer, options or AmqpOptions())
+    amqp = AmqpFrontend(
+        broker=broker,
+        leases=leases,
+        authorizer=authorizer,
+        wall_clock=real_date,
+        options=house.options,
+    )
+    rest = ServiceBusRestFrontend(
+        broker=broker, leases=leases, authorizer=authorizer, wall_clock=real_date
+    )
+    http = HttpServer(
+        handler=rest.handle,
+        error_body=rest.refuse,
+        wall_clock=real_date,
+        cancels_when_gone=is_long_poll,
+    )
+    sniffer = Sniffer(amqp=amqp.serve_connection, http=http.serve_connection)
+    async with broker, trio.open_nursery() as nursery:
+        await nursery.start(leases.run)
+        listener = await open_listener("127.0.0.1:0", on_crash=crashed)
+        await nursery.start(partial(listener.serve, sniffer.serve_connection, connections=nursery))
+        house.port = listener.port
+        yield house
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def client(
+    port: int, *, key_name: str = POLICY.name, key: str = KEY, **options: object
+) -> AsyncIterator[ServiceBusBroker]:
+    text = (
+        f"Endpoint=sb://127.0.0.1:{port}/;SharedAccessKeyName={key_name};"
+        "UseDevelopmentEmulator=true"
+    )
+    known = ServiceBusOptions(key=key, **options)  # type: ignore[arg-type]
+    async with open_namespace(text, known, real_date, random.Random(0)) as broker:
+        yield broker
+
+
+@asynccontextmanager
+async def pairgate(_folder: Path) -> AsyncIterator[Broker]:
+    async with served() as house, client(house.port) as broker:
+        yield broker

@@ -1,0 +1,196 @@
+"""Service Bus over AMQP when the network or the rights go: our own endpoint behind a bad wire."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.brokers.amqp.servicebus import ServiceBusBroker
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, NotAuthorized, OutcomeUnknown, Unavailable
+from gateway.domain.message import Complete, Leg, Message
+from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Hold, Pass
+from tests.brokers.amqp.served import House, client, served
+
+ORDERS = EntityPath("orders")
+
+
+def numbered(*numbers: object) -> list[Message]:
+    return [Message(message_id=str(number), body=b"x") for number in numbers]
+
+
+@attrs.define(eq=False)
+class Wire:
+    """A namespace behind a proxy."""
+
+    house: House
+    proxy: ChaosProxy
+    broker: ServiceBusBroker
+
+    async def sent(self) -> list[str]:
+        """What has arrived, in order."""
+        shown = await self.house.broker.peek(ORDERS, limit=100)
+        return [each.message.message_id for each in shown]
+
+
+@asynccontextmanager
+async def wired(**options: object) -> AsyncIterator[Wire]:
+    async with served() as house, trio.open_nursery() as nursery:
+        await house.broker.create_queue(ORDERS, QueueProperties())
+        proxy = ChaosProxy("127.0.0.1", house.port, rng=random.Random(0))
+        port = await nursery.start(proxy.serve)
+        async with client(port, **options) as broker:
+            yield Wire(house, proxy, broker)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def wire():
+    async with wired() as wire:
+        yield wire
+
+
+async def failure_of(send) -> BrokerError:
+    with pytest.raises(BrokerError) as caught, trio.fail_after(5):
+        await send
+    return caught.value
+
+
+async def test_a_cut_in_a_window_of_sends_leaves_exactly_those_under_way_unknown(wire):
+    outcomes: dict[str, object] = {}
+
+    async def send(number: int) -> None:
+        try:
+            outcomes[str(number)] = await wire.broker.send(ORDERS, numbered(number))
+        except BrokerError as error:
+            outcomes[str(number)] = type(error)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(send, number)
+    wire.proxy.fault = Hold()
+    async with trio.open_nursery() as nursery:
+        for number in range(10, 20):
+            nursery.start_soon(send, number)
+        await wait_all_tasks_blocked(0.05)
+        wire.proxy.reset_all()
+        wire.proxy.fault = Pass()
+    for number in range(20, 30):
+        await send(number)
+
+    told = [outcomes[str(number)] for number in range(30)]
+    assert told == [Leg.PRIMARY] * 10 + [OutcomeUnknown] * 10 + [Leg.PRIMARY] * 10
+    accepted = {name for name, outcome in outcomes.items() if outcome is Leg.PRIMARY}
+    assert accepted <= set(await wire.sent())
+
+
+async def test_a_peer_that_is_frozen_is_found_by_its_silence():
+    async with wired(idle_timeout=1.0, connect_timeout=1.0) as wire:
+        await wire.broker.send(ORDERS, numbered(1))
+        wire.proxy.fault = BlackHole()
+        under_way = await failure_of(wire.broker.send(ORDERS, numbered(2)))
+        while type(next_one := await failure_of(wire.broker.send(ORDERS, numbered(3)))) is not (
+            Unavailable
+        ):
+            assert type(next_one) is OutcomeUnknown
+        wire.proxy.fault = Pass()
+        wire.proxy.reset_all()
+        with trio.fail_after(10):
+            while True:
+                try:
+                    await wire.broker.send(ORDERS, numbered(4))
+                    break
+                except Unavailable:
+                    await trio.sleep(0.1)
+
+        assert type(under_way) is OutcomeUnknown
+        assert await wire.sent() == ["1", "4"]
+
+
+async def test_a_quiet_connection_stays_open():
+    async with wired(idle_timeout=1.0) as wire:
+        await wire.broker.send(ORDERS, numbered(1))
+        before = set(wire.proxy.links)
+        await trio.sleep(2.5)
+        await wire.broker.send(ORDERS, numbered(2))
+
+        assert set(wire.proxy.links) == before
+
+
+async def test_a_lock_outlives_the_connection_it_was_taken_on(wire):
+    await wire.broker.send(ORDERS, numbered(1))
+    async with wire.broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        wire.proxy.reset_all()
+        await wait_all_tasks_blocked(0.05)
+        until = await receiver.renew(delivery)
+        await receiver.settle(delivery, Complete())
+
+    assert until > delivery.locked_until
+    assert await wire.sent() == []
+
+
+async def test_a_receiver_goes_on_over_another_connection(wire):
+    async with wire.broker.open_receiver(ORDERS) as receiver, trio.open_nursery() as nursery:
+
+        async def cut() -> None:
+            await wait_all_tasks_blocked(0.05)
+            wire.proxy.reset_all()
+            await wait_all_tasks_blocked(0.05)
+            await wire.broker.send(ORDERS, numbered(1))
+
+        nursery.start_soon(cut)
+        with trio.fail_after(5):
+            [delivery] = await receiver.receive(1)
+
+        assert delivery.message.message_id == "1"
+
+
+# --- rights
+
+
+@pytest.mark.parametrize("how", [{"key": "another"}, {"key_name": "nobody"}], ids=repr)
+async def test_a_key_that_is_refused_is_no_outage(how):
+    async with served() as house, client(house.port, **how) as broker:
+        await house.broker.create_queue(ORDERS, QueueProperties())
+        for operation in (broker.send(ORDERS, numbered(1)), broker.probe(ORDERS)):
+            error = await failure_of(operation)
+
+            assert type(error) is NotAuthorized
+            assert not error.counts_as_outage
+
+
+async def test_tokens_are_renewed_while_links_are_there():
+    async with served() as house, client(house.port, token_lifetime=2.0) as broker:
+        await house.broker.create_queue(ORDERS, QueueProperties())
+        async with broker.open_receiver(ORDERS) as receiver:
+            await broker.send(ORDERS, numbered(1))
+            [delivery] = await receiver.receive(1)
+            await trio.sleep(3.5)
+            await receiver.settle(delivery, Complete())
+            await broker.send(ORDERS, numbered(2))
+            with trio.fail_after(5):
+                [delivery] = await receiver.receive(1)
+
+        assert (delivery.message.message_id, delivery.delivery_count) == ("2", 1)
+
+
+async def test_a_right_that_is_taken_away_is_no_outage():
+    async with served() as house, client(house.port) as broker:
+        await house.broker.create_queue(ORDERS, QueueProperties())
+        await broker.send(ORDERS, numbered(1))
+        reader = AccessPolicy(
+            name="tester", keys=("a key of this test",), rights=frozenset({Right.LISTEN})
+        )
+        house.authorizer.replace([reader])
+        await wait_all_tasks_blocked(0.05)
+
+        assert type(await failure_of(broker.send(ORDERS, numbered(2)))) is NotAuthorized
+        async with broker.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+            await receiver.settle(delivery, Complete())

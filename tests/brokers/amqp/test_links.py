@@ -1,0 +1,366 @@
+"""What a peer does to links and connections, and what callers get: on sockets, with a script."""
+
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidRequest,
+    LockLost,
+    MessageTooLarge,
+    NotAuthorized,
+    NotSupported,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Unavailable,
+)
+from gateway.domain.message import Abandon, Complete, DeadLetter, Leg, Message
+from gateway.wire.amqp.events import (
+    RELEASED,
+    AmqpError,
+    ConnectionOpened,
+    LinkAttached,
+    LinkDetached,
+    Modified,
+    Rejected,
+    TransferReceived,
+)
+from gateway.wire.amqp.message import encode_message
+from tests.brokers.amqp.scripted import client, scripted, take
+
+ORDERS = EntityPath("orders")
+ONE = [Message(message_id="1", body=b"x")]
+FORCED = AmqpError(condition="amqp:link:detach-forced", description="idle for too long")
+CONDITIONS = [
+    ("amqp:not-found", EntityNotFound),
+    ("amqp:unauthorized-access", NotAuthorized),
+    ("amqp:resource-limit-exceeded", QuotaExceeded),
+    ("amqp:link:message-size-exceeded", MessageTooLarge),
+    ("amqp:not-allowed", InvalidRequest),
+    ("amqp:not-implemented", NotSupported),
+    ("com.microsoft:server-busy", Busy),
+    ("com.microsoft:entity-disabled", EntityDisabled),
+    ("com.microsoft:timeout", OutcomeUnknown),
+    ("amqp:internal-error", OutcomeUnknown),
+    ("amqp:link:detach-forced", OutcomeUnknown),
+    ("nobody:knows", OutcomeUnknown),
+]
+
+
+@pytest.fixture
+async def server():
+    async with scripted() as server:
+        yield server
+
+
+@pytest.fixture
+async def broker(server):
+    async with client(server.port) as broker:
+        yield broker
+
+
+async def failure_of(send) -> BrokerError:
+    with pytest.raises(BrokerError) as caught, trio.fail_after(5):
+        await send
+    return caught.value
+
+
+# --- what became of a send
+
+
+async def test_what_is_accepted_is_sent(server, broker):
+    assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+
+
+@pytest.mark.parametrize(("condition", "meaning"), CONDITIONS)
+async def test_a_rejection_means_what_its_condition_says(server, broker, condition, meaning):
+    error = AmqpError(condition=condition, description="why")
+    server.on_transfer = lambda served, event: served.engine.settle(
+        event.delivery, Rejected(error=error)
+    )
+
+    assert type(await failure_of(broker.send(ORDERS, ONE))) is meaning
+
+
+@pytest.mark.parametrize("state", [RELEASED, Modified(delivery_failed=True), Rejected()], ids=repr)
+async def test_what_is_given_back_was_not_sent(server, broker, state):
+    server.on_transfer = lambda served, event: served.engine.settle(event.delivery, state)
+
+    assert type(await failure_of(broker.send(ORDERS, ONE))) is Unavailable
+
+
+@pytest.mark.parametrize(("condition", "meaning"), CONDITIONS)
+async def test_a_refused_link_means_what_its_condition_says_and_nothing_was_sent(
+    server, broker, condition, meaning
+):
+    error = AmqpError(condition=condition, description="why")
+    server.on_attach = lambda served, attached: served.engine.refuse(attached.link, error)
+    expected = Unavailable if meaning is OutcomeUnknown else meaning
+
+    assert type(await failure_of(broker.send(ORDERS, ONE))) is expected
+    assert type(await failure_of(broker.probe(ORDERS))) is expected
+
+
+@pytest.mark.parametrize("condition", [condition for condition, _ in CONDITIONS])
+async def test_a_link_that_ends_leaves_what_is_under_way_unknown(server, broker, condition):
+    error = AmqpError(condition=condition, description="why")
+    server.on_transfer = lambda served, event: served.detach_all(error)
+
+    assert type(await failure_of(broker.send(ORDERS, ONE))) is OutcomeUnknown
+
+
+async def test_what_waited_for_credit_goes_on_the_next_link(server, broker):
+    """The first link has credit for one message, and ends with it."""
+
+    def stingy(served, attached):
+        served.engine.accept(attached.link)
+        served.engine.grant(attached.link, 1 if server.count(LinkAttached) == 1 else 100)
+
+    outcomes = []
+
+    async def send():
+        try:
+            outcomes.append(await broker.send(ORDERS, ONE))
+        except BrokerError as error:
+            outcomes.append(type(error))
+
+    server.on_attach, accept = stingy, server.on_transfer
+    server.on_transfer = lambda served, event: None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        nursery.start_soon(send)
+        await server.until(TransferReceived)
+        await wait_all_tasks_blocked(0.01)
+        server.on_transfer = accept
+        server.connections[0].detach_all(FORCED)
+
+    assert sorted(outcomes, key=str) == [OutcomeUnknown, Leg.PRIMARY]
+
+
+async def test_without_credit_a_send_waits_as_long_as_its_caller(server, broker):
+    server.on_attach = lambda served, attached: served.engine.accept(attached.link)
+    with trio.move_on_after(0.2) as scope:
+        await broker.send(ORDERS, ONE)
+    assert scope.cancelled_caught
+
+    for served in server.connections:
+        for link in served.links:
+            served.engine.grant(link, 1)
+    with trio.fail_after(5):
+        await broker.send(ORDERS, ONE)
+    assert server.count(TransferReceived) == 1
+
+
+async def test_a_message_above_the_limit_is_not_sent(server, broker):
+    server.on_attach = lambda served, attached: (
+        served.engine.accept(attached.link, max_message_size=1000),
+        served.engine.grant(attached.link, 10),
+    )
+
+    big = Message(message_id="2", body=bytes(1000))
+    assert type(await failure_of(broker.send(ORDERS, [*ONE, big]))) is MessageTooLarge
+    assert server.count(TransferReceived) == 0
+
+
+async def test_a_schedule_that_nobody_would_keep_is_refused(server, broker):
+    later = Message(message_id="2", scheduled=datetime.now(UTC))
+
+    assert type(await failure_of(broker.send(ORDERS, [*ONE, later]))) is NotSupported
+    assert server.count(TransferReceived) == 0
+
+
+async def test_of_several_messages_one_that_is_refused_makes_the_outcome_unknown(server, broker):
+    accept = server.on_transfer
+    error = AmqpError(condition="amqp:resource-limit-exceeded")
+
+    def second_only(served, event):
+        if server.count(TransferReceived) == 2:
+            served.engine.settle(event.delivery, Rejected(error=error))
+        else:
+            accept(served, event)
+
+    server.on_transfer = second_only
+    some = await failure_of(broker.send(ORDERS, ONE * 3))
+    server.on_transfer = lambda served, event: served.engine.settle(
+        event.delivery, Rejected(error=error)
+    )
+    none = await failure_of(broker.send(ORDERS, ONE * 3))
+
+    assert (type(some), type(none)) == (OutcomeUnknown, QuotaExceeded)
+
+
+# --- links
+
+
+async def test_an_idle_detach_is_no_error(server, broker):
+    await broker.send(ORDERS, ONE)
+    server.connections[0].detach_all(FORCED)
+    await wait_all_tasks_blocked(0.01)
+
+    assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+    assert len(server.connections) == 1
+
+
+async def test_an_idle_connection_that_is_closed_is_no_error(server, broker):
+    await broker.send(ORDERS, ONE)
+    with trio.fail_after(5):
+        await server.connections[0].connection.close(
+            AmqpError(condition="amqp:connection:forced", description="idle")
+        )
+    await wait_all_tasks_blocked(0.01)
+
+    assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+
+
+async def test_a_receiver_outlives_an_idle_detach(server, broker):
+    def hand_out(served, attached):
+        take(served, attached)
+        if server.count(LinkAttached) == 2:
+            served.engine.send(attached.link, b"t", encode_message(ONE[0]))
+
+    server.on_attach = hand_out
+    async with broker.open_receiver(ORDERS) as receiver, trio.open_nursery() as nursery:
+
+        async def detach():
+            await wait_all_tasks_blocked(0.01)
+            server.connections[0].detach_all(FORCED)
+
+        nursery.start_soon(detach)
+        with trio.fail_after(5):
+            [delivery] = await receiver.receive(1)
+
+        assert delivery.message.message_id == "1"
+
+
+async def test_a_delivery_of_a_link_that_has_ended_is_lost(server, broker):
+    def hand_out(served, attached):
+        take(served, attached)
+        served.engine.send(attached.link, b"t", encode_message(ONE[0]))
+
+    server.on_attach = hand_out
+    async with broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        server.connections[0].detach_all(FORCED)
+        await wait_all_tasks_blocked(0.01)
+
+        with pytest.raises(LockLost):
+            await receiver.settle(delivery, Complete())
+
+
+@pytest.mark.parametrize(
+    "settlement", [DeadLetter(reason="bad"), Abandon(properties={"a": 1})], ids=repr
+)
+async def test_what_amqp_cannot_say_is_not_done_in_another_way(server, broker, settlement):
+    def hand_out(served, attached):
+        take(served, attached)
+        served.engine.send(attached.link, b"t", encode_message(ONE[0]))
+
+    server.on_attach = hand_out
+    async with broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+
+        with pytest.raises(NotSupported):
+            await receiver.settle(delivery, settlement)
+
+
+async def test_links_that_were_used_longest_ago_are_closed_first(server):
+    async with client(server.port, max_senders=2) as broker:
+        for name in ("a", "b", "a", "c"):
+            await broker.send(EntityPath(name), ONE)
+        await server.until(LinkDetached)
+
+        [served] = server.connections
+        assert {link.target.address for link in served.links.values()} == {"a", "c"}
+
+
+async def test_links_that_are_too_many_for_one_connection_go_on_another(server):
+    async with client(server.port, max_links=2) as broker, AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(broker.open_receiver(ORDERS))
+
+        assert [len(served.links) for served in server.connections] == [2, 1]
+
+
+# --- connections
+
+
+async def test_garbage_ends_the_connection_and_what_is_under_way_is_unknown(server, broker):
+    server.on_transfer = lambda served, event: None
+    async with trio.open_nursery() as nursery:
+
+        async def babble():
+            await server.until(TransferReceived)
+            await server.connections[0].stream.send_all(b"\x00\x00\x00\x08GARBAGE!" * 10)
+
+        nursery.start_soon(babble)
+        error = await failure_of(broker.send(ORDERS, ONE))
+
+    assert type(error) is OutcomeUnknown
+
+
+async def test_who_is_no_amqp_server_is_unavailable(nursery):
+    async def babble(stream):
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    listeners = await nursery.start(trio.serve_tcp, babble, 0)
+    port = listeners[0].socket.getsockname()[1]
+    async with client(port) as broker:
+        error = await failure_of(broker.send(ORDERS, ONE))
+
+    assert error.counts_as_outage
+    assert type(error) is Unavailable
+
+
+async def test_after_a_connection_that_failed_there_is_a_pause(nursery):
+    knocks = []
+
+    async def hang_up(stream):
+        knocks.append(stream)
+        await stream.aclose()
+
+    listeners = await nursery.start(trio.serve_tcp, hang_up, 0)
+    async with client(listeners[0].socket.getsockname()[1]) as broker:
+        errors = [await failure_of(broker.send(ORDERS, ONE)) for _ in range(20)]
+        early = len(knocks)
+        await trio.sleep(0.5)
+        await failure_of(broker.send(ORDERS, ONE))
+
+    assert {type(error) for error in errors} == {Unavailable}
+    assert early == 1
+    assert len(knocks) == 2
+
+
+async def test_many_who_come_at_once_share_one_connection(server, broker):
+    async with trio.open_nursery() as nursery:
+        for number in range(50):
+            nursery.start_soon(broker.send, EntityPath(f"queue{number % 5}"), ONE)
+
+    assert server.count(ConnectionOpened) == 1
+    assert server.count(LinkAttached) == 5
+
+
+async def test_a_broken_block_says_what_broke_it(server):
+    async def breaks():
+        async with client(server.port) as broker:
+            await broker.send(ORDERS, ONE)
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        await breaks()
+
+
+async def test_a_cancelled_block_ends(server):
+    with trio.move_on_after(0.2) as scope:
+        async with client(server.port) as broker:
+            await broker.send(ORDERS, ONE)
+            await trio.sleep_forever()
+
+    assert scope.cancelled_caught
