@@ -52,7 +52,6 @@ _SAVE_TIMES: Final = (
 )
 
 
-_STATES: Final = tuple(State)  # by number
 _NUMBERS: Final = struct.Struct(">7q")
 _NEVER: Final = -1
 _NO_TEXTS: Final = (None, None, None, None)
@@ -225,7 +224,7 @@ class SqliteRows:
         original, reason, description, session, source, checksum = rest
         row = Row(
             sequence=sequence,
-            state=_STATES[state],
+            state=State(state),
             enqueued=enqueued,
             size=size,
             content=content,
