@@ -39,6 +39,7 @@ R = TypeVar("R", bound=AmqpReceiver)
 
 _CLOSE_TIMEOUT: Final = 5.0  # seconds
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
+_UNTOLD: Final = 2**31 - 1  # deliveries: as far as AMQP tells there's no limit
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _GONE: Final = (EntityNotFound, EntityDisabled)
 
@@ -190,7 +191,18 @@ class AmqpBroker:
         """As `Broker.inspect`: that it is there, and how large a message may be."""
         sender = await self._attach(entity)
         sender.close()
-        return EntityInfo(path=entity, max_message_size=sender.max_size)
+        return EntityInfo(
+            path=entity,
+            properties=QueueProperties(max_delivery_count=_UNTOLD),
+            max_message_size=sender.max_size,
+        )
+
+    async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
+        """As `Verifies.verify`: of a queue's settings AMQP tells nothing."""
+        (await self._attach(entity)).close()
+        lasting = "it's durable, drops nothing when it is full"
+        wanted = f"{lasting}, and has no limit of deliveries" if is_backlog else lasting
+        return [f"AMQP doesn't tell its settings: see to it that {wanted}"]
 
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
