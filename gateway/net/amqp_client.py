@@ -7,6 +7,7 @@ no other one (some brokers end the whole session for it). Sessions are used agai
 begin in a row share a number, and RabbitMQ's answers to them can come in the wrong order.
 """
 
+import sys
 from typing import Final
 
 import trio
@@ -34,6 +35,7 @@ from gateway.wire.amqp.events import (
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials, SaslClient
 
+_HIGH_WATER: Final = 4 * 1024 * 1024  # bytes that wait to be written
 _CLOSE_TIMEOUT: Final = 2.0  # seconds
 
 
@@ -62,7 +64,12 @@ class AmqpClient:
             stream,
             engine=options,
             sasl=SaslClient(credentials, hostname=hostname),
-            options=AmqpConnectionOptions(close_timeout=_CLOSE_TIMEOUT),
+            options=AmqpConnectionOptions(
+                close_timeout=_CLOSE_TIMEOUT,
+                # Credit bounds it. A pause in reading would hold up the answers to settlements too.
+                max_unsettled=sys.maxsize,
+                high_water=_HIGH_WATER,
+            ),
         )
 
     @property
@@ -95,6 +102,15 @@ class AmqpClient:
             assert self.end is not None, "one of both was told"
             raise refusal_from_condition(self.end.condition, self.end.description)
         return self.opened
+
+    @property
+    def is_full(self) -> bool:
+        """So much waits to be written that a large message should wait too."""
+        return self.engine.unsent >= _HIGH_WATER
+
+    async def wait_for_room(self) -> None:
+        """Wait until that is over, or the connection."""
+        await self._connection.wait_for_room()
 
     async def wait_ended(self) -> None:
         """Return when there is nothing any more; `end` says why."""

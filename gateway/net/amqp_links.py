@@ -23,6 +23,7 @@ from gateway.wire.amqp.events import (
 )
 
 WINDOW: Final = 1000  # messages under way on one link
+_LARGE: Final = 16 * 1024  # bytes of a message that waits while much is to be written
 
 
 class LinkVoid(Exception):
@@ -104,6 +105,8 @@ class SendingLink(ClientLink):
         Raises:
             LinkVoid: the link had ended before.
         """
+        if len(payload) >= _LARGE and self.client.is_full:
+            await self.client.wait_for_room()
         while self.why is None and (self._waiting or not self._has_room()):
             await self._park()
             if self._has_room():

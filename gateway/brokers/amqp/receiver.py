@@ -67,6 +67,7 @@ class AmqpReceiver:
     _backoff: Backoff = Backoff(first=0.1, cap=5.0)
     # Lock token -> the delivery that it stands for on the link that it came on.
     _held: dict[str, tuple[ReceivingLink, DeliveryId]] = attrs.field(factory=dict, init=False)
+    _most_held: int = attrs.field(default=_MAX_CREDIT, init=False)  # then what is gone is dropped
 
     async def open(self) -> None:
         """
@@ -220,13 +221,11 @@ class AmqpReceiver:
             taken.append(delivery)
         return taken
 
-    async def _take_away(  # noqa: ASYNC910 each settlement waits
-        self, locked: Sequence[Delivery]
-    ) -> list[Delivery]:
+    async def _take_away(self, locked: Sequence[Delivery]) -> list[Delivery]:
         """Complete them; those that aren't ours any more come again. Unknown counts as done."""
         lost: set[str | None] = set()
 
-        async def complete(delivery: Delivery) -> None:
+        async def complete(delivery: Delivery) -> None:  # noqa: ASYNC910 a settlement waits
             try:
                 await self.settle(delivery, Complete())
             except OutcomeUnknown:
@@ -237,16 +236,17 @@ class AmqpReceiver:
         async with trio.open_nursery() as nursery:
             for each in locked:
                 nursery.start_soon(complete, each)
-        return [  # noqa: ASYNC910
+        return [
             attrs.evolve(each, lock_token=None, locked_until=None)
             for each in locked
             if each.lock_token not in lost
         ]
 
     def _hold(self, token: str, link: ReceivingLink, id_: DeliveryId) -> None:
-        gone = [each for each, (where, what) in self._held.items() if not where.holds(what)]
-        for each in gone if len(gone) > _MAX_CREDIT else ():
-            del self._held[each]
+        if len(self._held) >= self._most_held:
+            held = self._held.items()
+            self._held = {each: place for each, place in held if place[0].holds(place[1])}
+            self._most_held = max(_MAX_CREDIT, 2 * len(self._held))
         self._held[token] = link, id_
 
     def _read(self, event: TransferReceived) -> Delivery | None:
