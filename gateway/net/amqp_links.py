@@ -16,6 +16,7 @@ from gateway.wire.amqp.events import (
     Event,
     LinkFlow,
     NewLink,
+    OtherState,
     Outcome,
     ReceiverSettles,
     SessionId,
@@ -123,8 +124,8 @@ class SendingLink(ClientLink):
     def handle(self, event: Event) -> None:
         match event:
             case DispositionReceived(delivery=delivery, state=state, settled=settled):
-                if not settled and state is None:
-                    return
+                if not settled and (state is None or isinstance(state, OtherState)):
+                    return  # on the way to an outcome (part 3, 3.4.1)
                 if not settled:
                     self.engine.settle(delivery)
                 mine = self._in_flight.pop(delivery, None)

@@ -130,8 +130,7 @@ class Connections:
                 if not peer.over and len(peer.client.links) < self._options.max_links:
                     return peer
             if self._last is not None and trio.current_time() < self._not_before:
-                wait = self._not_before - trio.current_time()
-                raise type(self._last)(f"{self._last}; tried again in {wait:.1f} s")
+                raise type(self._last)(str(self._last))
             return await self._open()
 
     async def close(self) -> None:

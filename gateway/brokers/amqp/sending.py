@@ -18,7 +18,7 @@ from gateway.domain.message import Message, Typed
 from gateway.net.amqp_links import LinkVoid
 from gateway.wire.amqp.batches import BATCH, SINGLE, batch_of
 from gateway.wire.amqp.conditions import error_from_condition
-from gateway.wire.amqp.events import Accepted, DeliveryState, Rejected
+from gateway.wire.amqp.events import Accepted, DeliveryState, Modified, Rejected, Released
 from gateway.wire.amqp.message import encode_message
 
 _BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"  # a property of the attach's answer
@@ -100,9 +100,9 @@ def verdict(state: DeliveryState | None, dialect: Dialect) -> BrokerError | None
             return dialect.unexplained("the message was rejected, and nothing was said why")
         case Rejected(error=error) if error is not None:
             return error_from_condition(error.condition, error.description)
-        case None:
-            return OutcomeUnknown("the message was settled without an outcome")
-    return Unavailable(f"the message was given back: {type(state).__name__.lower()}")
+        case Released() | Modified():
+            return Unavailable(f"the message was given back: {type(state).__name__.lower()}")
+    return OutcomeUnknown("the message was settled without an outcome")
 
 
 def _one_of(errors: Sequence[BrokerError], of: int) -> BrokerError:

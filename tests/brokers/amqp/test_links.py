@@ -24,12 +24,14 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, DeadLetter, Leg, Message
 from gateway.wire.amqp.events import (
+    ACCEPTED,
     RELEASED,
     AmqpError,
     ConnectionOpened,
     LinkAttached,
     LinkDetached,
     Modified,
+    OtherState,
     Rejected,
     TransferReceived,
 )
@@ -95,6 +97,28 @@ async def test_what_is_given_back_was_not_sent(server, broker, state):
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery, state)
 
     assert type(await failure_of(broker.send(ORDERS, ONE))) is Unavailable
+
+
+async def test_a_state_on_the_way_is_no_outcome(server, broker):
+    received = OtherState(code=0x23)  # part 3, 3.4.1
+    server.on_transfer = lambda served, event: served.engine.update(event.delivery, received)
+    async with trio.open_nursery() as nursery:
+
+        async def settle() -> None:
+            await server.until(TransferReceived)
+            await wait_all_tasks_blocked(0.05)
+            [event] = [each for each in server.told if isinstance(each, TransferReceived)]
+            server.connections[0].engine.settle(event.delivery, ACCEPTED)
+
+        nursery.start_soon(settle)
+        with trio.fail_after(5):
+            assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+
+
+async def test_what_is_settled_without_an_outcome_is_unknown(server, broker):
+    server.on_transfer = lambda served, event: served.engine.settle(event.delivery)
+
+    assert type(await failure_of(broker.send(ORDERS, ONE))) is OutcomeUnknown
 
 
 @pytest.mark.parametrize(("condition", "meaning"), CONDITIONS)
