@@ -22,6 +22,7 @@ from gateway.wire.amqp.events import Accepted, DeliveryState, Modified, Rejected
 from gateway.wire.amqp.message import encode_message
 
 _BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"  # a property of the attach's answer
+_MAX_BATCH: Final = 4500  # messages that Service Bus takes in one
 _BATCH_OVERHEAD: Final = 8  # bytes of a data section around each message
 
 Transfer = tuple[bytes, int]  # payload and format
@@ -128,7 +129,7 @@ def _parts(payloads: Iterable[bytes], most: int) -> list[list[bytes]]:
     room = 0
     for payload in payloads:
         size = len(payload) + _BATCH_OVERHEAD
-        if not parts or size > room:
+        if not parts or size > room or len(parts[-1]) == _MAX_BATCH:
             parts.append([])
             room = most
         parts[-1].append(payload)
