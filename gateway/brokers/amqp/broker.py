@@ -24,6 +24,7 @@ from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     InvalidRequest,
     NotSupported,
@@ -200,8 +201,8 @@ class AmqpBroker:
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         """As `Verifies.verify`: of a queue's settings AMQP tells nothing."""
         (await self._attach(entity)).close()
-        lasting = "it's durable, drops nothing when it is full"
-        wanted = f"{lasting}, and has no limit of deliveries" if is_backlog else lasting
+        limits = ", has no limit of deliveries," if is_backlog else ""
+        wanted = f"it's durable{limits} and drops nothing when it is full"
         return [f"AMQP doesn't tell its settings: see to it that {wanted}"]
 
     async def list_queues(
@@ -215,10 +216,17 @@ class AmqpBroker:
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         """
+        Look whether it's there: it can't be made.
+
         Raises:
-            NotSupported: always.
+            EntityExists: it is.
+            NotSupported: it is missing.
         """
-        await _cannot("make queues")
+        try:
+            (await self._attach(entity)).close()
+        except EntityNotFound:
+            await _cannot(f"make {entity}")
+        raise EntityExists(f"{entity} is there")
 
     async def delete_queue(self, entity: EntityPath) -> None:
         """

@@ -7,11 +7,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     Busy,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     InvalidRequest,
     LockLost,
@@ -219,6 +220,27 @@ async def test_of_several_messages_one_that_is_refused_makes_the_outcome_unknown
     none = await failure_of(broker.send(ORDERS, ONE * 3))
 
     assert (type(some), type(none)) == (OutcomeUnknown, QuotaExceeded)
+
+
+# --- management
+
+
+async def test_what_is_there_need_not_be_made_and_what_is_missing_cannot_be(server, broker):
+    assert type(await failure_of(broker.create_queue(ORDERS, QueueProperties()))) is EntityExists
+
+    gone = AmqpError(condition="amqp:not-found")
+    server.on_attach = lambda served, attached: served.engine.refuse(attached.link, gone)
+    assert type(await failure_of(broker.create_queue(ORDERS, QueueProperties()))) is NotSupported
+    assert type(await failure_of(broker.inspect(ORDERS))) is EntityNotFound
+    assert type(await failure_of(broker.list_queues())) is NotSupported
+
+
+async def test_the_limit_of_a_message_is_that_of_the_link(server, broker):
+    server.on_attach = lambda served, attached: served.engine.accept(
+        attached.link, max_message_size=12345
+    )
+
+    assert (await broker.inspect(ORDERS)).max_message_size == 12345
 
 
 # --- links
