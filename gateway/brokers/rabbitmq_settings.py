@@ -135,7 +135,8 @@ async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
     The arguments of a queue, as text; None: the right to see them is missing.
 
     To declare it once more with others is refused, and the refusal names the first that differs,
-    and what it is. So each answer tells one; the type is wrong to the end, so that nothing is made.
+    and what it is: each answer tells one. The type is wrong until it is known, so that no queue is
+    made of a name that is missing.
     """
     known: dict[str, str] = {}
     asked: dict[str, Any] = {"x-queue-type": _NEVER}
@@ -153,9 +154,9 @@ async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
         name, value = match["name"], match["value"]
         if name in known or not name.startswith("x-"):
             return known
-        known[name] = value or ""
-        if value is not None and name != "x-queue-type":
+        if value is None:
+            asked.pop(name, None)
+        else:
+            known[name] = value
             asked[name] = value if match["type"] == "longstr" else int(value)
-        if name == "x-queue-type":
-            return known  # what is asked for last
     return known
