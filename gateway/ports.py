@@ -146,6 +146,20 @@ class Peeks(Protocol):
 
 
 @runtime_checkable
+class Verifies(Protocol):
+    """A namespace whose queues may be set up so that messages are lost without a word."""
+
+    async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
+        """
+        What of the queue's settings may lose or stop messages, or can't be seen; changes nothing.
+
+        Raises:
+            BrokerError: there is no such queue, or no answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Updates(Protocol):
     """A namespace whose queues can be changed."""
 

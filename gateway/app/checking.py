@@ -18,9 +18,9 @@ from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized
+from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.pairing.provision import doubts, provision
-from gateway.ports import Broker, Topology
+from gateway.ports import Broker, Topology, Verifies
 
 ASK_SECONDS: Final = 30.0
 
@@ -91,7 +91,7 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
     try:
         with trio.fail_after(ASK_SECONDS):
             found = await _find_any(broker)
-    except NotAuthorized as error:
+    except (NotAuthorized, NotSupported) as error:
         planned = namespace.plan.queues or namespace.plan.topics
         hint = "" if planned else "; with queues = [...] the right to send is checked"
         grade = Grade.GOOD if planned else Grade.WARNING
@@ -103,6 +103,28 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
         findings.add(subject, Grade.GOOD, text)
     if doubt is not None:
         findings.add(subject, Grade.WARNING, doubt)
+    elif isinstance(broker, Verifies):
+        await _verify_queues(broker, namespace, findings)
+
+
+async def _verify_queues(broker: Verifies, namespace: Namespace, findings: Findings) -> None:
+    """
+    Look at the settings of the configured queues.
+
+    Raises:
+        Failure: there is no answer.
+    """
+    await trio.lowlevel.checkpoint()
+    for queue in namespace.plan.queues:
+        try:
+            with trio.fail_after(ASK_SECONDS):
+                problems = await broker.verify(queue.path, is_backlog=False)
+        except EntityNotFound:
+            problems = ["missing"]
+        except (BrokerError, trio.TooSlowError) as error:
+            raise Failure(_reason(error)) from error
+        for problem in problems:
+            findings.add(f"queue {queue.path}", Grade.WARNING, problem)
 
 
 async def _find_any(broker: Broker) -> bool:
@@ -138,7 +160,10 @@ async def _look_at(broker: Broker, queue: EntityPath) -> tuple[bool, list[str]]:
     await trio.lowlevel.checkpoint()
     try:
         with trio.fail_after(ASK_SECONDS):
-            return True, doubts(await broker.inspect(queue))
+            problems = doubts(await broker.inspect(queue))
+            if isinstance(broker, Verifies):
+                problems += await broker.verify(queue, is_backlog=True)
+            return True, problems
     except NotAuthorized:
         doubt = "its properties can't be read without the right Manage"
     except EntityNotFound:

@@ -6,6 +6,7 @@ one for the rest. At run time no configure right is needed: to send, write on `a
 receive, read on the queue, and for dead letters the same as to send.
 """
 
+import math
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -72,7 +73,9 @@ class RabbitmqOptions:
     # Shorter than what one attempt gets: a connect that hangs is then known as "not sent".
     connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
     # Two of them without a byte, and the broker is taken for dead.
-    heartbeat: int = attrs.field(default=5, validator=[validators.ge(1), validators.le(3600)])
+    heartbeat: float = attrs.field(
+        default=5.0, validator=[validators.ge(1.0), validators.le(3600.0)]
+    )
     # Below the broker's consumer_timeout, which is 30 minutes: it ends the whole channel.
     lock_duration: float = attrs.field(
         default=300.0, validator=[validators.ge(1.0), validators.le(1500.0)]
@@ -108,6 +111,8 @@ def open_namespace(
     certified = scheme == "rabbitmqs" and options.tls.certificate is not None
     if not parts.username and not certified:
         raise InvalidRequest("URL of a namespace: a user expected, or a tls.certificate")
+    if parts.username and not (parts.password or options.password):
+        raise InvalidRequest('password: is missing; write password = { env = "NAME" }')
     try:
         tls = client_context(options.tls) if scheme == "rabbitmqs" else None
     except TlsFileError as error:
@@ -116,7 +121,7 @@ def open_namespace(
         user=unquote(parts.username or ""),
         password=unquote(parts.password or "") or options.password,
         vhost=vhost,
-        heartbeat=options.heartbeat,
+        heartbeat=math.ceil(options.heartbeat),
     )
     target = Target(
         host=parts.hostname,
@@ -228,8 +233,12 @@ class RabbitmqBroker:
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:
-        """Raises NotSupported: AMQP 0-9-1 has no way to list."""
-        await trio.lowlevel.checkpoint()
+        """
+        Raises:
+            NotSupported: the broker answers, and AMQP 0-9-1 has no way to list.
+            BrokerError: it doesn't answer.
+        """
+        await self._channels.server()
         raise NotSupported("RabbitMQ lists no queues over AMQP")
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
@@ -309,4 +318,4 @@ class RabbitmqBroker:
             with suppress(EntityNotFound):
                 await self._channels.look(name)
                 return True
-        return False
+        return False  # noqa: ASYNC910 the looks have waited

@@ -12,7 +12,7 @@ Receiving from RabbitMQ: a consumer while somebody waits, with no more prefetch 
 import math
 from collections import deque
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +21,7 @@ import trio
 from pamqp import commands
 
 from gateway.brokers.rabbitmq_channels import Channels, DeadLetters
+from gateway.brokers.rabbitmq_deliveries import Consumer, Held, delivery_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -43,31 +44,10 @@ from gateway.domain.queue_checks import check_reason
 from gateway.net.rabbitmq_channel import Answer, Channel, Unasked
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import ContentArrived
-from gateway.wire.rabbitmq_properties import Incoming, read
+from gateway.wire.rabbitmq_properties import read
 
 _LINGER: Final = 0.05  # seconds that a consumer outlives the last receive
 _MAX_PREFETCH: Final = 1000
-_COUNTER_BITS: Final = 20
-
-
-@attrs.define(eq=False)
-class _Consumer:
-    """A subscription on a channel: the broker pushes until `prefetch` aren't settled."""
-
-    tag: str
-    prefetch: int
-    unsettled: int = 0
-
-
-@attrs.define(eq=False)
-class _Held:
-    """A delivery that isn't settled."""
-
-    delivery: Delivery
-    channel: Channel
-    tag: int
-    consumer: _Consumer
-    ends: float  # trio.current_time()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -83,10 +63,10 @@ class RabbitmqReceiver:
     _nonce: int  # of all receivers that ever were
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _channel: Channel | None = None
-    _consumer: _Consumer | None = None
+    _consumer: Consumer | None = None
     _consumers: int = 0
     _flushing: Answer | None = None  # to come: acknowledgements that are written now go with it
-    _held: dict[str, _Held] = attrs.field(factory=dict)
+    _held: dict[str, Held] = attrs.field(factory=dict)
     _buffer: deque[Delivery] = attrs.field(factory=deque)
     _taken: int = 0
     _waiting: int = 0
@@ -96,7 +76,7 @@ class RabbitmqReceiver:
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
-        """As `Receiver.receive`. Where the queue doesn't count deliveries, the second is the last."""
+        """As `Receiver.receive`. A classic queue counts no more than two deliveries."""
         await trio.lowlevel.checkpoint()
         self._waiting += 1
         try:
@@ -207,7 +187,7 @@ class RabbitmqReceiver:
                 return
         queue = await self._channels.name_of(self._entity)
         self._consumers += 1
-        consumer = _Consumer(f"c{self._consumers}", min(prefetch, _MAX_PREFETCH))
+        consumer = Consumer(f"c{self._consumers}", min(prefetch, _MAX_PREFETCH))
         self._consumer = consumer  # from now on, even if nobody waits for the answer any more
         asked = channel.ask(
             commands.Basic.Qos(prefetch_count=consumer.prefetch),
@@ -229,7 +209,7 @@ class RabbitmqReceiver:
         self._channel = channel
         return channel
 
-    async def _stop(self, channel: Channel, consumer: _Consumer) -> None:
+    async def _stop(self, channel: Channel, consumer: Consumer) -> None:
         if self._consumer is consumer:
             self._consumer = None
         await channel.call(commands.Basic.Cancel(consumer_tag=consumer.tag))
@@ -273,38 +253,28 @@ class RabbitmqReceiver:
         if channel is None:
             return
         if consumer is None or consumer.tag != method.consumer_tag:
-            consumer = _Consumer(method.consumer_tag, 0)  # of one that is ending
+            consumer = Consumer(method.consumer_tag or "", 0)  # of one that is ending
         incoming = read(event.header, event.body, is_dead_letter=self._entity.is_dead_letter)
-        delivery = self._delivery(incoming, redelivered=method.redelivered)
+        self._taken += 1
+        delivery = delivery_of(
+            incoming,
+            token=str(UUID(int=self._nonce << 64 | self._taken)),
+            number=self._taken,
+            redelivered=method.redelivered,
+            now=self._clock(),
+            lock_duration=self._lock_duration,
+        )
         assert delivery.lock_token is not None
         consumer.unsettled += 1
-        self._held[delivery.lock_token] = _Held(
+        self._held[delivery.lock_token] = Held(
             delivery=delivery,
             channel=channel,
-            tag=method.delivery_tag,
+            tag=method.delivery_tag or 0,
             consumer=consumer,
             ends=trio.current_time() + self._lock_duration,
         )
         self._buffer.append(delivery)
         self._arrived.unpark_all()
-
-    def _delivery(self, incoming: Incoming, *, redelivered: bool) -> Delivery:
-        self._taken += 1
-        now = self._clock()
-        copy = incoming.copy
-        enqueued = copy.sent_at if copy is not None else None
-        ttl = incoming.message.time_to_live
-        failed = incoming.delivery_count
-        number = (int(now.timestamp() * 1000) << _COUNTER_BITS) | (self._taken & 0xFFFFF)
-        return Delivery(
-            message=incoming.message,
-            sequence_number=number if copy is None else copy.sequence_number,
-            lock_token=str(UUID(int=self._nonce << 64 | self._taken)),
-            delivery_count=1 + (int(redelivered) if failed is None else max(failed, 0)),
-            enqueued=enqueued,
-            locked_until=now + timedelta(seconds=self._lock_duration),
-            expires=_expiry(enqueued, ttl),
-        )
 
     def _on_end(self, channel: Channel, error: BrokerError) -> None:
         if channel is self._channel:
@@ -323,13 +293,13 @@ class RabbitmqReceiver:
         if self._entity.is_dead_letter:
             raise InvalidRequest("a dead letter can't be dead-lettered")
 
-    def _take(self, token: str | None) -> _Held:
+    def _take(self, token: str | None) -> Held:
         held = self._held.pop((token or "").lower(), None)
         if held is None or held.channel.is_over:
             raise LockLost(f"the lock {token} of {self._entity} isn't known, or it ran out")
         return held
 
-    async def _bury(self, held: _Held, settlement: DeadLetter) -> None:
+    async def _bury(self, held: Held, settlement: DeadLetter) -> None:
         message = held.delivery.message
         reasons = {
             DEAD_LETTER_REASON: settlement.reason,
@@ -350,7 +320,7 @@ class RabbitmqReceiver:
         await self._finish(held, give_back=False)
         return [attrs.evolve(each, lock_token=None, locked_until=None) for each in taken]
 
-    async def _finish(self, held: Sequence[_Held], *, give_back: bool) -> None:
+    async def _finish(self, held: Sequence[Held], *, give_back: bool) -> None:
         """
         Acknowledge or give back.
 
@@ -371,7 +341,7 @@ class RabbitmqReceiver:
         except BrokerError as error:
             raise OutcomeUnknown(f"the channel was closed: {error}") from error
 
-    def _give_back(self, held: _Held) -> None:
+    def _give_back(self, held: Held) -> None:
         held.consumer.unsettled -= 1
         held.channel.tell(commands.Basic.Nack(delivery_tag=held.tag, requeue=True))
 
@@ -398,10 +368,3 @@ class RabbitmqReceiver:
             if self._buffer and self._buffer[0].lock_token == token:
                 self._buffer.popleft()
             self._give_back(held)
-
-
-def _expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
-    try:
-        return None if enqueued is None or ttl is None else enqueued + ttl
-    except OverflowError:  # past the year 9999
-        return None

@@ -159,4 +159,4 @@ async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
         else:
             known[name] = value
             asked[name] = value if match["type"] == "longstr" else int(value)
-    return known
+    return known  # noqa: ASYNC910 the refusals have waited

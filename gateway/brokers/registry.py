@@ -11,6 +11,8 @@ import attrs
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.rabbitmq import RabbitmqOptions
+from gateway.brokers.rabbitmq import open_namespace as open_rabbitmq
 from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
@@ -85,9 +87,17 @@ def _servicebus_rest(address: Address) -> Adapter:
     return open_namespace(address.scheme, address.rest, options, address.surroundings.clock)
 
 
+def _rabbitmq(address: Address) -> Adapter:
+    around = address.surroundings
+    options = address.options or RabbitmqOptions()
+    return open_rabbitmq(address.scheme, address.rest, options, around.clock, around.rng)
+
+
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
+    "rabbitmq": Kind(options=RabbitmqOptions, make=_rabbitmq),
+    "rabbitmqs": Kind(options=RabbitmqOptions, make=_rabbitmq),
     "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
 }

@@ -29,6 +29,7 @@ Read = Callable[[Any], Any]
 
 # A number's unit isn't in its type: these fields are no durations (float) and no counts (int).
 PLAIN_NUMBERS: Final = frozenset({"jitter", "max_drain_rate"})
+SECRETS: Final = frozenset({"key", "password"})  # of text fields
 SIZES: Final = frozenset(
     {
         "max_body",
@@ -55,9 +56,7 @@ FILLED_LATER: Final = frozenset(
     }
 )
 OFF: Final = "off"
-KINDS_TO_COME: Final = frozenset(
-    {"amqp", "amqps", "rabbitmq", "rabbitmqs", "servicebus", "storage-queue"}
-)
+KINDS_TO_COME: Final = frozenset({"amqp", "amqps", "servicebus", "storage-queue"})
 
 
 def structure(table: Mapping[str, Any], kind: type[T], secrets: SecretSource) -> T:
@@ -193,7 +192,7 @@ class _TableReader:
             return _number if name in PLAIN_NUMBERS else seconds
         if kind is timedelta:
             return lambda value: timedelta(seconds=seconds(value))
-        if kind is str and name == "key":
+        if kind is str and name in SECRETS:
             return lambda value: self._secrets.read(value).text
         return None
 

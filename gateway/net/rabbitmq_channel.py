@@ -123,7 +123,7 @@ class Channel:
         """What the connection has read for this channel."""
         method = event.method
         if isinstance(method, commands.Channel.Close):
-            self.closed_by = method.reply_code, method.reply_text
+            self.closed_by = method.reply_code or 0, method.reply_text
             self._line.forget(self.number)
             self._end(error_of(*self.closed_by), tell=True)
         elif isinstance(method, commands.Channel.CloseOk):

@@ -167,6 +167,7 @@ class RabbitmqConnection:
         """Say goodbye; return when the broker has heard it, or two seconds later."""
         goodbye = commands.Connection.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
         self.write(0, goodbye)
+        await trio.lowlevel.checkpoint()
         with trio.move_on_after(_CLOSE_TIMEOUT):
             while self.error is None:
                 await self._room.park()  # unparked when it is over, too
@@ -187,14 +188,14 @@ class RabbitmqConnection:
             try:
                 data = await self._stream.receive_some(_RECEIVE_SIZE)
             except (trio.BrokenResourceError, OSError) as error:
-                return self.fail(self._lost(str(error) or "reset"))
+                return self.fail(self._lost(str(error) or "reset"))  # noqa: ASYNC910 over
             if not data:
-                return self.fail(self._lost("the broker has ended it"))
+                return self.fail(self._lost("the broker ended it"))  # noqa: ASYNC910 over
             self._heard = trio.current_time()
             try:
                 events = self._conversation.feed(bytes(data))
             except ProtocolError as error:
-                return self.fail(self._lost(str(error)))
+                return self.fail(self._lost(str(error)))  # noqa: ASYNC910 over
             for event in events:
                 self._handle(event)
             if self.opened is not None and task_status is not None:
@@ -238,7 +239,7 @@ class RabbitmqConnection:
             try:
                 await self._stream.send_all(data)
             except (trio.BrokenResourceError, OSError) as error:
-                return self.fail(self._lost(str(error) or "reset"))
+                return self.fail(self._lost(str(error) or "reset"))  # noqa: ASYNC910 over
             self._room.unpark_all()
 
     async def _keep_time(self) -> None:

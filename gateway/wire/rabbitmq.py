@@ -107,6 +107,18 @@ class _Content:
     missing: int = 0
     parts: list[bytes] = attrs.field(factory=list)
 
+    def add(self, kind: int, payload: bytes, max_body: int) -> None:
+        if kind == HEADER:
+            self.header = payload
+            (self.missing,) = struct.unpack_from(">Q", payload, 4)
+        elif kind == BODY and self.header:
+            self.missing -= len(payload)
+            self.parts.append(payload)
+        else:
+            raise ProtocolError(f"a frame of type {kind}")
+        if not 0 <= self.missing <= max_body:
+            raise ProtocolError(f"a body with {self.missing} bytes to come")
+
 
 def method_frame(channel: int, method: base.Frame) -> bytes:
     """
@@ -147,7 +159,7 @@ class Conversation:
         self._buffer = bytearray()
         self._contents: dict[int, _Content] = {}
         self._server: dict[str, str] = {}
-        self._tune: commands.Connection.Tune | None = None
+        self._tune: commands.Connection.TuneOk | None = None
 
     def take(self) -> bytes:
         """What is to be written of its own accord."""
@@ -203,20 +215,9 @@ class Conversation:
         content = self._contents.get(channel)
         if content is None:
             raise ProtocolError(f"content without its method on channel {channel}")
-        if kind == HEADER:
-            content.header = payload
-            (content.missing,) = struct.unpack_from(">Q", payload, 4)
-            if content.missing > self._max_body:
-                raise ProtocolError(f"a message of {content.missing} bytes")
-        elif kind == BODY and content.header:
-            content.missing -= len(payload)
-            content.parts.append(payload)
-        else:
-            raise ProtocolError(f"a frame of type {kind}")
-        if content.missing > 0:
+        content.add(kind, payload, self._max_body)
+        if content.missing:
             return None
-        if content.missing < 0:
-            raise ProtocolError("a body that is longer than its header says")
         del self._contents[channel]
         return ContentArrived(channel, content.method, content.header, b"".join(content.parts))
 
@@ -246,7 +247,7 @@ class Conversation:
                 return Unblocked()
             case commands.Connection.Close():
                 self._answer(0, commands.Connection.CloseOk())
-                return ConnectionClosed(method.reply_code, method.reply_text)
+                return ConnectionClosed(method.reply_code or 0, method.reply_text)
             case _:
                 return MethodArrived(0, method)
         return None
@@ -271,12 +272,12 @@ class Conversation:
     def _on_tune(self, method: commands.Connection.Tune) -> None:
         # Zero stands for "no limit", and for "no heartbeat".
         self.max_frame = min(method.frame_max or _MAX_FRAME, _MAX_FRAME)
-        self._tune = commands.Connection.TuneOk(
+        self._tune = tune = commands.Connection.TuneOk(
             channel_max=method.channel_max or 65_535,
             frame_max=self.max_frame,
             heartbeat=self._login.heartbeat,
         )
-        self._answer(0, self._tune)
+        self._answer(0, tune)
         self._answer(0, commands.Connection.Open(virtual_host=self._login.vhost))
 
     def _on_opened(self) -> Opened:
@@ -298,10 +299,9 @@ def _read_method(payload: bytes) -> base.Frame:
     kind = commands.INDEX_MAPPING.get(index)
     if kind is None:
         raise ProtocolError(f"method {index:#010x} isn't known")
-    method: base.Frame = kind()
     if kind is commands.Basic.Ack:  # a thousand times as frequent as the others
-        method.delivery_tag, bits = struct.unpack_from(">QB", payload, 4)
-        method.multiple = bool(bits & 1)
-    else:
-        method.unmarshal(payload[4:])
+        tag, bits = struct.unpack_from(">QB", payload, 4)
+        return commands.Basic.Ack(delivery_tag=tag, multiple=bool(bits & 1))
+    method: base.Frame = kind()
+    method.unmarshal(payload[4:])
     return method

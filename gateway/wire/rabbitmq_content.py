@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from math import isfinite
 from typing import Any, Final
 
 from gateway.domain.errors import MessageError
@@ -107,9 +108,9 @@ def fits_table(value: Any) -> bool:
     """Whether a table says this value, and exactly this; Erlang knows neither NaN nor infinity."""
     kind = type(value)
     if kind is int:
-        return -_INT64 <= value < _INT64
+        return bool(-_INT64 <= value < _INT64)
     if kind is float:
-        return bool(value - value == 0.0)
+        return isfinite(value)
     return value is None or kind in (bool, str, bytes)
 
 

@@ -17,7 +17,7 @@ in the body, with the header `x-pairgate-body`, if the body itself is of the res
 Every message is sent as persistent. `x-pairgate-copy` says when it was sent and which copy it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -238,10 +238,8 @@ def _whole_seconds(moment: Value) -> int | None:
 def _read(
     properties: dict[str, Any], headers: dict[str, Any], body: bytes, *, is_dead_letter: bool
 ) -> Message:
-    encoded, is_whole = headers.get(REST), bool(headers.get(BODY))
-    rest = _NOTHING
-    if is_whole or isinstance(encoded, bytes):
-        rest = decode_message(body if is_whole else bytes(encoded))
+    encoded, is_whole = body if headers.get(BODY) else headers.get(REST), bool(headers.get(BODY))
+    rest = decode_message(encoded) if isinstance(encoded, bytes) else _NOTHING
     found: dict[str, Any] = {
         field: properties[name] for field, name in _TEXTS.items() if name in properties
     }
@@ -252,16 +250,12 @@ def _read(
     ttl = _time_to_live(properties.get("expiration"))
     if ttl is not None:
         found["time_to_live"] = ttl
-    if "user_id" in properties:
-        found["user_id"] = properties["user_id"].encode()
-    if "app_id" in properties:
-        found["annotations"] = {**rest.annotations, "x-app-id": properties["app_id"]}
+    found.update(_of_others(properties, rest))
     application = {name: each for name, each in headers.items() if not _is_of_broker(name)}
     application.update(rest.properties)
-    if is_dead_letter and DEAD_LETTER_REASON not in application:
-        reason = headers.get("x-first-death-reason")
-        if isinstance(reason, str):
-            application[DEAD_LETTER_REASON] = _REASONS.get(reason, reason)
+    reason = headers.get("x-first-death-reason")
+    if is_dead_letter and isinstance(reason, str):
+        application.setdefault(DEAD_LETTER_REASON, _REASONS.get(reason, reason))
     return attrs.evolve(
         rest,
         **found,
@@ -269,6 +263,14 @@ def _read(
         body=rest.body if is_whole else body,
         encoded=(),
     )
+
+
+def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str, Any]]:
+    """What is no property of a message of ours."""
+    if "user_id" in properties:
+        yield "user_id", properties["user_id"].encode()
+    if "app_id" in properties:
+        yield "annotations", {**rest.annotations, "x-app-id": properties["app_id"]}
 
 
 def _is_of_broker(name: str) -> bool:

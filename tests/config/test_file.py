@@ -102,8 +102,8 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
             "pairing.envelope_keys[0].key: set the env",
         ),
         (
-            "[namespaces.far]\nurl = 'rabbitmq://a'",
-            "namespaces.far: rabbitmq: is not available in this version",
+            "[namespaces.far]\nurl = 'amqp://a'",
+            "namespaces.far: amqp: is not available in this version",
         ),
         ("[namespaces.far]\nurl = 'ftp://a'", "namespaces.far: URL of a namespace: one of "),
         ("[namespaces.far]\nqueues = []", "namespaces.far.url: is missing"),
@@ -209,6 +209,16 @@ def test_the_label_is_the_first_dns_label_of_the_primary() -> None:
 
     assert pairing is not None
     assert pairing.options.label == "east"
+
+
+def test_two_vhosts_of_a_host_are_two_namespaces(tmp_path: Path) -> None:
+    text = far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]')
+    for name in ("east", "west"):
+        url, broker = f"servicebus+https://gateway@{name}.example.net", f"rabbitmqs://g@a.b/{name}"
+        text = text.replace(f'{url}"\nkey', f'{broker}"\npassword')
+
+    assert config(text).namespaces["west"].options.password
+    assert "one fault can take both" in warnings(text, tmp_path)[0]
 
 
 def test_one_port_of_a_host_is_one_namespace() -> None:
