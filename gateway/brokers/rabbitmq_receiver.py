@@ -12,6 +12,7 @@ Receiving from RabbitMQ: a consumer while somebody waits, with no more prefetch 
 import math
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -29,6 +30,7 @@ from gateway.domain.errors import (
     LockLost,
     NotSupported,
     OutcomeUnknown,
+    Unavailable,
 )
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
@@ -182,9 +184,12 @@ class RabbitmqReceiver:
         prefetch = limit
         if consumer is not None:
             prefetch = max(limit, 2 * consumer.prefetch)
-            await self._stop(channel, consumer)
+            with suppress(Unavailable):  # lost meanwhile
+                await self._stop(channel, consumer)
             if self._buffer:
                 return
+            if channel.is_over:
+                channel = await self._open()
         queue = await self._channels.name_of(self._entity)
         self._consumers += 1
         consumer = Consumer(f"c{self._consumers}", min(prefetch, _MAX_PREFETCH))

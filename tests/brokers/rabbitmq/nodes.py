@@ -18,6 +18,7 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.ports import Receiver
 from gateway.testing.rabbitmq import USER, rabbitmq
+from gateway.testing.servers import ServerProcess
 
 START_SECONDS = 120
 
@@ -31,6 +32,7 @@ class _Node:
     folder: Path
     name: str
     port: int = 0
+    process: ServerProcess | None = None
     _thread: threading.Thread = attrs.field(init=False)
     _ready: threading.Event = attrs.field(factory=threading.Event)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -62,7 +64,7 @@ class _Node:
     async def _hold(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         with self._scope:
-            async with rabbitmq(self.folder, self.name) as (_, self.port):
+            async with rabbitmq(self.folder, self.name) as (self.process, self.port):
                 self._ready.set()
                 await trio.sleep_forever()
 
@@ -83,11 +85,18 @@ class Nodes:
                 self._nodes[each].start()
         return self._nodes[name].wait()
 
+    def process(self, name: str) -> ServerProcess:
+        """For `gateway.testing.rabbitmq.control`."""
+        self.port(name)
+        process = self._nodes[name].process
+        assert process is not None
+        return process
+
     @asynccontextmanager
     async def room(self, name: str) -> AsyncIterator["Room"]:
         """An empty namespace on the node of that name."""
         async with client(self.port(name)) as broker:
-            room = Room(broker, f"room-{next(_rooms)}")
+            room = Room(broker, f"room-{next(_rooms)}", self.port(name))
             try:
                 yield room
             finally:
@@ -115,6 +124,7 @@ class Room:
 
     broker: RabbitmqBroker
     name: str
+    port: int
     _made: list[EntityPath] = attrs.field(factory=list)
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
