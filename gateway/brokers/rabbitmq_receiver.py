@@ -187,7 +187,7 @@ class RabbitmqReceiver:
             with suppress(Unavailable):  # lost meanwhile
                 await self._stop(channel, consumer)
             if self._buffer:
-                return
+                return  # noqa: ASYNC910 the cancel has waited
             if channel.is_over:
                 channel = await self._open()
         queue = await self._channels.name_of(self._entity)

@@ -158,5 +158,5 @@ async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
             asked.pop(name, None)
         else:
             known[name] = value
-            asked[name] = value if match["type"] == "longstr" else int(value)
+            asked[name] = value if match["type"] in {None, "longstr"} else int(value)
     return known  # noqa: ASYNC910 the refusals have waited

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import trio
+from pamqp import commands
 
 from gateway.brokers.rabbitmq import RabbitmqBroker, RabbitmqOptions, open_namespace
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -57,7 +58,7 @@ class _Node:
     def _run(self) -> None:
         try:
             trio.run(self._hold)
-        except BaseException as error:
+        except BaseException as error:  # noqa: ASYNC103 it is raised in the tests' thread
             self._error = error
             self._ready.set()
 
@@ -156,6 +157,14 @@ class Room:
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         return await self.broker.verify(self.inside(entity), is_backlog=is_backlog)
+
+    async def declare(self, entity: EntityPath, arguments: dict[str, Any]) -> None:
+        """A queue as somebody else makes it."""
+        inside = self.inside(entity)
+        self._made.append(inside)
+        await self.broker._channels.ask(
+            commands.Queue.Declare(queue=inside.name, durable=True, arguments=arguments)
+        )
 
     async def clear(self) -> None:
         """Hundreds of quorum queues would make the node slow."""

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 import attrs
 import pytest
 import trio
-from pamqp import commands
 
 from gateway.brokers.rabbitmq import RabbitmqBroker
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -191,7 +190,8 @@ async def test_in_a_memory_alarm_nothing_is_taken_and_receiving_goes_on(rabbits)
                 await room.probe(ORDERS)
             taken = await taken_from(room, ORDERS, "before")
         finally:
-            await control(node, "set_vm_memory_high_watermark", "0.4")
+            with trio.move_on_after(PATIENCE, shield=True):
+                await control(node, "set_vm_memory_high_watermark", "0.4")
         await send_patiently(room, ORDERS, message("last"))
 
     assert "before" in taken
@@ -237,7 +237,10 @@ async def test_who_waits_is_told_that_the_queue_was_deleted(rabbits):
 
 async def test_a_full_queue_refuses_and_keeps_what_it_has(rabbits):
     async with rabbits.room("primary") as room:
-        await declare(room, {"x-queue-type": "quorum", "x-max-length": 3})
+        await room.declare(
+            ORDERS,
+            {"x-queue-type": "quorum", "x-max-length": 3, "x-overflow": "reject-publish"},
+        )
         accepted: list[str] = []
         with pytest.raises(QuotaExceeded):
             await fill(room, accepted)
@@ -255,22 +258,11 @@ async def fill(room: Room, accepted: list[str]) -> None:
 
 async def test_a_batch_that_is_refused_in_part_has_an_unknown_outcome(rabbits):
     async with rabbits.room("primary") as room:
-        await declare(room, {"x-max-length": 3})  # a quorum queue takes some more
+        # Classic: a quorum queue takes some more.
+        await room.declare(ORDERS, {"x-max-length": 3, "x-overflow": "reject-publish"})
 
         with pytest.raises(OutcomeUnknown, match="were accepted, then"):
             await room.send(ORDERS, [message(number) for number in range(200)])
-
-
-async def declare(room: Room, arguments: dict[str, object]) -> None:
-    """A queue as somebody else made it."""
-    queue = room.inside(ORDERS)
-    await room.broker._channels.ask(
-        commands.Queue.Declare(
-            queue=queue.name,
-            durable=True,
-            arguments={"x-overflow": "reject-publish", **arguments},
-        )
-    )
 
 
 @contextmanager
