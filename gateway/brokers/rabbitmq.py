@@ -52,12 +52,12 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
         "sessions": "a session id travels with its message, but no receiver can hold a session",
         "scheduling": "a message with a date in the future is refused; a diverted one keeps it",
         "duplicate detection": "consumers must be idempotent",
-        "lock renewal": "a lock holds for `lock_duration`, and the broker's consumer time-out",
+        "lock renewal": "a lock holds for `lock_duration`",
         "deferral": "refused",
         "peek": "refused",
-        "topics": "queues only; bind an exchange to them for producers that aren't Pairgate's",
-        "listing": "queues are asked for by name; depth is what is ready",
-        "changing a queue": "make another one, or set a policy",
+        "topics": "queues only; bind exchanges to them for producers that aren't Pairgate's",
+        "listing of queues": "queues are asked for by name",
+        "changes of a queue": "make another one, or set a policy",
         "new properties with an abandonment": "refused",
     }
 )

@@ -140,7 +140,7 @@ class _Lane:
                 text = f"{error}, and {self.queue} had not confirmed" if left else str(error)
                 each.sending.verdict(OutcomeUnknown(text) if left else Unavailable(text))
             else:
-                each.sending.verdict(error)
+                each.sending.verdict(type(error)(str(error)))
 
     def _accept(self, tag: int) -> None:
         sending = self.in_flight.pop(tag).sending

@@ -1,7 +1,7 @@
 """From the URL of a namespace to the adapter that talks to it."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -11,6 +11,7 @@ import attrs
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.rabbitmq import CANNOT as RABBITMQ_CANNOT
 from gateway.brokers.rabbitmq import RabbitmqOptions
 from gateway.brokers.rabbitmq import open_namespace as open_rabbitmq
 from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
@@ -61,10 +62,16 @@ class Address:
 
 @attrs.frozen(kw_only=True)
 class Kind:
-    """One kind of namespace: the class of its options, and how to build its adapter."""
+    """
+    One kind of namespace: the class of its options, and how to build its adapter.
+
+    `cannot` names what it can't do, as far as that is known without asking it, and what happens
+    instead.
+    """
 
     options: type
     make: Callable[[Address], Adapter]
+    cannot: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def _memory(address: Address) -> Adapter:
@@ -96,8 +103,8 @@ def _rabbitmq(address: Address) -> Adapter:
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
-    "rabbitmq": Kind(options=RabbitmqOptions, make=_rabbitmq),
-    "rabbitmqs": Kind(options=RabbitmqOptions, make=_rabbitmq),
+    "rabbitmq": Kind(options=RabbitmqOptions, make=_rabbitmq, cannot=RABBITMQ_CANNOT),
+    "rabbitmqs": Kind(options=RabbitmqOptions, make=_rabbitmq, cannot=RABBITMQ_CANNOT),
     "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
 }
@@ -111,6 +118,11 @@ def options_class(url: str) -> type:
         InvalidRequest: there is no such kind.
     """
     return _kind(url).options
+
+
+def cannot(url: str) -> Mapping[str, str]:
+    """What a namespace of this URL's kind can't do. Raises as `options_class`."""
+    return _kind(url).cannot
 
 
 def build(url: str, name: str, surroundings: Surroundings, options: Any = None) -> Adapter:

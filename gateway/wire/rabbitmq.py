@@ -23,6 +23,17 @@ _OVERHEAD: Final = 8  # bytes of a frame besides its payload
 _LEAST_FRAME: Final = 4096
 _MAX_FRAME: Final = 131_072
 _HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+# Whatever pamqp makes of bytes that it doesn't expect.
+_UNREADABLE: Final = (
+    exceptions.UnmarshalingException,
+    struct.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    OSError,
+    RecursionError,
+)
 _CONTENT: Final = (commands.Basic.Deliver, commands.Basic.Return)
 
 CAPABILITIES: Final = {
@@ -186,7 +197,7 @@ class Conversation:
                 event = self._handle(kind, channel, payload)
                 if event is not None:
                     events.append(event)
-        except (exceptions.UnmarshalingException, struct.error, ValueError, IndexError) as error:
+        except _UNREADABLE as error:
             raise ProtocolError(f"a frame can't be read: {error}") from error
         return events
 
