@@ -14,6 +14,7 @@ from gateway.app.namespaces import check_credentials, enter, is_own
 from gateway.app.outside import Outside
 from gateway.app.servers import why_not
 from gateway.app.targets import find_running, through
+from gateway.brokers.registry import cannot
 from gateway.config.file import Loaded
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
@@ -110,6 +111,8 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
     else:
         text = "it answers" if found else "it answers, and has no queue or topic yet"
         findings.add(subject, Grade.GOOD, text)
+    if missing := cannot(namespace.url):
+        findings.add(subject, Grade.GOOD, f"of its kind, it has no {', no '.join(missing)}")
     if doubt is not None:
         findings.add(subject, Grade.WARNING, doubt)
     elif isinstance(broker, Verifies):

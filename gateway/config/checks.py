@@ -113,7 +113,12 @@ def _namespaces(config: Config) -> Iterator[str]:
             yield f"{second}: is the same store as {first}; each needs its own"
     for name, namespace in config.namespaces.items():
         if ":" in _user_of(namespace.url) or _KEY_IN_URL.search(namespace.url):
-            yield f"namespaces.{name}.url: no secret in a URL; write key = {{ env = ... }}"
+            secret = _secret_of(namespace.options)
+            yield f"namespaces.{name}.url: no secret in a URL; write {secret} = {{ env = ... }}"
+
+
+def _secret_of(options: object) -> str:
+    return "password" if hasattr(options, "password") else "key"
 
 
 def _user_of(url: str) -> str:
@@ -125,7 +130,13 @@ def _same_store(one: str, other: str) -> bool:
         return False
     if _NETWORK not in one:
         return os.path.realpath(one.partition(":")[2]) == os.path.realpath(other.partition(":")[2])
-    return urlsplit(one).netloc.rpartition("@")[2] == urlsplit(other).netloc.rpartition("@")[2]
+    return _place_of(one) == _place_of(other)
+
+
+def _place_of(url: str) -> tuple[str, str]:
+    """The host and the port, and what of that server it is."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2], parts.path.strip("/")
 
 
 def _queues(config: Config) -> Iterator[str]:

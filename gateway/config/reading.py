@@ -57,7 +57,7 @@ FILLED_LATER: Final = frozenset(
     }
 )
 OFF: Final = "off"
-KINDS_TO_COME: Final = frozenset({"rabbitmq", "rabbitmqs", "storage-queue"})
+KINDS_TO_COME: Final = frozenset({"storage-queue"})
 
 
 def structure(table: Mapping[str, Any], kind: type[T], secrets: SecretSource) -> T:

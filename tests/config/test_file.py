@@ -102,8 +102,8 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
             "pairing.envelope_keys[0].key: set the env",
         ),
         (
-            "[namespaces.far]\nurl = 'rabbitmq://a'",
-            "namespaces.far: rabbitmq: is not available in this version",
+            "[namespaces.far]\nurl = 'storage-queue:a'",
+            "namespaces.far: storage-queue: is not available in this version",
         ),
         ("[namespaces.far]\nurl = 'ftp://a'", "namespaces.far: URL of a namespace: one of "),
         ("[namespaces.far]\nqueues = []", "namespaces.far.url: is missing"),
@@ -237,6 +237,16 @@ def test_a_key_in_a_connection_string_in_a_url_is_refused_and_not_repeated() -> 
 
     assert any(line.startswith("namespaces.east.url: no secret in a URL") for line in found)
     assert "hush" not in " ".join(found)
+
+
+def test_two_vhosts_of_a_host_are_two_namespaces(tmp_path: Path) -> None:
+    text = far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]')
+    for name in ("east", "west"):
+        url, broker = f"servicebus+https://gateway@{name}.example.net", f"rabbitmqs://g@a.b/{name}"
+        text = text.replace(f'{url}"\nkey', f'{broker}"\npassword')
+
+    assert config(text).namespaces["west"].options.password
+    assert "one fault can take both" in warnings(text, tmp_path)[0]
 
 
 def test_one_port_of_a_host_is_one_namespace() -> None:

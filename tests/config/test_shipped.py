@@ -28,7 +28,17 @@ from gateway.pairing.options import EntityRule
 CONF = Path(__file__).parents[2] / "conf"
 EVERY_OPTION = (CONF / "pairgate.toml").read_text()
 COMMENTED_OUT = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
-SECRETS = ("NORTH_KEY", "SOUTH_KEY", "ENVELOPE_KEY", "ORDERS_KEY", "ORDERS_KEY_2", "PRODUCER_KEY")
+SECRETS = (
+    "NORTH_KEY",
+    "SOUTH_KEY",
+    "ENVELOPE_KEY",
+    "ORDERS_KEY",
+    "ORDERS_KEY_2",
+    "PRODUCER_KEY",
+    "RABBIT_PASSWORD",
+    "RABBIT_NORTH_PASSWORD",
+    "RABBIT_SOUTH_PASSWORD",
+)
 CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
 
 
@@ -77,7 +87,7 @@ def test_no_option_is_missing(section: str, kind: Any) -> None:
     assert set(table[0] if isinstance(table, list) else table) == option_names(kind)
 
 
-@pytest.mark.parametrize("names", [("east",), ("north",), ("azure",), ("rabbit",)])
+@pytest.mark.parametrize("names", [("east",), ("north",), ("azure",), ("artemis",), ("rabbit",)])
 def test_no_option_of_a_namespace_is_missing(names: tuple[str]) -> None:
     namespaces = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["namespaces"]
     tables = [namespaces[name] for name in names]
