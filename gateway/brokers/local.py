@@ -107,7 +107,7 @@ class LocalBroker(LocalTopology):
         if entity.is_dead_letter or entity.is_subscription:
             raise InvalidRequest(f"{entity}: nobody sends to a sub-queue or a subscription")
         try:
-            incoming = [self._incoming(message) for message in messages]
+            incoming = [self.incoming(message) for message in messages]
         except MessageError as error:
             raise InvalidRequest(str(error)) from error
 
@@ -240,8 +240,23 @@ class LocalBroker(LocalTopology):
         rows = await self._run(self._step(entity, work))
         return [to_delivery(Taken(row, row.deliveries), self.unpack(row.content)) for row in rows]
 
-    async def run_on(self, entity: EntityPath, work: Callable[[Namespace, Now], T]) -> T:
-        return await self._run(self._step(entity, work))
+    def incoming(self, message: Message) -> Incoming:
+        """What the rules look at. Raises `MessageError` where it can't be encoded."""
+        content, size = self._pack(message)
+        return Incoming(
+            content=content,
+            size=size,
+            time_to_live=message.time_to_live,
+            scheduled=message.scheduled,
+            session=message.session_id,
+            message_id=id_text(message.message_id),
+        )
+
+    async def run_on(
+        self, entity: EntityPath, work: Callable[[Namespace, Now], T], *, cost: int = STEP_COST
+    ) -> T:
+        """Do `work`; `cost` is what it holds in memory until then, in bytes."""
+        return await self._run(self._step(entity, work, cost=cost))
 
     # --- for the receivers
 
@@ -312,17 +327,6 @@ class LocalBroker(LocalTopology):
         undo: Callable[[T], None] | None = None,
     ) -> Step[T]:
         return Step(path, self._moments.now(), work, cost, undo)
-
-    def _incoming(self, message: Message) -> Incoming:
-        content, size = self._pack(message)
-        return Incoming(
-            content=content,
-            size=size,
-            time_to_live=message.time_to_live,
-            scheduled=message.scheduled,
-            session=message.session_id,
-            message_id=id_text(message.message_id),
-        )
 
 
 def _ring(bell: Bell, news: News | None) -> None:

@@ -40,6 +40,7 @@ from gateway.domain.stored import (
     to_date,
     without_content,
 )
+from gateway.domain.visibility import VisibilityRules
 
 
 @attrs.frozen(kw_only=True)
@@ -169,6 +170,10 @@ class Queue:
         if self._contents.sessions is None:
             raise InvalidRequest(f"{self.path} has no sessions")
         return SessionRules(self, self._contents.sessions)
+
+    @property
+    def visibility(self) -> VisibilityRules:
+        return VisibilityRules(self._contents)
 
     def take(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
         """Hand out up to `limit` messages, the oldest first; none if there is none."""
