@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 import pytest
 import trio
-import trio.testing
+from trio.testing import MockClock
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local_visibility import CLEAR_STEP, LocalVisibility
@@ -54,13 +54,15 @@ class Site:
 
 
 @pytest.fixture
-async def site(autojump_clock: trio.testing.MockClock) -> AsyncIterator[Site]:
+async def site(autojump_clock: MockClock) -> AsyncIterator[Site]:
     async with MemoryBroker(VirtualClock(), random.Random(1)) as broker:
         await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
         yield Site(broker, LocalVisibility(broker))
 
 
-async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(site: Site) -> None:
+async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(
+    site: Site, autojump_clock: MockClock
+) -> None:
     await site.put(b"a", b"b")
 
     (first,) = await site.take(limit=1, hidden=10)
@@ -78,7 +80,9 @@ async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(site: Site
     assert again.delivery.enqueued == first.delivery.enqueued
 
 
-async def test_a_ticket_is_good_until_somebody_else_takes_the_message(site: Site) -> None:
+async def test_a_ticket_is_good_until_somebody_else_takes_the_message(
+    site: Site, autojump_clock: MockClock
+) -> None:
     await site.put(b"a")
     (first,) = await site.take(hidden=1)
     await trio.sleep(2)  # visible again, and nobody has taken it
@@ -95,7 +99,7 @@ async def test_a_ticket_is_good_until_somebody_else_takes_the_message(site: Site
         await site.remove(second.ticket)
 
 
-async def test_the_ticket_of_a_put_is_good_too(site: Site) -> None:
+async def test_the_ticket_of_a_put_is_good_too(site: Site, autojump_clock: MockClock) -> None:
     kept, gone = await site.put(b"a", b"b")
 
     await site.remove(gone.ticket)
@@ -104,7 +108,9 @@ async def test_the_ticket_of_a_put_is_good_too(site: Site) -> None:
     assert await site.bodies() == [b"other"]
 
 
-async def test_a_message_may_be_hidden_from_the_start(site: Site) -> None:
+async def test_a_message_may_be_hidden_from_the_start(
+    site: Site, autojump_clock: MockClock
+) -> None:
     shown = await site.visibility.put(ORDERS, Message(body=b"a"), seconds(10))
     assert await site.take() == []
     assert shown.delivery.locked_until is not None
@@ -113,7 +119,9 @@ async def test_a_message_may_be_hidden_from_the_start(site: Site) -> None:
     assert await site.bodies() == [b"a"]
 
 
-async def test_a_change_to_nothing_shows_the_message_at_once(site: Site) -> None:
+async def test_a_change_to_nothing_shows_the_message_at_once(
+    site: Site, autojump_clock: MockClock
+) -> None:
     await site.put(b"a", b"b")
     first, _ = await site.take()
 
@@ -122,7 +130,9 @@ async def test_a_change_to_nothing_shows_the_message_at_once(site: Site) -> None
     assert await site.bodies() == [b"a"]
 
 
-async def test_a_message_is_handed_out_once_however_often_it_was_shown(site: Site) -> None:
+async def test_a_message_is_handed_out_once_however_often_it_was_shown(
+    site: Site, autojump_clock: MockClock
+) -> None:
     await site.put(b"a", b"b", b"c")
     shown = (await site.take())[0]
     for hidden in (0, 1, 0, 0, 5, 0):
@@ -132,7 +142,9 @@ async def test_a_message_is_handed_out_once_however_often_it_was_shown(site: Sit
     assert [each.delivery.message.body for each in await site.take()] == [b"a"]
 
 
-async def test_look_shows_what_can_be_taken_and_touches_nothing(site: Site) -> None:
+async def test_look_shows_what_can_be_taken_and_touches_nothing(
+    site: Site, autojump_clock: MockClock
+) -> None:
     await site.put(b"a", b"b", b"c")
     await site.take(limit=1)
 
@@ -142,7 +154,9 @@ async def test_look_shows_what_can_be_taken_and_touches_nothing(site: Site) -> N
         assert [each.delivery_count for each in found] == [0, 0]
 
 
-async def test_a_hidden_message_expires_and_its_ticket_finds_nothing(site: Site) -> None:
+async def test_a_hidden_message_expires_and_its_ticket_finds_nothing(
+    site: Site, autojump_clock: MockClock
+) -> None:
     message = Message(body=b"a", time_to_live=seconds(5))
     await site.visibility.put(ORDERS, message, NOW)
     (shown,) = await site.take(hidden=100)
@@ -155,7 +169,9 @@ async def test_a_hidden_message_expires_and_its_ticket_finds_nothing(site: Site)
     assert (await site.broker.inspect(ORDERS)).scheduled == 0
 
 
-async def test_what_a_receiver_has_locked_is_not_taken_and_its_ticket_is_stale(site: Site) -> None:
+async def test_what_a_receiver_has_locked_is_not_taken_and_its_ticket_is_stale(
+    site: Site, autojump_clock: MockClock
+) -> None:
     (shown,) = await site.put(b"a")
     async with site.broker.open_receiver(ORDERS) as receiver:
         (delivery,) = await receiver.receive(1)
@@ -168,7 +184,9 @@ async def test_what_a_receiver_has_locked_is_not_taken_and_its_ticket_is_stale(s
         await site.remove(shown.ticket)
 
 
-async def test_a_receiver_gets_what_was_hidden_when_it_is_visible_again(site: Site) -> None:
+async def test_a_receiver_gets_what_was_hidden_when_it_is_visible_again(
+    site: Site, autojump_clock: MockClock
+) -> None:
     await site.put(b"a")
     await site.take(hidden=10)
     async with site.broker.open_receiver(ORDERS) as receiver:
@@ -178,7 +196,9 @@ async def test_a_receiver_gets_what_was_hidden_when_it_is_visible_again(site: Si
         assert delivery.enqueued_sequence_number == delivery.sequence_number
 
 
-async def test_clear_removes_all_but_what_a_receiver_has(site: Site) -> None:
+async def test_clear_removes_all_but_what_a_receiver_has(
+    site: Site, autojump_clock: MockClock
+) -> None:
     for number in range(CLEAR_STEP + 2):
         await site.broker.send(ORDERS, [Message(body=b"%d" % number)])
     await site.take(limit=3, hidden=100)
@@ -191,7 +211,7 @@ async def test_clear_removes_all_but_what_a_receiver_has(site: Site) -> None:
     assert (await site.broker.inspect(ORDERS)).active == 0
 
 
-async def test_there_must_be_a_queue(site: Site) -> None:
+async def test_there_must_be_a_queue(site: Site, autojump_clock: MockClock) -> None:
     nowhere = EntityPath("nowhere")
     with pytest.raises(EntityNotFound):
         await site.visibility.take(nowhere, 1, NOW)
