@@ -59,6 +59,7 @@ class Queue:
 
     entity: Entity
     intake: Intake
+    visibility: VisibilityRules
     _contents: Contents
     _new_token: Callable[[], str]
     _concern: Callable[[EntityPath], None]
@@ -76,13 +77,12 @@ class Queue:
         sessions = None
         if entity.properties.requires_session:
             sessions = Sessions(entity.path, storage, around.new_token)
-        account = account or Account()
-        contents = Contents(
-            entity, storage, around.next_sequence, account, sessions, around.packing
-        )
+        account, number = account or Account(), around.next_sequence
+        contents = Contents(entity, storage, number, account, sessions, around.packing)
         return cls(
             entity=entity,
             intake=Intake(contents, around.packing.id_of),
+            visibility=VisibilityRules(contents),
             contents=contents,
             new_token=around.new_token,
             concern=around.concern,
@@ -170,10 +170,6 @@ class Queue:
         if self._contents.sessions is None:
             raise InvalidRequest(f"{self.path} has no sessions")
         return SessionRules(self, self._contents.sessions)
-
-    @property
-    def visibility(self) -> VisibilityRules:
-        return VisibilityRules(self._contents)
 
     def take(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
         """Hand out up to `limit` messages, the oldest first; none if there is none."""

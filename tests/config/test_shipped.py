@@ -15,6 +15,7 @@ from gateway.config.file import Loaded, load, parse
 from gateway.config.options import (
     DEFAULT,
     AccessEntry,
+    AccountEntry,
     Config,
     Endpoint,
     Limits,
@@ -29,10 +30,12 @@ CONF = Path(__file__).parents[2] / "conf"
 EVERY_OPTION = (CONF / "pairgate.toml").read_text()
 COMMENTED_OUT = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
 SECRETS = ("NORTH_KEY", "SOUTH_KEY", "ENVELOPE_KEY", "ORDERS_KEY", "ORDERS_KEY_2", "PRODUCER_KEY")
+IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2")
 
 
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
+    environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
 
@@ -60,8 +63,10 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("entities", EntityRule),
         ("endpoints", Endpoint),
         ("access", AccessEntry),
+        ("accounts", AccountEntry),
         ("limits", Limits),
         ("limits.rest", attrs.fields(Limits).rest.type),
+        ("limits.storage", attrs.fields(Limits).storage.type),
         ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
         ("logging", Logging),
