@@ -33,9 +33,11 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     PreconditionFailed,
     QuotaExceeded,
+    SessionNotAvailable,
     SessionRequired,
     StorageFull,
     Unavailable,
+    Untrusted,
 )
 from gateway.wire.hardened_xml import XmlError, parse_xml, text_of, without_illegal
 from gateway.wire.http import Headers, Response
@@ -120,6 +122,7 @@ _OF_BROKER: Final[Mapping[type[BrokerError], str]] = {
     NotAuthorized: "AuthenticationFailed",
     QuotaExceeded: "ServerBusy",
     EntityDisabled: "QueueDisabled",
+    SessionNotAvailable: "QueueDisabled",
     EntityNotFound: "QueueNotFound",
     EntityExists: "QueueAlreadyExists",
     PreconditionFailed: "ConditionNotMet",
@@ -127,6 +130,7 @@ _OF_BROKER: Final[Mapping[type[BrokerError], str]] = {
     MessageNotFound: "MessageNotFound",
     MessageTooLarge: "MessageTooLarge",
     NotSupported: "NotImplemented",
+    Untrusted: "InternalError",
     Busy: "ServerBusy",
     StorageFull: "ServerBusy",
     Unavailable: "ServerBusy",
