@@ -141,9 +141,8 @@ def collation(name: str) -> tuple[str, list[int]]:
     The order of the service: underscores before digits before letters, and as if there were no
     hyphens; of two that are the same then, the one whose first hyphen stands later comes first.
     """
-    return name.replace("-", "").replace("_", " "), [
-        -place for place, char in enumerate(name) if char == "-"
-    ]
+    hyphens = [-place for place, char in enumerate(name) if char == "-"]
+    return name.replace("-", "").replace("_", " "), hyphens
 
 
 def _strict(text: str) -> bytes:
