@@ -342,6 +342,10 @@ class Visibility(Protocol):
         """As `Broker.send`, for one message that nobody sees before that time has passed."""
         ...
 
+    async def sent(self, entity: EntityPath, message_id: str) -> Ticket | None:
+        """A ticket for a message that was sent with that id of late; None: nobody knows it."""
+        ...
+
     async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
         """
         Hide up to `limit` messages for that long; none where there are none.

@@ -20,8 +20,9 @@ from gateway.app.pairs import make_pair, make_syphons, spool_queue
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_visibility import LocalVisibility
+from gateway.brokers.recent import Recent
 from gateway.brokers.registry import Adapter
-from gateway.config.options import Config, Namespace, Pairing
+from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events import Doubtful
@@ -73,6 +74,8 @@ async def _make_paired_parts(
     pair = await make_pair(pairing, sides, outside)
     leases = Leases(pair.broker, outside.now, config.limits.leases)
     visibility = _visibility(sides.primary, pair.broker, leases, outside)
+    if isinstance(sides.primary, LocalBroker) and _has_storage(config):
+        sides.primary.recent = Recent()
     syphons = make_syphons(pairing, sides, outside, pair)
     return Parts(
         broker=pair.broker,
@@ -91,6 +94,10 @@ def _visibility(
     if isinstance(namespace, LocalBroker):
         return LocalVisibility(namespace)
     return LeasedVisibility(seen, leases, outside.now)
+
+
+def _has_storage(config: Config) -> bool:
+    return any(endpoint.protocol == STORAGE_QUEUE for endpoint in config.endpoints)
 
 
 def _services_among(visibility: LocalVisibility | LeasedVisibility) -> list[Service]:

@@ -20,6 +20,7 @@ from gateway.brokers.local_receiver import LocalReceiver, to_delivery
 from gateway.brokers.local_sessions import LocalSessionReceiver, accept_session
 from gateway.brokers.local_topology import LocalTopology
 from gateway.brokers.moments import Moments
+from gateway.brokers.recent import Recent
 from gateway.brokers.step import STEP_COST, Step
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, MessageError
@@ -52,6 +53,7 @@ class LocalBroker(LocalTopology):
 
     _moments: Moments
     _observer: Observer | None = None
+    recent: Recent | None = attrs.field(default=None, init=False)  # for who asks by ids
     _alarm: Alarm = attrs.field(init=False)
     _bells: WeakValueDictionary[str, Bell] = attrs.field(factory=WeakValueDictionary, init=False)
 
@@ -83,7 +85,10 @@ class LocalBroker(LocalTopology):
                 no message was taken.
             StorageFull: the disk is full; nor was any.
         """
-        await self._send(entity, messages)
+        numbers = await self._send(entity, messages)
+        if self.recent is not None:
+            ids = (message.message_id for message in messages)
+            self.recent.note(entity.key, zip(ids, numbers, strict=True))
         return Leg.PRIMARY
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Final, TypeVar
 
 import attrs
+import trio
 
 from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_receiver import to_delivery
@@ -48,6 +49,13 @@ class LocalVisibility:
             return queue.visibility.hide_new(row, span, now) if span else row
 
         return _shown(await self._broker.run_on(entity, work, cost=incoming.size), message)
+
+    async def sent(self, entity: EntityPath, message_id: str) -> Ticket | None:
+        """As `Visibility.sent`, where the broker has been told to remember what is sent."""
+        await trio.lowlevel.checkpoint()
+        recent = self._broker.recent
+        number = None if recent is None else recent.number_of(entity.key, message_id)
+        return None if number is None else Ticket(number, 0)
 
     async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
         """As `Visibility.take`. A message that can't be read is put aside."""

@@ -18,7 +18,7 @@ _NUMBERED: Final = UUID("70616972-6761-8465-8000-000000000000")
 _NUMBER: Final = (1 << 56) - 1
 _GUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 _RECEIPT: Final = struct.Struct(">qq8s")
-_NO_TICKET: Final = Ticket(0, 0)
+UNNUMBERED: Final = Ticket(0, 0)  # of who has put the message, where nobody told its number
 
 
 def numbered_id(sequence: int) -> str:
@@ -47,8 +47,9 @@ def id_of(delivery: Delivery) -> str:
 
 def write_receipt(message_id: str, ticket: Ticket | None) -> str:
     """A pop receipt: the ticket, and of which message it is."""
-    number, stamp = (0, 0) if ticket is None else (ticket.sequence, ticket.stamp)
-    return base64.b64encode(_RECEIPT.pack(number, stamp, _mark(message_id))).decode()
+    ticket = ticket or UNNUMBERED
+    packed = _RECEIPT.pack(ticket.sequence, ticket.stamp, _mark(message_id))
+    return base64.b64encode(packed).decode()
 
 
 def read_receipt(text: str, message_id: str) -> Ticket | None:
@@ -57,8 +58,7 @@ def read_receipt(text: str, message_id: str) -> Ticket | None:
         number, stamp, mark = _RECEIPT.unpack(base64.b64decode(text, validate=True))
     except (ValueError, struct.error):
         return None
-    ticket = Ticket(number, stamp)
-    return ticket if mark == _mark(message_id) and ticket != _NO_TICKET else None
+    return Ticket(number, stamp) if mark == _mark(message_id) else None
 
 
 def put_answer(shown: Shown, now: datetime) -> storage.QueueMessage:

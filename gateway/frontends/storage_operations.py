@@ -36,8 +36,7 @@ class StorageOperations:
     One namespace under the Queue service.
 
     Where a message is put with `broker.send`, which protects it where `broker` is a pair, nobody
-    learns its number, and the receipt of the put isn't good for anything. Where `visibility` puts
-    it, it is.
+    learns its number: the receipt of the put is good only as long as `visibility` remembers it.
     """
 
     broker: Broker
@@ -155,6 +154,8 @@ class StorageOperations:
             MessageNotFound, LockLost: it is none of that message, or there is no such message.
         """
         ticket = messages.read_receipt(receipt, message_id)
+        if ticket == messages.UNNUMBERED:
+            ticket = await self.visibility.sent(entity, message_id)
         if ticket is not None:
             await trio.lowlevel.checkpoint()
             return ticket

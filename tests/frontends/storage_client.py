@@ -12,6 +12,7 @@ import trio
 
 from gateway.brokers.local_visibility import LocalVisibility
 from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.recent import Recent
 from gateway.domain.accounts import StorageAccount
 from gateway.domain.entity import EntityPath
 from gateway.frontends.leased_visibility import LeasedVisibility
@@ -122,11 +123,15 @@ def code(response: Response) -> str | None:
 
 
 @asynccontextmanager
-async def open_client(*, leased: bool = False) -> AsyncIterator[Client]:
-    """With a queue `orders`. `leased`: over locks alone, as in a namespace that isn't our own."""
+async def open_client(*, leased: bool = False, paired: bool = False) -> AsyncIterator[Client]:
+    """
+    With a queue `orders`. `leased`: over locks alone, as in a namespace that isn't our own;
+    `paired`: messages are put as through a pair.
+    """
     clock = VirtualClock()
     ids = (UUID(int=number, version=4) for number in count(1))
     async with MemoryBroker(clock, random.Random(1)) as broker, trio.open_nursery() as nursery:
+        broker.recent = Recent() if paired else None
         leases = Leases(broker, clock)
         await nursery.start(leases.run)
         lent = LeasedVisibility(broker, leases, clock)
@@ -135,7 +140,7 @@ async def open_client(*, leased: bool = False) -> AsyncIterator[Client]:
             operations=StorageOperations(
                 broker=broker,
                 visibility=lent if leased else LocalVisibility(broker),
-                sends=leased,
+                sends=leased or paired,
                 wall_clock=clock,
             ),
             accounts=Accounts(

@@ -369,6 +369,36 @@ async def test_at_the_end_nothing_is_tried_again(autojump_clock: MockClock) -> N
         assert len(failing.ids) == 1
 
 
+# --- through a pair
+
+
+async def test_what_a_pair_took_is_found_by_its_receipt_too(autojump_clock: MockClock) -> None:
+    async with open_client(paired=True) as client:
+        gone, kept, later = await client.put("a", "b", "c")
+        await client.delete(gone)
+        changed = await client.update(later, 60, "other")
+        (got,) = await client.get(limit=32)
+        assert (got.message_id, got.body) == (kept.message_id, b"b")
+        with pytest.raises(LockLost):
+            await client.delete(kept)
+        with pytest.raises(LockLost):
+            await client.delete(later)
+        await client.delete(changed)
+        with pytest.raises(MessageNotFound):
+            await client.delete(changed)
+
+
+async def test_what_a_pair_hides_from_the_start_can_be_deleted_until_it_shows(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_client(paired=True) as client:
+        gone, kept = [(await client.put(text, hidden=60))[0] for text in "ab"]
+        await client.delete(gone)
+        await trio.sleep(61)
+        (got,) = await client.get(limit=32)
+        assert got.message_id == kept.message_id
+
+
 # --- over locks alone
 
 
