@@ -83,6 +83,7 @@ class LocalVisibility:
 
     async def clear(self, entity: EntityPath) -> None:
         """As `Visibility.clear`, in as many steps as it takes."""
+        await trio.lowlevel.checkpoint()
         last: int | None = -1
         while last is not None:
             last = await self._on_queue(entity, _clear_after(last))

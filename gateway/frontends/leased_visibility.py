@@ -93,6 +93,7 @@ class LeasedVisibility:
         """
         if not isinstance(self._broker, Peeks):
             raise NotSupported("this namespace can't show messages without taking them")
+        await trio.lowlevel.checkpoint()
         found: list[Delivery] = []
         first = 0
         while len(found) < limit:

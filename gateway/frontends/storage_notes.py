@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import attrs
 import cattrs
+import trio
 
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
@@ -102,6 +103,7 @@ async def read_service_properties(broker: Broker) -> storage.ServiceProperties:
     Raises:
         BrokerError: as `Broker.inspect`.
     """
+    await trio.lowlevel.checkpoint()
     try:
         notes = notes_of(await broker.inspect(SETTINGS))
     except EntityNotFound:

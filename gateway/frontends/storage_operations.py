@@ -118,6 +118,7 @@ class StorageOperations:
         | storage.DeleteMessage
         | storage.ClearMessages,
     ) -> storage.Answer:
+        await trio.lowlevel.checkpoint()
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.GetMessages(limit=limit, visibility=hidden):
@@ -171,6 +172,7 @@ class StorageOperations:
     # --- queues
 
     async def _of_queue(self, operation: storage.OfQueue) -> storage.Answer:
+        await trio.lowlevel.checkpoint()
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.CreateQueue(metadata=metadata):
@@ -191,18 +193,21 @@ class StorageOperations:
 
     async def _create(self, entity: EntityPath, notes: Notes) -> storage.Answer:
         """A queue that is there with the same metadata will do."""
+        await trio.lowlevel.checkpoint()
         properties = attrs.evolve(PROPERTIES, user_metadata=write_notes(notes))
         try:
             await self.broker.create_queue(entity, properties)
         except EntityExists:
-            try:
-                found = notes_of(await self.broker.inspect(entity))
-            except EntityNotFound:  # it's a topic
-                raise StorageRefusal("QueueAlreadyExists") from None
-            if dict(found.metadata) != dict(notes.metadata):
-                raise StorageRefusal("QueueAlreadyExists") from None
-            return storage.Existed()
-        return storage.Created()
+            pass
+        else:
+            return storage.Created()
+        try:
+            found = notes_of(await self.broker.inspect(entity))
+        except EntityNotFound as error:  # it's a topic
+            raise StorageRefusal("QueueAlreadyExists") from error
+        if dict(found.metadata) != dict(notes.metadata):
+            raise StorageRefusal("QueueAlreadyExists")
+        return storage.Existed()
 
     # --- the account
 
@@ -213,6 +218,7 @@ class StorageOperations:
         | storage.SetServiceProperties
         | storage.GetStats,
     ) -> storage.Answer:
+        await trio.lowlevel.checkpoint()
         match operation:
             case storage.ListQueues():
                 return await self._list(operation)
@@ -222,13 +228,13 @@ class StorageOperations:
                 await change_service_properties(self.broker, properties)
                 return storage.Done()
             case storage.GetStats():
-                await trio.lowlevel.checkpoint()
                 return storage.Stats(last_sync=self.wall_clock())
 
     async def _list(self, wish: storage.ListQueues) -> storage.QueueList:
         """Those that have names of this service, from the marker on, which is a name."""
         if wish.marker and not is_name(wish.marker):
             raise StorageRefusal("InvalidMarker")
+        await trio.lowlevel.checkpoint()
         limit = wish.limit or storage.MAX_QUEUES
         found: list[storage.QueueItem] = []
         skip = 0

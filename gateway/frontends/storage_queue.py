@@ -127,6 +127,7 @@ class StorageQueueFrontend:
     async def _authorize(
         self, sas: Sas, operation: storage.Operation, address: Address, peer: str | None
     ) -> None:
+        await trio.lowlevel.checkpoint()
         policy = None
         if sas.get("si") and address.queue is not None:
             info = await self.operations.broker.inspect(EntityPath.parse(address.queue))
@@ -143,26 +144,23 @@ class StorageQueueFrontend:
 
         Once an outcome was unknown it stays so: a later try can't tell what the first one did.
         """
+        await trio.lowlevel.checkpoint()
         deadline = trio.current_time() + seconds
         pause = _FIRST_PAUSE
         unknown: BrokerError | None = None
         while True:
-            try:
-                with trio.move_on_at(deadline):
-                    return await work()
-                raise unknown or OutcomeUnknown(f"no answer from the namespace in {seconds:g} s")
-            except BrokerError as error:
-                if isinstance(operation, storage.DeleteMessage) and unknown and _is_gone(error):
-                    return build_response(operation, storage.Done(), Style())
-                if error.outcome is Outcome.UNKNOWN:
-                    unknown = error
-                if not _can_help(error, operation):
-                    raise
-                wait = max(error.retry_after, pause) if isinstance(error, Busy) else pause
-                if not await self._paused(wait, deadline):
-                    if unknown is not None:
-                        raise unknown from error
-                    raise
+            result = await _tried(work, deadline)
+            if isinstance(result, Response):
+                return result
+            if isinstance(operation, storage.DeleteMessage) and unknown and _is_gone(result):
+                return build_response(operation, storage.Done(), Style())
+            if result.outcome is Outcome.UNKNOWN:
+                unknown = result
+            if not _can_help(result, operation):
+                raise (unknown if isinstance(operation, storage.PutMessage) else None) or result
+            wait = max(result.retry_after, pause) if isinstance(result, Busy) else pause
+            if not await self._paused(wait, deadline):
+                raise unknown or result
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _paused(self, seconds: float, deadline: float) -> bool:
@@ -184,6 +182,19 @@ class StorageQueueFrontend:
 
     def _trace(self) -> Trace:
         return Trace(request_id=str(self.new_id()), time=_precise(self.wall_clock()))
+
+
+async def _tried(
+    work: Callable[[], Awaitable[Response]], deadline: float
+) -> Response | BrokerError:
+    """What `work` returns or raises; that nobody knows, where it doesn't end in time."""
+    await trio.lowlevel.checkpoint()
+    try:
+        with trio.move_on_at(deadline):
+            return await work()
+    except BrokerError as error:
+        return error
+    return OutcomeUnknown("no answer from the namespace in time")
 
 
 def _check_secondary(operation: storage.Operation, address: Address) -> None:

@@ -334,6 +334,7 @@ async def test_a_put_is_tried_again_until_it_is_taken(
         ([Unavailable("down")] * 99, "ServerBusy", "not-sent"),
         ([OutcomeUnknown("?"), *[Unavailable("down")] * 99], "OperationTimedOut", "unknown"),
         ([Busy(retry_after=100)], "ServerBusy", "not-sent"),
+        ([OutcomeUnknown("?"), EntityNotFound("gone")], "OperationTimedOut", "unknown"),
     ],
 )
 async def test_a_put_that_nobody_takes_is_answered_in_time(
