@@ -203,6 +203,7 @@ async function sending() {
     try {
       await client.sendMessage(body);
       found.sent.push(body);
+      if (found.sent.length === 1) process.stdout.write("\n"); // a sign that it has begun
     } catch (error) {
       found.errors.push(String(error));
     }
