@@ -1,41 +1,44 @@
 """Which scripts of which pages may use the Queue service: the rules of its properties."""
 
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
 import trio
 
-from gateway.frontends.storage_notes import read_service_properties
-from gateway.ports import Broker
+from gateway.frontends.storage_notes import SETTINGS, LastNotes
 from gateway.wire import storage_queue_operations as storage
-from gateway.wire.http import Headers, Request, Response
+from gateway.wire.http import Request
 from gateway.wire.storage_queue_answers import origin_headers
 from gateway.wire.storage_queue_errors import StorageRefusal
 
 
-async def check_preflight(broker: Broker, wish: storage.Preflight) -> storage.CorsRule:
+async def check_preflight(notes: LastNotes, wish: storage.Preflight) -> storage.CorsRule:
     """
     The rule that allows it.
 
     Raises:
         StorageRefusal: CorsPreflightFailure.
     """
-    for rule in (await read_service_properties(broker)).cors or ():
+    for rule in await _rules(notes):
         if _fits(rule, wish.origin, wish.method) and _takes(rule, wish.headers):
             return rule
     raise StorageRefusal("CorsPreflightFailure")
 
 
-async def with_origin(broker: Broker, request: Request, response: Response) -> Response:
-    """The response as a script may read it, where a rule allows that."""
+async def origin_fields(notes: LastNotes, request: Request) -> list[tuple[str, str]]:
+    """The headers with which a script may read the answer, where a rule allows that."""
+    await trio.lowlevel.checkpoint()
     origin = request.headers.get("Origin")
     if origin is None:
-        await trio.lowlevel.checkpoint()
-        return response
-    for rule in (await read_service_properties(broker)).cors or ():
-        if _fits(rule, origin, request.method):
-            fields = (*response.headers.items, *origin_headers(origin, rule))
-            return Response(status=response.status, headers=Headers(fields), body=response.body)
-    return response
+        return []
+    fitting = (rule for rule in await _rules(notes) if _fits(rule, origin, request.method))
+    rule = next(fitting, None)
+    return [] if rule is None else list(origin_headers(origin, rule))
+
+
+async def _rules(notes: LastNotes) -> Sequence[storage.CorsRule]:
+    properties = (await notes.read(SETTINGS)).properties
+    return () if properties is None or properties.cors is None else properties.cors
 
 
 def _fits(rule: storage.CorsRule, origin: str, method: str) -> bool:

@@ -19,14 +19,18 @@ import trio
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
+    Busy,
     EntityExists,
     EntityNotFound,
     NotSupported,
     PreconditionFailed,
+    Unavailable,
 )
 from gateway.ports import Broker, Updates
 from gateway.wire import storage_queue_operations as storage
 
+PATIENCE: Final = 1.0  # seconds for a namespace to tell what is allowed
+MOST_REMEMBERED: Final = 1000  # queues
 SETTINGS: Final = EntityPath("x-pairgate/storage-queue")
 _KEY: Final = "storage-queue"
 _TRIES: Final = 10  # of a change that others' changes come in between
@@ -68,6 +72,47 @@ def write_notes(notes: Notes) -> str | None:
 
 def notes_of(info: EntityInfo) -> Notes:
     return read_notes(info.properties.user_metadata)
+
+
+@attrs.define(eq=False)
+class LastNotes:
+    """
+    What the notes say, and in an outage what they said last: who may send, and from which pages,
+    mustn't depend on the primary when it's away.
+    """
+
+    _broker: Broker
+    _last: dict[str, Notes] = attrs.field(factory=dict)
+
+    async def read(self, queue: EntityPath) -> Notes:
+        """
+        The notes of that queue; none of one that isn't there.
+
+        Raises:
+            BrokerError: the namespace is away, and was so ever since; or refuses to tell.
+        """
+        await trio.lowlevel.checkpoint()
+        problem: BrokerError = Unavailable(f"nobody tells what {queue} allows")
+        try:
+            with trio.move_on_after(PATIENCE):
+                return self._noted(queue, notes_of(await self._broker.inspect(queue)))
+        except EntityNotFound:
+            return self._noted(queue, Notes())
+        except BrokerError as error:
+            if not error.counts_as_outage and not isinstance(error, Busy):
+                raise
+            # Whoever only reads has done nothing, even where nobody knows how that ended.
+            problem = error if isinstance(error, Busy) else Unavailable(str(error))
+        if queue.key in self._last:
+            return self._last[queue.key]
+        raise problem
+
+    def _noted(self, queue: EntityPath, notes: Notes) -> Notes:
+        self._last.pop(queue.key, None)
+        self._last[queue.key] = notes
+        if len(self._last) > MOST_REMEMBERED:
+            del self._last[next(iter(self._last))]
+        return notes
 
 
 async def change_notes(broker: Broker, queue: EntityPath, **changes: Any) -> None:

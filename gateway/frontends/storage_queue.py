@@ -21,8 +21,8 @@ from attrs import validators
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown
 from gateway.frontends.storage_auth import Accounts, Circumstances
-from gateway.frontends.storage_cors import check_preflight, with_origin
-from gateway.frontends.storage_notes import notes_of
+from gateway.frontends.storage_cors import check_preflight, origin_fields
+from gateway.frontends.storage_notes import LastNotes
 from gateway.frontends.storage_operations import StorageOperations
 from gateway.ports import WallClock
 from gateway.wire import storage_queue_operations as storage
@@ -70,6 +70,10 @@ class StorageQueueFrontend:
     new_id: Callable[[], UUID] = uuid4
     options: StorageQueueOptions = attrs.field(factory=StorageQueueOptions)
     ending: trio.Event = attrs.field(factory=trio.Event)  # once set, nothing is tried again
+    notes: LastNotes = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.notes = LastNotes(self.operations.broker)
 
     async def handle(self, request: Request, peer: str | None = None) -> Response:
         """
@@ -109,18 +113,18 @@ class StorageQueueFrontend:
 
         async def work() -> Response:
             if isinstance(operation, storage.Preflight):
-                rule = await check_preflight(self.operations.broker, operation)
+                rule = await check_preflight(self.notes, operation)
                 return build_response(
                     operation, storage.Allowed(origin=operation.origin, rule=rule), style
                 )
             if sas is not None:
                 await self._authorize(sas, operation, address, peer)
             _check_secondary(operation, address)
+            fields = await origin_fields(self.notes, request)
             answer, leg = await self.operations.run(operation, message_id)
-            response = build_response(operation, answer, style)
             if leg is not None:
-                response = _with(response, ("X-Pairgate-Leg", leg.value))
-            return await with_origin(self.operations.broker, request, response)
+                fields.append(("X-Pairgate-Leg", leg.value))
+            return _with(build_response(operation, answer, style), *fields)
 
         return await self._held(work, operation, seconds)
 
@@ -130,9 +134,8 @@ class StorageQueueFrontend:
         await trio.lowlevel.checkpoint()
         policy = None
         if sas.get("si") and address.queue is not None:
-            info = await self.operations.broker.inspect(EntityPath.parse(address.queue))
-            found = (each for each in notes_of(info).policies if each.id == sas.get("si"))
-            policy = next(found, None)
+            notes = await self.notes.read(EntityPath.parse(address.queue))
+            policy = next((each for each in notes.policies if each.id == sas.get("si")), None)
         around = Circumstances(secure=self.options.secure, peer=peer)
         self.accounts.authorize(sas, operation, policy, around)
 

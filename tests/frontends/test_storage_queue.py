@@ -3,6 +3,7 @@
 import base64
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import attrs
 import pytest
@@ -23,11 +24,12 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Complete, Leg, Message, ValueBody
-from gateway.frontends.storage_notes import SETTINGS
+from gateway.frontends.storage_notes import SETTINGS, LastNotes
 from gateway.wire import storage_queue_operations as storage
-from gateway.wire.http import Headers
+from gateway.wire.http import Headers, Response
 from gateway.wire.storage_queue import build_request
-from tests.frontends.storage_client import ORDERS, code, open_client
+from gateway.wire.storage_sas import build_sas
+from tests.frontends.storage_client import KEY, ORDERS, code, open_client
 
 
 async def test_a_message_is_put_taken_changed_and_deleted(autojump_clock: MockClock) -> None:
@@ -368,6 +370,55 @@ async def test_at_the_end_nothing_is_tried_again(autojump_clock: MockClock) -> N
         client.frontend.ending.set()
         assert (await client.send(build_request(PUT))).status == 503
         assert len(failing.ids) == 1
+
+
+@attrs.define(eq=False)
+class Away:
+    """A pair whose primary is away: sends are taken, and nothing else is."""
+
+    inner: Any
+    error: Exception | None  # None: it hangs
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    async def inspect(self, entity: EntityPath) -> None:
+        if self.error is None:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [None, Unavailable("down"), OutcomeUnknown("?"), Busy()])
+async def test_a_stored_policy_and_a_page_s_origin_are_good_in_an_outage(
+    error: Exception | None, autojump_clock: MockClock
+) -> None:
+    async with open_client(paired=True) as client:
+        policies = (storage.StoredPolicy(id="p", permission="a", expiry="2027-01-01"),)
+        await client.do(storage.SetAcl(queue="orders", policies=policies))
+        rule = storage.CorsRule(origins="*", methods="POST")
+        wish = storage.ServiceProperties(cors=(rule,))
+        await client.do(storage.SetServiceProperties(properties=wish))
+
+        async def put() -> Response:
+            values = {"sv": "2026-10-06", "si": "p"}
+            sig = build_sas(values, account="contoso", queue="orders", key=KEY)
+            request = build_request(storage.PutMessage(queue="orders", body=b"x"))
+            target = f"{request.target}?{urlencode({**values, 'sig': sig})}"
+            return await client.ask("POST", target, request.body, Origin="https://a.example")
+
+        assert (await put()).status == 201
+        away: Any = Away(client.broker, error)
+        client.frontend.notes = attrs.evolve(client.frontend.notes, broker=away)
+        begun = trio.current_time()
+        response = await put()
+
+        assert response.status == 201
+        assert response.headers.get("Access-Control-Allow-Origin") == "*"
+        assert trio.current_time() - begun <= 2
+        assert (await client.broker.inspect(ORDERS)).active == 2
+        client.frontend.notes = LastNotes(away)
+        assert (await put()).status == 503
 
 
 # --- through a pair
