@@ -82,21 +82,21 @@ class StorageQueueFrontend:
 
         If cancelled, what was asked for may have happened or not.
         """
-        trace = self._trace()
+        request_id = str(self.new_id())
         version = None
         try:
             version = version_of(request, Query.of(request))
             response = await self._answered(request, version, peer)
         except BrokerError as error:
             await trio.lowlevel.checkpoint()  # a refusal may have had none
-            response = build_error(error, trace)
+            response = build_error(error, self._trace(request_id))
             if response.status >= 500:
                 response = _with(response, (_OUTCOME, error.outcome.value))
-        return _with(response, *_common(request, version, trace))
+        return _with(response, *_common(request, version, request_id))
 
     def refuse(self, status: int, text: str) -> Response:
         """The answer to what never became a request: cut short, too large, malformed."""
-        trace = self._trace()
+        trace = self._trace(str(self.new_id()))
         code = _REFUSALS.get(status, "InvalidInput")
         response = attrs.evolve(build_refusal(code, trace, detail=text), status=status)
         return _with(response, ("x-ms-request-id", trace.request_id))
@@ -183,8 +183,8 @@ class StorageQueueFrontend:
             return self.options.hold
         return min(float(text), self.options.hold)
 
-    def _trace(self) -> Trace:
-        return Trace(request_id=str(self.new_id()), time=_precise(self.wall_clock()))
+    def _trace(self, request_id: str) -> Trace:
+        return Trace(request_id=request_id, time=_precise(self.wall_clock()))
 
 
 async def _tried(
@@ -220,8 +220,8 @@ def _is_gone(error: BrokerError) -> bool:
     return response.status == 404
 
 
-def _common(request: Request, version: str | None, trace: Trace) -> list[tuple[str, str]]:
-    fields = [("x-ms-request-id", trace.request_id)]
+def _common(request: Request, version: str | None, request_id: str) -> list[tuple[str, str]]:
+    fields = [("x-ms-request-id", request_id)]
     if version is not None:
         fields.append((VERSION, version))
     client_id = request.headers.get(_CLIENT_ID)

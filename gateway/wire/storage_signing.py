@@ -12,7 +12,7 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -24,20 +24,20 @@ from gateway.wire.storage_queue_errors import StorageRefusal
 SHARED_KEY: Final = "SharedKey"
 SHARED_KEY_LITE: Final = "SharedKeyLite"
 _HEADERS: Final = (
-    "Content-Encoding",
-    "Content-Language",
-    "Content-Length",
-    "Content-MD5",
-    "Content-Type",
-    "Date",
-    "If-Modified-Since",
-    "If-Match",
-    "If-None-Match",
-    "If-Unmodified-Since",
-    "Range",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-md5",
+    "content-type",
+    "date",
+    "if-modified-since",
+    "if-match",
+    "if-none-match",
+    "if-unmodified-since",
+    "range",
 )
-_LITE_HEADERS: Final = ("Content-MD5", "Content-Type", "Date")
-_SPACE: Final = re.compile(r"\s+")
+_LITE_HEADERS: Final = ("content-md5", "content-type", "date")
+_SPACES: Final = re.compile(r"[^\S\n]{2,}|\t")
 _LITE_SINCE: Final = "2009-09-19"  # the version from which on the long form is used
 
 
@@ -79,11 +79,14 @@ def strings_to_sign(request: Request, scheme: str, account: str, version: str | 
     long, lite = scheme == SHARED_KEY, scheme == SHARED_KEY_LITE
     if version is None or version < _LITE_SINCE:
         lite = True
-    # The service folds white space within a value; its own SDKs don't.
-    forms = [request, attrs.evolve(request, headers=_folded(request.headers))]
+    forms = [_fields_of(request)]
+    if _SPACES.search("\n".join(forms[0].values())):
+        # The service folds white space within a value; its own SDKs don't.
+        forms.append({name: _SPACES.sub(" ", value) for name, value in forms[0].items()})
     makers = [make for make, wanted in ((_long, long), (_lite, lite)) if wanted]
-    strings = [make(form, account, path) for make in makers for form in forms for path in paths]
-    return list(dict.fromkeys(strings))
+    return [
+        make(request, form, account, path) for make in makers for form in forms for path in paths
+    ]
 
 
 def sign(string: str, key: bytes) -> bytes:
@@ -93,47 +96,48 @@ def sign(string: str, key: bytes) -> bytes:
 def signed(request: Request, *, account: str, key: bytes, lite: bool = False) -> Request:
     """The request with its Authorization; the target is as it goes on the wire."""
     path = request.target.partition("?")[0]
-    string = _lite(request, account, path) if lite else _long(request, account, path)
+    make = _lite if lite else _long
+    string = make(request, _fields_of(request), account, path)
     scheme = SHARED_KEY_LITE if lite else SHARED_KEY
     text = f"{scheme} {account}:{base64.b64encode(sign(string, key)).decode()}"
     headers = Headers((*request.headers.items, ("Authorization", text)))
     return attrs.evolve(request, headers=headers)
 
 
-def _long(request: Request, account: str, path: str) -> str:
-    lines = [request.method, *_values(request.headers, _HEADERS)]
+def _fields_of(request: Request) -> dict[str, str]:
+    """The headers by their names in small letters; several of one name are joined."""
+    found: dict[str, str] = {}
+    for name, value in request.headers.items:
+        key = name.lower()
+        found[key] = f"{found[key]},{value.strip()}" if key in found else value.strip()
+    return found
+
+
+def _long(request: Request, fields: Mapping[str, str], account: str, path: str) -> str:
     resource = [f"/{account}{path}"]
     for name, values in sorted(parameters_of(request.target).items()):
         resource.append(f"{name}:{','.join(sorted(values))}")
-    return "\n".join([*lines, *_own_headers(request.headers), *resource])
+    lines = [request.method, *_values(fields, _HEADERS), *_own_headers(fields), *resource]
+    return "\n".join(lines)
 
 
-def _lite(request: Request, account: str, path: str) -> str:
-    lines = [request.method, *_values(request.headers, _LITE_HEADERS)]
+def _lite(request: Request, fields: Mapping[str, str], account: str, path: str) -> str:
     comp = parameters_of(request.target).get("comp")
     resource = f"/{account}{path}" + (f"?comp={comp[-1]}" if comp else "")
-    return "\n".join([*lines, *_own_headers(request.headers), resource])
+    lines = [request.method, *_values(fields, _LITE_HEADERS), *_own_headers(fields), resource]
+    return "\n".join(lines)
 
 
-def _values(headers: Headers, names: Sequence[str]) -> list[str]:
-    found = {name: headers.get(name) or "" for name in names}
-    if found.get("Content-Length") == "0":
-        found["Content-Length"] = ""
-    if headers.get("x-ms-date") is not None:
-        found["Date"] = ""
-    return list(found.values())
+def _values(fields: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    left_out = {"content-length"} if fields.get("content-length") == "0" else set()
+    if "x-ms-date" in fields:
+        left_out.add("date")
+    return ["" if name in left_out else fields.get(name, "") for name in names]
 
 
-def _folded(headers: Headers) -> Headers:
-    return Headers(tuple((name, _SPACE.sub(" ", value)) for name, value in headers.items))
-
-
-def _own_headers(headers: Headers) -> list[str]:
-    found: dict[str, list[str]] = {}
-    for name, value in headers.items:
-        if name.lower().startswith("x-ms-"):
-            found.setdefault(name.lower(), []).append(value.strip())
-    return [f"{name}:{','.join(found[name])}" for name in sorted(found, key=collation)]
+def _own_headers(fields: Mapping[str, str]) -> list[str]:
+    names = sorted((name for name in fields if name.startswith("x-ms-")), key=collation)
+    return [f"{name}:{fields[name]}" for name in names]
 
 
 def collation(name: str) -> tuple[str, list[int]]:
