@@ -7,7 +7,7 @@ itself a `Broker`, front ends and listeners use it and cannot tell which one the
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 import trio
@@ -22,6 +22,7 @@ from gateway.domain.topology import (
     TopicInfo,
     TopicProperties,
 )
+from gateway.domain.visibility import Shown, Ticket
 
 WallClock = Callable[[], datetime]
 """The date, always UTC. Intervals are measured with `trio.current_time()` instead."""
@@ -344,6 +345,57 @@ class Schedules(Protocol):
         Raises:
             MessageNotFound: one isn't there or has become due; none was removed.
         """
+        ...
+
+
+class Visibility(Protocol):
+    """
+    The queues of a namespace as Storage Queue has them: who takes a message hides it for as long
+    as it wants, and has a ticket that changes or removes it until somebody else takes it.
+
+    Nothing here waits for messages. Errors are those of `Broker`; every method raises
+    `EntityNotFound` where there is no such queue.
+    """
+
+    async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> Shown:
+        """As `Broker.send`, for one message that nobody sees before that time has passed."""
+        ...
+
+    async def sent(self, entity: EntityPath, message_id: str) -> Ticket | None:
+        """A ticket for a message that was sent with that id of late; None: nobody knows it."""
+        ...
+
+    async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
+        """
+        Hide up to `limit` messages for that long; none where there are none.
+
+        Cancelled, what was taken is visible again after that time.
+        """
+        ...
+
+    async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+        """The first messages that anybody could take; none is touched."""
+        ...
+
+    async def change(
+        self, entity: EntityPath, ticket: Ticket, hidden: timedelta, body: bytes | None = None
+    ) -> Shown:
+        """
+        Hide the message for that long from now on, durably, with another body if one is given.
+
+        Raises:
+            MessageNotFound: it isn't there, or has expired.
+            LockLost: somebody has taken or changed it since the ticket was given.
+            NotSupported: the namespace can't do that, or not with that body.
+        """
+        ...
+
+    async def remove(self, entity: EntityPath, ticket: Ticket) -> None:
+        """Remove the message, durably. Raises as `change`."""
+        ...
+
+    async def clear(self, entity: EntityPath) -> None:
+        """Remove all messages that nobody has locked. Cancelled, it has removed some."""
         ...
 
 

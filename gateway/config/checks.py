@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.config.options import Config, Namespace, Pairing
+from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.pairing.sending import PRIMARY_SHARE
@@ -150,10 +150,12 @@ def _queues(config: Config) -> Iterator[str]:
 
 def _endpoints(config: Config) -> Iterator[str]:
     for index, endpoint in enumerate(config.endpoints):
-        if not is_loopback(host_of_bind(endpoint.bind)) and not config.access:
+        of_storage = endpoint.protocol == STORAGE_QUEUE
+        known = config.accounts if of_storage else config.access
+        if not is_loopback(host_of_bind(endpoint.bind)) and not known:
             yield (
                 f"endpoints[{index}].bind: {endpoint.bind} can be reached from other machines:"
-                " add [[access]], or bind to 127.0.0.1"
+                f" add [[{'accounts' if of_storage else 'access'}]], or bind to 127.0.0.1"
             )
     fixed = [endpoint.bind for endpoint in config.endpoints if not endpoint.bind.endswith(":0")]
     for bind in sorted({bind for bind in fixed if fixed.count(bind) > 1}):
@@ -163,6 +165,8 @@ def _endpoints(config: Config) -> Iterator[str]:
 def _names_twice(config: Config) -> Iterator[str]:
     policies = [policy.name for policy in config.access]
     yield from (f"access: the name {n!r} is there twice" for n in _twice(policies))
+    accounts = [account.name for account in config.accounts]
+    yield from (f"accounts: the name {n!r} is there twice" for n in _twice(accounts))
     if config.pairing is not None:
         ids = [key.id for key in config.pairing.envelope_keys]
         yield from (f"pairing.envelope_keys: the id {n!r} is there twice" for n in _twice(ids))

@@ -66,7 +66,7 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ("state = 7", "pairing.state: a path expected, found 7"),
         ("[pairing.syphon]\nmax_drain_rate = 'x'", "pairing.syphon.max_drain_rate: a number"),
         ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: not available in this"),
-        ("[[accounts]]\nname = 'a'", "accounts: not available in this version"),
+        ("ordered = true", "pairing.ordered: not available in this version"),
         (
             "[[endpoints]]\nprotocol = 'admin'\nbind = 'localhost:0'",
             "endpoints[0].protocol: 'admin' is not av",

@@ -15,6 +15,7 @@ from gateway.config.file import Loaded, load, parse
 from gateway.config.options import (
     DEFAULT,
     AccessEntry,
+    AccountEntry,
     Config,
     Endpoint,
     Limits,
@@ -40,11 +41,13 @@ SECRETS = (
     "RABBIT_SOUTH_PASSWORD",
 )
 CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
+IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2")
 
 
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
     environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
+    environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
 
@@ -72,8 +75,10 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("entities", EntityRule),
         ("endpoints", Endpoint),
         ("access", AccessEntry),
+        ("accounts", AccountEntry),
         ("limits", Limits),
         ("limits.rest", attrs.fields(Limits).rest.type),
+        ("limits.storage", attrs.fields(Limits).storage.type),
         ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
         ("logging", Logging),
