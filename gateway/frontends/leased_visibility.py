@@ -20,9 +20,7 @@ from gateway.domain.visibility import Shown, Ticket
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, Peeks, WallClock
 
-LOOK: Final = (
-    1.0  # seconds in which a namespace that has messages gives some, by a new connection too
-)
+LOOK: Final = 1.0  # seconds in which a namespace that has messages gives some
 _CLEAR: Final = 100  # messages taken at once to be removed
 _PAUSE: Final = 1.0  # seconds after which a renewal that failed is tried again
 
