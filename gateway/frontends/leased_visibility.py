@@ -20,7 +20,7 @@ from gateway.domain.visibility import Shown, Ticket
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, Peeks, WallClock
 
-LOOK: Final = 0.5  # seconds in which a namespace that has messages gives some
+LOOK: Final = 1.0  # seconds in which a namespace that has messages gives some
 _CLEAR: Final = 100  # messages taken at once to be removed
 _PAUSE: Final = 1.0  # seconds after which a renewal that failed is tried again
 
@@ -76,7 +76,7 @@ class LeasedVisibility:
         return None
 
     async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
-        """As `Visibility.take`; where there are no messages it takes half a second to know that."""
+        """As `Visibility.take`; where there are no messages it takes a second to know that."""
         if self._nursery is None:
             raise Unavailable("the gateway isn't receiving now")
         deliveries: Sequence[Delivery] = ()

@@ -78,6 +78,7 @@ class RabbitmqConnection:
         self.blocked: str | None = None  # why the broker takes no messages now
         self.opened: Opened | None = None
         self.error: BrokerError | None = None
+        self.ended = trio.Event()
         self.handed = 0  # bytes of those written that the socket was given
         self.written = 0
         self._target = target
@@ -169,8 +170,7 @@ class RabbitmqConnection:
         self.write(0, goodbye)
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(_CLOSE_TIMEOUT):
-            while self.error is None:
-                await self._room.park()  # unparked when it is over, too
+            await self.ended.wait()
         self.fail(Unavailable("closed"))
 
     def _free_number(self) -> int:
@@ -266,6 +266,7 @@ class RabbitmqConnection:
             channel.end(error)
         self._outbox = []
         self._room.unpark_all()
+        self.ended.set()
 
 
 async def _open_stream(target: Target) -> trio.abc.Stream:

@@ -310,9 +310,14 @@ def _read_method(payload: bytes) -> base.Frame:
     kind = commands.INDEX_MAPPING.get(index)
     if kind is None:
         raise ProtocolError(f"method {index:#010x} isn't known")
-    if kind is commands.Basic.Ack:  # a thousand times as frequent as the others
+    # These two are a thousand times as frequent as the others.
+    if kind is commands.Basic.Ack:
         tag, bits = struct.unpack_from(">QB", payload, 4)
         return commands.Basic.Ack(delivery_tag=tag, multiple=bool(bits & 1))
+    if kind is commands.Basic.Deliver:  # without exchange and routing key, which nobody asks for
+        end = 5 + payload[4]
+        tag, bits = struct.unpack_from(">QB", payload, end)
+        return commands.Basic.Deliver(payload[5:end].decode(), tag, bool(bits & 1))
     method: base.Frame = kind()
     method.unmarshal(payload[4:])
     return method

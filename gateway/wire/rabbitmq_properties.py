@@ -256,13 +256,10 @@ def _read(
     reason = headers.get("x-first-death-reason")
     if is_dead_letter and isinstance(reason, str):
         application.setdefault(DEAD_LETTER_REASON, _REASONS.get(reason, reason))
-    return attrs.evolve(
-        rest,
-        **found,
-        properties=application,
-        body=rest.body if is_whole else body,
-        encoded=(),
-    )
+    if rest is _NOTHING:
+        return Message(**found, properties=application, body=body)
+    found["body"] = rest.body if is_whole else body
+    return attrs.evolve(rest, **found, properties=application, encoded=())
 
 
 def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from gateway.config.problems import ConfigError
 from gateway.domain.access import Right
 
 SECRET = "a secret of sixteen bytes"
+IN_BASE64 = "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw=="
 
 PAIR = """
 [namespaces.east]
@@ -29,7 +30,7 @@ url = "memory:"
 
 
 def config(text: str, folder: Path = Path("/nowhere")) -> Config:
-    environ = {"KEY": SECRET, "OTHER_KEY": SECRET[::-1]}
+    environ = {"KEY": SECRET, "OTHER_KEY": SECRET[::-1], "BASE64": IN_BASE64}
     return parse(text, source="x.toml", folder=folder, environ=environ).config
 
 
@@ -164,6 +165,24 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (
             ONE + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '0.0.0.0:1'",
             "endpoints[0].bind: 0.0.0.0:1 can be reached",
+        ),
+        (
+            ONE
+            + "[[endpoints]]\nprotocol = 'storage-queue'\nbind = '0.0.0.0:1'\n"
+            + "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Send']",
+            "endpoints[0].bind: 0.0.0.0:1 can be reached from other machines: add [[accounts]]",
+        ),
+        (
+            ONE + "[[accounts]]\nname = 'contoso'\nkey = {env = 'BASE64'}\n" * 2,
+            "accounts: the name 'contoso' is there twice",
+        ),
+        (
+            ONE + "[[accounts]]\nname = 'contoso'\nkey = {env = 'KEY'}",
+            "accounts[0]: key: at least 16 bytes in Base64 expected",
+        ),
+        (
+            ONE + "[[accounts]]\nname = 'Contoso'\nkey = {env = 'BASE64'}",
+            "accounts[0].name: 3 to 24 small letters and digits expected, found 'Contoso'",
         ),
         (
             ONE

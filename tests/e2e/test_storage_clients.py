@@ -11,7 +11,13 @@ import attrs
 import pytest
 import trio
 
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import (
+    KEY_VARIABLE,
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    pair_config,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -149,6 +155,25 @@ async def test_the_sdks_find_the_queue_service(gateways: Gateways) -> None:
         for part, expected in {**EXPECTED, **MORE[kind]}.items():
             assert found[kind][part] == expected, (kind, part)
     assert broker.count("connection_crashed") == 0
+
+
+async def test_the_namespace_may_be_behind_another_gateway(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config())
+    far = f"""
+[namespaces.far]
+url = "servicebus+http://RootManageSharedAccessKey@{broker.address}"
+key = {{ env = "{KEY_VARIABLE}" }}
+"""
+    gateway = await gateways.start(far + ENDPOINT)
+    unclear = {"no such message": "PopReceiptMismatch"}  # who sends gives out ids
+    expected = {
+        **{part: EXPECTED[part] for part in ("queues", "access", "properties")},
+        "refusals": EXPECTED["refusals"] | unclear,
+        **MORE["plain"],
+    }
+
+    assert await run("plain", gateway, *expected) == expected
+    assert gateway.count("connection_crashed") == 0
 
 
 @attrs.define(eq=False)
