@@ -105,19 +105,23 @@ def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[
         elsewhere: Elsewhere,
         rabbits: Nodes,
     ) -> None:
-        async def run(kind: BrokerKind) -> None:
-            place = Place(tmp_path / kind.name, elsewhere, rabbits)
-            place.folder.mkdir()
+        async def run(kind: BrokerKind, broker: Broker) -> None:
             try:
-                async with kind.open(place) as broker:
-                    await test(broker)
+                await test(broker)
             except BaseException as error:
                 error.add_note(f"on {kind.name}")
                 raise
 
-        async with trio.open_nursery() as nursery:
+        # All are open before one test begins: to start what they share blocks, for seconds.
+        async with AsyncExitStack() as stack:
+            brokers = []
             for kind in kinds_at_once:
-                nursery.start_soon(run, kind)
+                place = Place(tmp_path / kind.name, elsewhere, rabbits)
+                place.folder.mkdir()
+                brokers.append(await stack.enter_async_context(kind.open(place)))
+            async with trio.open_nursery() as nursery:
+                for kind, broker in zip(kinds_at_once, brokers, strict=True):
+                    nursery.start_soon(run, kind, broker)
 
     at_once.__name__, at_once.__module__ = test.__name__, test.__module__
     return at_once
