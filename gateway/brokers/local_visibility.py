@@ -27,7 +27,7 @@ _NO_MESSAGE: Final = Message()
 
 @attrs.frozen
 class LocalVisibility:
-    """Implements `ports.Visibility`. Tickets outlive the process, as far as the store does."""
+    """`capabilities.Visibility`. Tickets outlive the process, as far as the store does."""
 
     _broker: LocalBroker
 
