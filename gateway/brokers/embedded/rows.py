@@ -122,7 +122,8 @@ class SqliteRows:
         self._connection.execute(_REPLACE, values)
         self._counts.drop(old.sequence, self._connection)
         if new.deliveries:
-            self._counts.set(new.sequence, new.deliveries)
+            # What is written of its attempts goes with the old number: not without the new one's.
+            self._counts.set(new.sequence, new.deliveries, durable=new.deliveries > 1)
 
     def rewrite(self, sequence: int, content: Any, size: int) -> None:
         stored = self.get(sequence)
