@@ -12,9 +12,10 @@ from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.domain.stored import Row, State, Total
 
-_SELECT: Final = """
-SELECT sequence, state, enqueued, size, content, due, expires, times, original, reason,
-       description, session, source, checksum
+TEXTS: Final = "reason, description, session, source"
+_RAW_TEXTS: Final = ", ".join(f"CAST({column} AS BLOB)" for column in TEXTS.split(", "))
+_SELECT: Final = f"""
+SELECT sequence, state, enqueued, size, content, due, expires, times, original, {TEXTS}, checksum
 FROM message LEFT JOIN delivered USING (sequence)
 """
 _GET: Final = f"{_SELECT} WHERE queue = ? AND sequence = ?"
@@ -67,8 +68,8 @@ class SqliteRows:
 
     def get(self, sequence: int) -> Row | None:
         self._changes.flush()
-        values = self._connection.execute(_GET, (self._queue, sequence)).fetchone()
-        return None if values is None else self._row(values)
+        found = self._select(_GET, sequence)
+        return found[0] if found else None
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         if limit < 1:
@@ -148,8 +149,22 @@ class SqliteRows:
         return {State(state): Total(messages, size) for state, messages, size in found}
 
     def _select(self, statement: str, *values: int | str) -> list[Row]:
-        found = self._connection.execute(statement, (self._queue, *values)).fetchall()
+        try:
+            found = self._connection.execute(statement, (self._queue, *values)).fetchall()
+        except UnicodeDecodeError:
+            raw = statement.replace(TEXTS, _RAW_TEXTS)
+            found = self._connection.execute(raw, (self._queue, *values)).fetchall()
+            return [self._row_of_bytes(each) for each in found]
         return [self._row(each) for each in found]
+
+    def _row_of_bytes(self, values: tuple[Any, ...]) -> Row:
+        """As `_row`, where flipped bits have left no text in one of those that were read."""
+        *others, reason, description, session, source, checksum = values
+        raw = (reason, description, session, source)
+        texts = [None if each is None else str(each, "utf-8", "replace") for each in raw]
+        row = self._row((*others, *texts, checksum))
+        same = [None if text is None else text.encode() for text in texts] == [*raw]
+        return row if same else attrs.evolve(row, damaged=True)
 
     def _values(self, row: Row) -> tuple[Any, ...]:
         return (
