@@ -17,6 +17,7 @@ from gateway.brokers.embedded.files import Disk, StoreDamaged
 from gateway.brokers.embedded.inspection import alone, readable, rows_of
 from gateway.brokers.embedded.opening import check_log
 from gateway.brokers.embedded.rows import TEXTS
+from gateway.brokers.embedded.tables import VERSION
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import MessageError
 
@@ -146,6 +147,8 @@ class _Salvage:
         """From its beginning up to the damage, and from its end back to it."""
         key = _names(self._new, "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk", table)
         columns = self._columns(table)
+        if not columns and self._old.pragma("user_version") < VERSION:
+            return
         ends = True
         for way in (", ".join(key), ", ".join(f"{name} DESC" for name in key)):
             rows = _Scan(self._old, f"SELECT {', '.join(columns)} FROM {table} ORDER BY {way}")
