@@ -13,6 +13,7 @@ from typing import Protocol, runtime_checkable
 import trio
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
 from gateway.domain.events import Event
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
 from gateway.domain.rules import Rule
@@ -217,6 +218,23 @@ class Topology(Updates, Protocol):
     ) -> Sequence[Rule]: ...
 
     async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None: ...
+
+
+@runtime_checkable
+class SettlesMany(Protocol):
+    """A receiver, also one of a session, that settles several deliveries in one step."""
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `Receiver.settle` for each, in this order; return its verdict on each: None, or the error
+        that `settle` would have raised. One that fails doesn't stop the others.
+
+        Raises:
+            BrokerError: the verdict on all of them.
+        """
+        ...
 
 
 @runtime_checkable
