@@ -218,8 +218,7 @@ class Leases:
         """
         As `settle` for each lock token; return the verdict on each, None where it is done.
 
-        Raises:
-            NotSupported: the namespace's receivers settle one at a time only.
+        `NotSupported` is that of a namespace which settles one delivery at a time.
         """
         verdicts: list[BrokerError | None] = [None] * len(settlements)
         of_tap: dict[_Tap, list[tuple[int, _Lease]]] = {}

@@ -21,7 +21,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
-from gateway.ports import Broker, Receiver, ReceivesDeferred
+from gateway.ports import Broker, Receiver, ReceivesDeferred, SettlesMany
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]
@@ -204,9 +204,8 @@ class FaultyBroker:
         self.check_up()
         left = trio.Event()
         inner = await self._home.start(self._hold_open, entity, mode, left)
-        receiver = FaultyReceiver(
-            broker=self, entity=entity, inner=inner, life=self.lives, left=left
-        )
+        kind = FaultyManyReceiver if isinstance(inner, SettlesMany) else FaultyReceiver
+        receiver = kind(broker=self, entity=entity, inner=inner, life=self.lives, left=left)
         self._receivers[receiver] = None
         try:
             yield receiver
@@ -365,3 +364,21 @@ class FaultyReceiver:
         self.broker.check_up()
         if self.life != self.broker.lives:
             raise error
+
+
+class FaultyManyReceiver(FaultyReceiver):
+    """The same, of a namespace that settles several deliveries in one step."""
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`; a fault strikes each on its own."""
+        verdicts: list[BrokerError | None] = []
+        for delivery, settlement in settlements:
+            try:
+                await self.settle(delivery, settlement)
+            except BrokerError as error:
+                verdicts.append(error)
+            else:
+                verdicts.append(None)
+        return verdicts  # noqa: ASYNC910 a settlement waits, or raises after that

@@ -52,6 +52,7 @@ class Capability(enum.Flag):
     DATES = enum.auto()  # a delivery says when it came, and how long it's locked
     ANY_CASE = enum.auto()  # the case of a path is ignored
     EXPIRY = enum.auto()  # a delivery says when it expires
+    SETTLES_MANY = enum.auto()  # several deliveries in one step
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -170,6 +171,7 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.DEFERRAL
     | Capability.AMENDMENT
     | Capability.SESSIONS
+    | Capability.SETTLES_MANY
     | Capability.DELETE_BY_KIND
 )
 
@@ -178,6 +180,7 @@ OVER_AMQP = EVERYTHING & ~(
     Capability.PROMPT_CANCEL
     | Capability.DEFERRED_COUNT
     | Capability.EXPIRY
+    | Capability.SETTLES_MANY
     | Capability.DELETE_BY_KIND
 )
 

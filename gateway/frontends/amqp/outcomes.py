@@ -27,7 +27,9 @@ class Outcomes:
     """
     Does what the client of one link asks for, and only then confirms it.
 
-    What comes in one read of the socket is settled together, if the receiver can do that.
+    A receiver that can settle several deliveries in one step gets one step at a time, with all
+    that has come in meanwhile; any other one gets each at once. What the client has settled
+    already, so that it awaits no answer, may wait a moment for more of that kind.
     """
 
     _context: Context
@@ -35,6 +37,9 @@ class Outcomes:
     _nursery: trio.Nursery
     _together: bool = attrs.field(init=False)
     _asked: list[_Asked] = attrs.field(factory=list, init=False)
+    _awaited: bool = attrs.field(default=False, init=False)  # by the client, of one of them
+    _collecting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _working: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._together = isinstance(self._receiver, SettlesMany)
@@ -50,13 +55,28 @@ class Outcomes:
         if not self._together:
             self._nursery.start_soon(self._settle, (asked,))
             return
-        if not self._asked:  # the task begins when everything that was read is looked at
-            self._nursery.start_soon(self._settle_asked)
         self._asked.append(asked)
+        self._awaited = self._awaited or not event.settled
+        if self._urgent:
+            self._collecting.cancel()
+        if not self._working:  # the task begins when everything that was read is looked at
+            self._working = True
+            self._nursery.start_soon(self._work)
 
-    async def _settle_asked(self) -> None:
-        group, self._asked = self._asked, []
-        await self._settle(group)
+    @property
+    def _urgent(self) -> bool:
+        enough = len(self._asked) >= self._context.options.max_taken
+        return self._awaited or enough or self._context.pending.closing
+
+    async def _work(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._asked:
+            if not self._urgent:
+                with trio.move_on_after(self._context.options.settle_delay) as self._collecting:
+                    await trio.sleep_forever()
+            group, self._asked, self._awaited = self._asked, [], False
+            await self._settle(group)
+        self._working = False
 
     async def _settle(self, group: Sequence[_Asked]) -> None:
         settlements = [(each.delivery, each.settlement) for each in group]
