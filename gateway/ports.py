@@ -7,7 +7,7 @@ itself a `Broker`, front ends and listeners use it and cannot tell which one the
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 import trio
@@ -23,6 +23,7 @@ from gateway.domain.topology import (
     TopicInfo,
     TopicProperties,
 )
+from gateway.domain.visibility import Shown, Ticket
 
 WallClock = Callable[[], datetime]
 """The date, always UTC. Intervals are measured with `trio.current_time()` instead."""
@@ -143,6 +144,20 @@ class Peeks(Protocol):
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
         """Messages from that sequence number on, locked and scheduled ones too, oldest first."""
+        ...
+
+
+@runtime_checkable
+class Verifies(Protocol):
+    """A namespace whose queues may be set up so that messages are lost without a word."""
+
+    async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
+        """
+        What of the queue's settings may lose or stop messages, or can't be seen; changes nothing.
+
+        Raises:
+            BrokerError: there is no such queue, or no answer.
+        """
         ...
 
 
@@ -348,6 +363,57 @@ class Schedules(Protocol):
         Raises:
             MessageNotFound: one isn't there or has become due; none was removed.
         """
+        ...
+
+
+class Visibility(Protocol):
+    """
+    The queues of a namespace as Storage Queue has them: who takes a message hides it for as long
+    as it wants, and has a ticket that changes or removes it until somebody else takes it.
+
+    Nothing here waits for messages. Errors are those of `Broker`; every method raises
+    `EntityNotFound` where there is no such queue.
+    """
+
+    async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> Shown:
+        """As `Broker.send`, for one message that nobody sees before that time has passed."""
+        ...
+
+    async def sent(self, entity: EntityPath, message_id: str) -> Ticket | None:
+        """A ticket for a message that was sent with that id of late; None: nobody knows it."""
+        ...
+
+    async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
+        """
+        Hide up to `limit` messages for that long; none where there are none.
+
+        Cancelled, what was taken is visible again after that time.
+        """
+        ...
+
+    async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+        """The first messages that anybody could take; none is touched."""
+        ...
+
+    async def change(
+        self, entity: EntityPath, ticket: Ticket, hidden: timedelta, body: bytes | None = None
+    ) -> Shown:
+        """
+        Hide the message for that long from now on, durably, with another body if one is given.
+
+        Raises:
+            MessageNotFound: it isn't there, or has expired.
+            LockLost: somebody has taken or changed it since the ticket was given.
+            NotSupported: the namespace can't do that, or not with that body.
+        """
+        ...
+
+    async def remove(self, entity: EntityPath, ticket: Ticket) -> None:
+        """Remove the message, durably. Raises as `change`."""
+        ...
+
+    async def clear(self, entity: EntityPath) -> None:
+        """Remove all messages that nobody has locked. Cancelled, it has removed some."""
         ...
 
 

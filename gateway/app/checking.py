@@ -14,6 +14,7 @@ from gateway.app.namespaces import check_credentials, enter, is_own
 from gateway.app.outside import Outside
 from gateway.app.servers import why_not
 from gateway.app.targets import find_running, through
+from gateway.brokers.registry import cannot
 from gateway.config.file import Loaded
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
@@ -21,7 +22,7 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.pairing.provision import doubts, provision
-from gateway.ports import Broker, Topology
+from gateway.ports import Broker, Topology, Verifies
 
 ASK_SECONDS: Final = 30.0
 
@@ -100,22 +101,42 @@ async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findi
     try:
         with trio.fail_after(ASK_SECONDS):
             found = await _find_any(broker)
-    except NotAuthorized as error:
+    except (NotAuthorized, NotSupported) as error:
         planned = namespace.plan.queues or namespace.plan.topics
         hint = "" if planned else "; with queues = [...] the right to send is checked"
         grade = Grade.GOOD if planned else Grade.WARNING
         findings.add(subject, grade, f"it answers, and lists no queues ({error}){hint}")
-    except NotSupported as error:
-        planned = namespace.plan.queues or namespace.plan.topics
-        hint = "" if planned else "; with queues = [...] it's checked whether they are there"
-        findings.add(subject, Grade.GOOD if planned else Grade.WARNING, f"{error}{hint}")
     except (BrokerError, trio.TooSlowError) as error:
         raise Failure(_reason(error)) from error
     else:
         text = "it answers" if found else "it answers, and has no queue or topic yet"
         findings.add(subject, Grade.GOOD, text)
+    if missing := cannot(namespace.url):
+        findings.add(subject, Grade.GOOD, f"of its kind, it has no {', no '.join(missing)}")
     if doubt is not None:
         findings.add(subject, Grade.WARNING, doubt)
+    elif isinstance(broker, Verifies):
+        await _verify_queues(broker, namespace, findings)
+
+
+async def _verify_queues(broker: Verifies, namespace: Namespace, findings: Findings) -> None:
+    """
+    Look at the settings of the configured queues.
+
+    Raises:
+        Failure: there is no answer.
+    """
+    await trio.lowlevel.checkpoint()
+    for queue in namespace.plan.queues:
+        try:
+            with trio.fail_after(ASK_SECONDS):
+                problems = await broker.verify(queue.path, is_backlog=False)
+        except EntityNotFound:
+            problems = ["missing"]
+        except (BrokerError, trio.TooSlowError) as error:
+            raise Failure(_reason(error)) from error
+        for problem in problems:
+            findings.add(f"queue {queue.path}", Grade.WARNING, problem)
 
 
 async def _find_any(broker: Broker) -> bool:
@@ -151,7 +172,10 @@ async def _look_at(broker: Broker, queue: EntityPath) -> tuple[bool, list[str]]:
     await trio.lowlevel.checkpoint()
     try:
         with trio.fail_after(ASK_SECONDS):
-            return True, doubts(await broker.inspect(queue))
+            problems = doubts(await broker.inspect(queue))
+            if isinstance(broker, Verifies):
+                problems += await broker.verify(queue, is_backlog=True)
+            return True, problems
     except NotAuthorized:
         doubt = "its properties can't be read without the right Manage"
     except EntityNotFound:

@@ -2,6 +2,7 @@
 
 import ssl
 import traceback
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import attrs
@@ -15,6 +16,7 @@ from gateway.config.checks import host_of_bind, is_loopback
 from gateway.config.options import ONE_PORT, Config, Endpoint
 from gateway.domain.events import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.storage_auth import Accounts
 from gateway.net.listeners import CannotListen, Listener, open_listener
 from gateway.net.tls import TlsFileError, server_context
 
@@ -26,7 +28,7 @@ class OpenEndpoint:
     protocol: str
     listener: Listener
     server: Server
-    authorizer: Authorizer
+    take_over: Callable[[Config], None]  # who may do what, from now on
 
 
 async def open_endpoints(
@@ -59,8 +61,13 @@ async def _opened(
 ) -> OpenEndpoint:
     tls = _context(endpoint)
     loopback = is_loopback(host_of_bind(endpoint.bind))
-    authorizer = Authorizer(config.access, wall_clock=outside.now, loopback=loopback)
-    makings = Makings(config=config, parts=parts, outside=outside, authorizer=authorizer)
+    makings = Makings(
+        config=config,
+        parts=parts,
+        outside=outside,
+        authorizer=Authorizer(config.access, wall_clock=outside.now, loopback=loopback),
+        accounts=Accounts(config.accounts, wall_clock=outside.now, loopback=loopback),
+    )
     server = make_server(endpoint.protocol, makings, tls)
     report = outside.observer.report
     try:
@@ -74,7 +81,7 @@ async def _opened(
     except CannotListen as error:
         raise Failure(str(error)) from error
     return OpenEndpoint(
-        protocol=endpoint.protocol, listener=listener, server=server, authorizer=authorizer
+        protocol=endpoint.protocol, listener=listener, server=server, take_over=makings.take_over
     )
 
 

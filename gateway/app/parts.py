@@ -18,15 +18,19 @@ from gateway.app.namespaces import (
 from gateway.app.outside import Outside
 from gateway.app.pairs import make_pair, make_syphons, spool_queue
 from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.local import LocalBroker
+from gateway.brokers.local_visibility import LocalVisibility
+from gateway.brokers.recent import Recent
 from gateway.brokers.registry import Adapter
-from gateway.config.options import Config, Namespace, Pairing
+from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events import Doubtful
+from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
-from gateway.ports import Broker, Service
+from gateway.ports import Broker, Service, Visibility
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +39,7 @@ class Parts:
 
     broker: Broker
     leases: Leases
+    visibility: Visibility  # of the primary, where there is a pair
     services: Sequence[Service]
     stores: Sequence[EmbeddedBroker]  # a failed one ends the gateway
     pair: Pair | None = None
@@ -51,7 +56,14 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
         namespace = only_namespace(config)
         adapter = await _enter_ready(stack, namespace, outside)
         leases = Leases(adapter, outside.now, config.limits.leases)
-        return Parts(broker=adapter, leases=leases, services=[leases], stores=stores_among(adapter))
+        visibility = _visibility(adapter, adapter, leases, outside)
+        return Parts(
+            broker=adapter,
+            leases=leases,
+            visibility=visibility,
+            services=[leases, *_services_among(visibility)],
+            stores=stores_among(adapter),
+        )
     return await _make_paired_parts(stack, config, config.pairing, outside)
 
 
@@ -61,13 +73,35 @@ async def _make_paired_parts(
     sides = await enter_sides(stack, config, pairing, outside)
     pair = await make_pair(pairing, sides, outside)
     leases = Leases(pair.broker, outside.now, config.limits.leases)
+    visibility = _visibility(sides.primary, pair.broker, leases, outside)
+    if isinstance(sides.primary, LocalBroker) and _has_storage(config):
+        sides.primary.recent = Recent()
+    syphons = make_syphons(pairing, sides, outside, pair)
     return Parts(
         broker=pair.broker,
         leases=leases,
-        services=[pair, leases, *make_syphons(pairing, sides, outside, pair)],
+        visibility=visibility,
+        services=[pair, leases, *_services_among(visibility), *syphons],
         stores=stores_among(sides.primary, sides.secondary, sides.spool),
         pair=pair,
     )
+
+
+def _visibility(
+    namespace: Broker, seen: Broker, leases: Leases, outside: Outside
+) -> LocalVisibility | LeasedVisibility:
+    """How that namespace hides messages; `seen` is what clients see of it."""
+    if isinstance(namespace, LocalBroker):
+        return LocalVisibility(namespace)
+    return LeasedVisibility(seen, leases, outside.now)
+
+
+def _has_storage(config: Config) -> bool:
+    return any(endpoint.protocol == STORAGE_QUEUE for endpoint in config.endpoints)
+
+
+def _services_among(visibility: LocalVisibility | LeasedVisibility) -> list[Service]:
+    return [visibility] if isinstance(visibility, LeasedVisibility) else []
 
 
 async def enter_sides(

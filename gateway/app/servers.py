@@ -2,6 +2,7 @@
 
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -10,11 +11,15 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.outside import Outside
 from gateway.app.parts import Parts
-from gateway.config.options import AMQP, ONE_PORT, Config
+from gateway.brokers.local_visibility import LocalVisibility
+from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
+from gateway.frontends.storage_auth import Accounts
+from gateway.frontends.storage_operations import StorageOperations
+from gateway.frontends.storage_queue import StorageQueueFrontend
 from gateway.net.http_server import Handler, HttpServer
-from gateway.net.listeners import ConnectionHandler
+from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
 from gateway.wire.amqp.options import why_no_engine
 from gateway.wire.http import Headers, Request, Response
@@ -71,6 +76,12 @@ class Makings:
     parts: Parts
     outside: Outside
     authorizer: Authorizer
+    accounts: Accounts
+
+    def take_over(self, fresh: Config) -> None:
+        """From now on clients may do what this configuration says."""
+        self.authorizer.replace(fresh.access)
+        self.accounts.replace(fresh.accounts)
 
     @property
     def send_timeout(self) -> float:
@@ -101,6 +112,8 @@ def make_server(protocol: str, makings: Makings, tls: ssl.SSLContext | None) -> 
         return _make_one_port(makings, tls)
     if protocol == AMQP:
         return _make_amqp(makings)
+    if protocol == STORAGE_QUEUE:
+        return _make_storage_queue(makings, secure=tls is not None)
     return _make_rest(makings, secure=tls is not None)
 
 
@@ -163,3 +176,33 @@ def _make_rest(makings: Makings, *, secure: bool) -> Server:
         cancels_when_gone=is_long_poll,
     )
     return Server(serve_connection=server.serve_connection, drains=(server.drain.set, polls.end))
+
+
+def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:
+    parts, now = makings.parts, makings.outside.now
+    frontend = StorageQueueFrontend(
+        operations=StorageOperations(
+            broker=parts.broker,
+            visibility=parts.visibility,
+            # What a pair protects goes the pair's way; elsewhere only a store of our own tells
+            # the number of what it takes.
+            sends=parts.pair is not None or not isinstance(parts.visibility, LocalVisibility),
+            wall_clock=now,
+        ),
+        accounts=makings.accounts,
+        wall_clock=now,
+        options=attrs.evolve(makings.config.limits.storage, secure=secure),
+    )
+    drain = trio.Event()
+
+    async def serve_connection(stream: trio.abc.Stream) -> None:
+        server = HttpServer(
+            handler=partial(frontend.handle, peer=peer_address(stream)),
+            error_body=frontend.refuse,
+            wall_clock=now,
+            drain=drain,
+            options=makings.config.limits.http,
+        )
+        await server.serve_connection(stream)
+
+    return Server(serve_connection=serve_connection, drains=(drain.set, frontend.ending.set))

@@ -67,7 +67,7 @@ async def serve(
     """
     Serve until SIGTERM or SIGINT; then drain and return. A second one cuts what still drains.
 
-    `reload` is called at SIGHUP; of what it finds, the access policies are taken over.
+    `reload` is called at SIGHUP; of what it finds, access policies and accounts are taken over.
 
     Raises:
         Failure: a part can't be started, or a store failed.
@@ -86,7 +86,7 @@ async def serve(
 
         def take_over(fresh: Config) -> None:
             for endpoint in endpoints:
-                endpoint.authorizer.replace(fresh.access)
+                endpoint.take_over(fresh)
 
         ending = Ending(outside, config.limits.grace)
         started = Started(configuration=loaded.source, seed=outside.seed)

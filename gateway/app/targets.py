@@ -13,7 +13,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, only_namespace
 from gateway.app.outside import Outside
 from gateway.brokers.registry import Adapter, options_class
-from gateway.config.options import AMQP, ONE_PORT, Config, Endpoint, Namespace
+from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
 from gateway.domain.access import Right
 from gateway.frontends.auth import EMULATOR_POLICY
 
@@ -96,7 +96,7 @@ def _chosen(config: Config, name: str | None) -> Namespace:
 
 def _connectable(endpoint: Endpoint, port_offset: int) -> str | None:
     host, _, port = moved(endpoint.bind, port_offset).rpartition(":")
-    if endpoint.protocol == AMQP or port == "0" or _takes_only_tls(endpoint):
+    if endpoint.protocol in {AMQP, STORAGE_QUEUE} or port == "0" or _takes_only_tls(endpoint):
         return None
     everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
     return f"{everywhere.get(host, host)}:{port}"

@@ -20,6 +20,7 @@ from gateway.brokers.local_receiver import LocalReceiver, to_delivery
 from gateway.brokers.local_sessions import LocalSessionReceiver, accept_session
 from gateway.brokers.local_topology import LocalTopology
 from gateway.brokers.moments import Moments
+from gateway.brokers.recent import Recent
 from gateway.brokers.step import STEP_COST, Step
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, MessageError
@@ -52,6 +53,7 @@ class LocalBroker(LocalTopology):
 
     _moments: Moments
     _observer: Observer | None = None
+    recent: Recent | None = attrs.field(default=None, init=False)  # for who asks by ids
     _alarm: Alarm = attrs.field(init=False)
     _bells: WeakValueDictionary[str, Bell] = attrs.field(factory=WeakValueDictionary, init=False)
 
@@ -83,7 +85,10 @@ class LocalBroker(LocalTopology):
                 no message was taken.
             StorageFull: the disk is full; nor was any.
         """
-        await self._send(entity, messages)
+        numbers = await self._send(entity, messages)
+        if self.recent is not None:
+            ids = (message.message_id for message in messages)
+            self.recent.note(entity.key, zip(ids, numbers, strict=True))
         return Leg.PRIMARY
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
@@ -107,7 +112,7 @@ class LocalBroker(LocalTopology):
         if entity.is_dead_letter or entity.is_subscription:
             raise InvalidRequest(f"{entity}: nobody sends to a sub-queue or a subscription")
         try:
-            incoming = [self._incoming(message) for message in messages]
+            incoming = [self.incoming(message) for message in messages]
         except MessageError as error:
             raise InvalidRequest(str(error)) from error
 
@@ -240,8 +245,23 @@ class LocalBroker(LocalTopology):
         rows = await self._run(self._step(entity, work))
         return [to_delivery(Taken(row, row.deliveries), self.unpack(row.content)) for row in rows]
 
-    async def run_on(self, entity: EntityPath, work: Callable[[Namespace, Now], T]) -> T:
-        return await self._run(self._step(entity, work))
+    def incoming(self, message: Message) -> Incoming:
+        """What the rules look at. Raises `MessageError` where it can't be encoded."""
+        content, size = self._pack(message)
+        return Incoming(
+            content=content,
+            size=size,
+            time_to_live=message.time_to_live,
+            scheduled=message.scheduled,
+            session=message.session_id,
+            message_id=id_text(message.message_id),
+        )
+
+    async def run_on(
+        self, entity: EntityPath, work: Callable[[Namespace, Now], T], *, cost: int = STEP_COST
+    ) -> T:
+        """Do `work`; `cost` is what it holds in memory until then, in bytes."""
+        return await self._run(self._step(entity, work, cost=cost))
 
     # --- for the receivers
 
@@ -315,17 +335,6 @@ class LocalBroker(LocalTopology):
         undo: Callable[[T], None] | None = None,
     ) -> Step[T]:
         return Step(path, self._moments.now(), work, cost, undo)
-
-    def _incoming(self, message: Message) -> Incoming:
-        content, size = self._pack(message)
-        return Incoming(
-            content=content,
-            size=size,
-            time_to_live=message.time_to_live,
-            scheduled=message.scheduled,
-            session=message.session_id,
-            message_id=id_text(message.message_id),
-        )
 
 
 def _ring(bell: Bell, news: News | None) -> None:

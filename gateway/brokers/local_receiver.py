@@ -202,7 +202,7 @@ def to_delivery(taken: Taken, message: Message) -> Delivery:
         lock_token=taken.token,
         delivery_count=taken.deliveries,
         enqueued=to_date(row.enqueued),
-        enqueued_sequence_number=row.original or row.sequence,
+        enqueued_sequence_number=row.first,
         locked_until=None if locked_until is None else to_date(locked_until),
         expires=None if row.expires is None else to_date(row.expires),
         state=_STATES.get(row.state, MessageState.ACTIVE),

@@ -1,6 +1,5 @@
 """Both clocks at once, and a watch on the one that can be set."""
 
-import math
 from typing import Final
 
 import attrs
@@ -10,9 +9,7 @@ from gateway.domain.stored import Now, to_micros
 from gateway.ports import WallClock
 
 _STEP: Final = 2.0  # seconds; less is drift
-_SAME: Final = 0.0001  # seconds within which a crowd of tasks shares one moment
 _GRACE: Final = 60.0  # seconds that a step forward may be a mistake which is put right again
-_NEVER: Final = Now(0, -math.inf)
 
 
 @attrs.define(eq=False)
@@ -26,17 +23,13 @@ class Moments:
 
     _clock: WallClock
     _offset: float | None = None
-    _last: Now = _NEVER
     _held_until: float = 0.0
 
     def now(self) -> Now:
-        monotonic = trio.current_time()
-        if 0 < monotonic - self._last.monotonic < _SAME:  # not 0: virtual time stands still
-            return self._last
         wall = to_micros(self._clock())
+        monotonic = trio.current_time()
         offset = wall / 1e6 - monotonic
         if self._offset is not None and abs(offset - self._offset) > _STEP:
             self._held_until = monotonic + _GRACE
         self._offset = offset
-        self._last = Now(wall, monotonic, self._held_until)
-        return self._last
+        return Now(wall, monotonic, self._held_until)

@@ -1,7 +1,7 @@
 """From the URL of a namespace to the adapter that talks to it."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
@@ -12,6 +12,9 @@ from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.rabbitmq import CANNOT as RABBITMQ_CANNOT
+from gateway.brokers.rabbitmq import RabbitmqOptions
+from gateway.brokers.rabbitmq import open_namespace as open_rabbitmq
 from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
@@ -61,10 +64,16 @@ class Address:
 
 @attrs.frozen(kw_only=True)
 class Kind:
-    """One kind of namespace: the class of its options, and how to build its adapter."""
+    """
+    One kind of namespace: the class of its options, and how to build its adapter.
+
+    `cannot` names what it can't do, as far as that is known without asking it, and what happens
+    instead.
+    """
 
     options: type
     make: Callable[[Address], Adapter]
+    cannot: Mapping[str, str] = attrs.field(factory=dict)
 
 
 def _memory(address: Address) -> Adapter:
@@ -109,9 +118,17 @@ def _must_have_engine() -> None:
         raise InvalidRequest(why)
 
 
+def _rabbitmq(address: Address) -> Adapter:
+    around = address.surroundings
+    options = address.options or RabbitmqOptions()
+    return open_rabbitmq(address.scheme, address.rest, options, around.clock, around.rng)
+
+
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
+    "rabbitmq": Kind(options=RabbitmqOptions, make=_rabbitmq, cannot=RABBITMQ_CANNOT),
+    "rabbitmqs": Kind(options=RabbitmqOptions, make=_rabbitmq, cannot=RABBITMQ_CANNOT),
     "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus": Kind(options=ServiceBusOptions, make=_servicebus),
@@ -128,6 +145,11 @@ def options_class(url: str) -> type:
         InvalidRequest: there is no such kind.
     """
     return _kind(url).options
+
+
+def cannot(url: str) -> Mapping[str, str]:
+    """What a namespace of this URL's kind can't do. Raises as `options_class`."""
+    return _kind(url).cannot
 
 
 def build(url: str, name: str, surroundings: Surroundings, options: Any = None) -> Adapter:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.config.options import Config, Namespace, Pairing
+from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.pairing.sending import PRIMARY_SHARE
@@ -113,7 +113,12 @@ def _namespaces(config: Config) -> Iterator[str]:
             yield f"{second}: is the same store as {first}; each needs its own"
     for name, namespace in config.namespaces.items():
         if ":" in _user_of(namespace.url) or _KEY_IN_URL.search(namespace.url):
-            yield f"namespaces.{name}.url: no secret in a URL; write key = {{ env = ... }}"
+            secret = _secret_of(namespace.options)
+            yield f"namespaces.{name}.url: no secret in a URL; write {secret} = {{ env = ... }}"
+
+
+def _secret_of(options: object) -> str:
+    return "password" if hasattr(options, "password") else "key"
 
 
 def _user_of(url: str) -> str:
@@ -125,7 +130,13 @@ def _same_store(one: str, other: str) -> bool:
         return False
     if _NETWORK not in one:
         return os.path.realpath(one.partition(":")[2]) == os.path.realpath(other.partition(":")[2])
-    return urlsplit(one).netloc.rpartition("@")[2] == urlsplit(other).netloc.rpartition("@")[2]
+    return _place_of(one) == _place_of(other)
+
+
+def _place_of(url: str) -> tuple[str, str]:
+    """The host and the port, and what of that server it is."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2], parts.path.strip("/")
 
 
 def _queues(config: Config) -> Iterator[str]:
@@ -139,10 +150,12 @@ def _queues(config: Config) -> Iterator[str]:
 
 def _endpoints(config: Config) -> Iterator[str]:
     for index, endpoint in enumerate(config.endpoints):
-        if not is_loopback(host_of_bind(endpoint.bind)) and not config.access:
+        of_storage = endpoint.protocol == STORAGE_QUEUE
+        known = config.accounts if of_storage else config.access
+        if not is_loopback(host_of_bind(endpoint.bind)) and not known:
             yield (
                 f"endpoints[{index}].bind: {endpoint.bind} can be reached from other machines:"
-                " add [[access]], or bind to 127.0.0.1"
+                f" add [[{'accounts' if of_storage else 'access'}]], or bind to 127.0.0.1"
             )
     fixed = [endpoint.bind for endpoint in config.endpoints if not endpoint.bind.endswith(":0")]
     for bind in sorted({bind for bind in fixed if fixed.count(bind) > 1}):
@@ -152,6 +165,8 @@ def _endpoints(config: Config) -> Iterator[str]:
 def _names_twice(config: Config) -> Iterator[str]:
     policies = [policy.name for policy in config.access]
     yield from (f"access: the name {n!r} is there twice" for n in _twice(policies))
+    accounts = [account.name for account in config.accounts]
+    yield from (f"accounts: the name {n!r} is there twice" for n in _twice(accounts))
     if config.pairing is not None:
         ids = [key.id for key in config.pairing.envelope_keys]
         yield from (f"pairing.envelope_keys: the id {n!r} is there twice" for n in _twice(ids))

@@ -1,5 +1,6 @@
 """The file as values: which part's options stand where, and what no part defines itself."""
 
+import base64
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,11 +10,13 @@ from attrs import validators
 
 from gateway.config.values import Secret
 from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.accounts import StorageAccount, check_account_name
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus_rest import RestOptions
+from gateway.frontends.storage_queue import StorageQueueOptions
 from gateway.net.http_server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions
 from gateway.net.sniffing import SniffingOptions
@@ -38,6 +41,10 @@ enable_syphon = true
 [[endpoints]]
 protocol = "service-bus-http"
 bind = "127.0.0.1:5300"
+
+[[endpoints]]
+protocol = "storage-queue"
+bind = "127.0.0.1:10001"
 """
 DEFAULT: Final = f"""
 [[endpoints]]
@@ -47,8 +54,9 @@ bind = "127.0.0.1:5672"
 
 ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each plain, or in TLS
 AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
-PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http")
-PROTOCOLS_TO_COME: Final = ("storage-queue", "admin")
+STORAGE_QUEUE: Final = "storage-queue"
+PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE)
+PROTOCOLS_TO_COME: Final = ("admin",)
 FORMATS: Final = ("auto", "console", "json")
 SHORTEST_KEY: Final = 16  # bytes
 
@@ -110,6 +118,7 @@ class Limits:
     sniffing: SniffingOptions = attrs.field(factory=SniffingOptions, metadata=FLAT)
     rest: RestOptions = attrs.field(factory=RestOptions)
     amqp: AmqpOptions = attrs.field(factory=AmqpOptions)
+    storage: StorageQueueOptions = attrs.field(factory=StorageQueueOptions)
     leases: LeaseOptions = attrs.field(factory=LeaseOptions)
 
 
@@ -158,6 +167,34 @@ class AccessEntry:
 
 
 @attrs.frozen(kw_only=True)
+class AccountEntry:
+    """`[[accounts]]`: as `[[access]]`, for the Queue service."""
+
+    name: str = attrs.field()
+    key: Secret
+    second_key: Secret | None = None
+
+    @name.validator
+    def _is_name(self, _: object, name: str) -> None:
+        check_account_name(name)
+
+    def value(self) -> StorageAccount:
+        secrets = [("key", self.key), ("second_key", self.second_key)]
+        keys = [_decoded_key(field, key.text) for field, key in secrets if key is not None]
+        return StorageAccount(name=self.name, keys=tuple(keys))
+
+
+def _decoded_key(field: str, text: str) -> bytes:
+    try:
+        key = base64.b64decode(text, validate=True)
+    except ValueError:
+        key = b""
+    if len(key) < SHORTEST_KEY:
+        raise ValueError(f"{field}: at least {SHORTEST_KEY} bytes in Base64 expected")
+    return key
+
+
+@attrs.frozen(kw_only=True)
 class Config:
     """The whole file. `folder` is where it lies: relative paths start there."""
 
@@ -165,6 +202,7 @@ class Config:
     pairing: Pairing | None = None
     endpoints: tuple[Endpoint, ...] = ()
     access: tuple[AccessPolicy, ...] = ()
+    accounts: tuple[StorageAccount, ...] = ()
     entities: tuple[EntityRule, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
     logging: Logging = attrs.field(factory=Logging)

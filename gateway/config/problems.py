@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 from cattrs import ClassValidationError, IterableValidationError
 
-_NOT_YET: Final = frozenset({"accounts", "claim_check_above", "ordered"})
+_NOT_YET: Final = frozenset({"claim_check_above", "ordered"})
 
 
 class ConfigError(Exception):

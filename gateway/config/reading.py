@@ -12,14 +12,16 @@ from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, override
 
 from gateway.brokers.registry import options_class
-from gateway.config.options import AccessEntry, EnvelopeKeyEntry, Namespace
+from gateway.config.options import AccessEntry, AccountEntry, EnvelopeKeyEntry, Namespace
 from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
 from gateway.config.values import Secret, SecretSource, expected, seconds, size
 from gateway.domain.access import AccessPolicy
+from gateway.domain.accounts import StorageAccount
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.servicebus_rest import RestOptions
+from gateway.frontends.storage_queue import StorageQueueOptions
 from gateway.pairing.options import PairOptions
 from gateway.wire.amqp.options import EngineOptions
 
@@ -54,10 +56,11 @@ FILLED_LATER: Final = frozenset(
         (EngineOptions, "container_id"),
         (RestOptions, "secure"),
         (RestOptions, "send_timeout"),
+        (StorageQueueOptions, "secure"),
     }
 )
 OFF: Final = "off"
-KINDS_TO_COME: Final = frozenset({"rabbitmq", "rabbitmqs", "storage-queue"})
+KINDS_TO_COME: Final = frozenset({"storage-queue"})
 
 
 def structure(table: Mapping[str, Any], kind: type[T], secrets: SecretSource) -> T:
@@ -106,6 +109,7 @@ class _TableReader:
             Secret: lambda value, _: secrets.read(value),
             Namespace: lambda value, _: self._read_namespace(value),
             AccessPolicy: lambda value, _: self.read(value, AccessEntry).value(),
+            StorageAccount: lambda value, _: self.read(value, AccountEntry).value(),
             EnvelopeKey: lambda value, _: self.read(value, EnvelopeKeyEntry).value(),
         }
         # The later a hook is registered, the earlier it is asked.

@@ -191,7 +191,14 @@ class Contents:
         return None if due is None else now.when(due)
 
     def _enqueue(self, row: Row) -> None:
-        """Service Bus too gives a scheduled message its sequence number when it's due."""
+        """
+        Service Bus too gives a scheduled message its sequence number when it's due.
+
+        One that was hidden keeps its own, by which it is asked for.
+        """
+        if row.stamp:
+            self.holdings.show(row, attrs.evolve(row, state=State.ACTIVE, due=None))
+            return
         active = attrs.evolve(
             row,
             sequence=self.next_sequence(),
@@ -219,7 +226,7 @@ class Contents:
             sequence=self.next_sequence(),
             state=State.DEAD,
             expires=None,
-            original=row.original or row.sequence,
+            original=row.first,
             reason=why.reason,
             description=why.description,
         )
@@ -289,7 +296,7 @@ def _kept_aside(row: Row, sequence: int, error: BrokerError) -> Row:
     return attrs.evolve(
         row,
         sequence=sequence,
-        original=row.original or row.sequence,
+        original=row.first,
         state=State.TRANSFER,
         expires=None,
         reason=_TRANSFER_REASONS.get(type(error), type(error).__name__),

@@ -31,6 +31,18 @@ class Lane:
     returned: list[int] = attrs.field(factory=list)  # a heap
     fresh: int = 0  # became available since somebody asked
     messages: int = 0
+    _known: set[int] = attrs.field(factory=set)  # what stands in `returned`
+
+    def push(self, sequence: int) -> None:
+        """Have it handed out again; what stands there already isn't handed out twice."""
+        if sequence not in self._known:
+            self._known.add(sequence)
+            heapq.heappush(self.returned, sequence)
+
+    def pop(self) -> int:
+        sequence = heapq.heappop(self.returned)
+        self._known.discard(sequence)
+        return sequence
 
 
 @attrs.define(eq=False)
@@ -105,8 +117,9 @@ class Holdings:
         lane = self._lanes[state]
         returned: list[Row] = []
         while lane.returned and len(returned) < limit:
-            row = self.rows.get(heapq.heappop(lane.returned))
-            if row is not None:  # None: it has expired since
+            row = self.rows.get(lane.pop())
+            # Otherwise it has expired since, or somebody has hidden it.
+            if row is not None and row.state is state:
                 returned.append(row)
         if returned:
             return returned
@@ -116,8 +129,15 @@ class Holdings:
 
     def give_back(self, row: Row) -> None:
         lane = self._lanes[row.state]
-        heapq.heappush(lane.returned, row.sequence)
+        lane.push(row.sequence)
         lane.fresh += 1
+
+    def show(self, old: Row, new: Row) -> None:
+        """Replace what isn't available by what is, under the same number."""
+        self.replace(old, new)
+        lane = self._lanes[new.state]
+        if new.sequence <= lane.cursor:
+            lane.push(new.sequence)
 
     # --- dates
 

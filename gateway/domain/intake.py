@@ -88,7 +88,7 @@ class Intake:
             enqueued=now.wall,
             expires=min((end for end in ends if end is not None), default=None),
             deliveries=0,
-            original=row.original or row.sequence,
+            original=row.first,
         )
         if properties.requires_session and row.session is None:
             self._contents.bury_new(new, NO_SESSION, hops + 1, now)

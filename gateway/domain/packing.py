@@ -24,6 +24,18 @@ class Packing:
         except MessageError:
             return None
 
+    def with_body(self, content: Any, body: bytes) -> tuple[Any, int]:
+        """
+        Content whose message has that body, and its size.
+
+        Raises:
+            InvalidRequest: it can't be said, or the content can't be read.
+        """
+        try:
+            return self.pack(attrs.evolve(self.unpack(content), body=body))
+        except MessageError as error:
+            raise InvalidRequest(f"body: {error}") from error
+
     def amended(self, content: Any, properties: Properties) -> tuple[Any, int]:
         """
         Content with these properties set among the message's own, and its size.

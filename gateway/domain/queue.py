@@ -37,6 +37,7 @@ from gateway.domain.stored import (
     Storage,
     to_date,
 )
+from gateway.domain.visibility import VisibilityRules
 
 _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
@@ -57,6 +58,7 @@ class Queue:
 
     entity: Entity
     intake: Intake
+    visibility: VisibilityRules
     _contents: Contents
     _handout: Handout
     _concern: Callable[[EntityPath], None]
@@ -73,13 +75,12 @@ class Queue:
         sessions = None
         if entity.properties.requires_session:
             sessions = Sessions(entity.path, storage, around.new_token)
-        account = account or Account()
-        contents = Contents(
-            entity, storage, around.next_sequence, account, sessions, around.packing
-        )
+        account, number = account or Account(), around.next_sequence
+        contents = Contents(entity, storage, number, account, sessions, around.packing)
         return cls(
             entity=entity,
             intake=Intake(contents, around.packing.id_of),
+            visibility=VisibilityRules(contents),
             contents=contents,
             handout=Handout(contents, around.new_token),
             concern=around.concern,

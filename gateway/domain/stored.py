@@ -80,7 +80,12 @@ class Incoming:
 
 @value(kw_only=True)
 class Row:
-    """A stored message. `deliveries` have been begun so far; `due` is set while it is scheduled."""
+    """
+    A stored message. `deliveries` have been begun so far; `due` is set while it is scheduled.
+
+    Who hides a message from others stamps it: `original` then is a number above its own, which
+    no other stamp has. It stays when the message is visible again.
+    """
 
     sequence: int
     state: State
@@ -96,6 +101,16 @@ class Row:
     session: str | None = None
     source: str | None = None  # the queue whose dead letter it was, if that forwards them
     damaged: bool = False  # its checksum doesn't fit: never to be served
+
+    @property
+    def stamp(self) -> int:
+        """Of who hid it last; 0 if nobody has."""
+        return 0 if self.original is None or self.original < self.sequence else self.original
+
+    @property
+    def first(self) -> int:
+        """The number that it was given first."""
+        return self.original if self.original and not self.stamp else self.sequence
 
 
 def without_content(row: Row, deliveries: int) -> Row:

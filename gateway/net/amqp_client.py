@@ -3,9 +3,11 @@ An AMQP connection that we have opened, and its links: what a caller waits for, 
 when the peer, the link or the connection ends first.
 
 Each link has a session of its own, or shares one that its maker names: what breaks one link breaks
-no other one (some brokers end the whole session for it).
+no other one (some brokers end the whole session for it). Sessions are used again: an end and a
+begin in a row share a number, and RabbitMQ's answers to them can come in the wrong order.
 """
 
+import sys
 from typing import Final
 
 import trio
@@ -26,12 +28,14 @@ from gateway.wire.amqp.events import (
     LinkFlow,
     LinkId,
     NewLink,
+    SessionClosed,
     SessionId,
     TransferReceived,
 )
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials, SaslClient
 
+_HIGH_WATER: Final = 4 * 1024 * 1024  # bytes that wait to be written
 _CLOSE_TIMEOUT: Final = 2.0  # seconds
 
 
@@ -52,6 +56,7 @@ class AmqpClient:
         self.links: dict[LinkId, ClientLink] = {}
         self.opened: ConnectionOpened | None = None
         self.end: AmqpError | None = None  # why there is nothing any more
+        self._spare: list[SessionId] = []  # without links
         self._hostname = hostname
         self._told = trio.Event()
         self._ended = trio.Event()
@@ -59,12 +64,25 @@ class AmqpClient:
             stream,
             engine=options,
             sasl=SaslClient(credentials, hostname=hostname),
-            options=AmqpConnectionOptions(close_timeout=_CLOSE_TIMEOUT),
+            options=AmqpConnectionOptions(
+                close_timeout=_CLOSE_TIMEOUT,
+                # Credit bounds it. A pause in reading would hold up the answers to settlements too.
+                max_unsettled=sys.maxsize,
+                high_water=_HIGH_WATER,
+            ),
         )
 
     @property
     def engine(self) -> Engine:
         return self._connection.engine
+
+    def take_session(self) -> SessionId:
+        """A session without links."""
+        return self._spare.pop() if self._spare else self.engine.begin()
+
+    def give_session(self, session: SessionId) -> None:
+        """It's without links again."""
+        self._spare.append(session)
 
     async def run(self) -> None:
         """Return when the connection has ended, in whichever way. The stream is closed then."""
@@ -85,6 +103,15 @@ class AmqpClient:
             raise refusal_from_condition(self.end.condition, self.end.description)
         return self.opened
 
+    @property
+    def is_full(self) -> bool:
+        """So much waits to be written that a large message should wait too."""
+        return self.engine.unsent >= _HIGH_WATER
+
+    async def wait_for_room(self) -> None:
+        """Wait until that is over, or the connection."""
+        await self._connection.wait_for_room()
+
     async def wait_ended(self) -> None:
         """Return when there is nothing any more; `end` says why."""
         await self._ended.wait()
@@ -99,11 +126,18 @@ class AmqpClient:
                 link = self.links.get(event.link)
                 if link is not None:
                     link.handle(event)
+            case _:
+                self._handle_rare(event)
+
+    def _handle_rare(self, event: Event) -> None:
+        match event:
             case LinkAttached():
                 self._attached(event)
             case LinkDetached(link=id_, error=error):
                 if (link := self.links.pop(id_, None)) is not None:
                     link.over(error or _ended(f"{self.name}: the link was detached"))
+            case SessionClosed():
+                self._spare = [each for each in self._spare if each != event.session]
             case ConnectionOpened():
                 self.opened = event
                 self._told.set()
@@ -152,7 +186,7 @@ class ClientLink:
         self.client = client
         self._changed = trio.lowlevel.ParkingLot()
         self._owns_session = session is None
-        self.session = client.engine.begin() if session is None else session
+        self.session = client.take_session() if session is None else session
         id_ = client.engine.attach(self.session, new) if client.end is None else None
         if id_ is None:
             end = client.end or _ended(f"{client.name}: the session has ended")
@@ -204,7 +238,7 @@ class ClientLink:
         self.why = why
         self._changed.unpark_all()
         if self._owns_session:
-            self.engine.end(self.session)
+            self.client.give_session(self.session)
 
     def handle(self, event: Event) -> None:
         """What else the peer says of it."""

@@ -48,7 +48,8 @@ class Exchange:
         self._asked: dict[str, _Asked] = {}
         self._ids = count(1)
         self._name = name
-        self._session = client.engine.begin()
+        self._ended = False
+        self._session = client.take_session()
         here, there = Terminus(address=name), Terminus(address=node)
         self._replies = _Replies(
             self,
@@ -129,8 +130,11 @@ class Exchange:
 
     def end(self) -> None:
         """One of the links is over: the other one is of no use."""
+        if self._ended:
+            return
+        self._ended = True
         self.close()
-        self._client.engine.end(self._session)
+        self._client.give_session(self._session)
         for each in self._asked.values():
             each.answered.set()
 

@@ -16,6 +16,7 @@ from gateway.wire.amqp.events import (
     Event,
     LinkFlow,
     NewLink,
+    OtherState,
     Outcome,
     ReceiverSettles,
     SessionId,
@@ -23,6 +24,7 @@ from gateway.wire.amqp.events import (
 )
 
 WINDOW: Final = 1000  # messages under way on one link
+_LARGE: Final = 16 * 1024  # bytes of a message that waits while much is to be written
 
 
 class LinkVoid(Exception):
@@ -104,6 +106,8 @@ class SendingLink(ClientLink):
         Raises:
             LinkVoid: the link had ended before.
         """
+        if len(payload) >= _LARGE and self.client.is_full:
+            await self.client.wait_for_room()
         while self.why is None and (self._waiting or not self._has_room()):
             await self._park()
             if self._has_room():
@@ -120,8 +124,8 @@ class SendingLink(ClientLink):
     def handle(self, event: Event) -> None:
         match event:
             case DispositionReceived(delivery=delivery, state=state, settled=settled):
-                if not settled and state is None:
-                    return
+                if not settled and (state is None or isinstance(state, OtherState)):
+                    return  # on the way to an outcome (part 3, 3.4.1)
                 if not settled:
                     self.engine.settle(delivery)
                 mine = self._in_flight.pop(delivery, None)

@@ -194,6 +194,18 @@ class Listener:
                 await stream.aclose()
 
 
+def peer_address(stream: trio.abc.Stream) -> str | None:
+    """The IP address of who is connected, through TLS too; None: nobody can tell (any more)."""
+    socket = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+    if not isinstance(socket, trio.SocketStream):
+        return None
+    try:
+        host: str = socket.socket.getpeername()[0]
+    except OSError:
+        return None
+    return host.removeprefix("::ffff:")
+
+
 def _peer_of(stream: trio.SocketStream) -> str:
     try:
         return _written(stream.socket.getpeername())

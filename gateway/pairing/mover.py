@@ -224,6 +224,8 @@ class Mover:
         with trio.move_on_after(self.options.attempt_timeout):
             try:
                 until = await self.receiver.renew(cargo.delivery)
+            except NotSupported:
+                return  # its lock holds until it said
             except BrokerError as error:
                 # It may be delivered to another syphon as well: a duplicate, not a loss.
                 self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=str(error)))

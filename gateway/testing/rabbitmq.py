@@ -3,11 +3,14 @@ RabbitMQ as Debian installs it (`rabbitmq-server`), but as a process of ours: fo
 the system's service, and several side by side.
 """
 
+import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
+
+import trio
 
 from gateway.testing.servers import ServerFailed, ServerProcess, answers, free_port, running
 
@@ -51,6 +54,26 @@ async def rabbitmq(
     )
     async with running(names), running(node):
         yield node, port
+
+
+async def control(node: ServerProcess, *arguments: str) -> str:
+    """
+    Run `rabbitmqctl` for a node that runs; return what it printed. It takes a second.
+
+    Raises:
+        ServerFailed: it refused.
+    """
+    command = [str(home_of() / "sbin" / "rabbitmqctl"), "--quiet"]
+    done = await trio.run_process(
+        [*command, "--node", node.environment["RABBITMQ_NODENAME"], *arguments],
+        env={**os.environ, **node.environment},
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerFailed(f"rabbitmqctl {arguments[0]}: {done.stderr.decode(errors='replace')}")
+    return done.stdout.decode()
 
 
 def _prepare(folder: Path, plugins: Sequence[str], settings: Sequence[str]) -> None:

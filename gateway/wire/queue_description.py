@@ -15,16 +15,19 @@ from gateway.wire.description import (
     STATUS,
     Constant,
     Counts,
+    Field,
     Table,
     Total,
     count_field,
     flag_field,
     number_field,
+    parsed,
     span_field,
     targets_at,
     text_field,
     with_local_targets,
 )
+from gateway.wire.management_values import optional_text, short_text
 
 _COUNTS: Final = {
     "ActiveMessageCount": "active",
@@ -59,7 +62,8 @@ TABLE: Final = Table(
         AVAILABLE,
         Constant("EnableExpress", "false"),
         text_field("ForwardTo", "forward_to"),
-        text_field("UserMetadata", "user_metadata"),
+        # Who asks for it has Service Bus's limit; what is told may be longer.
+        Field("UserMetadata", "user_metadata", optional_text, lambda text: text),
         text_field("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to"),
         MAX_MESSAGE_SIZE,
     ),
@@ -95,6 +99,12 @@ def parse_properties(description: Element, host: str = "") -> QueueProperties:
     Raises:
         InvalidRequest: the text names the element and what is expected.
     """
+    properties = _parsed(description, host)
+    parsed("UserMetadata", short_text, properties.user_metadata or "")
+    return properties
+
+
+def _parsed(description: Element, host: str = "") -> QueueProperties:
     return QueueProperties(**with_local_targets(TABLE.parse_properties(description), host))
 
 
@@ -106,7 +116,7 @@ def parse_info(path: EntityPath, description: Element) -> EntityInfo:
     Raises:
         InvalidRequest: the text names the element and what is expected.
     """
-    properties = parse_properties(description)
+    properties = _parsed(description)
     return EntityInfo(
         path=path,
         properties=attrs.evolve(properties, max_message_size=None),

@@ -9,6 +9,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.ports import Broker
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.kinds import KINDS, BrokerKind, Capability, Place
+from tests.brokers.rabbitmq.nodes import Nodes
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -38,11 +39,18 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     elsewhere.end()
 
 
+@pytest.fixture(scope="session")
+def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    rabbits = Nodes(tmp_path_factory.mktemp("rabbits"))
+    yield rabbits
+    rabbits.end()
+
+
 @pytest.fixture
 async def broker(
-    kind: BrokerKind, clock: Clock | None, tmp_path: Path, elsewhere: Elsewhere
+    kind: BrokerKind, clock: Clock | None, tmp_path: Path, elsewhere: Elsewhere, rabbits: Nodes
 ) -> AsyncIterator[Broker]:
-    async with kind.open(Place(tmp_path, elsewhere)) as broker:
+    async with kind.open(Place(tmp_path, elsewhere, rabbits)) as broker:
         yield broker
 
 

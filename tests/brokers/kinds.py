@@ -19,6 +19,7 @@ from gateway.testing.clocks import VirtualClock
 from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
+from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus_rest import served as servicebus_rest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,6 +66,7 @@ class Place:
 
     folder: Path
     elsewhere: Elsewhere
+    rabbits: Nodes
 
 
 Open = Callable[[Place], AbstractAsyncContextManager[Broker]]
@@ -102,20 +104,25 @@ def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[
         clock: Clock | None,
         tmp_path: Path,
         elsewhere: Elsewhere,
+        rabbits: Nodes,
     ) -> None:
-        async def run(kind: BrokerKind) -> None:
-            place = Place(tmp_path / kind.name, elsewhere)
-            place.folder.mkdir()
+        async def run(kind: BrokerKind, broker: Broker) -> None:
             try:
-                async with kind.open(place) as broker:
-                    await test(broker)
+                await test(broker)
             except BaseException as error:
                 error.add_note(f"on {kind.name}")
                 raise
 
-        async with trio.open_nursery() as nursery:
+        # All are open before one test begins: to start what they share blocks, for seconds.
+        async with AsyncExitStack() as stack:
+            brokers = []
             for kind in kinds_at_once:
-                nursery.start_soon(run, kind)
+                place = Place(tmp_path / kind.name, elsewhere, rabbits)
+                place.folder.mkdir()
+                brokers.append(await stack.enter_async_context(kind.open(place)))
+            async with trio.open_nursery() as nursery:
+                for kind, broker in zip(kinds_at_once, brokers, strict=True):
+                    nursery.start_soon(run, kind, broker)
 
     at_once.__name__, at_once.__module__ = test.__name__, test.__module__
     return at_once
@@ -147,6 +154,10 @@ def in_process(name: str) -> Open:
     return lambda place: place.elsewhere.room(name)
 
 
+def on_rabbitmq(name: str) -> Open:
+    return lambda place: place.rabbits.room(name)
+
+
 def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
     """The pair itself is in this process."""
 
@@ -158,7 +169,7 @@ def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
                 folder = place.folder / name
                 folder.mkdir()
                 sides.append(
-                    await stack.enter_async_context(open_side(Place(folder, place.elsewhere)))
+                    await stack.enter_async_context(open_side(attrs.evolve(place, folder=folder)))
                 )
             yield (await stack.enter_async_context(pair_of(*sides, clock))).broker
 
@@ -187,6 +198,15 @@ OVER_AMQP = EVERYTHING & ~(
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
 PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
 
+RABBITMQ = (
+    Capability.TIME_TO_LIVE
+    | Capability.DEAD_LETTER
+    | Capability.ALL_TYPES
+    | Capability.RECEIVE_AND_DELETE
+    | Capability.PROMPT_RETURN
+    | Capability.PROMPT_CANCEL
+)
+
 KINDS = [
     BrokerKind(name="memory", open=memory, virtual_time=True),
     BrokerKind(name="embedded", open=embedded),
@@ -213,5 +233,16 @@ KINDS = [
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),
         can=OVER_HTTP,
+    ),
+    BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
+    BrokerKind(
+        name="pair of rabbitmq",
+        open=pair(on_rabbitmq("primary"), on_rabbitmq("secondary"), real_date),
+        can=RABBITMQ,
+    ),
+    BrokerKind(
+        name="pair of rabbitmq and embedded",
+        open=pair(on_rabbitmq("primary"), embedded, real_date),
+        can=RABBITMQ,
     ),
 ]

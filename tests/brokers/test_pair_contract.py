@@ -19,6 +19,7 @@ from gateway.domain.message import Complete, Delivery, Leg, Message
 from gateway.ports import Broker, WallClock
 from gateway.testing.clocks import VirtualClock
 from gateway.testing.faults import FaultyBroker
+from tests.brokers.amqp.served import client as amqp_client
 from tests.brokers.kinds import real_date
 from tests.brokers.pairs import BACKLOG_QUEUES, pair_of, syphon_of
 from tests.brokers.servicebus_rest.served import client
@@ -79,15 +80,29 @@ async def embedded(folder: Path) -> AsyncIterator[Sides]:
 
 @asynccontextmanager
 async def processes(folder: Path) -> AsyncIterator[Sides]:
+    async with between(folder, broker_config(), client) as sides:
+        yield sides
+
+
+@asynccontextmanager
+async def processes_over_amqp(folder: Path) -> AsyncIterator[Sides]:
+    config = broker_config().replace("service-bus-http", "service-bus")
+    async with between(folder, config, amqp_client) as sides:
+        yield sides
+
+
+@asynccontextmanager
+async def between(
+    folder: Path, config: str, connect: Callable[..., AbstractAsyncContextManager[Broker]]
+) -> AsyncIterator[Sides]:
     async with open_gateways(folder) as gateways:
-        one = gateways.prepare(broker_config())
-        other = gateways.prepare(broker_config())
+        one, other = gateways.prepare(config), gateways.prepare(config)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(one.start)
             nursery.start_soon(other.start)
         async with (
-            client(one.port, key_name=KEY_NAME, key=KEY) as primary,
-            client(other.port, key_name=KEY_NAME, key=KEY) as secondary,
+            connect(one.port, key_name=KEY_NAME, key=KEY) as primary,
+            connect(other.port, key_name=KEY_NAME, key=KEY) as secondary,
         ):
             yield Sides(
                 primary=primary,
@@ -101,7 +116,9 @@ async def processes(folder: Path) -> AsyncIterator[Sides]:
 OpenSides = Callable[[Path], AbstractAsyncContextManager[Sides]]
 
 
-@pytest.fixture(params=[memory, embedded, processes], ids=lambda kind: kind.__name__)
+@pytest.fixture(
+    params=[memory, embedded, processes, processes_over_amqp], ids=lambda kind: kind.__name__
+)
 def open_sides(request: pytest.FixtureRequest) -> OpenSides:
     return request.param
 

@@ -11,6 +11,7 @@ from gateway.config.problems import ConfigError
 from gateway.domain.access import Right
 
 SECRET = "a secret of sixteen bytes"
+IN_BASE64 = "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw=="
 
 PAIR = """
 [namespaces.east]
@@ -29,7 +30,7 @@ url = "memory:"
 
 
 def config(text: str, folder: Path = Path("/nowhere")) -> Config:
-    environ = {"KEY": SECRET, "OTHER_KEY": SECRET[::-1]}
+    environ = {"KEY": SECRET, "OTHER_KEY": SECRET[::-1], "BASE64": IN_BASE64}
     return parse(text, source="x.toml", folder=folder, environ=environ).config
 
 
@@ -66,7 +67,7 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ("state = 7", "pairing.state: a path expected, found 7"),
         ("[pairing.syphon]\nmax_drain_rate = 'x'", "pairing.syphon.max_drain_rate: a number"),
         ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: not available in this"),
-        ("[[accounts]]\nname = 'a'", "accounts: not available in this version"),
+        ("ordered = true", "pairing.ordered: not available in this version"),
         (
             "[[endpoints]]\nprotocol = 'admin'\nbind = 'localhost:0'",
             "endpoints[0].protocol: 'admin' is not av",
@@ -102,8 +103,8 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
             "pairing.envelope_keys[0].key: set the env",
         ),
         (
-            "[namespaces.far]\nurl = 'rabbitmq://a'",
-            "namespaces.far: rabbitmq: is not available in this version",
+            "[namespaces.far]\nurl = 'storage-queue:a'",
+            "namespaces.far: storage-queue: is not available in this version",
         ),
         ("[namespaces.far]\nurl = 'ftp://a'", "namespaces.far: URL of a namespace: one of "),
         ("[namespaces.far]\nqueues = []", "namespaces.far.url: is missing"),
@@ -164,6 +165,24 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (
             ONE + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '0.0.0.0:1'",
             "endpoints[0].bind: 0.0.0.0:1 can be reached",
+        ),
+        (
+            ONE
+            + "[[endpoints]]\nprotocol = 'storage-queue'\nbind = '0.0.0.0:1'\n"
+            + "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Send']",
+            "endpoints[0].bind: 0.0.0.0:1 can be reached from other machines: add [[accounts]]",
+        ),
+        (
+            ONE + "[[accounts]]\nname = 'contoso'\nkey = {env = 'BASE64'}\n" * 2,
+            "accounts: the name 'contoso' is there twice",
+        ),
+        (
+            ONE + "[[accounts]]\nname = 'contoso'\nkey = {env = 'KEY'}",
+            "accounts[0]: key: at least 16 bytes in Base64 expected",
+        ),
+        (
+            ONE + "[[accounts]]\nname = 'Contoso'\nkey = {env = 'BASE64'}",
+            "accounts[0].name: 3 to 24 small letters and digits expected, found 'Contoso'",
         ),
         (
             ONE
@@ -237,6 +256,16 @@ def test_a_key_in_a_connection_string_in_a_url_is_refused_and_not_repeated() -> 
 
     assert any(line.startswith("namespaces.east.url: no secret in a URL") for line in found)
     assert "hush" not in " ".join(found)
+
+
+def test_two_vhosts_of_a_host_are_two_namespaces(tmp_path: Path) -> None:
+    text = far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]')
+    for name in ("east", "west"):
+        url, broker = f"servicebus+https://gateway@{name}.example.net", f"rabbitmqs://g@a.b/{name}"
+        text = text.replace(f'{url}"\nkey', f'{broker}"\npassword')
+
+    assert config(text).namespaces["west"].options.password
+    assert "one fault can take both" in warnings(text, tmp_path)[0]
 
 
 def test_one_port_of_a_host_is_one_namespace() -> None:

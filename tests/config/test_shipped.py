@@ -15,6 +15,7 @@ from gateway.config.file import Loaded, load, parse
 from gateway.config.options import (
     DEFAULT,
     AccessEntry,
+    AccountEntry,
     Config,
     Endpoint,
     Limits,
@@ -28,13 +29,25 @@ from gateway.pairing.options import EntityRule
 CONF = Path(__file__).parents[2] / "conf"
 EVERY_OPTION = (CONF / "pairgate.toml").read_text()
 COMMENTED_OUT = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
-SECRETS = ("NORTH_KEY", "SOUTH_KEY", "ENVELOPE_KEY", "ORDERS_KEY", "ORDERS_KEY_2", "PRODUCER_KEY")
+SECRETS = (
+    "NORTH_KEY",
+    "SOUTH_KEY",
+    "ENVELOPE_KEY",
+    "ORDERS_KEY",
+    "ORDERS_KEY_2",
+    "PRODUCER_KEY",
+    "RABBIT_PASSWORD",
+    "RABBIT_NORTH_PASSWORD",
+    "RABBIT_SOUTH_PASSWORD",
+)
 CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
+IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2")
 
 
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
     environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
+    environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
 
@@ -62,8 +75,10 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("entities", EntityRule),
         ("endpoints", Endpoint),
         ("access", AccessEntry),
+        ("accounts", AccountEntry),
         ("limits", Limits),
         ("limits.rest", attrs.fields(Limits).rest.type),
+        ("limits.storage", attrs.fields(Limits).storage.type),
         ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
         ("logging", Logging),
@@ -77,7 +92,7 @@ def test_no_option_is_missing(section: str, kind: Any) -> None:
     assert set(table[0] if isinstance(table, list) else table) == option_names(kind)
 
 
-@pytest.mark.parametrize("names", [("east",), ("north",), ("azure",), ("rabbit",)])
+@pytest.mark.parametrize("names", [("east",), ("north",), ("azure",), ("artemis",), ("rabbit",)])
 def test_no_option_of_a_namespace_is_missing(names: tuple[str]) -> None:
     namespaces = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["namespaces"]
     tables = [namespaces[name] for name in names]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -23,7 +24,7 @@ from tests.e2e.rest import request, send, take
 
 pytestmark = pytest.mark.slow
 
-FREE_PORTS = DEFAULT.replace(":5672", ":0").replace(":5300", ":0")
+FREE_PORTS = re.sub(r'"127.0.0.1:\d+"', '"127.0.0.1:0"', DEFAULT)
 
 
 async def pairgate(

@@ -4,8 +4,9 @@ from functools import partial
 
 import pytest
 import trio
+import trio.testing
 
-from gateway.net.listeners import CannotListen, ListenerOptions, open_listener
+from gateway.net.listeners import CannotListen, ListenerOptions, open_listener, peer_address
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
 
 
@@ -42,6 +43,21 @@ async def test_port_0_takes_a_free_port_and_says_which(nursery):
     assert listener.address == f"127.0.0.1:{listener.port}"
     assert listener.port > 0
     assert await ask(listener) == b"hello"
+
+
+async def test_a_stream_tells_who_is_connected(nursery):
+    seen = []
+
+    async def note(stream):
+        seen.append(peer_address(stream))
+        await echo(stream)
+
+    listener = await start(nursery, note)
+    await ask(listener)
+
+    assert seen == ["127.0.0.1"]
+    one, _ = trio.testing.memory_stream_pair()
+    assert peer_address(one) is None
 
 
 async def test_an_ipv6_address_stands_in_brackets():

@@ -402,3 +402,12 @@ def test_a_success_that_cannot_be_read_is_unknown(body):
 def test_no_answer_makes_reading_it_crash(body, status):
     with pytest.raises(BrokerError):
         parse_response(GetEntity(entity=QUEUE), Response(status=status, body=body))
+
+
+def test_metadata_that_is_told_may_be_longer_than_what_may_be_asked_for():
+    info = EntityInfo(path=QUEUE, properties=QueueProperties(user_metadata="x" * 9000))
+    told = build_response(GetEntity(entity=QUEUE), info, origin="http://localhost")
+
+    found = parse_response(GetEntity(entity=QUEUE), told)
+
+    assert found.properties.user_metadata == "x" * 9000

@@ -24,6 +24,7 @@ from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     InvalidRequest,
     NotSupported,
@@ -39,6 +40,7 @@ R = TypeVar("R", bound=AmqpReceiver)
 
 _CLOSE_TIMEOUT: Final = 5.0  # seconds
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
+_UNTOLD: Final = 2**31 - 1  # deliveries: as far as AMQP tells there's no limit
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _GONE: Final = (EntityNotFound, EntityDisabled)
 
@@ -190,7 +192,18 @@ class AmqpBroker:
         """As `Broker.inspect`: that it is there, and how large a message may be."""
         sender = await self._attach(entity)
         sender.close()
-        return EntityInfo(path=entity, max_message_size=sender.max_size)
+        return EntityInfo(
+            path=entity,
+            properties=QueueProperties(max_delivery_count=_UNTOLD),
+            max_message_size=sender.max_size,
+        )
+
+    async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
+        """As `Verifies.verify`: of a queue's settings AMQP tells nothing."""
+        (await self._attach(entity)).close()
+        limits = ", has no limit of deliveries," if is_backlog else ""
+        wanted = f"it's durable{limits} and drops nothing when it is full"
+        return [f"AMQP doesn't tell its settings: see to it that {wanted}"]
 
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
@@ -203,10 +216,17 @@ class AmqpBroker:
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         """
+        Look whether it's there: it can't be made.
+
         Raises:
-            NotSupported: always.
+            EntityExists: it is.
+            NotSupported: it is missing.
         """
-        await _cannot("make queues")
+        try:
+            (await self._attach(entity)).close()
+        except EntityNotFound:
+            await _cannot(f"make {entity}")
+        raise EntityExists(f"{entity} is there")
 
     async def delete_queue(self, entity: EntityPath) -> None:
         """

@@ -24,6 +24,7 @@ from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials
 
 _MAX_EXCHANGES: Final = 50  # $management pairs that one connection keeps
+_MAX_PARTIAL: Final = 256 * 1024 * 1024  # bytes: Service Bus has messages of up to 100 MB
 _CONNECT_SHARE: Final = 0.9  # of the time until a link is attached
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 
@@ -129,8 +130,7 @@ class Connections:
                 if not peer.over and len(peer.client.links) < self._options.max_links:
                     return peer
             if self._last is not None and trio.current_time() < self._not_before:
-                wait = self._not_before - trio.current_time()
-                raise type(self._last)(f"{self._last}; tried again in {wait:.1f} s")
+                raise type(self._last)(str(self._last))
             return await self._open()
 
     async def close(self) -> None:
@@ -183,7 +183,12 @@ class Connections:
             name=str(self._access.place),
             hostname=self._access.hostname,
             credentials=self._access.credentials,
-            options=EngineOptions(idle_timeout=self._options.idle_timeout),
+            options=EngineOptions(
+                idle_timeout=self._options.idle_timeout,
+                channel_max=min(2 * self._options.max_links + 2 * _MAX_EXCHANGES, 65535),
+                max_links=2 * self._options.max_links + 4 * _MAX_EXCHANGES,
+                max_partial=_MAX_PARTIAL,
+            ),
         )
 
     async def _introduce(self, client: AmqpClient, nursery: trio.Nursery) -> Peer:

@@ -16,8 +16,8 @@ from gateway.brokers.amqp.senders import within
 from gateway.domain import errors
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import LockLost, MessageError, OutcomeUnknown
-from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement
+from gateway.domain.errors import BrokerError, LockLost, MessageError, OutcomeUnknown
+from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
 from gateway.net.amqp_links import LinkVoid, ReceivingLink
 from gateway.ports import WallClock
 from gateway.wire.amqp.conditions import error_from_condition
@@ -30,7 +30,6 @@ from gateway.wire.amqp.events import (
     Outcome,
     ReceiverSettles,
     Rejected,
-    SenderSettles,
     Terminus,
     TransferReceived,
 )
@@ -68,6 +67,7 @@ class AmqpReceiver:
     _backoff: Backoff = Backoff(first=0.1, cap=5.0)
     # Lock token -> the delivery that it stands for on the link that it came on.
     _held: dict[str, tuple[ReceivingLink, DeliveryId]] = attrs.field(factory=dict, init=False)
+    _most_held: int = attrs.field(default=_MAX_CREDIT, init=False)  # then what is gone is dropped
 
     async def open(self) -> None:
         """
@@ -90,7 +90,10 @@ class AmqpReceiver:
                 await self._look_after_link()
                 link = self._link
                 link.set_credit(min(self._wanted, _MAX_CREDIT) - len(link.arrived))
-                if taken := self._take_arrived(link, limit):
+                taken = self._take_arrived(link, limit)
+                if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
+                    taken = await self._take_away(taken)
+                if taken:
                     self._reopened = 0
                     return taken
                 if link.why is None:
@@ -159,16 +162,15 @@ class AmqpReceiver:
         raise LockLost("this delivery isn't held (any more)")
 
     def _new_link(self, peer: Peer, address: str) -> NewLink:
-        takes_away = self._mode is ReceiveMode.RECEIVE_AND_DELETE
-        first = takes_away or not peer.dialect.confirms
+        """Always one that locks: what deletes by itself loses what is on its way at the end."""
+        second = peer.dialect.confirms
         name = peer.new_name("receiver")
         return NewLink(
             name=name,
             we_send=False,
             source=Terminus(address=address),
             target=Terminus(address=name),
-            sender_settles=SenderSettles.SETTLED if takes_away else SenderSettles.UNSETTLED,
-            receiver_settles=ReceiverSettles.FIRST if first else ReceiverSettles.SECOND,
+            receiver_settles=ReceiverSettles.SECOND if second else ReceiverSettles.FIRST,
         )
 
     # ------------------------------------------------------------------ inside
@@ -219,10 +221,32 @@ class AmqpReceiver:
             taken.append(delivery)
         return taken
 
+    async def _take_away(self, locked: Sequence[Delivery]) -> list[Delivery]:
+        """Complete them; those that aren't ours any more come again. Unknown counts as done."""
+        lost: set[str | None] = set()
+
+        async def complete(delivery: Delivery) -> None:  # noqa: ASYNC910 a settlement waits
+            try:
+                await self.settle(delivery, Complete())
+            except OutcomeUnknown:
+                await trio.lowlevel.checkpoint()
+            except BrokerError:
+                lost.add(delivery.lock_token)
+
+        async with trio.open_nursery() as nursery:
+            for each in locked:
+                nursery.start_soon(complete, each)
+        return [
+            attrs.evolve(each, lock_token=None, locked_until=None)
+            for each in locked
+            if each.lock_token not in lost
+        ]
+
     def _hold(self, token: str, link: ReceivingLink, id_: DeliveryId) -> None:
-        gone = [each for each, (where, what) in self._held.items() if not where.holds(what)]
-        for each in gone if len(gone) > _MAX_CREDIT else ():
-            del self._held[each]
+        if len(self._held) >= self._most_held:
+            held = self._held.items()
+            self._held = {each: place for each, place in held if place[0].holds(place[1])}
+            self._most_held = max(_MAX_CREDIT, 2 * len(self._held))
         self._held[token] = link, id_
 
     def _read(self, event: TransferReceived) -> Delivery | None:

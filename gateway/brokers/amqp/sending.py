@@ -18,10 +18,11 @@ from gateway.domain.message import Message, Typed
 from gateway.net.amqp_links import LinkVoid
 from gateway.wire.amqp.batches import BATCH, SINGLE, batch_of
 from gateway.wire.amqp.conditions import error_from_condition
-from gateway.wire.amqp.events import Accepted, DeliveryState, Rejected
+from gateway.wire.amqp.events import Accepted, DeliveryState, Modified, Rejected, Released
 from gateway.wire.amqp.message import encode_message
 
 _BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"  # a property of the attach's answer
+_MAX_BATCH: Final = 4500  # messages that Service Bus takes in one
 _BATCH_OVERHEAD: Final = 8  # bytes of a data section around each message
 
 Transfer = tuple[bytes, int]  # payload and format
@@ -100,9 +101,9 @@ def verdict(state: DeliveryState | None, dialect: Dialect) -> BrokerError | None
             return dialect.unexplained("the message was rejected, and nothing was said why")
         case Rejected(error=error) if error is not None:
             return error_from_condition(error.condition, error.description)
-        case None:
-            return OutcomeUnknown("the message was settled without an outcome")
-    return Unavailable(f"the message was given back: {type(state).__name__.lower()}")
+        case Released() | Modified():
+            return Unavailable(f"the message was given back: {type(state).__name__.lower()}")
+    return OutcomeUnknown("the message was settled without an outcome")
 
 
 def _one_of(errors: Sequence[BrokerError], of: int) -> BrokerError:
@@ -128,7 +129,7 @@ def _parts(payloads: Iterable[bytes], most: int) -> list[list[bytes]]:
     room = 0
     for payload in payloads:
         size = len(payload) + _BATCH_OVERHEAD
-        if not parts or size > room:
+        if not parts or size > room or len(parts[-1]) == _MAX_BATCH:
             parts.append([])
             room = most
         parts[-1].append(payload)

@@ -135,6 +135,11 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         async with opened(session) as receiver:
             yield receiver
 
+    async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
+        """As `Verifies.verify`: what `inspect` tells is all that there is."""
+        await trio.lowlevel.checkpoint()
+        return ()
+
     async def list_sessions(
         self,
         entity: EntityPath,

@@ -47,7 +47,6 @@ _QUARANTINE: Final = (
     " WHERE sequence = ?"
 )
 
-_STATES: Final = tuple(State)  # by number
 _NUMBERS: Final = struct.Struct(">7q")
 _NEVER: Final = -1
 _NO_TEXTS: Final = (None, None, None, None)
@@ -174,7 +173,7 @@ class SqliteRows:
         original, reason, description, session, source, checksum = rest
         row = Row(
             sequence=sequence,
-            state=_STATES[state],
+            state=State(state),
             enqueued=enqueued,
             size=size,
             content=content,

@@ -1,6 +1,7 @@
 """A Pairgate's `service-bus` endpoint on a socket in this process, and adapters for it."""
 
 import random
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -13,7 +14,6 @@ from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
 from gateway.brokers.memory import MemoryBroker
 from gateway.frontends.amqp.frontend import AmqpFrontend
-from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
@@ -30,23 +30,21 @@ class House:
 
     broker: MemoryBroker
     authorizer: Authorizer
-    options: AmqpOptions
     port: int = 0
 
 
 @asynccontextmanager
-async def served(options: AmqpOptions | None = None) -> AsyncIterator[House]:
+async def served(tls: ssl.SSLContext | None = None) -> AsyncIterator[House]:
     """An endpoint over an empty namespace."""
     broker = MemoryBroker(real_date, random.Random(0))
     leases = Leases(broker, real_date)
     authorizer = Authorizer([POLICY], wall_clock=real_date, loopback=True)
-    house = House(broker, authorizer, options or AmqpOptions())
+    house = House(broker, authorizer)
     amqp = AmqpFrontend(
         broker=broker,
         leases=leases,
         authorizer=authorizer,
         wall_clock=real_date,
-        options=house.options,
     )
     rest = ServiceBusRestFrontend(
         broker=broker, leases=leases, authorizer=authorizer, wall_clock=real_date
@@ -57,7 +55,8 @@ async def served(options: AmqpOptions | None = None) -> AsyncIterator[House]:
         wall_clock=real_date,
         cancels_when_gone=is_long_poll,
     )
-    sniffer = Sniffer(amqp=amqp.serve_connection, http=http.serve_connection)
+    web = http.serve_connection
+    sniffer = Sniffer(amqp=amqp.serve_connection, http=web, https=web, tls=tls)
     async with broker, trio.open_nursery() as nursery:
         await nursery.start(leases.run)
         listener = await open_listener("127.0.0.1:0", on_crash=crashed)
@@ -69,12 +68,15 @@ async def served(options: AmqpOptions | None = None) -> AsyncIterator[House]:
 
 @asynccontextmanager
 async def client(
-    port: int, *, key_name: str = POLICY.name, key: str = KEY, **options: object
+    port: int,
+    *,
+    key_name: str = POLICY.name,
+    key: str = KEY,
+    plain: bool = True,
+    **options: object,
 ) -> AsyncIterator[ServiceBusBroker]:
-    text = (
-        f"Endpoint=sb://127.0.0.1:{port}/;SharedAccessKeyName={key_name};"
-        "UseDevelopmentEmulator=true"
-    )
+    text = f"Endpoint=sb://localhost:{port}/;SharedAccessKeyName={key_name}"
+    text += f";UseDevelopmentEmulator={plain}"
     known = ServiceBusOptions(key=key, **options)  # type: ignore[arg-type]
     async with open_namespace(text, known, real_date, random.Random(0)) as broker:
         yield broker

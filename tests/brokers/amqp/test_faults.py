@@ -12,10 +12,19 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.brokers.amqp.servicebus import ServiceBusBroker
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError, NotAuthorized, OutcomeUnknown, Unavailable
-from gateway.domain.message import Complete, Leg, Message
+from gateway.domain.errors import (
+    BrokerError,
+    NotAuthorized,
+    OutcomeUnknown,
+    Unavailable,
+    Untrusted,
+)
+from gateway.domain.message import Complete, Delivery, Leg, Message
+from gateway.net.certs import write_certificates
+from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
 from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Hold, Pass
 from tests.brokers.amqp.served import House, client, served
+from tests.brokers.servicebus_rest.served import real_date
 
 ORDERS = EntityPath("orders")
 
@@ -149,6 +158,51 @@ async def test_a_receiver_goes_on_over_another_connection(wire):
             [delivery] = await receiver.receive(1)
 
         assert delivery.message.message_id == "1"
+
+
+async def test_more_than_a_connection_buffers_can_be_settled():
+    async with wired() as wire:
+        for number in range(20):
+            big = Message(message_id=str(number), body=bytes(1000_000))
+            await wire.broker.send(ORDERS, [big])
+        async with wire.broker.open_receiver(ORDERS) as receiver:
+            taken: list[Delivery] = []
+            with trio.fail_after(20):
+                while len(taken) < 20:
+                    taken += await receiver.receive(20 - len(taken))
+                for delivery in taken:
+                    await receiver.settle(delivery, Complete())
+
+        assert await wire.sent() == []
+
+
+# --- TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls")
+    write_certificates(folder, now=real_date())
+    return folder
+
+
+async def test_tls_is_for_messages_and_management(certificates):
+    server = server_context(
+        TlsOptions(certificate=certificates / "server.pem", key=certificates / "server.key")
+    )
+    trusting = ClientTlsOptions(ca=certificates / "ca.pem")
+    async with served(server) as house:
+        async with client(house.port, plain=False, tls=trusting) as broker:
+            await broker.create_queue(ORDERS, QueueProperties())
+            await broker.send(ORDERS, numbered(1))
+            async with broker.open_receiver(ORDERS) as receiver:
+                [delivery] = await receiver.receive(1)
+                await receiver.settle(delivery, Complete())
+        async with client(house.port, plain=False) as broker:
+            error = await failure_of(broker.send(ORDERS, numbered(2)))
+
+    assert type(error) is Untrusted
+    assert not error.counts_as_outage
 
 
 # --- rights

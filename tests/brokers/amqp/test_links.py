@@ -7,11 +7,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     Busy,
     EntityDisabled,
+    EntityExists,
     EntityNotFound,
     InvalidRequest,
     LockLost,
@@ -24,12 +25,14 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Abandon, Complete, DeadLetter, Leg, Message
 from gateway.wire.amqp.events import (
+    ACCEPTED,
     RELEASED,
     AmqpError,
     ConnectionOpened,
     LinkAttached,
     LinkDetached,
     Modified,
+    OtherState,
     Rejected,
     TransferReceived,
 )
@@ -95,6 +98,28 @@ async def test_what_is_given_back_was_not_sent(server, broker, state):
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery, state)
 
     assert type(await failure_of(broker.send(ORDERS, ONE))) is Unavailable
+
+
+async def test_a_state_on_the_way_is_no_outcome(server, broker):
+    received = OtherState(code=0x23)  # part 3, 3.4.1
+    server.on_transfer = lambda served, event: served.engine.update(event.delivery, received)
+    async with trio.open_nursery() as nursery:
+
+        async def settle() -> None:
+            await server.until(TransferReceived)
+            await wait_all_tasks_blocked(0.05)
+            [event] = [each for each in server.told if isinstance(each, TransferReceived)]
+            server.connections[0].engine.settle(event.delivery, ACCEPTED)
+
+        nursery.start_soon(settle)
+        with trio.fail_after(5):
+            assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+
+
+async def test_what_is_settled_without_an_outcome_is_unknown(server, broker):
+    server.on_transfer = lambda served, event: served.engine.settle(event.delivery)
+
+    assert type(await failure_of(broker.send(ORDERS, ONE))) is OutcomeUnknown
 
 
 @pytest.mark.parametrize(("condition", "meaning"), CONDITIONS)
@@ -195,6 +220,27 @@ async def test_of_several_messages_one_that_is_refused_makes_the_outcome_unknown
     none = await failure_of(broker.send(ORDERS, ONE * 3))
 
     assert (type(some), type(none)) == (OutcomeUnknown, QuotaExceeded)
+
+
+# --- management
+
+
+async def test_what_is_there_need_not_be_made_and_what_is_missing_cannot_be(server, broker):
+    assert type(await failure_of(broker.create_queue(ORDERS, QueueProperties()))) is EntityExists
+
+    gone = AmqpError(condition="amqp:not-found")
+    server.on_attach = lambda served, attached: served.engine.refuse(attached.link, gone)
+    assert type(await failure_of(broker.create_queue(ORDERS, QueueProperties()))) is NotSupported
+    assert type(await failure_of(broker.inspect(ORDERS))) is EntityNotFound
+    assert type(await failure_of(broker.list_queues())) is NotSupported
+
+
+async def test_the_limit_of_a_message_is_that_of_the_link(server, broker):
+    server.on_attach = lambda served, attached: served.engine.accept(
+        attached.link, max_message_size=12345
+    )
+
+    assert (await broker.inspect(ORDERS)).max_message_size == 12345
 
 
 # --- links

@@ -273,7 +273,7 @@ async def test_a_deferred_message_of_a_session_is_received_and_settled(
     [
         (ops.Disposition.COMPLETED, amqp.ACCEPTED),
         (ops.Disposition.ABANDONED, amqp.Modified(delivery_failed=True)),
-        (ops.Disposition.DEFERRED, amqp.Modified(undeliverable_here=True)),
+        (ops.Disposition.DEFERRED, DEFERRED),
         (ops.Disposition.SUSPENDED, None),  # a rejection, whose error says nothing
     ],
 )

@@ -1,0 +1,68 @@
+"""What a receiver of RabbitMQ has taken: as the gateway knows it, and as the broker does."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.message import Delivery
+from gateway.net.rabbitmq_channel import Channel
+from gateway.wire.rabbitmq_properties import Incoming
+
+_COUNTER_BITS: Final = 20
+
+
+@attrs.define(eq=False)
+class Consumer:
+    """A subscription on a channel: the broker pushes until `prefetch` aren't settled."""
+
+    tag: str
+    prefetch: int
+    unsettled: int = 0
+
+
+@attrs.define(eq=False)
+class Held:
+    """A delivery that isn't settled."""
+
+    delivery: Delivery
+    channel: Channel
+    tag: int
+    consumer: Consumer
+    ends: float  # trio.current_time()
+
+
+def delivery_of(
+    incoming: Incoming,
+    *,
+    token: str,
+    number: int,
+    redelivered: bool,
+    now: datetime,
+    lock_duration: float,
+) -> Delivery:
+    """
+    The delivery with that token, the receiver's `number`th.
+
+    A message of ours tells when it was sent, by its sender's clock, and has the same sequence
+    number whenever it is delivered. A message of others gets one of this delivery.
+    """
+    copy, ttl, failed = incoming.copy, incoming.message.time_to_live, incoming.delivery_count
+    enqueued = copy.sent_at if copy is not None else None
+    made_up = (int(now.timestamp() * 1000) << _COUNTER_BITS) | (number % (1 << _COUNTER_BITS))
+    return Delivery(
+        message=incoming.message,
+        sequence_number=made_up if copy is None else copy.sequence_number,
+        lock_token=token,
+        delivery_count=1 + (int(redelivered) if failed is None else max(failed, 0)),
+        enqueued=enqueued,
+        locked_until=now + timedelta(seconds=lock_duration),
+        expires=_expiry(enqueued, ttl),
+    )
+
+
+def _expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
+    try:
+        return None if enqueued is None or ttl is None else enqueued + ttl
+    except OverflowError:  # past the year 9999
+        return None

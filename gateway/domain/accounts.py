@@ -1,0 +1,32 @@
+"""Storage accounts: names and keys of who may do everything on an endpoint of the Queue service."""
+
+import re
+from typing import Final
+
+import attrs
+from attrs import validators
+
+_NAME: Final = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
+
+
+@attrs.frozen(kw_only=True)
+class StorageAccount:
+    """Two keys, so that one can be changed while clients still use the other."""
+
+    name: str = attrs.field()
+    keys: tuple[bytes, ...] = attrs.field(
+        repr=False, validator=[validators.min_len(1), validators.max_len(2)]
+    )
+
+    @name.validator
+    def _is_name(self, _: object, name: str) -> None:
+        check_account_name(name)
+
+
+def check_account_name(name: str) -> None:
+    """
+    Raises:
+        ValueError: no account can have that name.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"3 to 24 small letters and digits expected, found {name!r:.60}")

@@ -1,0 +1,169 @@
+"""
+Messages that are hidden from others for as long as whoever takes them wants, as Storage Queue
+does it: no lock that ends with a connection or a process, but a date that is stored.
+
+    take, change     the message is scheduled for when it's visible again, and gets a new stamp
+    visible again    the stamp stays: who had the message may still remove it
+    taken again      the next stamp; tickets of before are stale
+"""
+
+from collections.abc import Sequence
+
+import attrs
+
+from gateway.domain.contents import SWEEP, Contents
+from gateway.domain.errors import LockLost, MessageNotFound, MessageTooLarge
+from gateway.domain.message import Delivery
+from gateway.domain.stored import Now, Row, State
+
+_PAGE = 64  # rows that are looked at together
+
+
+@attrs.frozen
+class Ticket:
+    """What changes or removes a message: good until somebody takes or changes it after that."""
+
+    sequence: int
+    stamp: int
+
+
+@attrs.frozen(kw_only=True)
+class Shown:
+    """
+    A message as its taker has it.
+
+    `delivery.locked_until` is when others see it, None where they do now. `ticket` is None where
+    the namespace can't tell one.
+    """
+
+    delivery: Delivery
+    ticket: Ticket | None
+
+
+@attrs.frozen
+class VisibilityRules:
+    """The rules for one queue. Who calls has swept it and knows that it may be received from."""
+
+    _contents: Contents
+
+    def take(self, limit: int, hidden: int, now: Now) -> list[Row]:
+        """Hide up to `limit` messages for so many microseconds, the oldest first."""
+        holdings, fit = self._contents.holdings, self._contents.fit
+        taken: list[Row] = []
+        looked_at = 0
+        while len(taken) < limit and looked_at < limit + SWEEP:
+            rows = holdings.next(State.ACTIVE, limit - len(taken))
+            looked_at += len(rows)
+            if not rows:
+                break
+            taken += [self._taken(row, hidden, now) for row in rows if fit(row, now)]
+        return taken
+
+    def look(self, limit: int) -> list[Row]:
+        """The first messages that anybody could take now; none is touched."""
+        found: list[Row] = []
+        last = -1
+        while len(found) < limit:
+            rows = self._contents.storage.rows.after(State.ACTIVE, last, _PAGE)
+            if not rows:
+                break
+            last = rows[-1].sequence
+            found += [row for row in rows if self._is_visible(row)]
+        return found[:limit]
+
+    def hide_new(self, row: Row, hidden: int, now: Now) -> Row:
+        """Hide a message that was sent in this step, if it's here."""
+        stored = self._contents.storage.rows.get(row.sequence)
+        if stored is None or stored.state is not State.ACTIVE:
+            return row
+        return self._stamped(stored, hidden, now)
+
+    def change(self, ticket: Ticket, hidden: int, body: bytes | None, now: Now) -> Row:
+        """
+        Hide a message for so long from now on, with another body if one is given.
+
+        Raises:
+            MessageNotFound, LockLost: as `find`.
+            MessageTooLarge: it stays as it is.
+        """
+        row = self.find(ticket, now)
+        if body is not None:
+            row = self._with_body(row, body)
+        return self._stamped(row, hidden, now)
+
+    def remove(self, ticket: Ticket, now: Now) -> None:
+        """
+        Raises:
+            MessageNotFound, LockLost: as `find`.
+        """
+        self._contents.holdings.remove(self.find(ticket, now))
+
+    def find(self, ticket: Ticket, now: Now) -> Row:
+        """
+        The message of that ticket.
+
+        Raises:
+            MessageNotFound: there is none, or it has expired.
+            LockLost: somebody has taken or changed it since.
+        """
+        row = self._contents.storage.rows.get(ticket.sequence)
+        gone = row is None or row.damaged or row.state not in {State.ACTIVE, State.SCHEDULED}
+        if row is None or gone or self._is_expired(row, now):
+            raise MessageNotFound(f"{self._contents.entity.path}: no message {ticket.sequence}")
+        if row.stamp != ticket.stamp or row.sequence in self._contents.holdings.locked:
+            raise LockLost(f"message {ticket.sequence} was taken or changed since")
+        return row
+
+    def clear(self, after: int, limit: int) -> int | None:
+        """
+        Remove some messages with a higher number; return the last one's, None: there are no more.
+
+        Those that somebody has locked stay.
+        """
+        holdings, rows = self._contents.holdings, self._contents.storage.rows
+        last = None
+        for state in (State.ACTIVE, State.SCHEDULED, State.DEFERRED):
+            found: Sequence[Row] = rows.after(state, after, limit)
+            for row in found:
+                if row.sequence not in holdings.locked:
+                    holdings.remove(row)
+            if len(found) == limit:
+                last = found[-1].sequence if last is None else min(last, found[-1].sequence)
+        return last
+
+    def _taken(self, row: Row, hidden: int, now: Now) -> Row:
+        return self._stamped(attrs.evolve(row, deliveries=row.deliveries + 1), hidden, now)
+
+    def _stamped(self, row: Row, hidden: int, now: Now) -> Row:
+        """Hide it, or show it at once."""
+        contents = self._contents
+        stamp = contents.next_sequence()
+        if hidden > 0:
+            new = attrs.evolve(row, state=State.SCHEDULED, due=now.wall + hidden, original=stamp)
+            contents.holdings.replace(row, new)
+            return new
+        new = attrs.evolve(row, state=State.ACTIVE, due=None, original=stamp)
+        if row.state is State.ACTIVE:
+            contents.holdings.replace(row, new)
+        else:
+            contents.holdings.show(row, new)
+        return new
+
+    def _with_body(self, row: Row, body: bytes) -> Row:
+        content, size = self._contents.packing.with_body(row.content, body)
+        limit = self._contents.entity.max_message_size
+        if size > max(limit, row.size):
+            raise MessageTooLarge(f"a message has at most {limit} bytes, got {size}")
+        return self._contents.holdings.rewrite(row, content, size)
+
+    def put_aside(self, row: Row) -> None:
+        """Put a message that can't be read where nothing serves it, if it's still there."""
+        stored = self._contents.storage.rows.get(row.sequence)
+        if stored is not None and stored.stamp == row.stamp:
+            self._contents.holdings.quarantine(stored)
+
+    def _is_visible(self, row: Row) -> bool:
+        return not row.damaged and row.sequence not in self._contents.holdings.locked
+
+    def _is_expired(self, row: Row, now: Now) -> bool:
+        return row.expires is not None and row.expires <= now.wall and now.trusted

@@ -1,0 +1,188 @@
+"""Answers of the Queue service as responses, and responses as answers."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+
+from gateway.wire.http import Headers, Response
+from gateway.wire.http_date import format_http_date, parse_http_date
+from gateway.wire.storage_properties import build_properties, parse_properties
+from gateway.wire.storage_queue_errors import XML_TYPE, parse_error
+from gateway.wire.storage_queue_fields import metadata_headers, metadata_of
+from gateway.wire.storage_queue_operations import (
+    Acl,
+    Allowed,
+    Answer,
+    CorsRule,
+    Created,
+    CreateQueue,
+    Done,
+    Existed,
+    GetAcl,
+    GetMessages,
+    GetMetadata,
+    GetServiceProperties,
+    GetStats,
+    ListQueues,
+    Messages,
+    Operation,
+    PeekMessages,
+    PutMessage,
+    QueueList,
+    QueueMetadata,
+    ServiceProperties,
+    SetServiceProperties,
+    Stats,
+    Updated,
+    UpdateMessage,
+)
+from gateway.wire.storage_queue_xml import (
+    END_OF_TIME,
+    build_acl,
+    build_messages,
+    build_old_queue_list,
+    build_queue_list,
+    build_stats,
+    parse_acl,
+    parse_messages,
+    parse_queue_list,
+    parse_stats,
+)
+
+COUNT: Final = "x-ms-approximate-messages-count"
+POP_RECEIPT: Final = "x-ms-popreceipt"
+NEXT_VISIBLE: Final = "x-ms-time-next-visible"
+
+
+@attrs.frozen(kw_only=True)
+class Style:
+    """How an answer is written: for a client of the service's first version, or of a later one."""
+
+    endpoint: str = ""  # the account's URL
+    is_first: bool = False
+
+
+def build_response(operation: Operation, answer: Answer, style: Style) -> Response:
+    """Build the answer to that operation. The headers that every answer has aren't there yet."""
+    match answer:
+        case Created() | Existed() | Done():
+            return Response(status=_bare_status(operation, answer))
+        case QueueMetadata(metadata=metadata, count=count):
+            fields = [(COUNT, str(count)), *metadata_headers(metadata)]
+            return Response(status=200, headers=Headers.of(fields))
+        case Updated(pop_receipt=receipt, visible=visible):
+            fields = [(POP_RECEIPT, receipt), (NEXT_VISIBLE, format_http_date(visible))]
+            return Response(status=204, headers=Headers.of(fields))
+        case Allowed(origin=origin, rule=rule):
+            return Response(status=200, headers=Headers.of(preflight_headers(origin, rule)))
+    status = 201 if isinstance(operation, PutMessage) else 200
+    return _xml(_body(operation, answer, style), status=status)
+
+
+def _bare_status(operation: Operation, answer: Created | Existed | Done) -> int:
+    if isinstance(answer, Created):
+        return 201
+    return 202 if isinstance(operation, SetServiceProperties) else 204
+
+
+def _body(operation: Operation, answer: Answer, style: Style) -> bytes:
+    match answer:
+        case Messages():
+            return build_messages(answer, encoded=style.is_first)
+        case Acl(policies=policies):
+            return build_acl(policies)
+        case ServiceProperties():
+            return build_properties(answer)
+        case Stats():
+            return build_stats(answer)
+    assert isinstance(answer, QueueList)
+    assert isinstance(operation, ListQueues)
+    asked = list(_asked(operation))
+    if style.is_first:
+        return build_old_queue_list(answer, endpoint=style.endpoint, asked=asked)
+    return build_queue_list(
+        answer, endpoint=style.endpoint, asked=asked, metadata=operation.with_metadata
+    )
+
+
+def _asked(operation: ListQueues) -> Iterable[tuple[str, str]]:
+    if operation.prefix:
+        yield "Prefix", operation.prefix
+    if operation.marker:
+        yield "Marker", operation.marker
+    if operation.limit is not None:
+        yield "MaxResults", str(operation.limit)
+
+
+def _xml(body: bytes, *, status: int) -> Response:
+    return Response(status=status, headers=Headers((("Content-Type", XML_TYPE),)), body=body)
+
+
+# --- what browsers want to see
+
+
+def preflight_headers(origin: str, rule: CorsRule) -> Iterable[tuple[str, str]]:
+    yield from origin_headers(origin, rule)
+    yield "Access-Control-Allow-Methods", rule.methods
+    if rule.headers:
+        yield "Access-Control-Allow-Headers", rule.headers
+    yield "Access-Control-Max-Age", str(rule.max_age)
+
+
+def origin_headers(origin: str, rule: CorsRule) -> Iterable[tuple[str, str]]:
+    """Who may read an answer."""
+    everybody = "*" in [each.strip() for each in rule.origins.split(",")]
+    yield "Access-Control-Allow-Origin", "*" if everybody else origin
+    if not everybody:
+        yield "Access-Control-Allow-Credentials", "true"
+        yield "Vary", "Origin"
+    if rule.exposed:
+        yield "Access-Control-Expose-Headers", rule.exposed
+
+
+# --- the other way
+
+_SUCCESS: Final = frozenset({200, 201, 202, 204})
+
+
+def parse_response(operation: Operation, response: Response) -> Answer:
+    """
+    Read the answer to that operation.
+
+    Raises:
+        BrokerError: the answer is an error, and which one.
+        StorageRefusal: it is none that can be understood.
+    """
+    if response.status not in _SUCCESS:
+        raise parse_error(response)
+    match operation:
+        case CreateQueue():
+            return Existed() if response.status == 204 else Created()
+        case GetMetadata():
+            count = response.headers.get(COUNT) or ""
+            return QueueMetadata(
+                metadata=metadata_of(response.headers),
+                count=int(count) if count.isdecimal() else 0,
+            )
+        case UpdateMessage():
+            return Updated(
+                pop_receipt=response.headers.get(POP_RECEIPT) or "",
+                visible=parse_http_date(response.headers.get(NEXT_VISIBLE) or "") or END_OF_TIME,
+            )
+    return _parsed_body(operation, response.body)
+
+
+def _parsed_body(operation: Operation, body: bytes) -> Answer:
+    match operation:
+        case ListQueues():
+            return parse_queue_list(body)
+        case GetAcl():
+            return Acl(parse_acl(body))
+        case PutMessage() | GetMessages() | PeekMessages():
+            return parse_messages(body)
+        case GetServiceProperties():
+            return parse_properties(body)
+        case GetStats():
+            return parse_stats(body)
+    return Done()

@@ -1,0 +1,87 @@
+"""Service Bus over AMQP beyond the contract: batches, pages, keys of one entity."""
+
+import pytest
+
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest, NotAuthorized
+from gateway.domain.message import Defer, Message
+from tests.brokers.amqp.served import House, client, served
+
+ORDERS, OTHERS = EntityPath("orders"), EntityPath("others")
+
+
+@pytest.fixture
+async def house():
+    async with served() as house:
+        for queue in (ORDERS, OTHERS):
+            await house.broker.create_queue(queue, QueueProperties())
+        yield house
+
+
+@pytest.fixture
+async def broker(house):
+    async with client(house.port) as broker:
+        yield broker
+
+
+async def sent(house: House) -> list[str]:
+    shown = await house.broker.peek(ORDERS, limit=10_000)
+    return [each.message.message_id for each in shown]
+
+
+async def test_a_batch_above_the_limit_of_the_link_goes_in_several_in_order(house, broker):
+    messages = [Message(message_id=str(number), body=bytes(400_000)) for number in range(5)]
+    await broker.send(ORDERS, messages)
+
+    assert await sent(house) == ["0", "1", "2", "3", "4"]
+
+
+async def test_a_batch_of_very_many_messages_goes_in_several_in_order(house, broker):
+    await broker.send(ORDERS, [Message(message_id=str(number)) for number in range(5000)])
+
+    assert await sent(house) == [str(number) for number in range(5000)]
+
+
+async def test_a_batch_with_one_that_cannot_be_written_is_not_sent(house, broker):
+    bad = Message(message_id="2", properties={"n": 2**70})
+    with pytest.raises(InvalidRequest):
+        await broker.send(ORDERS, [Message(message_id="1"), bad])
+
+    assert await sent(house) == []
+
+
+async def test_a_peek_of_more_than_one_reply_holds_shows_all(broker):
+    for number in range(3):
+        await broker.send(ORDERS, [Message(message_id=str(number), body=bytes(600_000))])
+    shown = await broker.peek(ORDERS, limit=10)
+
+    assert [each.message.message_id for each in shown] == ["0", "1", "2"]
+
+
+async def test_a_deferred_message_is_given_back_when_its_receiver_is_left(broker):
+    await broker.send(ORDERS, [Message(message_id="1")])
+    async with broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        await receiver.settle(delivery, Defer())
+        await receiver.receive_deferred([delivery.sequence_number])
+    async with broker.open_receiver(ORDERS) as receiver:
+        [again] = await receiver.receive_deferred([delivery.sequence_number])
+
+    assert again.message.message_id == "1"
+
+
+async def test_a_key_for_one_entity_serves_for_that_one_and_its_management(house):
+    policy = AccessPolicy(
+        name="limited", keys=("k" * 16,), rights=frozenset(Right), entities=("orders",)
+    )
+    house.authorizer.replace([policy])
+    async with client(house.port, key_name="limited", key="k" * 16) as broker:
+        await broker.send(ORDERS, [Message(message_id="1")])
+        shown = await broker.peek(ORDERS)
+        async with broker.open_receiver(ORDERS.dead_letter):
+            pass
+        with pytest.raises(NotAuthorized):
+            await broker.send(OTHERS, [Message(message_id="1")])
+
+    assert len(shown) == 1

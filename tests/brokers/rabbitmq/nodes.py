@@ -1,0 +1,176 @@
+"""Nodes of RabbitMQ that all tests share, and an empty namespace on one for each test."""
+
+import itertools
+import random
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.brokers.rabbitmq import RabbitmqBroker, RabbitmqOptions, open_namespace
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Leg, Message, ReceiveMode
+from gateway.ports import Receiver
+from gateway.testing.rabbitmq import USER, rabbitmq
+from gateway.testing.servers import ServerProcess
+
+START_SECONDS = 120
+
+_rooms = itertools.count(1)
+
+
+@attrs.define(eq=False)
+class _Node:
+    """One node, in a Trio of its own: it outlives that of a test."""
+
+    folder: Path
+    name: str
+    port: int = 0
+    process: ServerProcess | None = None
+    _thread: threading.Thread = attrs.field(init=False)
+    _ready: threading.Event = attrs.field(factory=threading.Event)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _token: trio.lowlevel.TrioToken | None = None
+    _error: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"rabbitmq {self.name}")
+        self._thread.start()
+
+    def wait(self) -> int:
+        if not self._ready.wait(START_SECONDS) or self._error is not None:
+            raise AssertionError(f"RabbitMQ didn't start: {self._error}") from self._error
+        return self.port
+
+    def end(self) -> None:
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._scope.cancel)
+        self._thread.join(START_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._hold)
+        except BaseException as error:  # noqa: ASYNC103 it is raised in the tests' thread
+            self._error = error
+            self._ready.set()
+
+    async def _hold(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        with self._scope:
+            async with rabbitmq(self.folder, self.name) as (self.process, self.port):
+                self._ready.set()
+                await trio.sleep_forever()
+
+
+@attrs.define(eq=False)
+class Nodes:
+    """Started when first needed, all at once: whoever needs one mostly needs the other too."""
+
+    folder: Path
+    _nodes: dict[str, _Node] = attrs.field(factory=dict, init=False)
+
+    def port(self, name: str) -> int:
+        if not self._nodes:
+            for each in ("primary", "secondary"):
+                folder = self.folder / each
+                folder.mkdir(parents=True)
+                self._nodes[each] = _Node(folder, each)
+                self._nodes[each].start()
+        return self._nodes[name].wait()
+
+    def process(self, name: str) -> ServerProcess:
+        """For `gateway.testing.rabbitmq.control`."""
+        self.port(name)
+        process = self._nodes[name].process
+        assert process is not None
+        return process
+
+    @asynccontextmanager
+    async def room(self, name: str) -> AsyncIterator["Room"]:
+        """An empty namespace on the node of that name."""
+        async with client(self.port(name)) as broker:
+            room = Room(broker, f"room-{next(_rooms)}", self.port(name))
+            try:
+                yield room
+            finally:
+                with trio.move_on_after(5, shield=True):
+                    await room.clear()
+
+    def end(self) -> None:
+        for node in self._nodes.values():
+            node.end()
+
+
+def client(port: int, *, user: str = USER, password: str = USER, **options: Any) -> RabbitmqBroker:
+    return open_namespace(
+        "rabbitmq",
+        f"//{user}:{password}@127.0.0.1:{port}/",
+        RabbitmqOptions(**options),
+        lambda: datetime.now(UTC),
+        random.Random(),
+    )
+
+
+@attrs.define(eq=False)
+class Room:
+    """The queues whose names begin so."""
+
+    broker: RabbitmqBroker
+    name: str
+    port: int
+    _made: list[EntityPath] = attrs.field(factory=list)
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        return await self.broker.send(self.inside(entity), messages)
+
+    def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AbstractAsyncContextManager[Receiver]:
+        return self.broker.open_receiver(self.inside(entity), mode)
+
+    async def probe(self, entity: EntityPath) -> None:
+        await self.broker.probe(self.inside(entity))
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return attrs.evolve(await self.broker.inspect(self.inside(entity)), path=entity)
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        return await self.broker.list_queues(prefix, skip=skip, top=top)
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        inside = self.inside(entity)
+        self._made.append(inside)
+        return attrs.evolve(await self.broker.create_queue(inside, properties), path=entity)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        await self.broker.delete_queue(self.inside(entity))
+
+    async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
+        return await self.broker.verify(self.inside(entity), is_backlog=is_backlog)
+
+    async def declare(self, entity: EntityPath, arguments: dict[str, Any]) -> None:
+        """A queue as somebody else makes it."""
+        inside = self.inside(entity)
+        self._made.append(inside)
+        await self.broker._channels.ask(
+            commands.Queue.Declare(queue=inside.name, durable=True, arguments=arguments)
+        )
+
+    async def clear(self) -> None:
+        """Hundreds of quorum queues would make the node slow."""
+        for queue in self._made:
+            with suppress(BrokerError):
+                await self.broker.delete_queue(queue)
+
+    def inside(self, entity: EntityPath) -> EntityPath:
+        return EntityPath(f"{self.name}/{entity.name}")

@@ -1,0 +1,237 @@
+"""What is RabbitMQ's own, beyond the contract of every namespace."""
+
+import random
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateway.brokers import rabbitmq_sender
+from gateway.brokers.rabbitmq import RabbitmqOptions, open_namespace
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import (
+    EntityNotFound,
+    InvalidRequest,
+    LockLost,
+    MessageTooLarge,
+    NotSupported,
+    Untrusted,
+)
+from gateway.domain.message import Abandon, Complete, DeadLetter, Message
+from gateway.net.certs import write_certificates
+from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
+from gateway.ports import Receiver
+from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+
+pytestmark = pytest.mark.live
+
+ORDERS = EntityPath("orders")
+PATIENCE = 20  # seconds
+
+
+def numbered(*numbers: object) -> list[Message]:
+    return [Message(message_id=str(number), body=b"x") for number in numbers]
+
+
+async def ids_of(receiver: Receiver, wanted: int) -> list[str]:
+    ids: list[str] = []
+    with trio.fail_after(PATIENCE):
+        while len(ids) < wanted:
+            deliveries = await receiver.receive(wanted - len(ids))
+            ids += [each.message.message_id for each in deliveries]
+    return ids
+
+
+@asynccontextmanager
+async def room_with_orders(rabbits: Nodes, **options: object) -> AsyncIterator[Room]:
+    async with rabbits.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        async with client(room.port, **options) as broker:
+            yield Room(broker, room.name, room.port)
+
+
+async def test_each_of_many_sends_under_way_gets_its_own_answer(rabbits: Nodes) -> None:
+    found: dict[str, list[int]] = {"orders": [], "missing": []}
+    async with room_with_orders(rabbits) as room:
+
+        async def send(name: str, number: int) -> None:
+            try:
+                await room.send(EntityPath(name), numbered(number))
+            except EntityNotFound:
+                assert name == "missing"
+            found[name].append(number)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(200):
+                nursery.start_soon(send, "orders" if number % 2 else "missing", number)
+        async with room.open_receiver(ORDERS) as receiver:
+            taken = await ids_of(receiver, 100)
+
+    assert sorted(map(int, taken)) == sorted(found["orders"]) == list(range(1, 200, 2))
+    assert len(found["missing"]) == 100
+
+
+async def test_more_queues_than_channels_are_served(
+    rabbits: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rabbitmq_sender, "MAX_LANES", 2)
+    queues = [EntityPath(f"q{number}") for number in range(4)]
+    async with rabbits.room("primary") as room:
+        for queue in queues:
+            await room.create_queue(queue, QueueProperties())
+        for number in range(3):
+            for queue in queues:
+                await room.send(queue, numbered(number))
+        for queue in queues:
+            async with room.open_receiver(queue) as receiver:
+                assert await ids_of(receiver, 3) == ["0", "1", "2"]
+
+
+async def test_a_body_of_many_frames_arrives(rabbits: Nodes) -> None:
+    body = random.Random(0).randbytes(700_000)
+    async with room_with_orders(rabbits) as room:
+        await room.send(ORDERS, [Message(body=body)])
+        async with room.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+
+    assert delivery.message.body == body
+
+
+async def test_a_message_above_the_limit_is_refused_and_the_others_with_it(rabbits: Nodes) -> None:
+    async with room_with_orders(rabbits, max_message_size=2000) as room:
+        assert (await room.inspect(ORDERS)).max_message_size == 2000
+        with pytest.raises(MessageTooLarge, match="at most 2000"):
+            await room.send(ORDERS, [*numbered(1), Message(body=b"x" * 3000)])
+
+        assert (await room.inspect(ORDERS)).active == 0
+
+
+async def test_a_message_for_later_is_refused_and_one_that_is_due_is_taken(rabbits: Nodes) -> None:
+    due = datetime.now(UTC) - timedelta(seconds=1)
+    async with room_with_orders(rabbits) as room:
+        with pytest.raises(NotSupported, match="later"):
+            await room.send(ORDERS, [Message(scheduled=due + timedelta(hours=1))])
+        await room.send(ORDERS, [Message(scheduled=due)])
+
+
+async def test_what_a_receiver_does_not_ask_for_any_more_goes_to_others(rabbits: Nodes) -> None:
+    async with room_with_orders(rabbits) as room, room.open_receiver(ORDERS) as idle:
+        await room.send(ORDERS, numbered(*range(20)))
+        held = [await ids_of(idle, 1) for _ in range(5)]  # unsettled: the prefetch grows
+        async with room.open_receiver(ORDERS) as busy:
+            others = await ids_of(busy, 15)
+
+    assert held == [["0"], ["1"], ["2"], ["3"], ["4"]]
+    assert sorted(others, key=int) == [str(number) for number in range(5, 20)]
+
+
+async def test_a_lock_ends_after_its_time_and_the_message_comes_again(rabbits: Nodes) -> None:
+    async with room_with_orders(rabbits, lock_duration=1.0) as room:
+        await room.send(ORDERS, numbered(1))
+        async with room.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                [first] = await receiver.receive(1)
+                [again] = await receiver.receive(1)
+            with pytest.raises(LockLost):
+                await receiver.settle(first, Complete())
+            await receiver.settle(again, Complete())
+
+    assert again.delivery_count == 2
+    assert again.sequence_number == first.sequence_number
+
+
+async def test_a_queue_of_another_case_is_found_as_it_is_written(rabbits: Nodes) -> None:
+    async with rabbits.room("primary") as room:
+        await room.declare(EntityPath("Orders"), {"x-queue-type": "quorum"})
+        await room.send(EntityPath("Orders"), numbered(1))
+        with pytest.raises(EntityNotFound):
+            await room.send(EntityPath("orders"), numbered(2))
+        async with room.open_receiver(EntityPath("Orders")) as receiver:
+            assert await ids_of(receiver, 1) == ["1"]
+
+
+async def test_what_no_queue_is_called_is_refused(rabbits: Nodes) -> None:
+    async with rabbits.room("primary") as room:
+        for name in ("x" * 256, "topic/Subscriptions/s", "a$b"):
+            with pytest.raises(InvalidRequest):
+                await room.broker.send(EntityPath(name), numbered(1))
+
+
+async def test_new_properties_go_with_a_dead_letter_and_not_with_an_abandonment(
+    rabbits: Nodes,
+) -> None:
+    async with room_with_orders(rabbits) as room:
+        await room.send(ORDERS, numbered(1))
+        async with room.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+            with pytest.raises(NotSupported):
+                await receiver.settle(delivery, Abandon(properties={"seen": 1}))
+            await receiver.settle(delivery, DeadLetter(reason="bad", properties={"seen": 1}))
+        async with room.open_receiver(ORDERS.dead_letter) as receiver:
+            [dead] = await receiver.receive(1)
+
+    assert dead.message.properties["seen"] == 1
+
+
+@asynccontextmanager
+async def in_tls(port: int, options: TlsOptions) -> AsyncIterator[int]:
+    """A port that speaks TLS and passes on what is in it."""
+    context = server_context(options)
+
+    async def pass_on(source: trio.abc.Stream, target: trio.abc.Stream) -> None:
+        try:
+            while data := await source.receive_some(65536):
+                await target.send_all(data)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            await trio.aclose_forcefully(target)
+
+    async def serve(stream: trio.SocketStream) -> None:
+        inside = trio.SSLStream(stream, context, server_side=True)
+        try:
+            await inside.do_handshake()
+        except (trio.BrokenResourceError, ssl.SSLError):
+            return
+        async with (
+            await trio.open_tcp_stream("127.0.0.1", port) as broker,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(pass_on, inside, broker)
+            await pass_on(broker, inside)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        listeners: Sequence[trio.SocketListener] = await nursery.start(
+            partial(trio.serve_tcp, serve, 0, host="127.0.0.1")
+        )
+        yield listeners[0].socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+async def test_tls_is_spoken_to_who_is_trusted(rabbits: Nodes, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        write_certificates(folder, now=datetime.now(UTC))
+    server = TlsOptions(certificate=ours / "server.pem", key=ours / "server.key")
+    async with room_with_orders(rabbits) as room, in_tls(room.port, server) as port:
+        for folder in (ours, theirs):
+            options = RabbitmqOptions(password="guest", tls=ClientTlsOptions(ca=folder / "ca.pem"))
+            broker = open_namespace(
+                "rabbitmqs",
+                f"//guest@localhost:{port}",
+                options,
+                lambda: datetime.now(UTC),
+                random.Random(0),
+            )
+            async with broker:
+                if folder is theirs:
+                    with pytest.raises(Untrusted):
+                        await broker.probe(room.inside(ORDERS))
+                else:
+                    await broker.send(room.inside(ORDERS), numbered(1))
+        async with room.open_receiver(ORDERS) as receiver:
+            assert await ids_of(receiver, 1) == ["1"]

@@ -1,0 +1,305 @@
+"""What a RabbitMQ in trouble means for who sends and receives, on real nodes."""
+
+import itertools
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import attrs
+import pytest
+import trio
+
+from gateway.brokers.rabbitmq import RabbitmqBroker
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    EntityNotFound,
+    LockLost,
+    NotAuthorized,
+    Outcome,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Unavailable,
+)
+from gateway.domain.message import Complete, Message
+from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Pass
+from gateway.testing.rabbitmq import control, rabbitmq
+from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+
+pytestmark = pytest.mark.live
+
+ORDERS = EntityPath("orders")
+PATIENCE = 30  # seconds until something that must happen has not
+IMPATIENT = {"heartbeat": 1.0, "connect_timeout": 1.0}
+
+
+def message(number: object) -> Message:
+    return Message(message_id=str(number), body=b"x")
+
+
+async def taken_from(broker: RabbitmqBroker | Room, queue: EntityPath, last: str) -> list[str]:
+    """Take all messages up to that one."""
+    ids: list[str] = []
+    async with broker.open_receiver(queue) as receiver:
+        with trio.fail_after(PATIENCE):
+            while last not in ids:
+                for delivery in await receiver.receive(100):
+                    ids.append(delivery.message.message_id)
+                    await receiver.settle(delivery, Complete())
+    return ids
+
+
+async def send_patiently(broker: RabbitmqBroker | Room, queue: EntityPath, what: Message) -> None:
+    """Until it is accepted: the broker comes back."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            try:
+                await broker.send(queue, [what])
+            except (Unavailable, OutcomeUnknown):
+                await trio.sleep(0.05)
+            else:
+                return
+
+
+@attrs.define
+class Tally:
+    """What senders were told of each message."""
+
+    accepted: set[str] = attrs.field(factory=set)
+    not_sent: set[str] = attrs.field(factory=set)
+    unknown: set[str] = attrs.field(factory=set)
+    errors: list[BrokerError] = attrs.field(factory=list)
+    enough: trio.Event = attrs.field(factory=trio.Event)
+
+    async def keep_sending(self, broker: RabbitmqBroker, numbers: Iterator[int]) -> None:
+        """Until it fails."""
+        for number in numbers:
+            try:
+                await broker.send(ORDERS, [message(number)])
+            except BrokerError as error:
+                known = self.unknown if error.outcome is Outcome.UNKNOWN else self.not_sent
+                known.add(str(number))
+                self.errors.append(error)
+                return
+            self.accepted.add(str(number))
+            if len(self.accepted) > 200:
+                self.enough.set()
+
+
+async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_sent(tmp_path):
+    tally, numbers = Tally(), itertools.count()
+    async with rabbitmq(tmp_path) as (node, port), client(port) as broker:
+        await broker.create_queue(ORDERS, QueueProperties())
+        # RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds.
+        await control(node, "eval", "[dets:sync(Table) || Table <- dets:all()].")
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                for _ in range(50):
+                    nursery.start_soon(tally.keep_sending, broker, numbers)
+                await tally.enough.wait()
+                await node.kill()
+        await node.start()
+        await send_patiently(broker, ORDERS, message("last"))
+        taken = await taken_from(broker, ORDERS, "last")
+
+    assert tally.unknown
+    assert all(error.counts_as_outage for error in tally.errors)
+    assert tally.accepted <= set(taken)
+    assert not tally.not_sent & set(taken)
+    assert len(taken) == len(set(taken))
+
+
+async def test_a_frozen_node_is_found_dead_and_used_again_when_it_goes_on(tmp_path):
+    async with rabbitmq(tmp_path) as (node, port), client(port, **IMPATIENT) as broker:
+        await broker.create_queue(ORDERS, QueueProperties())
+        await broker.send(ORDERS, [message(1)])
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            with trio.fail_after(PATIENCE):
+                with pytest.raises(OutcomeUnknown, match="not a byte"):
+                    await broker.send(ORDERS, [message(2)])
+                with pytest.raises(Unavailable, match="no handshake within"):
+                    await broker.send(ORDERS, [message(3)])
+                with pytest.raises(Unavailable):
+                    await broker.probe(ORDERS)
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
+        await send_patiently(broker, ORDERS, message("last"))
+        taken = await taken_from(broker, ORDERS, "last")
+
+    assert "1" in taken
+    assert "3" not in taken
+
+
+@asynccontextmanager
+async def behind_a_proxy(rabbits: Nodes) -> AsyncIterator[tuple[RabbitmqBroker, ChaosProxy]]:
+    proxy = ChaosProxy("127.0.0.1", rabbits.port("primary"), rng=random.Random(0))
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(proxy.serve)
+        async with client(port, **IMPATIENT) as broker:
+            yield broker, proxy
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_black_hole_leaves_an_unknown_outcome_and_is_left_behind(rabbits):
+    async with rabbits.room("primary") as room, behind_a_proxy(rabbits) as (broker, proxy):
+        await room.create_queue(ORDERS, QueueProperties())
+        inside = room.inside(ORDERS)
+        await broker.send(inside, [message(1)])
+        proxy.fault = BlackHole()
+        with trio.fail_after(PATIENCE):
+            with pytest.raises(OutcomeUnknown, match="had not confirmed"):
+                await broker.send(inside, [message(2)])
+            with pytest.raises(Unavailable):
+                await broker.send(inside, [message(3)])
+        proxy.fault = Pass()
+        await send_patiently(broker, inside, message("last"))
+
+        assert await taken_from(room, ORDERS, "last") == ["1", "last"]
+
+
+async def test_who_waits_for_messages_goes_on_after_a_lost_connection(rabbits):
+    async with rabbits.room("primary") as room, behind_a_proxy(rabbits) as (broker, proxy):
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [message(1)])
+        async with broker.open_receiver(room.inside(ORDERS)) as receiver:
+            with trio.fail_after(PATIENCE):
+                [before] = await receiver.receive(1)
+                proxy.reset_all()
+                [again] = await receiver.receive(1)
+                with pytest.raises(LockLost):
+                    await receiver.settle(before, Complete())
+                await receiver.settle(again, Complete())
+
+    assert (again.message.message_id, again.delivery_count) == ("1", 2)
+    assert again.sequence_number == before.sequence_number
+
+
+async def test_in_a_memory_alarm_nothing_is_taken_and_receiving_goes_on(rabbits):
+    node = rabbits.process("secondary")
+    async with rabbits.room("secondary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [message("before")])
+        await control(node, "set_vm_memory_high_watermark", "0.000001")
+        try:
+            with trio.fail_after(PATIENCE), pytest.raises(Unavailable, match="memory"):
+                await send_until_refused(room)
+            with pytest.raises(Unavailable, match="takes no messages now"):
+                await room.probe(ORDERS)
+            taken = await taken_from(room, ORDERS, "before")
+        finally:
+            with trio.move_on_after(PATIENCE, shield=True):
+                await control(node, "set_vm_memory_high_watermark", "0.4")
+        await send_patiently(room, ORDERS, message("last"))
+
+    assert "before" in taken
+
+
+async def send_until_refused(room: Room) -> None:
+    """An alarm is told of after the first message that meets it, which may wait for its end."""
+    for number in itertools.count():
+        with trio.move_on_after(2):
+            await room.send(ORDERS, [message(number)])
+        assert number < 100
+
+
+async def test_a_queue_that_was_deleted_is_not_there_and_takes_nothing(rabbits):
+    async with rabbits.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [message(1)])
+        await room.delete_queue(ORDERS)
+
+        with pytest.raises(EntityNotFound):
+            await room.send(ORDERS, [message(2), message(3)])
+        with pytest.raises(EntityNotFound):
+            await room.probe(ORDERS)
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [message("last")])
+
+        assert await taken_from(room, ORDERS, "last") == ["last"]
+
+
+async def test_who_waits_is_told_that_the_queue_was_deleted(rabbits):
+    async with rabbits.room("primary") as room, trio.open_nursery() as nursery:
+        await room.create_queue(ORDERS, QueueProperties())
+
+        async def wait() -> None:
+            async with room.open_receiver(ORDERS) as receiver:
+                with pytest.raises(EntityNotFound), trio.fail_after(PATIENCE):
+                    await receiver.receive(1)
+
+        nursery.start_soon(wait)
+        await trio.sleep(0.2)
+        await room.delete_queue(ORDERS)
+
+
+async def test_a_full_queue_refuses_and_keeps_what_it_has(rabbits):
+    async with rabbits.room("primary") as room:
+        await room.declare(
+            ORDERS,
+            {"x-queue-type": "quorum", "x-max-length": 3, "x-overflow": "reject-publish"},
+        )
+        accepted: list[str] = []
+        with pytest.raises(QuotaExceeded):
+            await fill(room, accepted)
+        taken = await taken_from(room, ORDERS, accepted[-1])
+        await room.send(ORDERS, [message("last")])
+
+    assert taken == accepted
+
+
+async def fill(room: Room, accepted: list[str]) -> None:
+    for number in range(100):
+        await room.send(ORDERS, [message(number)])
+        accepted.append(str(number))
+
+
+async def test_a_batch_that_is_refused_in_part_has_an_unknown_outcome(rabbits):
+    async with rabbits.room("primary") as room:
+        # Classic: a quorum queue takes some more.
+        await room.declare(ORDERS, {"x-max-length": 3, "x-overflow": "reject-publish"})
+
+        with pytest.raises(OutcomeUnknown, match="were accepted, then"):
+            await room.send(ORDERS, [message(number) for number in range(200)])
+
+
+@contextmanager
+def refused() -> Iterator[pytest.ExceptionInfo[NotAuthorized]]:
+    with pytest.raises(NotAuthorized) as caught:
+        yield caught
+    assert not caught.value.counts_as_outage
+
+
+async def test_rights_that_were_taken_are_the_callers_fault(rabbits):
+    node = rabbits.process("primary")
+    async with rabbits.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        inside = room.inside(ORDERS)
+        await control(node, "add_user", "worker", "secret")
+        await control(node, "set_permissions", "worker", "^$", "^amq\\.default$", "^$")
+        async with client(room.port, user="worker", password="secret") as worker:
+            await worker.send(inside, [message(1)])
+            with refused():
+                async with worker.open_receiver(inside) as receiver:
+                    await receiver.receive(1)
+            with refused():
+                await worker.create_queue(EntityPath(f"{inside}2"), QueueProperties())
+            await control(node, "set_permissions", "worker", "^$", "^$", "^$")
+            # The broker looks anew at a new channel only.
+            async with client(room.port, user="worker", password="secret") as newcomer:
+                with refused():
+                    await newcomer.send(inside, [message(2)])
+            await control(node, "delete_user", "worker")
+            with trio.fail_after(PATIENCE), refused():
+                await send_patiently(worker, inside, message(3))
+        await room.send(ORDERS, [message("last")])
+
+        assert await taken_from(room, ORDERS, "last") == ["1", "last"]
+
+
+async def test_a_wrong_password_is_refused(rabbits):
+    async with client(rabbits.port("primary"), password="wrong") as broker:
+        with refused():
+            await broker.send(ORDERS, [message(1)])

@@ -1,0 +1,154 @@
+"""What a queue of RabbitMQ is made with, and what is seen of one that somebody else has made."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from gateway.brokers.rabbitmq import RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq_settings import UNLIMITED, arguments_for
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported, Unavailable
+from gateway.domain.message import DeadLetter, Defer, Message
+from gateway.testing.rabbitmq import control
+from tests.brokers.rabbitmq.nodes import Nodes, client
+
+pytestmark = pytest.mark.live
+
+ORDERS = EntityPath("orders")
+
+
+def test_a_backlog_queue_has_no_delivery_limit_in_the_form_of_each_version() -> None:
+    old = arguments_for(backlog.QUEUE_PROPERTIES, "dead", "3.10.8")
+    new = arguments_for(backlog.QUEUE_PROPERTIES, "dead", "4.1.0")
+
+    assert "x-delivery-limit" not in old
+    assert {**old, "x-delivery-limit": -1} == new
+    assert old["x-queue-type"] == "quorum"
+    assert old["x-overflow"] == "reject-publish"
+    assert old["x-dead-letter-strategy"] == "at-least-once"
+
+
+def test_the_limit_counts_deliveries_that_failed() -> None:
+    arguments = arguments_for(QueueProperties(max_delivery_count=10), "dead", "3.10.8")
+
+    assert arguments["x-delivery-limit"] == 9
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"requires_session": True},
+        {"requires_duplicate_detection": True},
+        {"forward_to": "elsewhere"},
+    ],
+    ids=lambda properties: next(iter(properties)),
+)
+def test_what_a_queue_can_not_be_is_refused(properties: dict[str, Any]) -> None:
+    with pytest.raises(NotSupported, match=next(iter(properties))):
+        arguments_for(QueueProperties(**properties), "dead", "3.10.8")
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        QueueProperties(),
+        backlog.QUEUE_PROPERTIES,
+        QueueProperties(default_time_to_live=timedelta(hours=1), max_delivery_count=UNLIMITED),
+    ],
+    ids=["default", "backlog", "expiring"],
+)
+async def test_a_queue_of_our_own_loses_nothing(rabbits: Nodes, properties: QueueProperties):
+    async with rabbits.room("primary") as room:
+        await room.create_queue(ORDERS, properties)
+
+        assert await room.verify(ORDERS, is_backlog=False) == []
+        assert await room.verify(ORDERS.dead_letter, is_backlog=True) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "doubts"),
+    [
+        ({}, ["it is a classic queue, not quorum"]),
+        ({"x-queue-type": "classic"}, ["it is a classic queue, not quorum"]),
+        (
+            {"x-queue-type": "quorum", "x-max-length": 10, "x-delivery-limit": 20},
+            [
+                "it drops its oldest messages when it is full (overflow drop-head)",
+                "it gives a message up after 20 failed deliveries",
+            ],
+        ),
+        (
+            {
+                "x-queue-type": "quorum",
+                "x-message-ttl": 70_000,
+                "x-expires": 3_600_000,
+                "x-overflow": "reject-publish",
+                "x-max-length-bytes": 2**33,
+            },
+            ["its messages expire", "it is deleted when idle"],
+        ),
+    ],
+    ids=["classic", "said classic", "limits", "expiry"],
+)
+async def test_what_may_lose_messages_is_seen(
+    rabbits: Nodes, arguments: dict[str, Any], doubts: list[str]
+) -> None:
+    async with rabbits.room("primary") as room:
+        await room.declare(ORDERS, arguments)
+
+        assert await room.verify(ORDERS, is_backlog=True) == doubts
+
+
+async def test_to_look_needs_the_right_and_makes_no_queue(rabbits: Nodes) -> None:
+    node = rabbits.process("primary")
+    async with rabbits.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await control(node, "add_user", "looker", "secret")
+        await control(node, "set_permissions", "looker", "^$", "^$", "^$")
+        async with client(room.port, user="looker", password="secret") as looker:
+            [doubt] = await looker.verify(room.inside(ORDERS), is_backlog=True)
+
+    assert "can't be read without the right configure" in doubt
+
+
+async def test_a_namespace_that_does_not_answer_lists_nothing_and_says_so() -> None:
+    async with client(1) as broker:
+        with pytest.raises(Unavailable):
+            await broker.list_queues()
+
+
+@pytest.mark.parametrize("settlement", [Defer(), DeadLetter(reason="bad")], ids=repr)
+async def test_what_can_not_be_done_leaves_the_lock(rabbits: Nodes, settlement: Any) -> None:
+    async with rabbits.room("primary") as room:
+        await room.declare(ORDERS, {"x-queue-type": "quorum"})
+        await room.send(ORDERS, [Message(message_id="1")])
+        async with room.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+            with pytest.raises(BrokerError, match=r"aside|dead letters"):
+                await receiver.settle(delivery, settlement)
+            with pytest.raises(NotSupported):
+                await receiver.renew(delivery)
+        async with room.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+
+        assert delivery.delivery_count == 2
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "//host/vhost",
+        "//user:hush@",
+        "//user@host",
+        "//user:hush@host/a/b",
+        "//user:hush@host?x",
+        "//user:hush@host:port",
+    ],
+)
+def test_a_url_that_names_no_broker_is_refused_without_its_secret(rest: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        open_namespace("rabbitmq", rest, RabbitmqOptions(), None, None)
+
+    assert "hush" not in str(refused.value)

@@ -1,0 +1,10 @@
+from gateway.brokers.recent import Recent
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    recent = Recent(most=2)
+    recent.note("orders", [("a", 1), (7, 2), (None, 3), ("b", 4), ("a", 5), ("c", 6)])
+
+    found = {name: recent.number_of("orders", name) for name in "abc"}
+    assert found == {"a": None, "b": 4, "c": 6}
+    assert recent.number_of("invoices", "c") is None

@@ -1,0 +1,244 @@
+"""Storage Queue's way to receive, in the namespaces that we keep ourselves."""
+
+import random
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.local_visibility import CLEAR_STEP, LocalVisibility
+from gateway.brokers.memory import MemoryBroker
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound
+from gateway.domain.message import Complete, Message
+from gateway.domain.visibility import Shown, Ticket
+from gateway.testing.clocks import VirtualClock
+
+ORDERS: Final = EntityPath("orders")
+NOW: Final = timedelta()
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+@attrs.frozen
+class Site:
+    broker: MemoryBroker
+    visibility: LocalVisibility
+
+    async def put(self, *bodies: bytes) -> list[Shown]:
+        return [await self.visibility.put(ORDERS, Message(body=body), NOW) for body in bodies]
+
+    async def take(self, limit: int = 32, hidden: float = 30.0) -> list[Shown]:
+        return list(await self.visibility.take(ORDERS, limit, seconds(hidden)))
+
+    async def bodies(self) -> list[object]:
+        return [shown.delivery.message.body for shown in await self.take(hidden=1)]
+
+    async def change(
+        self, ticket: Ticket | None, hidden: float, body: bytes | None = None
+    ) -> Shown:
+        assert ticket is not None
+        return await self.visibility.change(ORDERS, ticket, seconds(hidden), body)
+
+    async def remove(self, ticket: Ticket | None) -> None:
+        assert ticket is not None
+        await self.visibility.remove(ORDERS, ticket)
+
+
+@pytest.fixture
+async def site(autojump_clock: MockClock) -> AsyncIterator[Site]:
+    async with MemoryBroker(VirtualClock(), random.Random(1)) as broker:
+        await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
+        yield Site(broker, LocalVisibility(broker))
+
+
+async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a", b"b")
+
+    (first,) = await site.take(limit=1, hidden=10)
+    assert first.delivery.message.body == b"a"
+    assert first.delivery.delivery_count == 1
+    assert await site.bodies() == [b"b"]
+    await trio.sleep(9)
+    assert await site.bodies() == [b"b"]
+    await trio.sleep(1.1)
+
+    (again, _) = await site.take()
+    assert again.delivery.message.body == b"a"
+    assert again.delivery.delivery_count == 2
+    assert again.delivery.sequence_number == first.delivery.sequence_number
+    assert again.delivery.enqueued == first.delivery.enqueued
+
+
+async def test_a_ticket_is_good_until_somebody_else_takes_the_message(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a")
+    (first,) = await site.take(hidden=1)
+    await trio.sleep(2)  # visible again, and nobody has taken it
+    changed = await site.change(first.ticket, 1)
+    with pytest.raises(LockLost):
+        await site.change(first.ticket, 1)
+    await trio.sleep(2)
+    (second,) = await site.take()
+
+    with pytest.raises(LockLost):
+        await site.remove(changed.ticket)
+    await site.remove(second.ticket)
+    with pytest.raises(MessageNotFound):
+        await site.remove(second.ticket)
+
+
+async def test_the_ticket_of_a_put_is_good_too(site: Site, autojump_clock: MockClock) -> None:
+    kept, gone = await site.put(b"a", b"b")
+
+    await site.remove(gone.ticket)
+    await site.change(kept.ticket, 0, b"other")
+
+    assert await site.bodies() == [b"other"]
+
+
+async def test_a_message_may_be_hidden_from_the_start(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    shown = await site.visibility.put(ORDERS, Message(body=b"a"), seconds(10))
+    assert await site.take() == []
+    assert shown.delivery.locked_until is not None
+
+    await trio.sleep(11)
+    assert await site.bodies() == [b"a"]
+
+
+async def test_a_change_to_nothing_shows_the_message_at_once(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a", b"b")
+    first, _ = await site.take()
+
+    await site.change(first.ticket, 0)
+
+    assert await site.bodies() == [b"a"]
+
+
+async def test_a_message_is_handed_out_once_however_often_it_was_shown(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a", b"b", b"c")
+    shown = (await site.take())[0]
+    for hidden in (0, 1, 0, 0, 5, 0):
+        shown = await site.change(shown.ticket, hidden)
+        await trio.sleep(0.5)
+
+    assert [each.delivery.message.body for each in await site.take()] == [b"a"]
+
+
+async def test_look_shows_what_can_be_taken_and_touches_nothing(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a", b"b", b"c")
+    await site.take(limit=1)
+
+    for _ in range(2):
+        found = await site.visibility.look(ORDERS, 32)
+        assert [each.message.body for each in found] == [b"b", b"c"]
+        assert [each.delivery_count for each in found] == [0, 0]
+
+
+async def test_a_hidden_message_expires_and_its_ticket_finds_nothing(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    message = Message(body=b"a", time_to_live=seconds(5))
+    await site.visibility.put(ORDERS, message, NOW)
+    (shown,) = await site.take(hidden=100)
+    await trio.sleep(6)
+
+    with pytest.raises(MessageNotFound):
+        await site.remove(shown.ticket)
+    await trio.sleep(100)
+    assert await site.take() == []
+    assert (await site.broker.inspect(ORDERS)).scheduled == 0
+
+
+async def test_what_a_receiver_has_locked_is_not_taken_and_its_ticket_is_stale(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    (shown,) = await site.put(b"a")
+    async with site.broker.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        assert await site.take() == []
+        assert await site.visibility.look(ORDERS, 1) == []
+        with pytest.raises(LockLost):
+            await site.remove(shown.ticket)
+        await receiver.settle(delivery, Complete())
+    with pytest.raises(MessageNotFound):
+        await site.remove(shown.ticket)
+
+
+async def test_a_receiver_gets_what_was_hidden_when_it_is_visible_again(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a")
+    await site.take(hidden=10)
+    async with site.broker.open_receiver(ORDERS) as receiver:
+        with trio.fail_after(11):
+            (delivery,) = await receiver.receive(1)
+        assert delivery.message.body == b"a"
+        assert delivery.enqueued_sequence_number == delivery.sequence_number
+
+
+async def test_clear_removes_all_but_what_a_receiver_has(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    for number in range(CLEAR_STEP + 2):
+        await site.broker.send(ORDERS, [Message(body=b"%d" % number)])
+    await site.take(limit=3, hidden=100)
+    async with site.broker.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        await site.visibility.clear(ORDERS)
+        info = await site.broker.inspect(ORDERS)
+        assert (info.active, info.scheduled) == (1, 0)
+        await receiver.settle(delivery, Complete())
+    assert (await site.broker.inspect(ORDERS)).active == 0
+
+
+async def test_there_must_be_a_queue(site: Site, autojump_clock: MockClock) -> None:
+    nowhere = EntityPath("nowhere")
+    with pytest.raises(EntityNotFound):
+        await site.visibility.take(nowhere, 1, NOW)
+    with pytest.raises(EntityNotFound):
+        await site.visibility.clear(nowhere)
+
+
+async def test_tickets_and_counts_outlive_the_process(tmp_path: Path) -> None:
+    def opened() -> EmbeddedBroker:
+        return EmbeddedBroker(tmp_path / "store.db", VirtualClock(), random.Random(1))
+
+    async with opened() as broker:
+        visibility = LocalVisibility(broker)
+        await broker.create_queue(ORDERS, QueueProperties())
+        for body in (b"a", b"b"):
+            await visibility.put(ORDERS, Message(body=body), NOW)
+        hidden, shown = await visibility.take(ORDERS, 2, seconds(1000))
+        assert hidden.ticket is not None
+        assert shown.ticket is not None
+        shown = await visibility.change(ORDERS, shown.ticket, NOW, b"other")
+    async with opened() as broker:
+        visibility = LocalVisibility(broker)
+        assert shown.ticket is not None
+        (found,) = await visibility.take(ORDERS, 2, seconds(10))
+        assert (found.delivery.message.body, found.delivery.delivery_count) == (b"other", 2)
+        with pytest.raises(LockLost):
+            await visibility.remove(ORDERS, shown.ticket)
+        await visibility.remove(ORDERS, hidden.ticket)
+        info = await broker.inspect(ORDERS)
+        assert (info.active, info.scheduled) == (0, 1)

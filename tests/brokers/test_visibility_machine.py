@@ -1,0 +1,177 @@
+"""Storage Queue's and Service Bus's ways to receive on one queue, at random, beside a model."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+import attrs
+import hypothesis.strategies as st
+import trio
+from hypothesis import given, settings
+from trio.testing import MockClock
+
+from gateway.brokers.local_visibility import LocalVisibility
+from gateway.brokers.memory import MemoryBroker
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import LockLost, MessageNotFound
+from gateway.domain.message import Abandon, Complete, Delivery, Message
+from gateway.domain.visibility import Ticket
+from gateway.ports import Receiver
+from gateway.testing.clocks import VirtualClock
+
+ORDERS: Final = EntityPath("orders")
+LOCK: Final = 60.0  # seconds
+
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from([0, 5])),
+        st.tuples(st.just("take"), st.sampled_from([1, 5, 20])),
+        st.tuples(st.just("change"), st.sampled_from([0, 1, 20])),
+        st.tuples(st.sampled_from(["remove", "receive", "complete", "abandon"]), st.just(0)),
+        st.tuples(st.just("wait"), st.sampled_from([1, 4, 30])),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+@attrs.define(eq=False)
+class Known:
+    """A message as the model has it. Times are Trio's."""
+
+    stamp: Ticket
+    visible: float
+    locked: float = 0.0
+    deliveries: int = 0
+
+    @property
+    def can_be_had(self) -> bool:
+        return max(self.visible, self.locked) <= trio.current_time()
+
+
+@attrs.define(eq=False)
+class Run:
+    broker: MemoryBroker
+    visibility: LocalVisibility
+    receiver: Receiver
+    rng: random.Random
+    known: dict[int, Known] = attrs.field(factory=dict)
+    tickets: list[Ticket] = attrs.field(factory=list)  # stale ones too
+    locks: list[Delivery] = attrs.field(factory=list)
+
+    async def put(self, hidden: int) -> None:
+        shown = await self.visibility.put(ORDERS, Message(), timedelta(seconds=hidden))
+        assert shown.ticket is not None
+        self._note(shown.ticket, hidden)
+
+    async def take(self, hidden: int) -> None:
+        expected = [number for number, each in self.known.items() if each.can_be_had]
+        taken = await self.visibility.take(ORDERS, 2, timedelta(seconds=hidden))
+        assert [each.delivery.sequence_number for each in taken] == sorted(expected)[:2]
+        for each in taken:
+            assert each.ticket is not None
+            self._note(each.ticket, hidden)
+            known = self.known[each.ticket.sequence]
+            known.deliveries += 1
+            assert each.delivery.delivery_count == known.deliveries
+
+    async def change(self, hidden: int) -> None:
+        if not self.tickets:
+            return
+        ticket = self.rng.choice(self.tickets)
+        with self._judged(ticket):
+            shown = await self.visibility.change(ORDERS, ticket, timedelta(seconds=hidden))
+            assert shown.ticket is not None
+            self._note(shown.ticket, hidden)
+
+    async def remove(self, _: int) -> None:
+        if not self.tickets:
+            return
+        ticket = self.rng.choice(self.tickets)
+        with self._judged(ticket):
+            await self.visibility.remove(ORDERS, ticket)
+            del self.known[ticket.sequence]
+
+    async def receive(self, _: int) -> None:
+        expected = [number for number, each in self.known.items() if each.can_be_had]
+        taken: Any = ()
+        with trio.move_on_after(0.001):
+            taken = await self.receiver.receive(1)
+        assert [each.sequence_number for each in taken] == sorted(expected)[:1]
+        for each in taken:
+            known = self.known[each.sequence_number]
+            known.locked = trio.current_time() + LOCK
+            known.deliveries += 1
+            self.locks.append(each)
+
+    async def complete(self, _: int) -> None:
+        await self._settle(Complete())
+
+    async def abandon(self, _: int) -> None:
+        await self._settle(Abandon())
+
+    async def wait(self, seconds: int) -> None:
+        await trio.sleep(seconds)
+
+    async def check(self) -> None:
+        found = await self.visibility.look(ORDERS, 100)
+        visible = [number for number, each in self.known.items() if each.can_be_had]
+        assert [each.sequence_number for each in found] == sorted(visible)
+        info = await self.broker.inspect(ORDERS)
+        assert (info.active or 0) + (info.scheduled or 0) == len(self.known)
+
+    async def _settle(self, settlement: Complete | Abandon) -> None:
+        if not self.locks:
+            return
+        delivery = self.locks.pop(self.rng.randrange(len(self.locks)))
+        known = self.known.get(delivery.sequence_number)
+        is_held = known is not None and known.locked > trio.current_time()
+        try:
+            await self.receiver.settle(delivery, settlement)
+        except LockLost:
+            assert not is_held
+            return
+        assert is_held
+        if isinstance(settlement, Complete):
+            del self.known[delivery.sequence_number]
+        elif known is not None:
+            known.locked = 0.0
+
+    def _note(self, ticket: Ticket, hidden: int) -> None:
+        known = self.known.setdefault(ticket.sequence, Known(ticket, 0.0))
+        known.stamp, known.visible = ticket, trio.current_time() + hidden
+        self.tickets.append(ticket)
+
+    @contextmanager
+    def _judged(self, ticket: Ticket) -> Iterator[None]:
+        """What the model says of a ticket is what the namespace does."""
+        known = self.known.get(ticket.sequence)
+        good = known is not None and known.stamp == ticket and known.locked <= trio.current_time()
+        try:
+            yield
+        except MessageNotFound:
+            assert known is None
+        except LockLost:
+            assert known is not None
+            assert not good
+        else:
+            assert good
+
+
+@given(steps, st.integers(0, 2**32))
+@settings(max_examples=200)
+def test_both_ways_to_receive_agree_on_who_has_a_message(
+    chosen: list[tuple[str, int]], seed: int
+) -> None:
+    async def run() -> None:
+        async with MemoryBroker(VirtualClock(), random.Random(seed)) as broker:
+            await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
+            async with broker.open_receiver(ORDERS) as receiver:
+                site = Run(broker, LocalVisibility(broker), receiver, random.Random(seed))
+                for name, argument in chosen:
+                    await getattr(site, name)(argument)
+                    await site.check()
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))

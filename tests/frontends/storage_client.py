@@ -1,0 +1,158 @@
+"""A client of the Queue service's front end without a socket, and what its tests share."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Final
+from uuid import UUID
+
+import attrs
+import trio
+
+from gateway.brokers.local_visibility import LocalVisibility
+from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.recent import Recent
+from gateway.domain.accounts import StorageAccount
+from gateway.domain.entity import EntityPath
+from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.frontends.leases import Leases
+from gateway.frontends.storage_auth import Accounts
+from gateway.frontends.storage_operations import StorageOperations
+from gateway.frontends.storage_queue import StorageQueueFrontend, StorageQueueOptions
+from gateway.testing.clocks import VirtualClock
+from gateway.wire import storage_queue_operations as storage
+from gateway.wire.http import Headers, Request, Response
+from gateway.wire.http_date import format_http_date
+from gateway.wire.storage_queue import build_request
+from gateway.wire.storage_queue_answers import parse_response
+from gateway.wire.storage_signing import signed
+
+ACCOUNT: Final = "contoso"
+KEY: Final = b"a key for tests only"
+SECOND_KEY: Final = b"another key for tests"
+ORDERS: Final = EntityPath("orders")
+HOST: Final = "127.0.0.1:10001"
+VERSION: Final = "2026-10-06"
+
+
+@attrs.define(eq=False)
+class Client:
+    """Signs requests and hands them to a front end."""
+
+    frontend: StorageQueueFrontend
+    broker: MemoryBroker
+    clock: VirtualClock
+    key: bytes = KEY
+    version: str | None = VERSION
+    prefix: str = f"/{ACCOUNT}"
+    peer: str | None = "127.0.0.1"
+
+    async def do(self, operation: storage.Operation) -> storage.Answer:
+        """
+        The answer.
+
+        Raises:
+            BrokerError: what the response says.
+        """
+        return parse_response(operation, await self.send(build_request(operation)))
+
+    async def send(self, request: Request, *, lite: bool = False) -> Response:
+        fields = {"Host": HOST, "x-ms-date": format_http_date(self.clock())}
+        if self.version is not None:
+            fields["x-ms-version"] = self.version
+        headers = Headers.of([*fields.items(), *request.headers.items])
+        target = f"{self.prefix}{request.target}"
+        request = attrs.evolve(request, headers=headers, target=target)
+        return await self.frontend.handle(
+            signed(request, account=ACCOUNT, key=self.key, lite=lite), self.peer
+        )
+
+    async def ask(self, method: str, target: str, body: bytes = b"", **fields: str) -> Response:
+        """Unsigned."""
+        headers = {"Host": HOST, "Content-Length": str(len(body)), "x-ms-version": VERSION}
+        headers |= {name.replace("_", "-"): value for name, value in fields.items()}
+        request = Request(
+            method=method, target=f"{self.prefix}{target}", headers=Headers.of(headers), body=body
+        )
+        return await self.frontend.handle(request, self.peer)
+
+    async def get(self, limit: int = 1, hidden: int = 30) -> list[storage.QueueMessage]:
+        found = await self.do(storage.GetMessages(queue="orders", limit=limit, visibility=hidden))
+        assert isinstance(found, storage.Messages)
+        return list(found.items)
+
+    async def put(self, *texts: str, hidden: int = 0) -> list[storage.QueueMessage]:
+        put: list[storage.QueueMessage] = []
+        for text in texts:
+            found = await self.do(
+                storage.PutMessage(queue="orders", body=text.encode(), visibility=hidden)
+            )
+            assert isinstance(found, storage.Messages)
+            put += found.items
+        return put
+
+    async def delete(self, message: storage.QueueMessage) -> None:
+        await self.do(
+            storage.DeleteMessage(
+                queue="orders",
+                message_id=message.message_id,
+                pop_receipt=message.pop_receipt or "",
+            )
+        )
+
+    async def update(
+        self, message: storage.QueueMessage, hidden: int, text: str | None = None
+    ) -> storage.QueueMessage:
+        """The message with its new receipt."""
+        found = await self.do(
+            storage.UpdateMessage(
+                queue="orders",
+                message_id=message.message_id,
+                pop_receipt=message.pop_receipt or "",
+                visibility=hidden,
+                body=None if text is None else text.encode(),
+            )
+        )
+        assert isinstance(found, storage.Updated)
+        return attrs.evolve(message, pop_receipt=found.pop_receipt)
+
+
+def code(response: Response) -> str | None:
+    return response.headers.get("x-ms-error-code")
+
+
+@asynccontextmanager
+async def open_client(*, leased: bool = False, paired: bool = False) -> AsyncIterator[Client]:
+    """
+    With a queue `orders`. `leased`: over locks alone, as in a namespace that isn't our own;
+    `paired`: messages are put as through a pair.
+    """
+    clock = VirtualClock()
+    ids = (UUID(int=number, version=4) for number in count(1))
+    async with MemoryBroker(clock, random.Random(1)) as broker, trio.open_nursery() as nursery:
+        broker.recent = Recent() if paired else None
+        leases = Leases(broker, clock)
+        await nursery.start(leases.run)
+        lent = LeasedVisibility(broker, leases, clock)
+        await nursery.start(lent.run)
+        frontend = StorageQueueFrontend(
+            operations=StorageOperations(
+                broker=broker,
+                visibility=lent if leased else LocalVisibility(broker),
+                sends=leased or paired,
+                wall_clock=clock,
+            ),
+            accounts=Accounts(
+                [StorageAccount(name=ACCOUNT, keys=(KEY, SECOND_KEY))],
+                wall_clock=clock,
+                loopback=True,
+            ),
+            wall_clock=clock,
+            new_id=ids.__next__,
+            options=StorageQueueOptions(),
+        )
+        client = Client(frontend, broker, clock)
+        await client.do(storage.CreateQueue(queue="orders"))
+        yield client
+        nursery.cancel_scope.cancel()
