@@ -9,7 +9,7 @@ import trio
 
 from gateway.brokers.bell import Bell
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import MessageError, MessageNotFound
+from gateway.domain.errors import BrokerError, MessageError, MessageNotFound
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -95,6 +95,23 @@ class LocalReceiver:
         )
         self._held.pop(token or "", None)
 
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`: all that is done is in one transaction."""
+
+        def work(queue: Queue, now: Now) -> list[BrokerError | None]:
+            return [
+                self._verdict_on(queue, delivery.lock_token, settlement, now)
+                for delivery, settlement in settlements
+            ]
+
+        verdicts = await self._broker.on_queue(self._entity, work)
+        for (delivery, _), verdict in zip(settlements, verdicts, strict=True):
+            if verdict is None:
+                self._held.pop(delivery.lock_token or "", None)
+        return verdicts
+
     async def renew(self, delivery: Delivery) -> datetime:
         token = delivery.lock_token
 
@@ -121,6 +138,15 @@ class LocalReceiver:
 
     def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
         queue.settle(token, settlement, now)
+
+    def _verdict_on(
+        self, queue: Queue, token: str | None, settlement: Settlement, now: Now
+    ) -> BrokerError | None:
+        try:
+            self._settle_on(queue, token, settlement, now)
+        except BrokerError as error:  # a rule that refuses has changed nothing
+            return error
+        return None
 
     async def _run_taking(self, take: Callable[[Queue, Now], list[Taken]]) -> list[Taken]:
         def work(queue: Queue, now: Now) -> tuple[list[Taken], float]:

@@ -21,7 +21,7 @@ import attrs
 import trio
 from attrs import validators
 
-from gateway.capabilities import ReceivesDeferred
+from gateway.capabilities import ReceivesDeferred, SettlesMany
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -127,16 +127,17 @@ class Leases:
             finally:
                 self._nursery = None
 
-    async def open(self, entity: EntityPath) -> None:
+    async def open(self, entity: EntityPath) -> Receiver:
         """
-        Return if that queue can be received from, as far as one can know without doing it.
+        Return if that queue can be received from, as far as one can know without doing it. Of the
+        receiver, only what it is able to do is the caller's matter.
 
         Raises:
             BrokerError: what the namespace says.
         """
         tap = self._tap(entity)
         with tap.in_use():
-            await tap.opened()
+            return await tap.opened()
 
     async def receive(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
@@ -211,6 +212,44 @@ class Leases:
                 self._end(lock_token, lease)
                 raise
             self._end(lock_token, lease)
+
+    async def settle_many(
+        self, entity: EntityPath, settlements: Sequence[tuple[str, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `settle` for each lock token; return the verdict on each, None where it is done.
+
+        `NotSupported` is that of a namespace which settles one delivery at a time.
+        """
+        verdicts: list[BrokerError | None] = [None] * len(settlements)
+        of_tap: dict[_Tap, list[tuple[int, _Lease]]] = {}
+        for index, (lock_token, _) in enumerate(settlements):
+            try:
+                lease = self._lease(entity, lock_token)
+            except LockLost as error:
+                verdicts[index] = error
+            else:
+                of_tap.setdefault(lease.tap, []).append((index, lease))
+        for tap, leases in of_tap.items():
+            asked = [(lease.delivery, settlements[index][1]) for index, lease in leases]
+            found = await self._settle_on(tap, asked)
+            for (index, lease), verdict in zip(leases, found, strict=True):
+                verdicts[index] = verdict
+                if verdict is None or isinstance(verdict, LockLost):
+                    self._end(settlements[index][0], lease)
+        return verdicts  # noqa: ASYNC910 without a lease there is nothing to wait for
+
+    async def _settle_on(  # noqa: ASYNC910 a settlement waits, or raises after that
+        self, tap: _Tap, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        with tap.in_use():
+            try:
+                receiver = await tap.opened()
+                if not isinstance(receiver, SettlesMany):
+                    raise NotSupported("this namespace settles one message at a time")
+                return await receiver.settle_many(settlements)
+            except BrokerError as error:
+                return [error] * len(settlements)
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
         """

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred
+from gateway.capabilities import ReceivesDeferred, SettlesMany
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -205,9 +205,8 @@ class FaultyBroker:
         self.check_up()
         left = trio.Event()
         inner = await self._home.start(self._hold_open, entity, mode, left)
-        receiver = FaultyReceiver(
-            broker=self, entity=entity, inner=inner, life=self.lives, left=left
-        )
+        kind = FaultyManyReceiver if isinstance(inner, SettlesMany) else FaultyReceiver
+        receiver = kind(broker=self, entity=entity, inner=inner, life=self.lives, left=left)
         self._receivers[receiver] = None
         try:
             yield receiver
@@ -366,3 +365,21 @@ class FaultyReceiver:
         self.broker.check_up()
         if self.life != self.broker.lives:
             raise error
+
+
+class FaultyManyReceiver(FaultyReceiver):
+    """The same, of a namespace that settles several deliveries in one step."""
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`; a fault strikes each on its own."""
+        verdicts: list[BrokerError | None] = []
+        for delivery, settlement in settlements:
+            try:
+                await self.settle(delivery, settlement)
+            except BrokerError as error:
+                verdicts.append(error)
+            else:
+                verdicts.append(None)
+        return verdicts  # noqa: ASYNC910 a settlement waits, or raises after that

@@ -53,6 +53,7 @@ class Capability(enum.Flag):
     DATES = enum.auto()  # a delivery says when it came, and how long it's locked
     ANY_CASE = enum.auto()  # the case of a path is ignored
     EXPIRY = enum.auto()  # a delivery says when it expires
+    SETTLES_MANY = enum.auto()  # several deliveries in one step
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -181,6 +182,7 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.DEFERRAL
     | Capability.AMENDMENT
     | Capability.SESSIONS
+    | Capability.SETTLES_MANY
     | Capability.DELETE_BY_KIND
 )
 
@@ -189,6 +191,7 @@ OVER_AMQP = EVERYTHING & ~(
     Capability.PROMPT_CANCEL
     | Capability.DEFERRED_COUNT
     | Capability.EXPIRY
+    | Capability.SETTLES_MANY
     | Capability.DELETE_BY_KIND
 )
 

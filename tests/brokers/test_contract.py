@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.capabilities import Peeks
+from gateway.capabilities import Peeks, SettlesMany
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -344,6 +344,41 @@ async def test_an_unknown_lock_token_is_a_lost_lock(broker, orders):
 
         with pytest.raises(LockLost):
             await receiver.settle(forged, Complete())
+
+
+@needs(Capability.SETTLES_MANY)
+async def test_several_are_settled_at_once_and_each_has_its_verdict(broker, orders):
+    await broker.send(orders, numbered(1, 2, 3, 4))
+    async with broker.open_receiver(orders) as receiver:
+        assert isinstance(receiver, SettlesMany)
+        one, two, three, four = [await take_one(receiver) for _ in range(4)]
+        await receiver.settle(two, Complete())
+
+        verdicts = await receiver.settle_many(
+            [
+                (one, Complete()),
+                (two, Complete()),
+                (three, Abandon()),
+                (attrs.evolve(four, lock_token=str(uuid.UUID(int=1))), Complete()),
+                (four, Complete()),
+            ]
+        )
+
+        assert [type(verdict) for verdict in verdicts] == [
+            type(None),
+            LockLost,
+            type(None),
+            LockLost,
+            type(None),
+        ]
+        assert (await take_one(receiver)).message.message_id == "3"
+        assert (await broker.inspect(orders)).active == 1
+
+
+@needs(Capability.SETTLES_MANY)
+async def test_settling_nothing_at_once_is_done(broker, orders):
+    async with broker.open_receiver(orders) as receiver:
+        assert list(await receiver.settle_many([])) == []
 
 
 @needs(Capability.RECEIVE_AND_DELETE)

@@ -160,6 +160,41 @@ async def test_messages_of_a_session_are_settled_like_others(broker):
         assert ids(await take(receiver)) == ["a4"]
 
 
+@needs(Capability.SESSIONS | Capability.SETTLES_MANY)
+async def test_several_messages_of_a_session_are_settled_at_once(broker):
+    queue = await make_sessions(broker)
+    await broker.send(queue, of_session("a", 1, 2, 3))
+    async with broker.open_session(queue, "a") as receiver:
+        one, two, three = await take_all(receiver, 3)
+
+        verdicts = await receiver.settle_many(
+            [(one, Complete()), (one, Complete()), (two, Abandon()), (three, Defer())]
+        )
+
+        assert [type(verdict) for verdict in verdicts] == [
+            type(None),
+            LockLost,
+            type(None),
+            type(None),
+        ]
+        assert ids(await take(receiver, 3)) == ["a2"]
+        assert ids(await receiver.receive_deferred([three.sequence_number])) == ["a3"]
+
+
+@needs(Capability.SESSIONS | Capability.SETTLES_MANY | Capability.SHORT_LOCKS)
+@waits
+async def test_settling_several_in_a_session_that_is_lost_is_too_late_for_each(broker):
+    queue = await make_sessions(broker, lock_duration=SECOND)
+    await broker.send(queue, of_session("a", 1, 2))
+    async with broker.open_session(queue, "a") as receiver:
+        one, two = await take_all(receiver, 2)
+        await trio.sleep(1.2)
+
+        verdicts = await receiver.settle_many([(one, Complete()), (two, Complete())])
+
+        assert [type(verdict) for verdict in verdicts] == [SessionLockLost, SessionLockLost]
+
+
 @needs(Capability.SESSIONS)
 async def test_a_deferred_message_belongs_to_its_session(broker):
     queue = await make_sessions(broker)

@@ -14,6 +14,8 @@ from gateway.domain.errors import (
     EntityNotFound,
     LockLost,
     MessageNotFound,
+    NotSupported,
+    OutcomeUnknown,
     Unavailable,
 )
 from gateway.domain.message import (
@@ -105,6 +107,23 @@ class ScriptedBroker:
         return wall_clock() + LOCK
 
 
+@attrs.define(eq=False)
+class ManyBroker(ScriptedBroker):
+    """Settles several deliveries in one step."""
+
+    verdicts: dict[int, BrokerError] = attrs.field(factory=dict)
+    steps: list[list[int]] = attrs.field(factory=list)
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        await trio.lowlevel.checkpoint()
+        if self.on_settle:
+            raise self.on_settle
+        self.steps.append([delivery.sequence_number for delivery, _ in settlements])
+        return [self.verdicts.get(delivery.sequence_number) for delivery, _ in settlements]
+
+
 @pytest.fixture
 def broker() -> ScriptedBroker:
     return ScriptedBroker()
@@ -188,6 +207,81 @@ async def test_settlement_that_failed_can_be_repeated(
     await leases.settle(ORDERS, "T1", Complete())
 
     assert broker.settled == [(1, Complete())]
+
+
+async def test_several_deliveries_are_settled_in_one_step_each_with_its_verdict(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    broker = ManyBroker()
+    leases = await started(broker, nursery)
+    broker.put(1, 2, 3, 4)
+    await leases.receive(ORDERS, 4)
+    broker.verdicts = {2: LockLost("too late"), 3: OutcomeUnknown("no answer")}
+
+    verdicts = await leases.settle_many(
+        ORDERS, [(f"T{number}", Complete()) for number in (1, 2, 3, 9, 4)]
+    )
+
+    assert [type(verdict) for verdict in verdicts] == [
+        type(None),
+        LockLost,
+        OutcomeUnknown,
+        LockLost,
+        type(None),
+    ]
+    assert broker.steps == [[1, 2, 3, 4]]
+    # What nobody knows of may be settled again; what is done or lost is no lease any more.
+    broker.verdicts = {}
+    again = await leases.settle_many(
+        ORDERS, [(f"T{number}", Complete()) for number in (1, 2, 3, 4)]
+    )
+    assert [type(verdict) for verdict in again] == [LockLost, LockLost, type(None), LockLost]
+
+
+async def test_what_a_namespace_says_of_a_step_is_the_verdict_on_each_delivery(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    broker = ManyBroker()
+    leases = await started(broker, nursery)
+    broker.put(1, 2)
+    await leases.receive(ORDERS, 2)
+    broker.on_settle = Unavailable("gone")
+
+    verdicts = await leases.settle_many(ORDERS, [("T1", Complete()), ("T2", Complete())])
+
+    assert verdicts == [broker.on_settle, broker.on_settle]
+
+
+async def test_leases_of_two_receivers_are_settled_at_their_own(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    broker = ManyBroker()
+    leases = await started(broker, nursery)
+    broker.put(1)
+    await leases.receive(ORDERS, 1)
+    broker.on_receive = Unavailable("gone")
+    with pytest.raises(Unavailable):
+        await leases.receive(ORDERS, 1)
+    broker.on_receive = None
+    broker.put(2)
+    await leases.receive(ORDERS, 1)
+
+    verdicts = await leases.settle_many(ORDERS, [("T2", Complete()), ("T1", Complete())])
+
+    assert verdicts == [None, None]
+    assert broker.steps == [[2], [1]]
+
+
+async def test_a_namespace_that_settles_one_at_a_time_says_so(
+    autojump_clock: MockClock, broker: ScriptedBroker, leases: Leases
+) -> None:
+    broker.put(1)
+    await leases.receive(ORDERS, 1)
+
+    [verdict] = await leases.settle_many(ORDERS, [("T1", Complete())])
+
+    assert isinstance(verdict, NotSupported)
+    assert broker.settled == []
 
 
 @pytest.mark.parametrize("operation", ["settle", "renew"])

@@ -25,6 +25,8 @@ class AmqpOptions:
     longest_wait: float = attrs.field(default=240.0, validator=validators.gt(0.0))
     # A client that wants what there is now gives the namespace that long to look.
     drain_wait: float = attrs.field(default=0.5, validator=validators.gt(0.0))
+    # What a client has settled already waits that long for more, to be settled in one step.
+    settle_delay: float = attrs.field(default=0.01, validator=validators.ge(0.0))
     # A connection without links is closed after that, as Service Bus does.
     idle_links_timeout: float = attrs.field(default=300.0, validator=validators.gt(0.0))
 

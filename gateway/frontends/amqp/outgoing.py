@@ -8,7 +8,7 @@ its credit back.
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final
 
 import attrs
@@ -21,20 +21,19 @@ from gateway.domain.errors import BrokerError, MessageError, NotSupported
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.outcomes import Outcomes
 from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, take_away
 from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
-from gateway.frontends.amqp.settling import confirmation_of, settlement_of
+from gateway.frontends.amqp.settling import confirmation_of
 from gateway.frontends.amqp.unsettled import Unsettled
 from gateway.wire.amqp.deliveries import encode_delivery
 from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,
-    DeliveryState,
     DispositionReceived,
     LinkAttached,
     LinkFlow,
     OtherState,
-    Rejected,
     SenderSettles,
     SessionId,
 )
@@ -63,6 +62,7 @@ class OutgoingLink:
     _ended: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _settling: trio.Nursery = attrs.field(init=False)
+    _outcomes: Outcomes = attrs.field(init=False)
     unsettled: Unsettled = attrs.field(init=False)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _draining: bool = attrs.field(default=False, init=False)
@@ -115,8 +115,7 @@ class OutgoingLink:
             return  # on the way to an outcome (part 3, 3.4.1)
         delivery = self.unsettled.take(event.delivery)
         if delivery is not None:
-            self._context.pending.add()
-            self._settling.start_soon(self._settle, event, delivery)
+            self._outcomes.settle(event, delivery)
             self._changed.unpark_all()
 
     def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:
@@ -146,6 +145,7 @@ class OutgoingLink:
         if self._ended:
             self._scope.cancel()
         async with trio.open_nursery() as self._settling:
+            self._outcomes = Outcomes(self._context, receiver, self._settling)
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     if not isinstance(receiver, LeasedReceiver):
@@ -289,28 +289,8 @@ class OutgoingLink:
         self, receiver: _Receiver, delivery: Delivery, settlement: Settlement
     ) -> None:
         """Settle what the client hasn't seen; if that fails, the lock runs out."""
-        with suppress(BrokerError):
-            await settle_in_time(receiver, delivery, settlement, self._answer_timeout)
-
-    # ------------------------------------------------------------------ settling
+        await settle_in_time(receiver, delivery, settlement, self._answer_timeout)
 
     @property
     def _answer_timeout(self) -> float:
         return self._context.options.answer_timeout
-
-    async def _settle(  # noqa: ASYNC910 a settlement waits, or raises after that
-        self, event: DispositionReceived, delivery: Delivery
-    ) -> None:
-        """Do what the client asks for, and only then confirm it."""
-        assert self.receiver is not None, "it has sent the delivery"
-        answer: DeliveryState | None
-        try:
-            settlement = settlement_of(event.state)
-            await settle_in_time(self.receiver, delivery, settlement, self._answer_timeout)
-        except BrokerError as error:
-            answer = Rejected(error=amqp_error(error))
-        else:
-            answer = confirmation_of(event.state)
-        finally:
-            self._context.pending.drop()
-        self._context.engine.settle(event.delivery, answer)

@@ -25,8 +25,8 @@ class Pending:
         self.count += 1
         self.bytes += size
 
-    def drop(self, size: int = 0) -> None:
-        self.count -= 1
+    def drop(self, size: int = 0, count: int = 1) -> None:
+        self.count -= count
         self.bytes -= size
         self._less.unpark_all()
 

@@ -13,6 +13,7 @@ from datetime import datetime
 import attrs
 import trio
 
+from gateway.capabilities import SettlesMany
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome, OutcomeUnknown
 from gateway.domain.message import Complete, Delivery, Settlement
@@ -47,6 +48,17 @@ class LeasedReceiver:
         return self._leases.end_of(_token(delivery))
 
 
+class LeasedManyReceiver(LeasedReceiver):
+    """The same, where the namespace is one that settles several deliveries in one step."""
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`."""
+        asked = [(_token(delivery), settlement) for delivery, settlement in settlements]
+        return await self._leases.settle_many(self._entity, asked)
+
+
 @asynccontextmanager
 async def leased(leases: Leases, entity: EntityPath) -> AsyncIterator[LeasedReceiver]:
     """
@@ -55,44 +67,63 @@ async def leased(leases: Leases, entity: EntityPath) -> AsyncIterator[LeasedRece
     Raises:
         BrokerError: it can't be received from.
     """
-    await leases.open(entity)
-    yield LeasedReceiver(leases, entity)
+    many = isinstance(await leases.open(entity), SettlesMany)
+    yield LeasedManyReceiver(leases, entity) if many else LeasedReceiver(leases, entity)
 
 
 async def settle_in_time(
     receiver: Receiver, delivery: Delivery, settlement: Settlement, seconds: float
-) -> None:
-    """
-    As `Receiver.settle`, for at most that many seconds.
+) -> BrokerError | None:
+    """As `Receiver.settle`, for at most that many seconds; the error, if it isn't done."""
+    try:
+        with trio.move_on_after(seconds):
+            await receiver.settle(delivery, settlement)
+            return None
+    except BrokerError as error:
+        return error  # noqa: ASYNC910 the settlement has waited
+    return OutcomeUnknown("no answer from the namespace in time")
 
-    Raises:
-        OutcomeUnknown: there was no answer.
-    """
-    with trio.move_on_after(seconds) as scope:
-        await receiver.settle(delivery, settlement)
-    if scope.cancelled_caught:
-        raise OutcomeUnknown("no answer from the namespace in time")
+
+async def settle_all_in_time(
+    receiver: Receiver, settlements: Sequence[tuple[Delivery, Settlement]], seconds: float
+) -> Sequence[BrokerError | None]:
+    """All in one step where the receiver can, and else side by side; of each what went wrong."""
+    if isinstance(receiver, SettlesMany):
+        return await _settle_many(receiver, settlements, seconds)
+    verdicts: list[BrokerError | None] = [None] * len(settlements)
+
+    async def settle(index: int, delivery: Delivery, settlement: Settlement) -> None:
+        verdicts[index] = await settle_in_time(receiver, delivery, settlement, seconds)
+
+    async with trio.open_nursery() as nursery:
+        for index, (delivery, settlement) in enumerate(settlements):
+            nursery.start_soon(settle, index, delivery, settlement)
+    return verdicts
+
+
+async def _settle_many(
+    receiver: SettlesMany, settlements: Sequence[tuple[Delivery, Settlement]], seconds: float
+) -> Sequence[BrokerError | None]:
+    error: BrokerError = OutcomeUnknown("no answer from the namespace in time")
+    try:
+        with trio.move_on_after(seconds):
+            return await receiver.settle_many(settlements)
+    except BrokerError as refusal:
+        error = refusal
+    return [error] * len(settlements)  # noqa: ASYNC910 the settlement has waited
 
 
 async def take_away(
     receiver: Receiver, deliveries: Sequence[Delivery], seconds: float
 ) -> Sequence[Delivery]:
     """Complete what was locked; return what is the client's now. Unknown counts as done."""
-    kept: set[int] = set()
-
-    async def take(  # noqa: ASYNC910 a settlement waits, or raises after that
-        index: int, delivery: Delivery
-    ) -> None:
-        try:
-            await settle_in_time(receiver, delivery, Complete(), seconds)
-        except BrokerError as error:
-            if error.outcome is Outcome.NOT_SENT:
-                kept.add(index)
-
-    async with trio.open_nursery() as nursery:
-        for index, delivery in enumerate(deliveries):
-            nursery.start_soon(take, index, delivery)
-    return [delivery for index, delivery in enumerate(deliveries) if index not in kept]
+    asked = [(delivery, Complete()) for delivery in deliveries]
+    verdicts = await settle_all_in_time(receiver, asked, seconds)
+    return [
+        delivery
+        for delivery, error in zip(deliveries, verdicts, strict=True)
+        if error is None or error.outcome is not Outcome.NOT_SENT
+    ]
 
 
 def _token(delivery: Delivery) -> str:

@@ -123,10 +123,12 @@ class Engine(Links):
             return data
         if self._mute or (self._sasl is not None and self._sasl.done is None):
             return b""
-        while raw := proton.pull(self._transport, most):
-            if data := self._outbound.feed(raw):
-                return data
-        return b""
+        pieces: list[bytes] = []
+        size = 0
+        while size < most and (raw := proton.pull(self._transport, most - size)):
+            pieces.append(self._outbound.feed(raw))  # Proton gives a part of it at a time
+            size += len(raw)
+        return b"".join(pieces)
 
     @property
     def finished(self) -> bool:
