@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
-from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
 from gateway.domain.rules import Rule
 from gateway.domain.topology import (
     SubscriptionInfo,
