@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gateway"
 
+PORTS = {"ports", "capabilities"}
 SIBLINGS = {"brokers", "claims", "frontends", "listener", "pairing", "telemetry"}
 
 # A part may import the parts named after it, and itself. Nothing else of gateway.
@@ -20,21 +21,22 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire/amqp/engine": set(),
     "wire/amqp/sasl": set(),
     "ports": {"domain"},
+    "capabilities": {"ports", "domain"},
     "net": {"wire", "domain"},
-    "brokers": {"ports", "net", "wire", "domain"},
-    "frontends": {"ports", "net", "wire", "domain"},
-    "pairing": {"ports", "domain"},
-    "listener": {"ports", "domain"},
-    "claims": {"ports", "domain"},
-    "telemetry": {"ports", "domain"},
-    "testing": SIBLINGS | {"ports", "net", "wire", "domain"},  # it builds whole installations
+    "brokers": PORTS | {"net", "wire", "domain"},
+    "frontends": PORTS | {"net", "wire", "domain"},
+    "pairing": PORTS | {"domain"},
+    "listener": PORTS | {"domain"},
+    "claims": PORTS | {"domain"},
+    "telemetry": PORTS | {"domain"},
+    "testing": SIBLINGS | PORTS | {"net", "wire", "domain"},  # it builds whole installations
     "config": SIBLINGS | {"net", "wire", "domain"},
     "workers": {"config", "net"},
-    "app": SIBLINGS | {"config", "net", "wire", "ports", "domain"},
-    "demo": {"app", "config", "brokers", "net", "wire", "ports", "domain"},
+    "app": SIBLINGS | PORTS | {"config", "net", "wire", "domain"},
+    "demo": PORTS | {"app", "config", "brokers", "net", "wire", "domain"},
     "terminal": {"app", "config", "domain"},
     "store_commands": {"terminal", "app"},
-    "cli": {"store_commands", "terminal", "demo", "app", "workers", "config", "ports", "domain"},
+    "cli": PORTS | {"store_commands", "terminal", "demo", "app", "workers", "config", "domain"},
     "__main__": {"cli"},
     "__init__": set(),
 }

@@ -15,6 +15,7 @@ from gateway.app.outside import Outside
 from gateway.app.servers import why_not
 from gateway.app.targets import find_running, through
 from gateway.brokers.registry import cannot
+from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
 from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain import backlog
@@ -22,7 +23,7 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.pairing.provision import doubts, provision
-from gateway.ports import Broker, Topology, Verifies
+from gateway.ports import Broker
 
 ASK_SECONDS: Final = 30.0
 

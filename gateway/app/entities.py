@@ -4,11 +4,12 @@ from contextlib import suppress
 
 import trio
 
+from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityExists, NotSupported
 from gateway.domain.plan import Plan, PlannedQueue, PlannedSubscription, PlannedTopic
 from gateway.domain.topology import SubscriptionInfo
-from gateway.ports import Broker, Topology
+from gateway.ports import Broker
 
 
 async def make_entities(broker: Broker, plan: Plan) -> list[EntityPath]:

@@ -10,6 +10,7 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.outside import Outside
 from gateway.app.targets import Target, open_target
+from gateway.capabilities import Peeks
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -24,7 +25,6 @@ from gateway.domain.errors import (
     Untrusted,
 )
 from gateway.domain.message import Complete, Delivery, Message
-from gateway.ports import Peeks
 
 ANSWER_SECONDS: Final = 60.0
 

@@ -22,6 +22,7 @@ from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_visibility import LocalVisibility
 from gateway.brokers.recent import Recent
 from gateway.brokers.registry import Adapter
+from gateway.capabilities import Visibility
 from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.errors import BrokerError, EntityExists
@@ -30,7 +31,7 @@ from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
-from gateway.ports import Broker, Service, Visibility
+from gateway.ports import Broker, Service
 
 
 @attrs.frozen(kw_only=True)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class LocalTopology(ABC):
-    """Implements `ports.Topology`, but for where a step runs."""
+    """Implements `capabilities.Topology`, but for where a step runs."""
 
     @abstractmethod
     async def run_on(self, entity: EntityPath, work: Callable[[Namespace, Now], T]) -> T:

@@ -21,13 +21,14 @@ from gateway.domain.visibility import Shown, Ticket
 
 T = TypeVar("T")
 
-CLEAR_STEP: Final = 1000  # messages of one step: others have their turn in between
+# Messages of one step, of each state: all of them are read, and others wait for their turn.
+CLEAR_STEP: Final = 64
 _NO_MESSAGE: Final = Message()
 
 
 @attrs.frozen
 class LocalVisibility:
-    """Implements `ports.Visibility`. Tickets outlive the process, as far as the store does."""
+    """`capabilities.Visibility`. Tickets outlive the process, as far as the store does."""
 
     _broker: LocalBroker
 

@@ -64,7 +64,7 @@ class MemoryShelf:
 
 
 class MemoryBroker(LocalBroker):
-    """Implements `ports.Broker` and `ports.Peeks`. All of it happens at once, on any clock."""
+    """`ports.Broker` and `capabilities.Peeks`. All of it happens at once, on any clock."""
 
     def __init__(
         self, clock: WallClock, rng: random.Random, options: LocalOptions | None = None

@@ -135,7 +135,7 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqBroker:
-    """`ports.Broker` and `ports.Verifies`. It connects when it is first used."""
+    """`ports.Broker` and `capabilities.Verifies`. It connects when it is first used."""
 
     _target: Target
     _options: RabbitmqOptions

@@ -125,7 +125,7 @@ def open_namespace(
 
 @attrs.define(eq=False, kw_only=True)
 class ServiceBusRestBroker(RestManagement):
-    """`ports.Broker`, `ports.Peeks` and `ports.Topology`. It connects when it is first used."""
+    """`ports.Broker`, with `Peeks` and `Topology`. It connects when it is first used."""
 
     _client: HttpClient
     _polls: HttpClient  # its own, so that receives that wait take no connection from a send

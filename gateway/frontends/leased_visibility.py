@@ -13,12 +13,13 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Peeks
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, NotSupported, Unavailable
 from gateway.domain.message import Abandon, Complete, Delivery, Message, MessageState
 from gateway.domain.visibility import Shown, Ticket
 from gateway.frontends.leases import Leases
-from gateway.ports import Broker, Peeks, WallClock
+from gateway.ports import Broker, WallClock
 
 LOOK: Final = 1.0  # seconds in which a namespace that has messages gives some
 _CLEAR: Final = 100  # messages taken at once to be removed
@@ -39,7 +40,7 @@ class _Held:
 @attrs.define(eq=False)
 class LeasedVisibility:
     """
-    Implements `ports.Visibility` and `ports.Service`; `leases` has a service of its own.
+    Implements `capabilities.Visibility` and `ports.Service`; `leases` has a service of its own.
 
     Where many messages are held, `leases` says `Busy`.
     """

@@ -21,6 +21,7 @@ import attrs
 import trio
 from attrs import validators
 
+from gateway.capabilities import ReceivesDeferred, SettlesMany
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -31,7 +32,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Abandon, Delivery, Message, Settlement
-from gateway.ports import Broker, Receiver, ReceivesDeferred, SettlesMany, WallClock
+from gateway.ports import Broker, Receiver, WallClock
 
 _NO_MESSAGE: Final = Message()
 

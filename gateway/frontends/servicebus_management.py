@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import trio
 
+from gateway.capabilities import Topology, Updates
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityNotFound, NotSupported
-from gateway.ports import Broker, Topology, Updates
+from gateway.ports import Broker
 from gateway.wire import atom_operations as atom
 
 

@@ -16,6 +16,7 @@ import attrs
 import trio
 from attrs import validators
 
+from gateway.capabilities import Peeks
 from gateway.domain.access import Access, Claim, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -30,7 +31,7 @@ from gateway.domain.message import Complete, Delivery, Message, ReceiveMode
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.frontends.servicebus_management import manage
-from gateway.ports import Broker, Peeks, WallClock
+from gateway.ports import Broker, WallClock
 from gateway.wire import atom, atom_answers, servicebus_answers, servicebus_rest
 from gateway.wire import servicebus_operations as rest
 from gateway.wire.atom_operations import NamespaceInfo, entity_of

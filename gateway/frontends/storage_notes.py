@@ -16,6 +16,7 @@ import attrs
 import cattrs
 import trio
 
+from gateway.capabilities import Updates
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -26,7 +27,7 @@ from gateway.domain.errors import (
     PreconditionFailed,
     Unavailable,
 )
-from gateway.ports import Broker, Updates
+from gateway.ports import Broker
 from gateway.wire import storage_queue_operations as storage
 
 PATIENCE: Final = 1.0  # seconds for a namespace to tell what is allowed

@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Visibility
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityExists, EntityNotFound
 from gateway.domain.message import Delivery, Leg, Message
@@ -19,7 +20,7 @@ from gateway.frontends.storage_notes import (
     read_service_properties,
     write_notes,
 )
-from gateway.ports import Broker, Visibility, WallClock
+from gateway.ports import Broker, WallClock
 from gateway.wire import storage_queue_operations as storage
 from gateway.wire.storage_queue_errors import StorageRefusal
 from gateway.wire.storage_queue_fields import is_name

@@ -7,10 +7,11 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.pairing.changes import Changes
-from gateway.ports import Broker, Topology
+from gateway.ports import Broker
 
 MAX_KNOWN: Final = 10_000
 INSPECTION_LIMIT: Final = 10.0  # seconds

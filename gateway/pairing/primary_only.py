@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
+from gateway.capabilities import Peeks, Schedules, SessionReceiver, Sessions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Delivery, Message, ReceiveMode
-from gateway.ports import Broker, Peeks, Receiver, Schedules, SessionReceiver, Sessions
+from gateway.ports import Broker, Receiver
 
 
 class PrimaryOnly:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from gateway.capabilities import Topology, Updates
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported
 from gateway.domain.rules import Rule
@@ -11,7 +12,7 @@ from gateway.domain.topology import (
     TopicInfo,
     TopicProperties,
 )
-from gateway.ports import Broker, Topology, Updates
+from gateway.ports import Broker
 
 
 class PrimaryTopology:

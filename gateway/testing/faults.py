@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 import trio
 
+from gateway.capabilities import ReceivesDeferred, SettlesMany
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -21,7 +22,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
-from gateway.ports import Broker, Receiver, ReceivesDeferred, SettlesMany
+from gateway.ports import Broker, Receiver
 
 T = TypeVar("T")
 Work = Callable[[], Awaitable[T]]

@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.capabilities import Peeks, SettlesMany
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -35,7 +36,7 @@ from gateway.domain.message import (
     ValueBody,
     symbol,
 )
-from gateway.ports import Broker, Peeks, Receiver, SettlesMany
+from gateway.ports import Broker, Receiver
 from tests.brokers.kinds import Capability, needs, waits
 
 PATIENCE = 20  # seconds until something that must happen has not

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.capabilities import Sessions
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -19,7 +20,7 @@ from gateway.domain.errors import (
     SessionRequired,
 )
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
-from gateway.ports import Broker, Sessions
+from gateway.ports import Broker
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import (
     PATIENCE,

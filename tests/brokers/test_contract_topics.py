@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath, EntityStatus
 from gateway.domain.errors import (
     EntityDisabled,
@@ -27,7 +28,6 @@ from gateway.domain.rules import (
     TrueFilter,
 )
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
-from gateway.ports import Topology
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import SECOND, SHORTLY, ids, make, numbered, take, take_one
 

@@ -1,6 +1,7 @@
 """Storage Queue's way to receive, in the namespaces that we keep ourselves."""
 
 import random
+import tracemalloc
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +23,8 @@ from gateway.testing.clocks import VirtualClock
 
 ORDERS: Final = EntityPath("orders")
 NOW: Final = timedelta()
+LARGE: Final = 100_000  # bytes of a body
+MOST: Final = 20_000_000  # of memory
 
 
 def seconds(number: float) -> timedelta:
@@ -242,3 +245,21 @@ async def test_tickets_and_counts_outlive_the_process(tmp_path: Path) -> None:
         await visibility.remove(ORDERS, hidden.ticket)
         info = await broker.inspect(ORDERS)
         assert (info.active, info.scheduled) == (0, 1)
+
+
+async def test_a_queue_is_cleared_without_all_of_it_in_memory(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    async with EmbeddedBroker(tmp_path / "store.db", clock, random.Random(1)) as broker:
+        await broker.create_queue(ORDERS, QueueProperties())
+        for _ in range(4 * CLEAR_STEP):
+            await broker.send(ORDERS, [Message(body=bytes(LARGE))])
+        tracemalloc.start()
+        try:
+            await LocalVisibility(broker).clear(ORDERS)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        info = await broker.inspect(ORDERS)
+
+    assert info.active == 0
+    assert peak < 2 * CLEAR_STEP * LARGE < MOST

@@ -6,12 +6,13 @@ import attrs
 import pytest
 
 from gateway.brokers.memory import MemoryBroker
+from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.rules import Rule
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from gateway.pairing.topology import PrimaryTopology
-from gateway.ports import Broker, Topology
+from gateway.ports import Broker
 from gateway.testing.clocks import VirtualClock
 
 TOPIC = EntityPath("t")

@@ -2,22 +2,27 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import count
 from typing import Final
 
 import attrs
 import trio
 
 from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unavailable
+from gateway.net.amqp_client import AmqpClient
 from gateway.net.amqp_exchange import Exchange
 from gateway.net.amqp_links import LinkVoid
 from gateway.ports import WallClock
 from gateway.wire.amqp import cbs
 from gateway.wire.amqp.conditions import refusal_from_condition
-from gateway.wire.amqp.exchange import Reply
+from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.sas import sign_sas
 
 _RENEWED_AT: Final = 0.8  # of a token's life
 _AGAIN: Final = 5.0  # seconds until a renewal that failed is tried again
+_PATIENCE: Final = 10.0  # seconds that a renewal may take, at most: the others wait
+_PATIENCE_SHARE: Final = 0.1  # of a token's life
+_TRIES: Final = 2  # links that had ended unnoticed are attached again
 _REFUSED: Final = frozenset((401, 403))
 
 
@@ -43,14 +48,29 @@ class Signer:
 
 @attrs.define(eq=False)
 class CbsTokens:
-    """Those of one connection: one for each address."""
+    """
+    Those of one connection: one for each address.
 
-    _exchange: Exchange
+    The links to $cbs are attached when they are needed: a peer may end them where nobody asks.
+    """
+
+    _client: AmqpClient
     _signer: Signer
     _in_use: Callable[[], set[str]]  # addresses of links that are there
+    _exchange: Exchange | None = attrs.field(default=None, init=False)
+    _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
     _due: dict[str, float] = attrs.field(factory=dict, init=False)  # when to renew; oldest first
     _locks: dict[str, trio.Lock] = attrs.field(factory=dict, init=False)
     _added: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def open(self) -> None:
+        """
+        Return when tokens can be put.
+
+        Raises:
+            BrokerError: there is no such node, or the connection ended. Nothing was sent.
+        """
+        await self._attached()
 
     async def ensure(self, address: str) -> None:
         """
@@ -79,19 +99,24 @@ class CbsTokens:
             del self._due[address]
             if address not in self._in_use():
                 continue
-            try:
-                await self._put(address)
-            except BrokerError as error:
-                if error.counts_as_outage:
-                    self._due[address] = trio.current_time() + _AGAIN
+            error: BrokerError | None = Unavailable("$cbs: no answer in time")
+            with trio.move_on_after(min(_PATIENCE, _PATIENCE_SHARE * self._signer.lifetime)):
+                error = await self._failure_of(address)
+            if error is not None and error.counts_as_outage:
+                self._due[address] = trio.current_time() + _AGAIN
+
+    async def _failure_of(self, address: str) -> BrokerError | None:
+        try:
+            await self._put(address)
+        except BrokerError as error:
+            return error  # noqa: ASYNC910 the put has waited
+        return None
 
     async def _put(self, address: str) -> None:
         request = cbs.request_of(self._signer.put_token(address), request_id=None, reply_to="")
         asked = trio.current_time()
         try:
-            reply = await self._exchange.ask(request)
-        except LinkVoid as void:
-            raise void.link.refusal() from void
+            reply = await self._ask(request)
         except BrokerError as error:
             if error.outcome is Outcome.UNKNOWN:
                 raise Unavailable(f"$cbs: {error}") from error
@@ -100,6 +125,23 @@ class CbsTokens:
             raise _refusal(reply)
         self._due[address] = asked + _RENEWED_AT * self._signer.lifetime
         self._added.set()
+
+    async def _ask(self, request: Request) -> Reply:
+        for _ in range(_TRIES):
+            exchange = await self._attached()
+            try:
+                return await exchange.ask(request)
+            except LinkVoid:
+                continue
+        raise Unavailable("the links detach at once")
+
+    async def _attached(self) -> Exchange:
+        exchange = self._exchange
+        if exchange is None or exchange.void:
+            exchange = Exchange(self._client, cbs.NODE, f"tokens-{next(self._names)}")
+            self._exchange = exchange
+        await exchange.wait_attached()
+        return exchange
 
 
 def _refusal(reply: Reply) -> BrokerError:

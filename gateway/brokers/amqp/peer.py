@@ -18,7 +18,6 @@ from gateway.net.amqp_client import AmqpClient
 from gateway.net.amqp_exchange import Exchange
 from gateway.net.amqp_links import LinkVoid
 from gateway.net.dialing import Place, dial
-from gateway.wire.amqp import cbs
 from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials
@@ -195,10 +194,8 @@ class Connections:
         opened = await client.wait_opened()
         if self._access.signer is None:
             return Peer(client, dialect_of(self._access.dialect, opened.properties), None)
-        exchange = Exchange(client, cbs.NODE, "tokens")
-        await exchange.wait_attached()
-        in_use = partial(_addresses, client)
-        tokens = CbsTokens(exchange, self._access.signer, in_use)
+        tokens = CbsTokens(client, self._access.signer, partial(_addresses, client))
+        await tokens.open()
         nursery.start_soon(tokens.run)
         return Peer(client, SERVICE_BUS, tokens)
 

@@ -24,12 +24,16 @@ from gateway.wire.amqp.conditions import error_from_condition
 from gateway.wire.amqp.deliveries import decode_delivery, deliveries_before
 from gateway.wire.amqp.events import (
     RELEASED,
+    Accepted,
+    AmqpError,
     DeliveryId,
     DeliveryState,
+    Modified,
     NewLink,
     Outcome,
     ReceiverSettles,
     Rejected,
+    Released,
     Terminus,
     TransferReceived,
 )
@@ -120,7 +124,7 @@ class AmqpReceiver:
             state = await link.settle(id_, outcome)
         except LinkVoid as void:
             raise LockLost("this delivery was settled in the meantime") from void
-        _check_confirmed(state)
+        _check_confirmed(outcome, state)
         self._held.pop(delivery.lock_token or "", None)
 
     async def renew(self, delivery: Delivery) -> datetime:
@@ -276,10 +280,19 @@ async def _settle_quietly(link: ReceivingLink, id_: DeliveryId, outcome: Outcome
         await trio.lowlevel.checkpoint()
 
 
-def _check_confirmed(state: DeliveryState | None) -> None:
+def _check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:
     """
     Raises:
         BrokerError: the broker didn't do what the outcome asks for.
     """
-    if isinstance(state, Rejected) and state.error is not None:
-        raise error_from_condition(state.error.condition, state.error.description)
+    match answer:
+        case Rejected(error=AmqpError() as error) if error.condition != _condition_of(asked):
+            raise error_from_condition(error.condition, error.description)
+        case Rejected() | Released() | Modified() if isinstance(asked, Accepted):
+            what = type(answer).__name__.lower()
+            raise LockLost(f"the message was {what} before the broker heard of its completion")
+
+
+def _condition_of(outcome: Outcome) -> str | None:
+    """Some brokers say back what they were asked for."""
+    return outcome.error.condition if isinstance(outcome, Rejected) and outcome.error else None

@@ -44,7 +44,7 @@ class EmbeddedOptions(LocalOptions):
 
 class EmbeddedBroker(LocalBroker):
     """
-    Implements `ports.Broker` and `ports.Peeks`. A context manager, which opens the store
+    Implements `ports.Broker` and `capabilities.Peeks`. A context manager, which opens the store
     (`StoreInUse`, `StoreDamaged`, `StoreError`) and closes it.
 
     `failed` is set when the disk has failed: every later call raises `Unavailable`, and only

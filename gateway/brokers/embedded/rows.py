@@ -12,9 +12,10 @@ from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.domain.stored import Row, State, Total
 
-_SELECT: Final = """
-SELECT sequence, state, enqueued, size, content, due, expires, times, original, reason,
-       description, session, source, checksum
+TEXTS: Final = "reason, description, session, source"
+_RAW_TEXTS: Final = ", ".join(f"CAST({column} AS BLOB)" for column in TEXTS.split(", "))
+_SELECT: Final = f"""
+SELECT sequence, state, enqueued, size, content, due, expires, times, original, {TEXTS}, checksum
 FROM message LEFT JOIN delivered USING (sequence)
 """
 _GET: Final = f"{_SELECT} WHERE queue = ? AND sequence = ?"
@@ -26,10 +27,11 @@ _EXPIRED: Final = (
     f"{_SELECT} WHERE queue = ? AND state = 0 AND expires > ? AND expires <= ?"
     " ORDER BY expires, sequence LIMIT ?"
 )
+# Of two indexes that look alike to it SQLite takes the one with all messages of the queue.
 _IN_SESSION: Final = (
     f"{_SELECT} WHERE queue = ? AND state = 0 AND session = ? AND sequence > ?"
     " ORDER BY sequence LIMIT ?"
-)
+).replace("FROM message", "FROM message INDEXED BY message_session")
 _NEXT_DUE: Final = "SELECT min(due) FROM message WHERE queue = ? AND due IS NOT NULL"
 _NEXT_EXPIRY: Final = (
     "SELECT min(expires) FROM message WHERE queue = ? AND state = 0 AND expires > ?"
@@ -67,8 +69,8 @@ class SqliteRows:
 
     def get(self, sequence: int) -> Row | None:
         self._changes.flush()
-        values = self._connection.execute(_GET, (self._queue, sequence)).fetchone()
-        return None if values is None else self._row(values)
+        found = self._select(_GET, sequence)
+        return found[0] if found else None
 
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         if limit < 1:
@@ -122,7 +124,8 @@ class SqliteRows:
         self._connection.execute(_REPLACE, values)
         self._counts.drop(old.sequence, self._connection)
         if new.deliveries:
-            self._counts.set(new.sequence, new.deliveries)
+            # What is written of its attempts goes with the old number: not without the new one's.
+            self._counts.set(new.sequence, new.deliveries, durable=new.deliveries > 1)
 
     def rewrite(self, sequence: int, content: Any, size: int) -> None:
         stored = self.get(sequence)
@@ -147,8 +150,22 @@ class SqliteRows:
         return {State(state): Total(messages, size) for state, messages, size in found}
 
     def _select(self, statement: str, *values: int | str) -> list[Row]:
-        found = self._connection.execute(statement, (self._queue, *values)).fetchall()
+        try:
+            found = self._connection.execute(statement, (self._queue, *values)).fetchall()
+        except UnicodeDecodeError:
+            raw = statement.replace(TEXTS, _RAW_TEXTS)
+            found = self._connection.execute(raw, (self._queue, *values)).fetchall()
+            return [self._row_of_bytes(each) for each in found]
         return [self._row(each) for each in found]
+
+    def _row_of_bytes(self, values: tuple[Any, ...]) -> Row:
+        """As `_row`, where flipped bits have left no text in one of those that were read."""
+        *others, reason, description, session, source, checksum = values
+        raw = (reason, description, session, source)
+        texts = [None if each is None else str(each, "utf-8", "replace") for each in raw]
+        row = self._row((*others, *texts, checksum))
+        same = [None if text is None else text.encode() for text in texts] == [*raw]
+        return row if same else attrs.evolve(row, damaged=True)
 
     def _values(self, row: Row) -> tuple[Any, ...]:
         return (

@@ -16,6 +16,8 @@ from gateway.brokers.embedded.entities import read_properties, read_rule
 from gateway.brokers.embedded.files import Disk, StoreDamaged
 from gateway.brokers.embedded.inspection import alone, readable, rows_of
 from gateway.brokers.embedded.opening import check_log
+from gateway.brokers.embedded.rows import TEXTS
+from gateway.brokers.embedded.tables import VERSION
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import MessageError
 
@@ -145,6 +147,8 @@ class _Salvage:
         """From its beginning up to the damage, and from its end back to it."""
         key = _names(self._new, "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk", table)
         columns = self._columns(table)
+        if not columns and self._old.pragma("user_version") < VERSION:
+            return
         ends = True
         for way in (", ".join(key), ", ".join(f"{name} DESC" for name in key)):
             rows = _Scan(self._old, f"SELECT {', '.join(columns)} FROM {table} ORDER BY {way}")
@@ -222,7 +226,8 @@ class _Salvage:
 
     def _copy_messages(self) -> None:
         columns = self._columns("message")
-        select = f"SELECT {', '.join(columns)} FROM message WHERE sequence = ?"
+        # Of one whose texts are none any more the content may be whole.
+        without_texts = [name for name in columns if name not in TEXTS.split(", ")]
         self._new.execute("CREATE TEMP TABLE known (sequence INTEGER PRIMARY KEY)")
         scans = [_Scan(self._old, statement) for statement in _ORDERS]
         for scan in scans:
@@ -231,12 +236,20 @@ class _Salvage:
             self._remarks.append("there may have been messages whose numbers nobody knows")
         known: list[Any] = self._new.execute("SELECT sequence FROM known").fetchall()
         for (number,) in known:
-            row = next(iter(_Scan(self._old, select, (number,))), None)
-            if row is not None:
-                self._insert("message", columns, row)
-            self._judge(number)
+            if self._copy_message(number, columns):
+                self._judge(number)
+            else:
+                self._copy_message(number, without_texts)
+                self._judge(number, sound=False)
 
-    def _judge(self, number: int) -> None:
+    def _copy_message(self, number: int, columns: Sequence[str]) -> bool:
+        select = f"SELECT {', '.join(columns)} FROM message WHERE sequence = ?"
+        row = next(iter(_Scan(self._old, select, (number,))), None)
+        if row is not None:
+            self._insert("message", columns, row)
+        return row is not None
+
+    def _judge(self, number: int, *, sound: bool = True) -> None:
         """Count what is lost, and put aside what isn't what was sent."""
         queue: Any = self._new.execute(
             "SELECT queue FROM message WHERE sequence = ?", (number,)
@@ -246,7 +259,7 @@ class _Salvage:
             if len(self._lost) < _MOST_NAMED:
                 self._lost.append(number)
             return
-        if not readable(rows_of(self._new, queue), number):
+        if not (sound and readable(rows_of(self._new, queue), number)):
             self._new.execute(_PUT_ASIDE, (number,))
             self._new.execute("DELETE FROM message WHERE sequence = ?", (number,))
 

@@ -9,29 +9,35 @@ import attrs
 from gateway.brokers.embedded.checksums import row_checksum
 from gateway.domain.stored import SessionRecord
 
-_GET: Final = "SELECT id, first, state, updated, checksum FROM session WHERE queue = ? AND id = ?"
+# Names are read as bytes: where a bit has flipped they may be no text any more.
+_GET: Final = (
+    "SELECT CAST(id AS BLOB), first, state, updated, checksum FROM session"
+    " WHERE queue = ? AND id = ?"
+)
 _PUT: Final = (
     "INSERT OR REPLACE INTO session (queue, id, first, state, updated, checksum)"
     " VALUES (?, ?, ?, ?, ?, ?)"
 )
 _REMOVE: Final = "DELETE FROM session WHERE queue = ? AND id = ?"
 _NEXT: Final = """
-SELECT id, first, state, updated, checksum FROM session
+SELECT CAST(id AS BLOB), first, state, updated, checksum FROM session
 WHERE queue = ? AND first > ? AND first IS NOT NULL ORDER BY first LIMIT 1
 """
 _WITH_MESSAGES: Final = """
-SELECT id FROM session INDEXED BY session_name WHERE queue = ? AND first IS NOT NULL
+SELECT CAST(id AS BLOB) FROM session INDEXED BY session_name WHERE queue = ? AND first IS NOT NULL
 ORDER BY id LIMIT ? OFFSET ?
 """
 _UPDATED: Final = """
-SELECT id FROM session INDEXED BY session_update
+SELECT CAST(id AS BLOB) FROM session INDEXED BY session_update
 WHERE queue = ? AND state IS NOT NULL AND updated > ? ORDER BY updated, id LIMIT ? OFFSET ?
 """
 
 _SEEN_UNTIL: Final = "SELECT until, checksum FROM seen WHERE queue = ? AND id = ?"
 _SEEN_PUT: Final = "INSERT OR REPLACE INTO seen (queue, id, until, checksum) VALUES (?, ?, ?, ?)"
-_SEEN_OVER: Final = "SELECT queue, id FROM seen WHERE queue = ? AND until <= ? LIMIT ?"
-_SEEN_REMOVE: Final = "DELETE FROM seen WHERE queue = ? AND id = ?"
+_SEEN_OVER: Final = (
+    "SELECT queue, CAST(id AS BLOB) FROM seen WHERE queue = ? AND until <= ? LIMIT ?"
+)
+_SEEN_REMOVE: Final = "DELETE FROM seen WHERE queue = ? AND id = CAST(? AS TEXT)"
 
 
 @attrs.define(eq=False)
@@ -61,13 +67,14 @@ class SqliteSessions:
             found = self._connection.execute(_WITH_MESSAGES, (self._queue, top, skip))
         else:
             found = self._connection.execute(_UPDATED, (self._queue, updated_since, top, skip))
-        return [session for (session,) in found]
+        return [_name(raw) for (raw,) in found]
 
     def _one(self, statement: str, value: Any) -> SessionRecord | None:
         found = self._connection.execute(statement, (self._queue, value)).fetchone()
         if found is None:
             return None
-        session, first, state, updated, stored = found
+        raw, first, state, updated, stored = found
+        session = _name(raw)
         checksum = row_checksum(self._queue, session, first, state, updated)
         return SessionRecord(
             id=session,
@@ -101,3 +108,8 @@ class SqliteSeenIds:
     def forget(self, wall: int, limit: int) -> None:
         over = self._connection.execute(_SEEN_OVER, (self._queue, wall, limit)).fetchall()
         self._connection.executemany(_SEEN_REMOVE, over)
+
+
+def _name(raw: bytes) -> str:
+    """What is no text any more finds no messages, and has no checksum that fits."""
+    return str(raw, "utf-8", "replace")

@@ -18,6 +18,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Topology
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -34,7 +35,6 @@ from gateway.domain.errors import (
 from gateway.domain.message import Message
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
-from gateway.ports import Topology
 from gateway.wire.amqp.batches import decode_payload
 from gateway.wire.amqp.events import (
     ACCEPTED,

@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import ReceivesDeferred, SessionReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -20,7 +21,7 @@ from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
-from gateway.ports import Receiver, ReceivesDeferred, SessionReceiver
+from gateway.ports import Receiver
 from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.deliveries import encode_delivery
 from gateway.wire.amqp.message import encoded_size

@@ -5,12 +5,12 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Peeks, Schedules, Sessions, Topology
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError, NotSupported, OutcomeUnknown
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.locked import answer_locked
-from gateway.ports import Peeks, Schedules, Sessions, Topology
 from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.deliveries import encode_delivery
 from gateway.wire.amqp.exchange import Reply, Request

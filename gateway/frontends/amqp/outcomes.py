@@ -5,13 +5,14 @@ from collections.abc import Sequence
 import attrs
 import trio
 
+from gateway.capabilities import SettlesMany
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Delivery, Settlement
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.receivers import settle_all_in_time
 from gateway.frontends.amqp.settling import confirmation_of, settlement_of
-from gateway.ports import Receiver, SettlesMany
+from gateway.ports import Receiver
 from gateway.wire.amqp.events import DispositionReceived, Rejected
 
 

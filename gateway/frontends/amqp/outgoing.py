@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import SessionReceiver
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageError, NotSupported
@@ -25,7 +26,6 @@ from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, tak
 from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
 from gateway.frontends.amqp.settling import confirmation_of
 from gateway.frontends.amqp.unsettled import Unsettled
-from gateway.ports import SessionReceiver
 from gateway.wire.amqp.deliveries import encode_delivery
 from gateway.wire.amqp.events import (
     RELEASED,

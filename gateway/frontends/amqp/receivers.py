@@ -13,11 +13,12 @@ from datetime import datetime
 import attrs
 import trio
 
+from gateway.capabilities import SettlesMany
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome, OutcomeUnknown
 from gateway.domain.message import Complete, Delivery, Settlement
 from gateway.frontends.leases import Leases
-from gateway.ports import Receiver, SettlesMany
+from gateway.ports import Receiver
 
 
 @attrs.frozen(eq=False)

@@ -6,11 +6,12 @@ from typing import Any
 
 import trio
 
+from gateway.capabilities import SessionReceiver, Sessions
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, NotSupported, SessionLockLost
 from gateway.domain.message import Described, Typed
 from gateway.frontends.amqp.options import AmqpOptions
-from gateway.ports import Broker, SessionReceiver, Sessions, WallClock
+from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.events import LinkAttached
 from gateway.wire.amqp.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, ticks_of
 

@@ -114,7 +114,7 @@ class ListSessions:
 
     @property
     def updated_since(self) -> datetime | None:
-        """As `ports.Sessions.list_sessions` has it."""
+        """As `capabilities.Sessions.list_sessions` has it."""
         return None if self.last_updated >= EVER else self.last_updated
 
 

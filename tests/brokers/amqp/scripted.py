@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import trio
@@ -25,7 +26,7 @@ from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import SaslServer
 from tests.brokers.servicebus_rest.served import real_date
 
-Answer = Callable[["Served", Event], None]
+Answer = Callable[["Served", Any], None]
 
 
 @attrs.define(eq=False)
@@ -54,8 +55,8 @@ class Served:
                 self.links.pop(link, None)
             case TransferReceived():
                 self.server.on_transfer(self, event)
-            case DispositionReceived(delivery=delivery, state=state, settled=False):
-                self.engine.settle(delivery, state)
+            case DispositionReceived(settled=False):
+                self.server.on_settle(self, event)
 
     def detach_all(self, error: AmqpError) -> None:
         for link in list(self.links):
@@ -73,12 +74,17 @@ def accept(served: Served, event: TransferReceived) -> None:
     served.engine.settle(event.delivery, ACCEPTED)
 
 
+def confirm(served: Served, event: DispositionReceived) -> None:
+    served.engine.settle(event.delivery, event.state)
+
+
 @attrs.define(eq=False)
 class Scripted:
     """Takes links and messages as its test says; by default all of them."""
 
     on_attach: Answer = take
     on_transfer: Answer = accept
+    on_settle: Answer = confirm
     properties: dict[str, str] = attrs.field(factory=dict)
     told: list[Event] = attrs.field(factory=list)
     news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)

@@ -12,8 +12,8 @@ from gateway.brokers.embedded.files import StoreDamaged
 from gateway.brokers.embedded.inspection import inspect
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StateDamaged
-from gateway.domain.events import SessionStateDamaged
-from gateway.domain.message import Complete, Message
+from gateway.domain.events import Quarantined, SessionStateDamaged
+from gateway.domain.message import Complete, DeadLetter, Message
 from gateway.domain.rules import Rule, SqlFilter
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.embedded.crashes import GOOD_DISK
@@ -22,6 +22,7 @@ from tests.brokers.embedded.stores import ORDERS, Events, embedded, numbered, op
 NEWS = EntityPath("news")
 SESSIONS = QueueProperties(requires_session=True)
 UNIQUE = QueueProperties(requires_duplicate_detection=True)
+NO_TEXT = "CAST(x'6cff7465' AS TEXT)"
 VALUES = st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.text() | st.binary())
 
 
@@ -149,3 +150,52 @@ async def test_a_damaged_id_takes_no_message_for_a_duplicate(tmp_path, change):
     assert left == ["a", "a", "b"]
     assert found.good
     assert any("1 ids are damaged" in doubt for doubt in found.doubts)
+
+
+async def test_a_message_whose_reason_is_no_text_any_more_is_put_aside(tmp_path):
+    events = Events()
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, [Message(message_id=n) for n in "12"])
+        async with broker.open_receiver(ORDERS) as receiver:
+            for delivery in await receiver.receive(2):
+                await receiver.settle(delivery, DeadLetter(reason="late", description=""))
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(f"UPDATE message SET reason = {NO_TEXT} WHERE sequence = 3")
+    async with (
+        embedded(tmp_path, observer=events) as broker,
+        broker.open_receiver(ORDERS.dead_letter) as receiver,
+    ):
+        served = [delivery.message.message_id for delivery in await receiver.receive(2)]
+        await broker.inspect(ORDERS)
+
+    assert served == ["2"]
+    assert events.seen == [Quarantined(queue=ORDERS, sequence_number=3)]
+
+
+async def test_a_name_of_a_session_that_is_no_text_any_more_stops_nobody(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(ORDERS, SESSIONS)
+        await broker.send(ORDERS, [Message(session_id=name) for name in ("one", "two")])
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(f"UPDATE session SET id = {NO_TEXT} WHERE id = 'one'")
+    async with embedded(tmp_path) as broker:
+        names = await broker.list_sessions(ORDERS)
+        async with broker.open_session(ORDERS, None) as session:
+            found = session.session_id
+
+    assert names == ["l\ufffdte", "two"]
+    assert found == "two"
+
+
+async def test_a_seen_id_that_is_no_text_any_more_comes_to_its_end(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.create_queue(ORDERS, UNIQUE)
+        await broker.send(ORDERS, [Message(message_id="a")])
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute(f"UPDATE seen SET id = {NO_TEXT}, until = 1")
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, [Message(message_id="b")])
+    with opened(tmp_path / "a.db") as connection:
+        left = connection.execute("SELECT id FROM seen").fetchall()
+
+    assert left == [("b",)]

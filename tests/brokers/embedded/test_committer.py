@@ -14,7 +14,7 @@ from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StorageFull
-from gateway.domain.message import Message, ReceiveMode
+from gateway.domain.message import Abandon, Defer, Message, ReceiveMode, Settlement
 from gateway.domain.namespace import Namespace
 from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue
@@ -62,6 +62,10 @@ def takes(limit: int) -> Step[Any]:
     return step(lambda queue: queue.take(State.ACTIVE, limit, ReceiveMode.PEEK_LOCK, NOW))
 
 
+def settles(token: str, settlement: Settlement) -> Step[Any]:
+    return step(lambda queue: queue.settle(token, settlement, NOW))
+
+
 def limit_pages(store: Store, more: int) -> None:
     pages = store._connection.pragma("page_count")
     store._connection.execute(f"PRAGMA max_page_count = {pages + more}")
@@ -103,3 +107,23 @@ def test_receiving_alone_writes_nothing(store, committer):
     committer.run([takes(1)])
 
     assert store._commits == before
+
+
+@pytest.mark.parametrize("moves", ["defers", "hides"])
+def test_a_message_that_is_put_elsewhere_keeps_its_attempts(store, committer, moves):
+    committer.run([sends(100)])
+    for _ in range(3):
+        takes_one = takes(1)
+        committer.run([takes_one])
+        committer.run([settles(takes_one.result()[0].token, Abandon())])
+    takes_one = takes(1)
+    committer.run([takes_one])
+    committer.tidy()
+    if moves == "hides":
+        committer.run([settles(takes_one.result()[0].token, Abandon())])
+        committer.run([step(lambda queue: queue.visibility.take(1, 10**9, NOW))])
+    else:
+        committer.run([settles(takes_one.result()[0].token, Defer())])
+    found = store._connection.execute("SELECT times FROM delivered").get
+
+    assert found == {"defers": 4, "hides": 5}[moves]  # whatever has been committed since

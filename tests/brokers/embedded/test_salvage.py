@@ -196,6 +196,7 @@ async def test_a_log_and_an_earlier_version_are_salvaged_too(tmp_path):
     old = salvage(tmp_path / "old.db", tmp_path / "new-old.db", 8, GOOD_DISK)
 
     assert (new.messages, old.messages) == (2, 3)
+    assert old.remarks == ()  # that it has no such tables yet is no loss
 
 
 @pytest.mark.parametrize(
@@ -228,3 +229,16 @@ async def test_what_is_no_store_leaves_nothing_behind(tmp_path):
     with pytest.raises(StoreError):
         salvage(tmp_path / "a.db", tmp_path / "new.db", 8, GOOD_DISK)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("new")]
+
+
+async def test_a_message_whose_reason_is_no_text_any_more_is_put_aside(tmp_path):
+    async with embedded(tmp_path) as broker:
+        await broker.send(ORDERS, numbered("whole", "flipped"))
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE message SET reason = CAST(x'ff' AS TEXT) WHERE sequence = 2")
+    found = salvaged(tmp_path)
+    with opened(tmp_path / "new" / "a.db") as connection:
+        aside = connection.execute("SELECT sequence, length(content) > 100 FROM quarantine").get
+
+    assert (found.messages, found.quarantined, found.lost) == (1, 1, ())
+    assert aside == (2, 1)

@@ -64,3 +64,12 @@ def test_no_question_reads_all_messages(tmp_path, name):
 
     assert steps
     assert not [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step]
+
+
+def test_the_messages_of_a_session_are_found_without_those_of_others(tmp_path):
+    schema.create(tmp_path / "a.db", 7)
+    connection = schema.connect(tmp_path / "a.db")
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {rows._IN_SESSION}", (1,) * 4).fetchall()
+    connection.close()
+
+    assert "message_session (queue=? AND session=? AND sequence>?)" in plan[0][3]

@@ -9,12 +9,12 @@ from trio.testing import MockClock
 from gateway.brokers.memory import MemoryBroker
 from gateway.brokers.rest_management import RestManagement
 from gateway.brokers.rest_peer import RestPeer
+from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound, InvalidRequest, PreconditionFailed
 from gateway.domain.rules import FalseFilter, Rule
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.leases import Leases
-from gateway.ports import Topology
 from tests.brokers.servicebus_rest.test_broker import tokens
 from tests.frontends.rest_client import Client, frontend_of, wall_clock
 

@@ -1,0 +1,33 @@
+"""What a peer does to the links on which it is brought tokens: on a socket, with a script."""
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Leg, Message
+from tests.brokers.amqp.doorkeeper import guarded
+
+ONE = [Message(message_id="1", body=b"x")]
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "unnoticed"])
+async def test_tokens_find_another_way_when_the_peer_ends_their_links(noticed):
+    async with guarded() as (doorkeeper, broker):
+        await broker.send(EntityPath("a"), ONE)
+        doorkeeper.send_away()
+        if noticed:
+            await broker.send(EntityPath("a"), ONE)  # the answer comes behind the detaches
+        with trio.fail_after(5):
+            leg = await broker.send(EntityPath("b"), ONE)
+
+        assert leg is Leg.PRIMARY
+        assert len(doorkeeper.server.connections) == 1
+
+
+async def test_a_token_without_an_answer_does_not_hold_up_the_others():
+    async with guarded(token_lifetime=1.0) as (doorkeeper, broker):
+        for name in ("a", "b"):
+            await broker.send(EntityPath(name), ONE)
+        doorkeeper.deaf_to = {"a"}
+
+        await doorkeeper.until("a", "b", "a", "b")

@@ -1,0 +1,68 @@
+"""What a broker answers to a settlement, and what that means: on a socket, with a script."""
+
+import pytest
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import LockLost
+from gateway.domain.message import Complete, DeadLetter, Delivery, Message
+from gateway.wire.amqp.deliveries import encode_delivery
+from gateway.wire.amqp.events import (
+    RELEASED,
+    AmqpError,
+    DispositionReceived,
+    LinkAttached,
+    Modified,
+    Rejected,
+)
+from tests.brokers.amqp.doorkeeper import guarded
+from tests.brokers.amqp.scripted import Served, client, scripted, take
+
+ORDERS = EntityPath("orders")
+TOKEN = bytes(range(16))
+DELIVERY = Delivery(message=Message(body=b"x"), sequence_number=1)
+
+
+def hand_out(served: Served, attached: LinkAttached) -> None:
+    take(served, attached)
+    if attached.we_send and attached.source is not None and attached.source.address == "orders":
+        served.engine.send(attached.link, TOKEN, encode_delivery(DELIVERY))
+
+
+@pytest.mark.parametrize("state", [RELEASED, Modified(delivery_failed=True), Rejected()], ids=repr)
+async def test_what_the_broker_had_taken_back_is_not_completed(state):
+    def take_back(served: Served, event: DispositionReceived) -> None:
+        served.engine.settle(event.delivery, state)
+
+    async with scripted() as server, client(server.port) as broker:
+        server.on_attach, server.on_settle = hand_out, take_back
+        async with broker.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+
+            with pytest.raises(LockLost):
+                await receiver.settle(delivery, Complete())
+
+
+async def test_a_rejection_that_is_said_back_is_no_error():
+    async with guarded() as (doorkeeper, broker):
+        doorkeeper.server.on_attach = hand_out
+        async with broker.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+            await receiver.settle(delivery, DeadLetter(reason="bad"))
+
+        told = doorkeeper.server.told
+        [asked] = [each for each in told if isinstance(each, DispositionReceived)][-1:]
+        assert isinstance(asked.state, Rejected)
+
+
+async def test_a_rejection_for_another_reason_is_one():
+    def refuse(served: Served, event: DispositionReceived) -> None:
+        error = AmqpError(condition="com.microsoft:message-lock-lost", description="too late")
+        served.engine.settle(event.delivery, Rejected(error=error))
+
+    async with guarded() as (doorkeeper, broker):
+        doorkeeper.server.on_attach, doorkeeper.server.on_settle = hand_out, refuse
+        async with broker.open_receiver(ORDERS) as receiver:
+            [delivery] = await receiver.receive(1)
+
+            with pytest.raises(LockLost):
+                await receiver.settle(delivery, DeadLetter(reason="bad"))
