@@ -123,6 +123,23 @@ class Topology(Updates, Protocol):
 
 
 @runtime_checkable
+class SettlesMany(Protocol):
+    """A receiver, also one of a session, that settles several deliveries in one step."""
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `Receiver.settle` for each, in this order; return its verdict on each: None, or the error
+        that `settle` would have raised. One that fails doesn't stop the others.
+
+        Raises:
+            BrokerError: the verdict on all of them.
+        """
+        ...
+
+
+@runtime_checkable
 class ReceivesDeferred(Protocol):
     """A receiver, also one of a session, of a namespace where messages can be deferred."""
 

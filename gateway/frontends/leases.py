@@ -249,7 +249,7 @@ class Leases:
                     raise NotSupported("this namespace settles one message at a time")
                 return await receiver.settle_many(settlements)
             except BrokerError as error:
-                return [error] * len(settlements)
+                return [error] * len(settlements)  # noqa: ASYNC910 the same
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
         """

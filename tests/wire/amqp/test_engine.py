@@ -373,6 +373,19 @@ def test_what_was_sent_counts_until_it_is_taken(pair):
     assert pair.client.unsent == 0
 
 
+def test_as_much_as_is_asked_for_is_taken_at_once(pair):
+    ours, _ = pair.link(credit=100)
+    for number in range(100):
+        pair.client.send(ours, b"%d" % number, bytes(1000))
+
+    piece = pair.client.take(64 * 1024)
+    rest = pair.client.take(64 * 1024)
+
+    assert 60_000 < len(piece) <= 64 * 1024
+    assert len(piece) + len(rest) > 100_000
+    assert pair.client.take(64 * 1024) == b""
+
+
 def test_without_credit_a_message_waits(pair):
     ours, theirs = pair.link(credit=1)
     pair.client.send(ours, b"1", b"a")
