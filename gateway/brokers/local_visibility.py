@@ -16,7 +16,7 @@ from gateway.domain.namespace import Namespace
 from gateway.domain.queue import Queue
 from gateway.domain.queue_checks import accept
 from gateway.domain.queue_values import Taken
-from gateway.domain.stored import MICROSECOND, Now, Row
+from gateway.domain.stored import MICROSECOND, Now, Row, to_date
 from gateway.domain.visibility import Shown, Ticket
 
 T = TypeVar("T")
@@ -45,8 +45,11 @@ class LocalVisibility:
         def work(space: Namespace, now: Now) -> Row:
             space.check_room()
             queue = space.find_or_create(entity, now)
-            (number,) = queue.send([incoming], now)
-            row = accept(incoming, number, queue.properties, now)
+            sent = incoming
+            if span and queue.passes_on:  # it waits here; where it goes nobody would hide it
+                sent = attrs.evolve(incoming, scheduled=to_date(now.wall + span))
+            (number,) = queue.send([sent], now)
+            row = accept(sent, number, queue.properties, now)
             return queue.visibility.hide_new(row, span, now) if span else row
 
         return _shown(await self._broker.run_on(entity, work, cost=incoming.size), message)

@@ -6,6 +6,7 @@ from typing import Any, Final
 import attrs
 
 MOST: Final = 100_000  # messages, of one namespace
+_LONGEST: Final = 128  # characters of an id that is remembered
 
 
 @attrs.define(eq=False)
@@ -18,7 +19,7 @@ class Recent:
     def note(self, queue: str, sent: Iterable[tuple[Any, int]]) -> None:
         """Remember these ids and numbers, of a queue by its key."""
         for message_id, number in sent:
-            if isinstance(message_id, str):
+            if isinstance(message_id, str) and len(message_id) <= _LONGEST:
                 self._numbers[queue, message_id] = number
         while len(self._numbers) > self.most:
             del self._numbers[next(iter(self._numbers))]

@@ -121,6 +121,11 @@ class Queue:
         """Say where messages and dead letters go from now on; None: they stay."""
         self._contents.onward, self._contents.onward_dead = onward, onward_dead
 
+    @property
+    def passes_on(self) -> bool:
+        """Whether its messages go on to others."""
+        return self._contents.onward is not None
+
     def cancel(self, sequences: Sequence[int], now: Now) -> None:
         """
         Remove scheduled messages, all or none.
@@ -155,7 +160,7 @@ class Queue:
             InvalidRequest: all of its messages go on to others.
         """
         self.check_active()
-        if self._contents.onward is not None and state is State.ACTIVE:
+        if self.passes_on and state is State.ACTIVE:
             raise InvalidRequest(f"{self.path} passes its messages on: nobody receives from it")
         if self._contents.sessions is not None and state is State.ACTIVE:
             raise SessionRequired(f"{self.path} requires sessions: a receiver has to name one")

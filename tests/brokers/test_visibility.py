@@ -122,6 +122,18 @@ async def test_a_message_may_be_hidden_from_the_start(
     assert await site.bodies() == [b"a"]
 
 
+async def test_what_is_put_for_later_is_passed_on_later(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    entry = EntityPath("entry")
+    await site.broker.create_queue(entry, QueueProperties(forward_to=ORDERS.name))
+    await site.visibility.put(entry, Message(body=b"later"), seconds(30))
+    await site.visibility.put(entry, Message(body=b"now"), NOW)
+    assert await site.bodies() == [b"now"]
+    await trio.sleep(31)
+    assert b"later" in await site.bodies()
+
+
 async def test_a_change_to_nothing_shows_the_message_at_once(
     site: Site, autojump_clock: MockClock
 ) -> None:
