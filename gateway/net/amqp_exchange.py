@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.domain.errors import BrokerError, MessageError, OutcomeUnknown
+from gateway.domain.errors import BrokerError, MessageError, OutcomeUnknown, Unavailable
 from gateway.net.amqp_client import AmqpClient
 from gateway.net.amqp_links import ReceivingLink, SendingLink
 from gateway.wire.amqp.conditions import error_from_condition
@@ -14,8 +14,10 @@ from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
     Event,
+    Modified,
     NewLink,
     Rejected,
+    Released,
     SessionId,
     Terminus,
     TransferReceived,
@@ -48,6 +50,7 @@ class Exchange:
         self._asked: dict[str, _Asked] = {}
         self._ids = count(1)
         self._name = name
+        self._node = node
         self._ended = False
         self._session = client.take_session()
         here, there = Terminus(address=name), Terminus(address=node)
@@ -100,6 +103,8 @@ class Exchange:
             state = await self._requests.send(payload)
             if isinstance(state, Rejected):
                 raise _refused(state)
+            if isinstance(state, Released | Modified):
+                raise Unavailable(f"{self._node} gave the request back")
             await mine.answered.wait()
         finally:
             del self._asked[id_]

@@ -41,6 +41,8 @@ async def dial(place: Place) -> trio.abc.Stream:
     """
     try:
         return await _open(place)
+    except UnicodeError as error:  # of IDNA
+        raise Unavailable(f"{place}: no host can have that name: {error}") from error
     except (OSError, trio.BrokenResourceError) as error:
         cause = error.__cause__ or error
         if isinstance(cause, ssl.SSLCertVerificationError) or _is_certificate_alert(cause):

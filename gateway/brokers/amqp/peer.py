@@ -18,6 +18,8 @@ from gateway.net.amqp_client import AmqpClient
 from gateway.net.amqp_exchange import Exchange
 from gateway.net.amqp_links import LinkVoid
 from gateway.net.dialing import Place, dial
+from gateway.wire.amqp.conditions import refusal_from_condition
+from gateway.wire.amqp.events import AmqpError
 from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials
@@ -25,6 +27,7 @@ from gateway.wire.amqp.sasl import Credentials
 _MAX_EXCHANGES: Final = 50  # $management pairs that one connection keeps
 _MAX_PARTIAL: Final = 256 * 1024 * 1024  # bytes: Service Bus has messages of up to 100 MB
 _CONNECT_SHARE: Final = 0.9  # of the time until a link is attached
+_LASTING: Final = 1.0  # seconds: a connection that lived longer was none of a row of failures
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 
 
@@ -103,7 +106,8 @@ class Connections:
     """
     As many as are needed for their links, opened when they are.
 
-    After one that couldn't be opened there is a pause, longer each time, in which nobody tries.
+    After one that couldn't be opened, or that ended soon, there is a pause, longer each time, in
+    which nobody tries.
     """
 
     _access: Access
@@ -146,8 +150,19 @@ class Connections:
             self._last = error
             self._not_before = trio.current_time() + self._backoff.delay(self._failures, self._rng)
             raise
-        self._failures, self._last = 0, None
+        self._last = None
         return peer
+
+    def _note_end(self, lived: float, end: AmqpError) -> None:
+        """One that a peer opens and then ends at once is as good as none; the first is forgiven."""
+        if lived >= _LASTING:
+            self._failures = 0
+            return
+        self._failures += 1
+        if self._failures > 1:
+            pause = self._backoff.delay(self._failures - 1, self._rng)
+            self._last = refusal_from_condition(end.condition, end.description)
+            self._not_before = trio.current_time() + pause
 
     async def _serve(self, task_status: trio.TaskStatus[Peer]) -> None:
         """Live as long as one connection."""
@@ -170,8 +185,11 @@ class Connections:
             if peer is not None:
                 self._peers.append(peer)
                 task_status.started(peer)
+                opened = trio.current_time()
                 await client.wait_ended()
                 self._peers.remove(peer)
+                assert client.end is not None, "it has ended"
+                self._note_end(trio.current_time() - opened, client.end)
             nursery.cancel_scope.cancel()
         if peer is None:
             raise refusal

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import count
+from math import inf
 from typing import Final
 
 import attrs
@@ -69,6 +70,8 @@ class AmqpReceiver:
     _wanted: int = attrs.field(default=0, init=False)  # by those who wait
     _reopened: int = attrs.field(default=0, init=False)  # since something has arrived
     _backoff: Backoff = Backoff(first=0.1, cap=5.0)
+    # A moment and no pause: callers with little time each don't begin it anew.
+    _not_before: float = attrs.field(default=-inf, init=False)
     # Lock token -> the delivery that it stands for on the link that it came on.
     _held: dict[str, tuple[ReceivingLink, DeliveryId]] = attrs.field(factory=dict, init=False)
     _most_held: int = attrs.field(default=_MAX_CREDIT, init=False)  # then what is gone is dropped
@@ -98,7 +101,7 @@ class AmqpReceiver:
                 if taken and self._mode is ReceiveMode.RECEIVE_AND_DELETE:
                     taken = await self._take_away(taken)
                 if taken:
-                    self._reopened = 0
+                    self._reopened, self._not_before = 0, -inf
                     return taken
                 if link.why is None:
                     await link.wait_news()
@@ -206,9 +209,10 @@ class AmqpReceiver:
             error = self._link.failure()
             if error.outcome is not errors.Outcome.UNKNOWN:
                 raise error
-            if self._reopened:
-                await trio.sleep(self._backoff.delay(self._reopened, self._around.rng))
+            await trio.sleep_until(self._not_before)
             self._reopened += 1
+            pause = self._backoff.delay(self._reopened, self._around.rng)
+            self._not_before = trio.current_time() + pause
             await self.open()
 
     def _take_arrived(self, link: ReceivingLink, limit: int) -> list[Delivery]:

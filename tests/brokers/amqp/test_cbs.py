@@ -4,7 +4,9 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Unavailable
 from gateway.domain.message import Leg, Message
+from gateway.wire.amqp.events import RELEASED
 from tests.brokers.amqp.doorkeeper import guarded
 
 ONE = [Message(message_id="1", body=b"x")]
@@ -31,3 +33,12 @@ async def test_a_token_without_an_answer_does_not_hold_up_the_others():
         doorkeeper.deaf_to = {"a"}
 
         await doorkeeper.until("a", "b", "a", "b")
+
+
+async def test_a_token_that_is_given_back_is_not_waited_for():
+    async with guarded() as (doorkeeper, broker):
+        doorkeeper.server.on_transfer = lambda served, event: served.engine.settle(
+            event.delivery, RELEASED
+        )
+        with trio.fail_after(2), pytest.raises(Unavailable, match="gave the request back"):
+            await broker.send(EntityPath("a"), ONE)
