@@ -67,6 +67,15 @@ def test_every_message_that_amqp_can_say_arrives_as_it_was(message: Message) -> 
     assert said_by(through(message)) == said_by(expected)
 
 
+@pytest.mark.parametrize("text", ["\ud800", "x" * 300 + "\ud800"], ids=ascii)
+@pytest.mark.parametrize(
+    "field", ["message_id", "correlation_id", "subject", "reply_to", "content_type", "session_id"]
+)
+def test_a_text_with_half_a_surrogate_pair_is_refused(field: str, text: str) -> None:
+    with pytest.raises(MessageError):
+        prepare(Message(**{field: text}))
+
+
 @given(st.binary(max_size=300), st.binary(max_size=50))
 def test_what_can_not_be_read_is_handed_over_with_its_body(header: bytes, body: bytes) -> None:
     message = read(header, body).message
