@@ -187,6 +187,20 @@ def test_a_message_of_another_producer_is_read_as_far_as_it_goes() -> None:
     )
 
 
+def test_a_content_type_that_is_no_symbol_is_an_annotation_and_is_not_sent() -> None:
+    written = {"content_type": "text/größe", "content_encoding": "gzip", "app_id": "billing"}
+
+    message = read(write_content_header(0, written, b""), b"").message
+
+    assert message == Message(
+        content_encoding="gzip",
+        annotations={"x-content-type": "text/größe", "x-app-id": "billing"},
+    )
+    assert through(message) == message == decode_message(encode_message(message))
+    with pytest.raises(MessageError, match="content-type"):
+        prepare(Message(content_type="text/größe"))
+
+
 def test_what_the_broker_adds_is_no_property_of_the_message() -> None:
     table = write_entry("x-delivery-count", 2) + write_entry("x-first-death-reason", "expired")
     header = write_content_header(0, {}, table)
