@@ -184,9 +184,15 @@ class RabbitmqBroker:
         return Leg.PRIMARY
 
     async def bury(self, entity: EntityPath, message: Message) -> None:
-        """Return once it is among the dead letters of that queue."""
+        """
+        Return once it is among the dead letters of that queue.
+
+        Raises:
+            InvalidRequest: a field that AMQP can't say.
+            EntityNotFound: the queue has none.
+        """
         try:
-            await self._publish(entity.dead_letter, [prepare(message)])
+            await self._publish(entity.dead_letter, [_encoded(message)])
         except EntityNotFound as error:
             raise EntityNotFound(
                 f"{error}: the dead letters of {entity}; `pairgate provision` makes it"
@@ -292,10 +298,7 @@ class RabbitmqBroker:
     def _prepared(self, message: Message) -> Outgoing:
         if message.scheduled is not None and message.scheduled > self._clock():
             raise NotSupported("RabbitMQ can't keep a message for later")
-        try:
-            outgoing = prepare(message)
-        except MessageError as error:
-            raise InvalidRequest(str(error)) from error
+        outgoing = _encoded(message)
         if outgoing.size > self._options.max_message_size:
             raise MessageTooLarge(
                 f"message: {outgoing.size} bytes, at most {self._options.max_message_size} expected"
@@ -319,3 +322,10 @@ class RabbitmqBroker:
                 await self._channels.look(name)
                 return True
         return False  # noqa: ASYNC910 the looks have waited
+
+
+def _encoded(message: Message) -> Outgoing:
+    try:
+        return prepare(message)
+    except MessageError as error:
+        raise InvalidRequest(str(error)) from error

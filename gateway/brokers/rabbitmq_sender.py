@@ -96,18 +96,25 @@ class _Lane:
         self.publish = method_frame(self.channel.number, method)
 
     def put(self, messages: Sequence[Outgoing], sent: int) -> _Sending:
-        """Hand the messages to the connection, together and in their order."""
+        """
+        Hand the messages to the connection, together and in their order.
+
+        Raises:
+            MessageTooLarge: the broker's frames don't hold one; none was handed over.
+        """
         sending = _Sending(self.queue, len(messages))
-        begin = self.connection.written
         frames = []
-        for message in messages:
-            self.last_tag += 1
-            self.in_flight[self.last_tag] = _InFlight(sending, begin)
-            head = message.header(CopyId(sent, self.last_tag, self.nonce))
+        for tag, message in enumerate(messages, self.last_tag + 1):
+            head = message.header(CopyId(sent, tag, self.nonce))
             frames.append(self.publish)
             frames += content_frames(
                 self.channel.number, head, message.body, self.connection.max_frame
             )
+        # The broker counts what is written: from here on nothing fails.
+        in_flight = _InFlight(sending, self.connection.written)
+        for _ in messages:
+            self.last_tag += 1
+            self.in_flight[self.last_tag] = in_flight
         self.connection.write_frames(frames)
         return sending
 

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 from pamqp import base, commands, exceptions, frame, header
 
-from gateway.domain.errors import MessageError
+from gateway.domain.errors import MessageError, MessageTooLarge
 
 METHOD: Final = 1
 HEADER: Final = 2
@@ -145,9 +145,18 @@ def method_frame(channel: int, method: base.Frame) -> bytes:
 
 
 def content_frames(channel: int, head: bytes, body: bytes, max_frame: int) -> list[bytes]:
-    """The frames that follow a publish: the header's payload, and the body in parts that fit."""
-    frames = [_frame(HEADER, channel, head)]
+    """
+    The frames that follow a publish: the header's payload, and the body in parts that fit.
+
+    Raises:
+        MessageTooLarge: the header doesn't fit; it can't be parted.
+    """
     most = max_frame - _OVERHEAD
+    if len(head) > most:
+        raise MessageTooLarge(
+            f"message: {len(head)} bytes of properties, the broker's frames hold {most}"
+        )
+    frames = [_frame(HEADER, channel, head)]
     frames += [
         _frame(BODY, channel, body[start : start + most]) for start in range(0, len(body), most)
     ]

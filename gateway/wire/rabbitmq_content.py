@@ -100,8 +100,13 @@ def read_content_header(data: bytes) -> dict[str, Any]:
 
 
 def fits_short(text: str) -> bool:
-    """Whether it can be a property or the name of a header."""
-    return len(text) <= MAX_SHORT and len(text.encode("utf-8", "surrogatepass")) <= MAX_SHORT
+    """
+    Whether it can be a property or the name of a header.
+
+    Raises:
+        UnicodeEncodeError: it has half a surrogate pair.
+    """
+    return len(text) <= MAX_SHORT and len(text.encode()) <= MAX_SHORT
 
 
 def fits_table(value: Any) -> bool:

@@ -65,6 +65,8 @@ _TEXTS: Final = {  # of a message -> of AMQP 0-9-1
     "reply_to": "reply_to",
     "subject": "type",
 }
+# Symbols in AMQP 1.0. What others have written there in other letters becomes an annotation.
+_ASCII: Final = ("content_type", "content_encoding")
 
 
 @attrs.frozen
@@ -194,7 +196,8 @@ def _properties_and_rest(message: Message) -> tuple[dict[str, Any], dict[str, Va
     rest: dict[str, Value] = {name: getattr(message, name) for name in _REST_FIELDS}
     for field, name in _TEXTS.items():
         value = getattr(message, field)
-        (properties if _fits_text(value) else rest)[name if _fits_text(value) else field] = value
+        fits = _fits_text(field, value)
+        (properties if fits else rest)[name if fits else field] = value
     seconds = _whole_seconds(message.creation_time)
     if seconds is None:
         rest["creation_time"] = message.creation_time
@@ -219,8 +222,10 @@ def _place_time_to_live(
         rest["time_to_live"] = ttl
 
 
-def _fits_text(value: Value) -> bool:
-    return value is None or (type(value) is str and fits_short(value))
+def _fits_text(field: str, value: Value) -> bool:
+    if value is None:
+        return True
+    return type(value) is str and fits_short(value) and (field not in _ASCII or value.isascii())
 
 
 def _fits(name: str, value: Value) -> bool:
@@ -241,7 +246,9 @@ def _read(
     encoded, is_whole = body if headers.get(BODY) else headers.get(REST), bool(headers.get(BODY))
     rest = decode_message(encoded) if isinstance(encoded, bytes) else _NOTHING
     found: dict[str, Any] = {
-        field: properties[name] for field, name in _TEXTS.items() if name in properties
+        field: properties[name]
+        for field, name in _TEXTS.items()
+        if name in properties and _fits_text(field, properties[name])
     }
     if "priority" in properties:
         found["priority"] = properties["priority"]
@@ -266,8 +273,11 @@ def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str,
     """What is no property of a message of ours."""
     if "user_id" in properties:
         yield "user_id", properties["user_id"].encode()
-    if "app_id" in properties:
-        yield "annotations", {**rest.annotations, "x-app-id": properties["app_id"]}
+    names = [name for name in _ASCII if not properties.get(name, "").isascii()]
+    names += ["app_id"] if "app_id" in properties else []
+    if names:
+        added = {f"x-{name.replace('_', '-')}": properties[name] for name in names}
+        yield "annotations", {**rest.annotations, **added}
 
 
 def _is_of_broker(name: str) -> bool:

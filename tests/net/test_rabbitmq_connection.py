@@ -15,8 +15,10 @@ from gateway.domain.errors import (
     BrokerError,
     Busy,
     EntityNotFound,
+    MessageTooLarge,
     NotAuthorized,
     OutcomeUnknown,
+    QuotaExceeded,
     Unavailable,
 )
 from gateway.domain.message import Message
@@ -36,12 +38,12 @@ def autojump_clock() -> MockClock:
     return MockClock(autojump_threshold=0)
 
 
-def greeting(channels: int = 100) -> bytes:
+def greeting(channels: int = 100, max_frame: int = 131_072) -> bytes:
     return b"".join(
         method_frame(0, method)
         for method in (
             commands.Connection.Start(mechanisms="PLAIN"),
-            commands.Connection.Tune(channels, 131_072, 60),
+            commands.Connection.Tune(channels, max_frame, 60),
             commands.Connection.OpenOk(),
         )
     )
@@ -56,9 +58,11 @@ class Peer:
         client, self.stream = pair()
         self.connection = RabbitmqConnection(client, TARGET)
 
-    async def open(self, nursery: trio.Nursery, channels: int = 100) -> RabbitmqConnection:
+    async def open(
+        self, nursery: trio.Nursery, channels: int = 100, max_frame: int = 131_072
+    ) -> RabbitmqConnection:
         async with trio.open_nursery() as greeters:
-            greeters.start_soon(self.stream.send_all, greeting(channels))
+            greeters.start_soon(self.stream.send_all, greeting(channels, max_frame))
             greeters.start_soon(self.read_until, commands.Connection.Open)
             await nursery.start(self.connection.run)
         return self.connection
@@ -77,6 +81,13 @@ class Peer:
     async def _answer_open(self, number: int) -> None:
         await self.read_until(commands.Channel.Open)
         await self.say(number, commands.Channel.OpenOk())
+
+    async def open_lane(self) -> None:
+        """Answer to who opens channel 1 to send on it."""
+        await self.read_until(commands.Channel.Open)
+        await self.say(1, commands.Channel.OpenOk())
+        await self.read_until(commands.Confirm.Select)
+        await self.say(1, commands.Confirm.SelectOk())
 
     async def say(self, channel: int, *methods: base.Frame) -> None:
         await self.stream.send_all(b"".join(method_frame(channel, each) for each in methods))
@@ -128,10 +139,7 @@ async def test_what_never_left_the_outbox_was_not_sent(autojump_clock) -> None:
         connection = await peer.open(nursery)
         sender = sender_on(connection)
         nursery.start_soon(outcome_of, sender, results, "handed")
-        await peer.read_until(commands.Channel.Open)
-        await peer.say(1, commands.Channel.OpenOk())
-        await peer.read_until(commands.Confirm.Select)
-        await peer.say(1, commands.Confirm.SelectOk())
+        await peer.open_lane()
         await trio.testing.wait_all_tasks_blocked()  # now it is being written, and nobody reads
         nursery.start_soon(outcome_of, sender, results, "kept")
         await trio.testing.wait_all_tasks_blocked()
@@ -139,6 +147,30 @@ async def test_what_never_left_the_outbox_was_not_sent(autojump_clock) -> None:
 
     assert type(results["handed"]) is OutcomeUnknown
     assert type(results["kept"]) is Unavailable
+
+
+async def test_a_message_that_no_frame_holds_is_refused_and_the_confirms_stay_in_step(
+    autojump_clock,
+) -> None:
+    results: dict[str, BrokerError] = {}
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        sender = sender_on(await peer.open(nursery, max_frame=4096))
+        nursery.start_soon(peer.open_lane)
+        with pytest.raises(MessageTooLarge, match="the broker's frames hold 4088"):
+            await sender.send(
+                "orders", [prepare(Message()), prepare(Message(properties={"n": "x" * 4096}))]
+            )
+        for name in ("accepted", "refused"):
+            nursery.start_soon(outcome_of, sender, results, name)
+            await trio.testing.wait_all_tasks_blocked()
+        await peer.say(1, commands.Basic.Ack(1), commands.Basic.Nack(2, requeue=False))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert [(name, type(error)) for name, error in results.items()] == [
+            ("refused", QuotaExceeded)
+        ]
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_blocked_connection_takes_nothing_until_it_is_unblocked(autojump_clock) -> None:

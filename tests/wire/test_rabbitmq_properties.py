@@ -67,6 +67,15 @@ def test_every_message_that_amqp_can_say_arrives_as_it_was(message: Message) -> 
     assert said_by(through(message)) == said_by(expected)
 
 
+@pytest.mark.parametrize("text", ["\ud800", "x" * 300 + "\ud800"], ids=ascii)
+@pytest.mark.parametrize(
+    "field", ["message_id", "correlation_id", "subject", "reply_to", "content_type", "session_id"]
+)
+def test_a_text_with_half_a_surrogate_pair_is_refused(field: str, text: str) -> None:
+    with pytest.raises(MessageError):
+        prepare(Message(**{field: text}))
+
+
 @given(st.binary(max_size=300), st.binary(max_size=50))
 def test_what_can_not_be_read_is_handed_over_with_its_body(header: bytes, body: bytes) -> None:
     message = read(header, body).message
@@ -176,6 +185,20 @@ def test_a_message_of_another_producer_is_read_as_far_as_it_goes() -> None:
             "decimal": "1.23",
         },
     )
+
+
+def test_a_content_type_that_is_no_symbol_is_an_annotation_and_is_not_sent() -> None:
+    written = {"content_type": "text/größe", "content_encoding": "gzip", "app_id": "billing"}
+
+    message = read(write_content_header(0, written, b""), b"").message
+
+    assert message == Message(
+        content_encoding="gzip",
+        annotations={"x-content-type": "text/größe", "x-app-id": "billing"},
+    )
+    assert through(message) == message == decode_message(encode_message(message))
+    with pytest.raises(MessageError, match="content-type"):
+        prepare(Message(content_type="text/größe"))
 
 
 def test_what_the_broker_adds_is_no_property_of_the_message() -> None:

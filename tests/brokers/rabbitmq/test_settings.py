@@ -119,14 +119,18 @@ async def test_a_namespace_that_does_not_answer_lists_nothing_and_says_so() -> N
             await broker.list_queues()
 
 
-@pytest.mark.parametrize("settlement", [Defer(), DeadLetter(reason="bad")], ids=repr)
+@pytest.mark.parametrize(
+    "settlement",
+    [Defer(), DeadLetter(reason="bad"), DeadLetter(reason="", properties={"a": object()})],
+    ids=["defer", "nowhere", "unsayable"],
+)
 async def test_what_can_not_be_done_leaves_the_lock(rabbits: Nodes, settlement: Any) -> None:
     async with rabbits.room("primary") as room:
         await room.declare(ORDERS, {"x-queue-type": "quorum"})
         await room.send(ORDERS, [Message(message_id="1")])
         async with room.open_receiver(ORDERS) as receiver:
             [delivery] = await receiver.receive(1)
-            with pytest.raises(BrokerError, match=r"aside|dead letters"):
+            with pytest.raises(BrokerError, match=r"aside|dead letters|unsayable|object"):
                 await receiver.settle(delivery, settlement)
             with pytest.raises(NotSupported):
                 await receiver.renew(delivery)
