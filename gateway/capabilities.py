@@ -302,20 +302,3 @@ class Visibility(Protocol):
     async def clear(self, entity: EntityPath) -> None:
         """Remove all messages that nobody has locked. Cancelled, it has removed some."""
         ...
-
-
-@runtime_checkable
-class SettlesMany(Protocol):
-    """A receiver, also one of a session, that settles several deliveries in one step."""
-
-    async def settle_many(
-        self, settlements: Sequence[tuple[Delivery, Settlement]]
-    ) -> Sequence[BrokerError | None]:
-        """
-        As `Receiver.settle` for each, in this order; return its verdict on each: None, or the error
-        that `settle` would have raised. One that fails doesn't stop the others.
-
-        Raises:
-            BrokerError: the verdict on all of them.
-        """
-        ...
