@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import trio
-from proton import SSL
 
 from gateway.net.certs import write_certificates
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
@@ -61,7 +60,6 @@ EXPECTED = {
         "no_token": "amqp:unauthorized-access",
     },
 }
-needs_tls = pytest.mark.skipif(not SSL.present(), reason="Proton was built without OpenSSL")
 
 
 async def start(gateways: Gateways, more: str = "") -> GatewayProcess:
@@ -97,7 +95,6 @@ async def test_a_client_that_knows_only_the_standard_finds_everything(gateways: 
     assert broker.count("connection_crashed") == 0
 
 
-@needs_tls
 async def test_the_same_port_takes_tls(gateways: Gateways) -> None:
     parts = ("sending", "outcomes", "refusals")
     broker = await start(gateways)
@@ -108,7 +105,6 @@ async def test_the_same_port_takes_tls(gateways: Gateways) -> None:
     assert broker.count("connection_crashed") == 0
 
 
-@needs_tls
 async def test_a_client_certificate_is_demanded_and_says_who_it_is(gateways: Gateways) -> None:
     broker = await start(gateways, ', client_ca = "tls/ca.pem"')
     tls = broker.folder / "tls"
