@@ -41,6 +41,7 @@ from gateway.net.reconnecting import Reconnecting
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import Login
+from gateway.wire.rabbitmq_content import MAX_SHORT
 from gateway.wire.rabbitmq_properties import Outgoing, prepare
 
 _PORTS: Final = {"rabbitmq": 5672, "rabbitmqs": 5671}
@@ -108,6 +109,8 @@ def open_namespace(
         )
     if parts.password and options.password:
         raise InvalidRequest("password: is in the URL already")
+    if len(vhost.encode()) > MAX_SHORT:
+        raise InvalidRequest(f"URL of a namespace: vhost: at most {MAX_SHORT} bytes expected")
     certified = scheme == "rabbitmqs" and options.tls.certificate is not None
     if not parts.username and not certified:
         raise InvalidRequest("URL of a namespace: a user expected, or a tls.certificate")

@@ -292,6 +292,8 @@ class Conversation:
     def _on_tune(self, method: commands.Connection.Tune) -> None:
         # Zero stands for "no limit", and for "no heartbeat".
         self.max_frame = min(method.frame_max or _MAX_FRAME, _MAX_FRAME)
+        if self.max_frame < _LEAST_FRAME:
+            raise ProtocolError(f"frames of {self.max_frame} bytes, {_LEAST_FRAME} are the least")
         self._tune = tune = commands.Connection.TuneOk(
             channel_max=method.channel_max or 65_535,
             frame_max=self.max_frame,

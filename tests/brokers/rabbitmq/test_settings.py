@@ -149,6 +149,7 @@ async def test_what_can_not_be_done_leaves_the_lock(rabbits: Nodes, settlement: 
         "//user:hush@host/a/b",
         "//user:hush@host?x",
         "//user:hush@host:port",
+        f"//user:hush@host/{'ü' * 128}",
     ],
 )
 def test_a_url_that_names_no_broker_is_refused_without_its_secret(rest: str) -> None:
