@@ -183,11 +183,16 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, help="these ways")
     parser.add_argument("--windows", nargs="+", type=int, default=WINDOWS, help="in flight")
     parser.add_argument("--rounds", type=int, help="that count, after one that doesn't")
+    parser.add_argument("--seconds", type=float, help="of sending, in each measurement")
     parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
     parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
     arguments = parser.parse_args()
     effort = QUICK if arguments.quick else FULL
-    effort = attrs.evolve(effort, rounds=arguments.rounds or effort.rounds)
+    effort = attrs.evolve(
+        effort,
+        rounds=arguments.rounds or effort.rounds,
+        seconds=arguments.seconds or effort.seconds,
+    )
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
         found = trio.run(measure, Path(folder), arguments.only, arguments.windows, effort)
     if arguments.json:
