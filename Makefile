@@ -70,6 +70,8 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.failover
 	.venv/bin/python -m benchmarks.amqp
+	.venv/bin/python -m benchmarks.namespaces
+	.venv/bin/python -m benchmarks.syphon
 
 # As long as you like: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp

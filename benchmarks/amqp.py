@@ -36,6 +36,7 @@ from benchmarks.amqp_figures import (
     PROTON,
     RABBITMQ,
     SDK,
+    Cell,
     Flight,
     Pair,
     Report,
@@ -44,6 +45,7 @@ from benchmarks.amqp_figures import (
 )
 from benchmarks.amqp_idle import RECEIVERS, SENDERS, idle_memory, service_bus
 from benchmarks.closed_loop import Client, Way, drain, send_for
+from benchmarks.figures import Target
 from benchmarks.fleet import open_fleet
 from benchmarks.in_process import in_process
 from benchmarks.machine import facts
@@ -87,7 +89,7 @@ async def measure(
     rounds: Rounds = {}
     if ways:
         async with _open_ways(folder, ways) as measures:
-            rounds = await _measure(measures, windows, effort)
+            rounds = await visit(measures, windows, effort)
     if RABBITMQ in ways:
         about["RabbitMQ"] = quorum_queue.version()
     kinds = [SENDERS, RECEIVERS] if effort.idle else []
@@ -96,9 +98,8 @@ async def measure(
     return report(about, rounds, idle)
 
 
-async def _measure(
-    measures: Mapping[str, Measure], windows: Sequence[int], effort: Effort
-) -> Rounds:
+async def visit(measures: Mapping[str, Measure], windows: Sequence[int], effort: Effort) -> Rounds:
+    """Every way with every window, once in each round."""
     found: dict[tuple[str, int], list[Pair]] = {}
     for number in range(effort.warm_up + effort.rounds):
         for window in windows:
@@ -221,7 +222,7 @@ def _flight(latencies: list[float], seconds: float, busy: float) -> Flight:
 def _show(found: Report, console: Console) -> None:
     for name, text in found.facts.items():
         console.print(f"{name}: {text}", highlight=False)
-    _show_cells(found, console)
+    show_cells(found.cells, console)
     table = Table("in flight", "sends", "receives", title="Pairgate / RabbitMQ", box=SIMPLE_HEAD)
     for ratio in found.ratios:
         table.add_row(str(ratio.window), f"{ratio.send:.2f}", f"{ratio.receive:.2f}")
@@ -229,15 +230,19 @@ def _show(found: Report, console: Console) -> None:
         console.print(table)
     for idle in found.idle:
         console.print(f"{idle.connections} idle {idle.kind}: {idle.each / 1024:.1f} KiB each")
-    for target in found.targets:
+    show_targets(found.targets, console)
+
+
+def show_targets(targets: Sequence[Target], console: Console) -> None:
+    for target in targets:
         mark = "[green]reached[/green]" if target.reached else "[yellow]missed[/yellow]"
         console.print(f"{mark}: {target.text}: {target.found}", highlight=False)
 
 
-def _show_cells(found: Report, console: Console) -> None:
+def show_cells(cells: Sequence[Cell], console: Console) -> None:
     columns = ("in flight", "operation", "way", "per s", "p50 ms", "p99 ms", "client", "server us")
     table = Table(*columns, title="messages of 1 KiB, durable", box=SIMPLE_HEAD)
-    for cell in sorted(found.cells, key=lambda cell: (cell.window, cell.operation, cell.way)):
+    for cell in sorted(cells, key=lambda cell: (cell.window, cell.operation, cell.way)):
         table.add_row(
             str(cell.window),
             cell.operation,
@@ -248,7 +253,7 @@ def _show_cells(found: Report, console: Console) -> None:
             f"{100 * cell.busy:.0f} %" if cell.busy else "",
             f"{1e6 * cell.server:.0f}",
         )
-    if found.cells:
+    if cells:
         console.print(table)
 
 

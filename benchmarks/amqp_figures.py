@@ -59,7 +59,7 @@ class Cell:
 
 @attrs.frozen(kw_only=True)
 class Ratio:
-    """Pairgate's rates beside RabbitMQ's: the medians of the rounds' ratios."""
+    """The rates of one way beside another's: the medians of the rounds' ratios."""
 
     window: int
     send: float
@@ -91,18 +91,21 @@ _OPERATIONS: Final[Mapping[str, Callable[[Pair], Flight]]] = {
 
 
 def report(facts: Mapping[str, str], rounds: Rounds, idle: Sequence[Idle]) -> Report:
-    cells = [
-        _cell(way, window, operation, [flight_of(pair) for pair in pairs])
-        for (way, window), pairs in rounds.items()
-        for operation, flight_of in _OPERATIONS.items()
-    ]
     ratios = [
-        _ratio(window, pairs, rounds[RABBITMQ, window])
+        ratio_of(window, pairs, rounds[RABBITMQ, window])
         for (way, window), pairs in rounds.items()
         if way == PROTON and (RABBITMQ, window) in rounds
     ]
     targets = [*map(_rate_target, ratios), *_added_targets(rounds)]
-    return Report(facts=facts, cells=cells, ratios=ratios, idle=idle, targets=targets)
+    return Report(facts=facts, cells=cells_of(rounds), ratios=ratios, idle=idle, targets=targets)
+
+
+def cells_of(rounds: Rounds) -> Sequence[Cell]:
+    return [
+        _cell(way, window, operation, [flight_of(pair) for pair in pairs])
+        for (way, window), pairs in rounds.items()
+        for operation, flight_of in _OPERATIONS.items()
+    ]
 
 
 def _cell(way: str, window: int, operation: str, flights: Sequence[Flight]) -> Cell:
@@ -118,7 +121,8 @@ def _cell(way: str, window: int, operation: str, flights: Sequence[Flight]) -> C
     )
 
 
-def _ratio(window: int, ours: Sequence[Pair], theirs: Sequence[Pair]) -> Ratio:
+def ratio_of(window: int, ours: Sequence[Pair], theirs: Sequence[Pair]) -> Ratio:
+    """Only measurements of one round are compared."""
     together = list(zip(ours, theirs, strict=True))
     return Ratio(
         window=window,

@@ -49,6 +49,7 @@ from gateway.wire.rabbitmq import ContentArrived
 from gateway.wire.rabbitmq_properties import read
 
 _LINGER: Final = 0.05  # seconds that a consumer outlives the last receive
+_GAP: Final = 0.005  # seconds without a delivery, and the broker has sent what it could
 _MAX_PREFETCH: Final = 1000
 
 
@@ -83,14 +84,8 @@ class RabbitmqReceiver:
         self._waiting += 1
         try:
             while not self._buffer:
-                async with self._subscribing:
-                    if not self._buffer:
-                        await self._subscribe(limit)
-                channel = self._channel
-                while not self._buffer and channel is not None and channel is self._channel:
-                    if self._consumer is None or channel.is_over:
-                        break
-                    await self._arrived.park()
+                await self._wait_for_one(limit)
+                await self._gather(limit)  # others may have taken it all meanwhile
         finally:
             self._waiting -= 1
             self._last_wait = trio.current_time()
@@ -166,6 +161,30 @@ class RabbitmqReceiver:
             self._channel.close()
 
     # --- subscribing
+
+    async def _wait_for_one(self, limit: int) -> None:
+        async with self._subscribing:
+            if not self._buffer:
+                await self._subscribe(limit)
+        channel = self._channel
+        while not self._buffer and channel is not None and channel is self._channel:
+            if self._consumer is None or channel.is_over:
+                break
+            await self._arrived.park()
+
+    async def _gather(self, limit: int) -> None:  # noqa: ASYNC910 its caller has waited
+        """
+        Return when what the broker sends on end has come, or enough of it.
+
+        Who took only the first would, at work for a moment longer than a consumer lingers, have all
+        others given back and sent anew, again and again.
+        """
+        with trio.move_on_after(_LINGER):
+            before = 0
+            while before < len(self._buffer) < limit:
+                before = len(self._buffer)
+                with trio.move_on_after(_GAP):
+                    await self._arrived.park()
 
     async def _subscribe(self, limit: int) -> None:
         """

@@ -1,0 +1,206 @@
+"""
+What the gateway costs in front of RabbitMQ, beside plain clients that talk to it directly.
+
+    pika ──────AMQP 0-9-1──────────────────────▶ RabbitMQ      direct
+    adapter ───AMQP 0-9-1──────────────────────▶ RabbitMQ      the gateway's own client, alone
+    Proton ────AMQP 1.0────────────────────────▶ RabbitMQ      direct, by RabbitMQ's plugin
+    Proton ────AMQP 1.0──▶ pairgate ──0-9-1────▶ RabbitMQ      a pair's primary
+
+One durable quorum queue, messages of 1 KiB. Each client is a process of its own with one
+connection, stops its own time, and takes back what it has sent: a message that is missing is an
+error. Each round visits every cell once.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import quorum_queue
+from benchmarks.amqp import (
+    FULL,
+    QUICK,
+    WIDTH,
+    WINDOWS,
+    Effort,
+    Job,
+    Measure,
+    client,
+    show_cells,
+    show_targets,
+    visit,
+)
+from benchmarks.amqp_figures import Cell, Ratio, Rounds, cells_of, ratio_of
+from benchmarks.figures import Target
+from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, open_fleet
+from benchmarks.machine import facts
+from gateway.demo.machines import KEY, KEY_NAME, Machine
+from gateway.domain import backlog
+from gateway.testing.rabbitmq import USER, rabbitmq
+
+PIKA: Final = "pika, direct"
+ADAPTER: Final = "adapter, direct"
+DIRECT: Final = "Proton, direct"
+GATEWAY: Final = "Proton, gateway"
+WAYS: Final = (PIKA, ADAPTER, DIRECT, GATEWAY)
+
+# The same protocol on both sides; and what a producer sees who leaves pika for the gateway.
+COMPARED: Final = ((GATEWAY, DIRECT), (ADAPTER, PIKA), (GATEWAY, PIKA))
+JUDGED: Final = COMPARED[:2]
+LEAST_ALONE: Final = 0.9  # of the direct rate with one message in flight
+LEAST: Final = 0.7  # with more
+
+QUEUE: Final = quorum_queue.QUEUE
+
+
+@attrs.frozen(kw_only=True)
+class Comparison:
+    ours: str
+    theirs: str
+    ratio: Ratio
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    facts: Mapping[str, str]
+    cells: Sequence[Cell]
+    comparisons: Sequence[Comparison]
+    targets: Sequence[Target]
+
+
+async def measure(
+    folder: Path, ways: Sequence[str], windows: Sequence[int], effort: Effort
+) -> Report:
+    """
+    Raises:
+        ClientFailed: a message is missing, or a client got an error.
+    """
+    about = {**facts(folder), "RabbitMQ": quorum_queue.version()}
+    async with _open_ways(folder) as measures:
+        rounds = await visit({way: measures[way] for way in ways}, windows, effort)
+    about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
+    return report(about, rounds)
+
+
+def report(about: Mapping[str, str], rounds: Rounds) -> Report:
+    comparisons = [
+        Comparison(ours=ours, theirs=theirs, ratio=ratio_of(window, pairs, rounds[theirs, window]))
+        for ours, theirs in COMPARED
+        for (way, window), pairs in rounds.items()
+        if way == ours and (theirs, window) in rounds
+    ]
+    targets = [_target(each) for each in comparisons if (each.ours, each.theirs) in JUDGED]
+    return Report(facts=about, cells=cells_of(rounds), comparisons=comparisons, targets=targets)
+
+
+def _target(found: Comparison) -> Target:
+    window = found.ratio.window
+    least = LEAST_ALONE if window == 1 else LEAST
+    return Target(
+        text=f"{found.ours}: sends at least {least} of {found.theirs}, {window} in flight",
+        reached=found.ratio.send >= least,
+        found=f"{found.ratio.send:.2f}",
+    )
+
+
+@asynccontextmanager
+async def _open_ways(folder: Path) -> AsyncIterator[Mapping[str, Measure]]:
+    """All servers run side by side; only one client has work at a time."""
+    async with (
+        rabbitmq(folder / "rabbitmq", plugins=["rabbitmq_amqp1_0"]) as (node, port),
+        open_fleet(folder) as fleet,
+    ):
+        await quorum_queue.declare(port)
+        gateway = await _start_gateway(fleet, port)
+        direct = Job(port, node.pid, USER, USER, QUEUE, False)
+        # By another name the plugin would make a queue, one that isn't replicated.
+        plugin = attrs.evolve(direct, address=f"/amq/queue/{QUEUE}")
+        ours = Job(gateway.port, gateway.pid, KEY_NAME, KEY, QUEUE, True)
+        yield {
+            PIKA: client(direct, sys.executable, "benchmarks.rabbitmq_pika"),
+            ADAPTER: client(direct, sys.executable, "benchmarks.rabbitmq_adapter"),
+            DIRECT: client(plugin, sys.executable, "benchmarks.amqp_proton"),
+            GATEWAY: client(ours, sys.executable, "benchmarks.amqp_proton"),
+        }
+
+
+async def _start_gateway(fleet: Fleet, port: int) -> Machine:
+    """A pair whose secondary is embedded: it costs nothing while the primary is well."""
+    password = fleet.folder / "password"
+    password.write_text(USER)
+    backlog_queues = [backlog.queue_name(LABEL, index).name for index in range(BACKLOG_QUEUES)]
+    return await fleet.start(
+        "gateway",
+        f"""
+[namespaces.primary]
+url = "rabbitmq://{USER}@127.0.0.1:{port}/"
+password = {{ file = "{password}" }}
+queues = ["{QUEUE}"]
+
+[namespaces.secondary]
+url = "embedded:secondary.db"
+queues = {json.dumps(backlog_queues)}
+
+[pairing]
+primary = "primary"
+secondary = "secondary"
+label = "{LABEL}"
+
+[[endpoints]]
+protocol = "service-bus"
+bind = "127.0.0.1:0"
+""",
+    )
+
+
+def _show(found: Report, console: Console) -> None:
+    for name, text in found.facts.items():
+        console.print(f"{name}: {text}", highlight=False)
+    show_cells(found.cells, console)
+    table = Table("ours", "theirs", "in flight", "sends", "receives", box=SIMPLE_HEAD)
+    for each in found.comparisons:
+        ratio = each.ratio
+        row = (str(ratio.window), f"{ratio.send:.2f}", f"{ratio.receive:.2f}")
+        table.add_row(each.ours, each.theirs, *row)
+    console.print(table)
+    show_targets(found.targets, console)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="What the gateway costs in front of RabbitMQ.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--only", nargs="+", choices=WAYS, default=WAYS, help="these ways")
+    parser.add_argument("--windows", nargs="+", type=int, default=WINDOWS, help="in flight")
+    parser.add_argument("--rounds", type=int, help="that count, after one that doesn't")
+    parser.add_argument("--seconds", type=float, help="of sending, in each measurement")
+    parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
+    parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
+    arguments = parser.parse_args()
+    effort = QUICK if arguments.quick else FULL
+    effort = attrs.evolve(
+        effort,
+        rounds=arguments.rounds or effort.rounds,
+        seconds=arguments.seconds or effort.seconds,
+    )
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
+        found = trio.run(measure, Path(folder), arguments.only, arguments.windows, effort)
+    if arguments.json:
+        print(json.dumps(attrs.asdict(found), indent=2))
+    else:
+        _show(found, Console(width=WIDTH))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""
+A client in a process of its own: the gateway's adapter for RabbitMQ, and nothing else of it.
+
+Sends for some seconds, with a task for each message in flight, and then receives and completes
+all of it in batches as large. Prints one JSON object.
+Usage: python -m benchmarks.rabbitmq_adapter JOB
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from benchmarks.closed_loop import BODY
+from benchmarks.stopwatch import Stopwatch
+from gateway.app.outside import Outside
+from gateway.brokers.rabbitmq import RabbitmqBroker, RabbitmqOptions, open_namespace
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Complete, Message
+
+
+def open_rabbitmq(port: int, user: str) -> RabbitmqBroker:
+    """The node's default virtual host, for a user who is their own password."""
+    outside = Outside()
+    rest = f"//{user}@127.0.0.1:{port}/"
+    options = RabbitmqOptions(password=user)
+    return open_namespace("rabbitmq", rest, options, outside.now, outside.rng("benchmark"))
+
+
+async def send(broker: RabbitmqBroker, job: Mapping[str, Any]) -> Mapping[str, float]:
+    queue = EntityPath(job["address"])
+    await broker.probe(queue)  # connected
+    watch = Stopwatch(job["server_pid"])
+    end = time.perf_counter() + job["seconds"]
+
+    async def loop() -> None:
+        began = time.perf_counter()
+        while began < end:
+            await broker.send(queue, [Message(message_id=str(watch.messages), body=BODY)])
+            now = time.perf_counter()
+            watch.add(now - began)
+            began = now
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(job["window"]):
+            nursery.start_soon(loop)
+    return watch.read()
+
+
+async def receive(
+    broker: RabbitmqBroker, job: Mapping[str, Any], messages: int
+) -> Mapping[str, float]:
+    async with broker.open_receiver(EntityPath(job["address"])) as receiver:
+        watch = Stopwatch(job["server_pid"])
+        async with trio.open_nursery() as nursery:
+            while watch.messages < messages:
+                for delivery in await receiver.receive(job["window"]):
+                    watch.messages += 1
+                    nursery.start_soon(receiver.settle, delivery, Complete())
+        return watch.read()
+
+
+async def run(job: Mapping[str, Any]) -> None:
+    async with open_rabbitmq(job["port"], job["user"]) as broker:
+        sent = await send(broker, job)
+        received = await receive(broker, job, int(sent["messages"]))
+    print(json.dumps({"send": sent, "receive": received}))
+
+
+if __name__ == "__main__":
+    trio.run(run, json.loads(sys.argv[1]))

@@ -1,0 +1,278 @@
+"""
+How fast the syphon empties a backlog, beside RabbitMQ's own shovel.
+
+    secondary, backlog queue ──pairgate syphon─────────▶ primary, quorum queue
+    secondary, backlog queue ──shovel (on-confirm)─────▶ primary, quorum queue
+
+Two nodes, side by side. Before each turn the backlog queue is filled with envelopes as a gateway
+writes them, of messages of 1 KiB. The rate counts from when the first of them are seen on the
+primary until all are there, so that no start of a process is in it. The two take turns.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import quorum_queue
+from benchmarks.amqp import ROOT, WIDTH, show_targets
+from benchmarks.closed_loop import BODY, MessagesMissing
+from benchmarks.figures import Target
+from benchmarks.fleet import LABEL, now
+from benchmarks.machine import facts
+from benchmarks.rabbitmq_adapter import open_rabbitmq
+from benchmarks.stopwatch import processor_time
+from gateway.brokers.rabbitmq import RabbitmqBroker
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.domain.message import Message
+from gateway.testing.rabbitmq import USER, control, rabbitmq
+from gateway.testing.servers import ServerProcess, running
+from gateway.wire.amqp.message import encode_sorted
+
+SYPHON: Final = "syphon"
+SHOVEL: Final = "shovel"
+LEAST: Final = 0.6  # of the shovel's rate
+PREFETCH: Final = 1000  # the shovel's
+SOURCE: Final = backlog.queue_name(LABEL, 0)
+TARGET: Final = EntityPath("orders")
+UNLIMITED: Final = QueueProperties(max_delivery_count=2**31 - 1)
+KEY: Final = EnvelopeKey(id="bench", key=b"k" * 32)
+PASSWORD_FILE: Final = "password"
+KEY_FILE: Final = "key"
+_CHUNK: Final = 1000
+_LOOK_PAUSE: Final = 0.05  # seconds; a look costs the node a fraction of a millisecond
+_LIMIT: Final = 600.0
+
+
+@attrs.frozen(kw_only=True)
+class Turn:
+    """One backlog, moved. `busy` is the share of one core that the syphon took."""
+
+    rate: float  # messages/s
+    busy: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class Report:
+    facts: Mapping[str, str]
+    messages: int
+    syphon: Turn  # medians
+    shovel: Turn
+    ratio: float  # the median of the rounds'
+    targets: Sequence[Target]
+
+
+@attrs.frozen(kw_only=True)
+class Node:
+    process: ServerProcess
+    port: int
+    broker: RabbitmqBroker
+
+    @property
+    def url(self) -> str:
+        return f"amqp://{USER}:{USER}@127.0.0.1:{self.port}"
+
+
+async def measure(folder: Path, messages: int, rounds: int, batch: int | None) -> Report:
+    """
+    Raises:
+        MessagesMissing: what was moved isn't what was there.
+    """
+    about = {**facts(folder), "RabbitMQ": quorum_queue.version()}
+    turns: list[tuple[Turn, Turn]] = []
+    async with _open_node(folder, "primary") as primary, _open_node(folder, "secondary") as second:
+        await primary.broker.create_queue(TARGET, UNLIMITED)
+        await second.broker.create_queue(SOURCE, UNLIMITED)
+        for _ in range(rounds):
+            await _fill(second, messages)
+            async with _syphon(folder, primary, second, batch) as process:
+                syphon = await _watch(primary, second, messages, process)
+            await _fill(second, messages)
+            async with _shovel(primary, second):
+                shovel = await _watch(primary, second, messages, None)
+            turns.append((syphon, shovel))
+    about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
+    return report(about, messages, turns)
+
+
+def report(about: Mapping[str, str], messages: int, turns: Sequence[tuple[Turn, Turn]]) -> Report:
+    """Only turns of one round are compared."""
+    ratio = statistics.median(ours.rate / theirs.rate for ours, theirs in turns)
+    target = Target(
+        text=f"at least {LEAST} of the shovel", reached=ratio >= LEAST, found=f"{ratio:.2f}"
+    )
+    return Report(
+        facts=about,
+        messages=messages,
+        syphon=Turn(
+            rate=statistics.median(ours.rate for ours, _ in turns),
+            busy=statistics.median(ours.busy for ours, _ in turns),
+        ),
+        shovel=Turn(rate=statistics.median(theirs.rate for _, theirs in turns)),
+        ratio=ratio,
+        targets=[target],
+    )
+
+
+@asynccontextmanager
+async def _open_node(folder: Path, name: str) -> AsyncIterator[Node]:
+    node = rabbitmq(folder / name, name, plugins=["rabbitmq_shovel"])
+    async with node as (process, port), open_rabbitmq(port, USER) as broker:
+        yield Node(process=process, port=port, broker=broker)
+
+
+async def _fill(secondary: Node, messages: int) -> None:
+    """Each message in an envelope of its own, as a gateway that diverts sends them."""
+    envelope = Envelope(pair=LABEL, origin="bench", keys=(KEY,), encode=encode_sorted)
+    for begin in range(0, messages, _CHUNK):
+        wrapped = [
+            envelope.wrap(
+                Message(message_id=str(number), body=BODY),
+                TARGET,
+                attempt=f"attempt-{number}",
+                now=now(),
+            )
+            for number in range(begin, min(messages, begin + _CHUNK))
+        ]
+        await secondary.broker.send(SOURCE, wrapped)
+
+
+async def _watch(
+    primary: Node, secondary: Node, messages: int, process: ServerProcess | None
+) -> Turn:
+    """
+    Empty the primary when all are there.
+
+    Raises:
+        MessagesMissing: not in time, or more than there were.
+    """
+    first, began, processor, found = 0, 0.0, 0.0, 0
+    with trio.move_on_after(_LIMIT):
+        while found < messages:
+            await trio.sleep(_LOOK_PAUSE)
+            found = (await primary.broker.inspect(TARGET)).active or 0
+            if found and not first:
+                first, began = found, time.perf_counter()
+                processor = processor_time(process.pid) if process else 0.0
+    seconds = time.perf_counter() - began
+    busy = (processor_time(process.pid) - processor) / seconds if process else 0.0
+    left = (await secondary.broker.inspect(SOURCE)).active
+    if found != messages or left:
+        raise MessagesMissing(f"{found} of {messages} are on the primary, {left} on the secondary")
+    await control(primary.process, "purge_queue", TARGET.name)
+    return Turn(rate=(messages - first) / seconds, busy=busy)
+
+
+@asynccontextmanager
+async def _syphon(
+    folder: Path, primary: Node, secondary: Node, batch: int | None
+) -> AsyncIterator[ServerProcess]:
+    """`pairgate syphon`, which begins at once."""
+    home = folder / SYPHON
+    home.mkdir(exist_ok=True)
+    (home / PASSWORD_FILE).write_text(USER)
+    (home / KEY_FILE).write_bytes(KEY.key)
+    config = home / "pairgate.toml"
+    config.write_text(_config(home, primary.port, secondary.port, batch))
+    command = [sys.executable, "-m", "gateway", "syphon", "--json", "--config", str(config)]
+
+    async def is_ready() -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    process = ServerProcess(
+        command=command, folder=home, is_ready=is_ready, environment={"PYTHONPATH": str(ROOT)}
+    )
+    async with running(process):
+        yield process
+        await process.stop()
+
+
+def _config(home: Path, primary: int, secondary: int, batch: int | None) -> str:
+    namespaces = "".join(
+        f"""
+[namespaces.{name}]
+url = "rabbitmq://{USER}@127.0.0.1:{port}/"
+password = {{ file = "{home / PASSWORD_FILE}" }}
+"""
+        for name, port in (("primary", primary), ("secondary", secondary))
+    )
+    options = "" if batch is None else f"\n[pairing.syphon]\nbatch = {batch}\n"
+    return f"""{namespaces}
+[pairing]
+primary = "primary"
+secondary = "secondary"
+label = "{LABEL}"
+envelope_keys = [{{ id = "{KEY.id}", key = {{ file = "{home / KEY_FILE}" }} }}]
+{options}"""
+
+
+@asynccontextmanager
+async def _shovel(primary: Node, secondary: Node) -> AsyncIterator[None]:
+    """On the node with the backlog, by AMQP 0-9-1 to the other, as safe as a syphon."""
+    definition = {
+        "src-protocol": "amqp091",
+        "src-uri": secondary.url,
+        "src-queue": SOURCE.key,
+        "src-prefetch-count": PREFETCH,
+        "dest-protocol": "amqp091",
+        "dest-uri": primary.url,
+        "dest-queue": TARGET.key,
+        "ack-mode": "on-confirm",
+    }
+    node = secondary.process
+    await control(node, "set_parameter", SHOVEL, SHOVEL, json.dumps(definition))
+    try:
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            await control(node, "clear_parameter", SHOVEL, SHOVEL)
+
+
+def _show(found: Report, console: Console) -> None:
+    for name, text in found.facts.items():
+        console.print(f"{name}: {text}", highlight=False)
+    title = f"{found.messages} messages of 1 KiB between two quorum queues"
+    table = Table("way", "messages/s", "of a core", title=title, box=SIMPLE_HEAD)
+    table.add_row(SYPHON, f"{found.syphon.rate:.0f}", f"{100 * found.syphon.busy:.0f} %")
+    table.add_row(SHOVEL, f"{found.shovel.rate:.0f}", "")
+    console.print(table)
+    show_targets(found.targets, console)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="How fast the syphon empties a backlog.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--messages", type=int, default=100_000, help="in each turn")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each")
+    parser.add_argument("--batch", type=int, help="the syphon's, instead of its default")
+    parser.add_argument("--folder", type=Path, help="where the nodes' data are: choose the disk")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
+        found = trio.run(
+            measure, Path(folder), arguments.messages, arguments.rounds, arguments.batch
+        )
+    if arguments.json:
+        print(json.dumps(attrs.asdict(found), indent=2))
+    else:
+        _show(found, Console(width=WIDTH))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""What the benchmarks of RabbitMQ make of their measurements, and that what they measure works."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import namespaces, syphon
+from benchmarks.amqp import Effort
+from benchmarks.amqp_figures import Flight, Pair
+from benchmarks.namespaces import ADAPTER, DIRECT, GATEWAY, PIKA
+from benchmarks.syphon import Turn
+
+
+def pair(send: float) -> Pair:
+    flight = Flight(messages=int(send), seconds=1.0, p50=0.001, p99=1.0, busy=0.5, server=1e-4)
+    return Pair(send=flight, receive=flight)
+
+
+def test_more_is_asked_of_one_message_in_flight_than_of_many() -> None:
+    rounds = {
+        (DIRECT, 1): [pair(1000)] * 3,
+        (GATEWAY, 1): [pair(800)] * 3,
+        (DIRECT, 100): [pair(1000), pair(100), pair(1000)],  # the machine was busy in the second
+        (GATEWAY, 100): [pair(800), pair(80), pair(800)],
+    }
+
+    found = namespaces.report({}, rounds)
+
+    assert [(each.found, each.reached) for each in found.targets] == [
+        ("0.80", False),
+        ("0.80", True),
+    ]
+
+
+def test_two_protocols_are_compared_and_not_judged() -> None:
+    found = namespaces.report({}, {(PIKA, 100): [pair(1000)], (GATEWAY, 100): [pair(100)]})
+
+    assert [(each.ours, each.theirs) for each in found.comparisons] == [(GATEWAY, PIKA)]
+    assert not found.targets
+
+
+def test_only_turns_of_one_round_are_compared() -> None:
+    turns = [
+        (Turn(rate=3000), Turn(rate=4000)),
+        (Turn(rate=300), Turn(rate=600)),
+        (Turn(rate=3000), Turn(rate=3000)),
+    ]
+
+    found = syphon.report({}, 100, turns)
+
+    assert found.ratio == 0.75
+    assert found.targets[0].reached
+
+
+@pytest.mark.live
+@pytest.mark.slow
+async def test_each_way_to_rabbitmq_sends_and_receives(tmp_path: Path) -> None:
+    effort = Effort(rounds=1, seconds=0.05, idle=0, warm_up=0)
+
+    found = await namespaces.measure(tmp_path, [PIKA, ADAPTER, DIRECT, GATEWAY], [2], effort)
+
+    assert {cell.way for cell in found.cells} == {PIKA, ADAPTER, DIRECT, GATEWAY}
+    assert all(cell.rate > 0 for cell in found.cells)
+
+
+@pytest.mark.live
+@pytest.mark.slow
+async def test_syphon_and_shovel_both_move_a_whole_backlog(tmp_path: Path) -> None:
+    found = await syphon.measure(tmp_path, messages=3000, rounds=1, batch=None)
+
+    assert found.syphon.rate > 0
+    assert found.shovel.rate > 0
