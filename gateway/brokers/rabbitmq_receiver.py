@@ -48,7 +48,8 @@ from gateway.ports import WallClock
 from gateway.wire.rabbitmq import ContentArrived
 from gateway.wire.rabbitmq_properties import read
 
-_LINGER: Final = 0.05  # seconds that a consumer outlives the last receive
+_LINGER: Final = 0.05  # seconds that a consumer outlives a receive that was given up
+_WORK: Final = 1.0  # seconds that who has got something may be at work before others get the rest
 _GAP: Final = 0.005  # seconds without a delivery, and the broker has sent what it could
 _MAX_PREFETCH: Final = 1000
 
@@ -73,7 +74,7 @@ class RabbitmqReceiver:
     _buffer: deque[Delivery] = attrs.field(factory=deque)
     _taken: int = 0
     _waiting: int = 0
-    _last_wait: float = 0.0
+    _gives_back_at: float = 0.0
     _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
     _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
@@ -88,7 +89,7 @@ class RabbitmqReceiver:
                 await self._gather(limit)  # others may have taken it all meanwhile
         finally:
             self._waiting -= 1
-            self._last_wait = trio.current_time()
+            self._gives_back_at = trio.current_time() + (_WORK if self._buffer else _LINGER)
             self._changed.unpark_all()
         taken = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
         if self._mode is ReceiveMode.PEEK_LOCK:
@@ -129,10 +130,10 @@ class RabbitmqReceiver:
                 first = next(iter(self._held.values()), None)
                 next_end = math.inf if first is None else first.ends
                 if (self._consumer is not None or self._buffer) and not self._waiting:
-                    if now >= self._last_wait + _LINGER:
+                    if now >= self._gives_back_at:
                         await self._pause()
                         continue
-                    next_end = min(next_end, self._last_wait + _LINGER)
+                    next_end = min(next_end, self._gives_back_at)
                 with trio.move_on_at(next_end):
                     await self._changed.park()
 
@@ -176,8 +177,8 @@ class RabbitmqReceiver:
         """
         Return when what the broker sends on end has come, or enough of it.
 
-        Who took only the first would, at work for a moment longer than a consumer lingers, have all
-        others given back and sent anew, again and again.
+        Who took only the first, and then worked for longer than the others wait for it, would have
+        them given back and sent anew, again and again.
         """
         with trio.move_on_after(_LINGER):
             before = 0
