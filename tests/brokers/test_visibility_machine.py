@@ -39,7 +39,7 @@ steps = st.lists(
 
 @attrs.define(eq=False)
 class Known:
-    """A message as the model has it. Times are Trio's."""
+    """A message as the model has it. Times are Trio's; dates are stored in whole microseconds."""
 
     stamp: Ticket
     visible: float
@@ -48,7 +48,8 @@ class Known:
 
     @property
     def can_be_had(self) -> bool:
-        return max(self.visible, self.locked) <= trio.current_time()
+        now = trio.current_time()
+        return self.locked <= now and round(self.visible, 6) <= round(now, 6)
 
 
 @attrs.define(eq=False)
