@@ -44,6 +44,7 @@ class Known:
     stamp: Ticket
     visible: float
     locked: float = 0.0
+    holder: Delivery | None = None  # whose lock that is, or was
     deliveries: int = 0
 
     @property
@@ -103,7 +104,7 @@ class Run:
         assert [each.sequence_number for each in taken] == sorted(expected)[:1]
         for each in taken:
             known = self.known[each.sequence_number]
-            known.locked = trio.current_time() + LOCK
+            known.locked, known.holder = trio.current_time() + LOCK, each
             known.deliveries += 1
             self.locks.append(each)
 
@@ -128,7 +129,8 @@ class Run:
             return
         delivery = self.locks.pop(self.rng.randrange(len(self.locks)))
         known = self.known.get(delivery.sequence_number)
-        is_held = known is not None and known.locked > trio.current_time()
+        is_its_own = known is not None and known.holder is delivery
+        is_held = known is not None and is_its_own and known.locked > trio.current_time()
         try:
             await self.receiver.settle(delivery, settlement)
         except LockLost:
