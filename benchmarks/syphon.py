@@ -5,8 +5,8 @@ How fast the syphon empties a backlog, beside RabbitMQ's own shovel.
     secondary, backlog queue ──shovel (on-confirm)─────▶ primary, quorum queue
 
 Two nodes, side by side. Before each turn the backlog queue is filled with envelopes as a gateway
-writes them, of messages of 1 KiB. The rate counts from when the first of them are seen on the
-primary until all are there, so that no start of a process is in it. The two take turns.
+writes them, of messages of 1 KiB. The rate counts from the last look at the primary that found
+none of them until all are there, so that no start of a process is in it. The two take turns.
 """
 
 import argparse
@@ -161,21 +161,21 @@ async def _watch(
     Raises:
         MessagesMissing: not in time, or more than there were.
     """
-    first, began, processor, found = 0, 0.0, 0.0, 0
+    began, processor, found = 0.0, 0.0, 0
     with trio.move_on_after(_LIMIT):
         while found < messages:
             await trio.sleep(_LOOK_PAUSE)
-            found = (await primary.broker.inspect(TARGET)).active or 0
-            if found and not first:
-                first, began = found, time.perf_counter()
+            if not found:
+                began = time.perf_counter()
                 processor = processor_time(process.pid) if process else 0.0
+            found = (await primary.broker.inspect(TARGET)).active or 0
     seconds = time.perf_counter() - began
     busy = (processor_time(process.pid) - processor) / seconds if process else 0.0
     left = (await secondary.broker.inspect(SOURCE)).active
     if found != messages or left:
         raise MessagesMissing(f"{found} of {messages} are on the primary, {left} on the secondary")
     await control(primary.process, "purge_queue", TARGET.name)
-    return Turn(rate=(messages - first) / seconds, busy=busy)
+    return Turn(rate=messages / seconds, busy=busy)
 
 
 @asynccontextmanager
