@@ -12,7 +12,8 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.outside import Outside
 from gateway.app.parts import Parts
 from gateway.brokers.local_visibility import LocalVisibility
-from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config
+from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
+from gateway.frontends.admin import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
 from gateway.frontends.storage_auth import Accounts
@@ -114,6 +115,8 @@ def make_server(protocol: str, makings: Makings, tls: ssl.SSLContext | None) -> 
         return _make_amqp(makings)
     if protocol == STORAGE_QUEUE:
         return _make_storage_queue(makings, secure=tls is not None)
+    if protocol == ADMIN:
+        return _make_admin(makings)
     return _make_rest(makings, secure=tls is not None)
 
 
@@ -176,6 +179,24 @@ def _make_rest(makings: Makings, *, secure: bool) -> Server:
         cancels_when_gone=is_long_poll,
     )
     return Server(serve_connection=server.serve_connection, drains=(server.drain.set, polls.end))
+
+
+def _make_admin(makings: Makings) -> Server:
+    frontend = AdminFrontend(
+        broker=makings.parts.broker,
+        authorizer=makings.authorizer,
+        wall_clock=makings.outside.now,
+        options=makings.config.limits.admin,
+    )
+    server = HttpServer(
+        handler=frontend.handle,
+        error_body=frontend.refuse,
+        wall_clock=makings.outside.now,
+        options=makings.config.limits.http,
+    )
+    return Server(
+        serve_connection=server.serve_connection, drains=(frontend.draining.set, server.drain.set)
+    )
 
 
 def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:

@@ -13,6 +13,7 @@ from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.accounts import StorageAccount, check_account_name
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
+from gateway.frontends.admin import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus_rest import RestOptions
@@ -45,6 +46,10 @@ bind = "127.0.0.1:5300"
 [[endpoints]]
 protocol = "storage-queue"
 bind = "127.0.0.1:10001"
+
+[[endpoints]]
+protocol = "admin"
+bind = "127.0.0.1:9640"
 """
 DEFAULT: Final = f"""
 [[endpoints]]
@@ -55,8 +60,8 @@ bind = "127.0.0.1:5672"
 ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each plain, or in TLS
 AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
 STORAGE_QUEUE: Final = "storage-queue"
-PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE)
-PROTOCOLS_TO_COME: Final = ("admin",)
+ADMIN: Final = "admin"  # health, and figures for scalers
+PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, ADMIN)
 FORMATS: Final = ("auto", "console", "json")
 SHORTEST_KEY: Final = 16  # bytes
 
@@ -97,15 +102,9 @@ class Pairing:
 class Endpoint:
     """`[[endpoints]]`."""
 
-    protocol: str = attrs.field()
+    protocol: str = attrs.field(validator=validators.in_(PROTOCOLS))
     bind: str
     tls: TlsOptions | None = None
-
-    @protocol.validator
-    def _built(self, _: object, protocol: str) -> None:
-        if protocol in PROTOCOLS_TO_COME:
-            raise ValueError(f"{protocol!r} is not available in this version")
-        validators.in_(PROTOCOLS)(self, attrs.fields(Endpoint).protocol, protocol)
 
 
 @attrs.frozen(kw_only=True)
@@ -120,6 +119,7 @@ class Limits:
     amqp: AmqpOptions = attrs.field(factory=AmqpOptions)
     storage: StorageQueueOptions = attrs.field(factory=StorageQueueOptions)
     leases: LeaseOptions = attrs.field(factory=LeaseOptions)
+    admin: AdminOptions = attrs.field(factory=AdminOptions)
 
 
 @attrs.frozen(kw_only=True)

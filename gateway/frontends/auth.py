@@ -75,6 +75,11 @@ class Authorizer:
         for tell in self._told:
             tell()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the only key is the emulator's, which everybody knows."""
+        return self._policies == {EMULATOR_POLICY.name: EMULATOR_POLICY}
+
     def tell(self, changed: Callable[[], None]) -> None:
         """
         Call that whenever the policies are others: what was allowed for long may not be any more.

@@ -87,7 +87,7 @@ class HttpCodec:
 
     def build(self, response: Response) -> bytes:
         """
-        The whole response to the request before.
+        The whole response to the request before, but for its parts.
 
         Raises:
             h11.LocalProtocolError: a header name or value that can't be written.
@@ -96,20 +96,22 @@ class HttpCodec:
         fields = written_fields(response.headers)
         fields.append((b"Date", _http_date(int(self.wall_clock().timestamp()))))
         fields.append((b"Server", self.server_name))
-        if response.status not in _BODILESS:
+        # Of a response in parts the end of the connection is the end (RFC 9112, 6.3).
+        if response.status not in _BODILESS and response.parts is None:
             fields.append((b"Content-Length", b"%d" % len(response.body)))
-        self._goes_on = not response.close and self._may_go_on
+        self._goes_on = self._may_go_on and not response.close and response.parts is None
         if not self._goes_on:
             fields.append((b"Connection", b"close"))
         head = _response_head(response.status, fields)
-        return head + response.body if self._may_have_body(response) else head
+        return head + response.body if self.may_have_body(response) else head
 
     def start_next(self) -> bool:
         """Get ready for the next request. False: the connection ends with this response."""
         self._may_go_on = False
         return self._goes_on
 
-    def _may_have_body(self, response: Response) -> bool:
+    def may_have_body(self, response: Response) -> bool:
+        """Whether the client expects one; not after HEAD, for example."""
         asked_for_head = self._head is not None and self._head.method == b"HEAD"
         return response.status not in _BODILESS and not asked_for_head
 

@@ -1,5 +1,6 @@
 """
-HTTP/1.1 on one connection: a whole request in, one handler call, a whole response out in one write.
+HTTP/1.1 on one connection: a whole request in, one handler call, a whole response out in one write
+(or, of one in parts, each as it comes).
 
 One cancel scope per connection carries every deadline: moving it costs a tenth of opening one for
 each phase of each request.
@@ -7,7 +8,8 @@ each phase of each request.
 
 import enum
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from datetime import datetime
 
 import attrs
@@ -100,6 +102,7 @@ class _Phase(enum.Enum):
     BODY = "body"  # 408
     WORKING = "working"  # the handler sets its own deadlines
     WRITING = "writing"  # the client doesn't read: nobody is there to tell
+    STREAMING = "streaming"  # waits for the next part: may be closed at any time
     ENDED = "ended"
 
 
@@ -135,7 +138,7 @@ class _Connection:
 
     async def leave_when_draining(self) -> None:
         await self.server.drain.wait()
-        if self._phase is _Phase.IDLE:
+        if self._phase in (_Phase.IDLE, _Phase.STREAMING):
             self.scope.cancel()
 
     async def refuse(self) -> None:
@@ -169,7 +172,23 @@ class _Connection:
         data = self.codec.build(response)
         self._enter(_Phase.WRITING, self.server.options.write_timeout)
         await self.stream.send_all(data)
+        if response.parts is not None and self.codec.may_have_body(response):
+            await self._send_parts(response.parts)
         return self.codec.start_next()
+
+    async def _send_parts(self, parts: AsyncGenerator[bytes, None]) -> None:
+        """Send each as it comes, until there are no more, the client goes away, or the drain."""
+        await trio.lowlevel.checkpoint()
+        self._watch.begin(self.nursery)
+        async with aclosing(parts):
+            self._enter(_Phase.STREAMING, math.inf)
+            if self.server.drain.is_set():
+                self.scope.cancel()
+            async for part in parts:
+                self._enter(_Phase.WRITING, self.server.options.write_timeout)
+                await self.stream.send_all(part)
+                self._enter(_Phase.STREAMING, math.inf)
+        await self._watch.end()
 
     async def _read_request(self) -> Request | None:
         """The next request; None when the client has no more, or the drain has begun."""

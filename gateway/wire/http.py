@@ -1,6 +1,6 @@
 """HTTP requests and responses as values: what a codec builds and parses, without any I/O."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from urllib.parse import parse_qsl, unquote
 
 import attrs
@@ -66,3 +66,5 @@ class Response:
     headers: Headers = attrs.field(factory=Headers)
     body: bytes = b""
     close: bool = False  # end the connection after this response
+    # Sent after the body, each part as it comes, until they end; then the connection ends.
+    parts: AsyncGenerator[bytes, None] | None = None

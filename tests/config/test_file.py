@@ -69,10 +69,6 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: not available in this"),
         ("ordered = true", "pairing.ordered: not available in this version"),
         (
-            "[[endpoints]]\nprotocol = 'admin'\nbind = 'localhost:0'",
-            "endpoints[0].protocol: 'admin' is not av",
-        ),
-        (
             "[[endpoints]]\nprotocol = 'http'\nbind = 'localhost:0'",
             "endpoints[0].protocol: must be in",
         ),

@@ -482,3 +482,102 @@ def test_a_header_value_is_read_back_as_the_same_text(text):
 @pytest.mark.parametrize("value", [b"plain", b"\xe9t\xe9", "日本".encode(), "ż ü".encode()])
 def test_a_header_value_goes_out_with_the_bytes_it_came_in(value):
     assert written_fields(read_fields([(b"X", value)])) == [(b"X", value)]
+
+
+def in_parts(*parts, pause=0.0):
+    """A handler that answers with these, one after the other."""
+
+    async def each():
+        for part in parts:
+            await trio.sleep(pause)
+            yield part
+        await trio.sleep(pause)
+
+    async def handle(request):
+        await trio.lowlevel.checkpoint()
+        return Response(status=200, parts=each())
+
+    return handle
+
+
+async def test_a_response_in_parts_ends_with_its_connection(exchange, autojump_clock):
+    client = exchange.connect(exchange.server(in_parts(b"one,", b"two", pause=600)))
+
+    await client.send_all(GET)
+    head, _, body = (await read_all(client)).partition(b"\r\n\r\n")
+
+    assert b"Content-Length" not in head
+    assert b"Connection: close" in head
+    assert body == b"one,two"
+    assert trio.current_time() == pytest.approx(1800, abs=1)
+
+
+async def test_each_part_is_sent_when_it_comes(exchange, autojump_clock):
+    client = exchange.connect(exchange.server(in_parts(b"one", b"two", pause=600)))
+
+    await client.send_all(GET)
+    received = b""
+    while not received.endswith(b"one"):
+        received += await client.receive_some()
+
+    assert trio.current_time() == pytest.approx(600, abs=1)
+
+
+async def test_after_head_no_parts_are_sent(exchange, autojump_clock):
+    client = exchange.connect(exchange.server(in_parts(b"one")))
+
+    await client.send_all(GET.replace(b"GET", b"HEAD"))
+
+    assert (await read_all(client)).endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("end", ["drain", "client"])
+async def test_parts_end_with_the_drain_and_with_the_client(end, exchange, autojump_clock):
+    ended = trio.Event()
+
+    async def handle(request):
+        async def wait():
+            try:
+                yield b"one"
+                await trio.sleep_forever()
+            finally:
+                ended.set()
+
+        await trio.lowlevel.checkpoint()
+        return Response(status=200, parts=wait())
+
+    server = exchange.server(handle)
+    client = exchange.connect(server)
+    await client.send_all(GET)
+    while not (await client.receive_some()).endswith(b"one"):
+        pass
+    if end == "drain":
+        server.drain.set()
+    else:
+        await client.aclose()
+
+    with trio.fail_after(60):
+        await ended.wait()
+
+
+async def test_a_client_that_reads_no_parts_is_cut(exchange, autojump_clock):
+    def endless():
+        async def each():
+            while True:
+                await trio.lowlevel.checkpoint()
+                yield b"x" * 1024
+
+        return each()
+
+    async def handle(request):
+        await trio.lowlevel.checkpoint()
+        return Response(status=200, parts=endless())
+
+    server = exchange.server(handle)
+    ours, theirs = lockstep_stream_pair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.send_all, GET)
+        with trio.fail_after(3600):
+            await server.serve_connection(theirs)
+
+    assert trio.current_time() == pytest.approx(server.options.write_timeout, abs=1)

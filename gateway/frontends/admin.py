@@ -1,0 +1,161 @@
+"""
+What operators and their tools ask a gateway: whether it lives, and how much work a queue has.
+
+    GET /livez            200 as long as the process answers
+    GET /readyz           503 once it drains; a dead namespace changes neither
+    GET /scale/ENTITY     depth and age as JSON, as KEDA's metrics-api scaler reads them
+
+The first two are for anybody. The others take HTTP Basic, with name and key of an access policy,
+or a token that Service Bus would take. On this machine, where no policy is configured, they need
+neither.
+"""
+
+import binascii
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+import trio
+from attrs import validators
+
+from gateway.capabilities import Peeks
+from gateway.domain.access import Access, Claim, Right
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    NotAuthorized,
+    NotSupported,
+    OutcomeUnknown,
+)
+from gateway.frontends.auth import Authorizer
+from gateway.ports import Broker, WallClock
+from gateway.wire.http import Headers, Request, Response
+from gateway.wire.servicebus_errors import build_error
+
+_SCALE: Final = "/scale/"
+_READS: Final = frozenset({"GET", "HEAD"})
+_BASIC: Final = "basic "
+# Nobody receives from those, however many listeners there are.
+_GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
+
+
+@attrs.frozen(kw_only=True)
+class AdminOptions:
+    """Times are seconds."""
+
+    answer_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
+
+
+@attrs.define(eq=False, kw_only=True)
+class AdminFrontend:
+    """
+    Answers requests of operators, orchestrators and scalers.
+
+    `handle` and `refuse` are what `gateway.net.http_server.HttpServer` asks for.
+    """
+
+    broker: Broker
+    authorizer: Authorizer
+    wall_clock: WallClock
+    options: AdminOptions = attrs.field(factory=AdminOptions)
+    draining: trio.Event = attrs.field(factory=trio.Event)  # once set, it isn't ready any more
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request; every `BrokerError` has become a response. Nothing is changed."""
+        await trio.lowlevel.checkpoint()
+        if request.method not in _READS:
+            return self.refuse(405, f"{request.method} is not for {request.path}")
+        if request.path == "/livez":
+            return _text(200, "ok")
+        if request.path == "/readyz":
+            return _text(503, "draining") if self.draining.is_set() else _text(200, "ok")
+        if not request.path.startswith(_SCALE):
+            return self.refuse(404, f"there is no {request.path}")
+        try:
+            return _json(200, await self._scale(request))
+        except BrokerError as error:
+            return _refused(error)
+
+    def refuse(self, status: int, text: str) -> Response:
+        """The answer to what is no request that is known here, or none at all."""
+        return _json(status, {"error": text})
+
+    async def _scale(self, request: Request) -> Mapping[str, object]:
+        entity = EntityPath.parse(request.path.removeprefix(_SCALE))
+        self._check(request, entity)
+        with trio.move_on_after(self.options.answer_timeout):
+            info = await self.broker.inspect(entity)
+            return _figures(info, await self._age(info))
+        raise OutcomeUnknown(f"{entity}: no answer from the namespace in time")
+
+    def _check(self, request: Request, entity: EntityPath) -> None:
+        text = request.headers.get("Authorization")
+        if text is None and self.authorizer.is_open:
+            return
+        access = Access(right=Right.LISTEN, entity=entity, path=entity.name)
+        self.authorizer.check(self._claim(text), access)
+
+    def _claim(self, text: str | None) -> Claim:
+        if text is None or not text.lower().startswith(_BASIC):
+            return self.authorizer.claim(text)
+        try:
+            name, _, key = b64decode(text[len(_BASIC) :], validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeError) as error:
+            raise InvalidRequest("Authorization: NAME:KEY in Base64 expected") from error
+        return self.authorizer.claim_by_key(name, key)
+
+    async def _age(self, info: EntityInfo) -> float | None:
+        """Seconds since the oldest message came; None where nobody can tell."""
+        await trio.lowlevel.checkpoint()
+        if not isinstance(self.broker, Peeks):
+            return None
+        try:
+            oldest = await self.broker.peek(info.path, limit=1)
+        except NotSupported:
+            return None
+        if not oldest:
+            return 0.0
+        enqueued = oldest[0].enqueued
+        if enqueued is None:
+            return None
+        return max(0.0, (self.wall_clock() - enqueued).total_seconds())
+
+
+def _figures(info: EntityInfo, age: float | None) -> Mapping[str, object]:
+    """
+    Of an entity that gives nothing the depth is 0: more listeners would find no more.
+
+    `depth` is missing where the namespace can't tell, so that a scaler keeps what it had.
+    """
+    mute = info.properties.status in _GIVES_NOTHING
+    depth = 0 if mute else info.active
+    figures = {
+        "entity": info.path.name,
+        "status": info.properties.status.value,
+        "depth": depth,
+        "age_seconds": 0.0 if mute else age,
+    }
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def _refused(error: BrokerError) -> Response:
+    """As Service Bus REST says it, but in JSON."""
+    known = build_error(error)
+    fields = [(name, value) for name, value in known.headers.items if name != "Content-Type"]
+    if isinstance(error, NotAuthorized):
+        fields.append(("WWW-Authenticate", 'Basic realm="pairgate"'))
+    answer = _json(known.status, {"error": str(error)})
+    return attrs.evolve(answer, headers=Headers.of([*answer.headers.items, *fields]))
+
+
+def _json(status: int, value: Mapping[str, object]) -> Response:
+    headers = Headers.of({"Content-Type": "application/json", "Cache-Control": "no-store"})
+    return Response(status=status, headers=headers, body=json.dumps(value).encode() + b"\n")
+
+
+def _text(status: int, text: str) -> Response:
+    headers = Headers.of({"Content-Type": "text/plain", "Cache-Control": "no-store"})
+    return Response(status=status, headers=headers, body=f"{text}\n".encode())

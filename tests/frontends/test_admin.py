@@ -1,0 +1,162 @@
+"""Health, and how much work a queue has: asked without a socket."""
+
+import json
+import random
+from base64 import b64encode
+from collections.abc import Iterable
+from datetime import timedelta
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gateway.brokers.memory import MemoryBroker
+from gateway.domain.access import AccessPolicy
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.message import Message
+from gateway.frontends.admin import AdminFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.ports import Broker
+from gateway.testing.faults import FaultyBroker, Hang
+from gateway.wire.http import Headers, Request, Response
+from gateway.wire.sas import sign_sas
+from tests.frontends.rest_client import KEY, ORDERS, POLICIES, wall_clock
+
+
+@pytest.fixture
+async def broker() -> MemoryBroker:
+    broker = MemoryBroker(wall_clock, random.Random(1))
+    await broker.create_queue(ORDERS, QueueProperties())
+    return broker
+
+
+def frontend_of(
+    broker: Broker, policies: Iterable[AccessPolicy] = (), *, loopback: bool = True
+) -> AdminFrontend:
+    authorizer = Authorizer(policies, wall_clock=wall_clock, loopback=loopback)
+    return AdminFrontend(broker=broker, authorizer=authorizer, wall_clock=wall_clock)
+
+
+async def ask(frontend: AdminFrontend, target: str, authorization: str | None = None) -> Response:
+    fields = {} if authorization is None else {"Authorization": authorization}
+    return await frontend.handle(Request(method="GET", target=target, headers=Headers.of(fields)))
+
+
+def basic(name: str, key: str) -> str:
+    return f"Basic {b64encode(f'{name}:{key}'.encode()).decode()}"
+
+
+def figures(response: Response) -> dict[str, object]:
+    assert response.status == 200
+    read: dict[str, object] = json.loads(response.body)
+    return read
+
+
+async def test_it_is_ready_until_it_drains_and_lives_on(broker: MemoryBroker) -> None:
+    frontend = frontend_of(broker, POLICIES)
+
+    before = [(await ask(frontend, path)).status for path in ("/livez", "/readyz")]
+    frontend.draining.set()
+    after = [(await ask(frontend, path)).status for path in ("/livez", "/readyz")]
+
+    assert before == [200, 200]
+    assert after == [200, 503]
+
+
+async def test_depth_and_age_of_the_oldest_message_are_told(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    await broker.send(ORDERS, [Message()])
+    await trio.sleep(90)
+    await broker.send(ORDERS, [Message()])
+
+    told = figures(await ask(frontend_of(broker), "/scale/orders"))
+
+    assert told == {"entity": "orders", "status": "Active", "depth": 2, "age_seconds": 90.0}
+
+
+async def test_an_empty_queue_has_no_age(broker: MemoryBroker) -> None:
+    told = figures(await ask(frontend_of(broker), "/scale/orders"))
+
+    assert (told["depth"], told["age_seconds"]) == (0, 0.0)
+
+
+async def test_a_queue_that_gives_nothing_needs_no_listeners(broker: MemoryBroker) -> None:
+    await broker.send(ORDERS, [Message()])
+    info = await broker.inspect(ORDERS)
+    disabled = attrs.evolve(info.properties, status=EntityStatus.RECEIVE_DISABLED)
+    await broker.update_queue(ORDERS, disabled)
+
+    told = figures(await ask(frontend_of(broker), "/scale/orders"))
+
+    assert (told["status"], told["depth"]) == ("ReceiveDisabled", 0)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (basic("Listen", KEY), 200),
+        (basic("Manage", KEY), 200),
+        (basic("Send", KEY), 401),
+        (basic("Listen", "another key"), 401),
+        (basic("Nobody", KEY), 401),
+        ("Basic !", 400),
+        ("Bearer token", 401),
+        (None, 401),
+    ],
+)
+async def test_figures_are_for_who_may_listen(
+    authorization: str | None, status: int, broker: MemoryBroker
+) -> None:
+    response = await ask(frontend_of(broker, POLICIES), "/scale/orders", authorization)
+
+    assert response.status == status
+    assert (response.headers.get("WWW-Authenticate") is not None) == (status == 401)
+
+
+async def test_a_token_of_service_bus_is_taken(broker: MemoryBroker) -> None:
+    expires = int((wall_clock() + timedelta(minutes=5)).timestamp())
+    token = sign_sas("http://localhost/orders", "Listen", KEY, expires)
+
+    assert (await ask(frontend_of(broker, POLICIES), "/scale/orders", token)).status == 200
+
+
+async def test_without_policies_only_this_machine_needs_no_key(broker: MemoryBroker) -> None:
+    near = await ask(frontend_of(broker), "/scale/orders")
+    far = await ask(frontend_of(broker, loopback=False), "/scale/orders")
+
+    assert (near.status, far.status) == (200, 401)
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [("/scale/nowhere", 404), ("/scale/a//b", 400), ("/scale/", 400), ("/", 404), ("/x", 404)],
+)
+async def test_what_is_not_there_is_said_in_json(
+    target: str, status: int, broker: MemoryBroker
+) -> None:
+    response = await ask(frontend_of(broker), target)
+
+    assert response.status == status
+    assert set(json.loads(response.body)) == {"error"}
+
+
+async def test_nothing_is_changed_by_other_methods(broker: MemoryBroker) -> None:
+    response = await frontend_of(broker).handle(Request(method="POST", target="/scale/orders"))
+
+    assert response.status == 405
+
+
+async def test_a_namespace_that_hangs_is_an_error_in_time(
+    broker: MemoryBroker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    faulty = FaultyBroker(inner=broker, fault=lambda operation, entity: Hang())
+    await nursery.start(faulty.run)
+    frontend = frontend_of(faulty)
+
+    response = await ask(frontend, "/scale/orders")
+
+    assert response.status == 504
+    assert (await ask(frontend, "/readyz")).status == 200
+    assert EntityPath("orders").name in json.loads(response.body)["error"]
