@@ -126,7 +126,7 @@ async def until(condition: Callable[[], bool], *, seconds: float = 3600.0) -> No
     """Wait on virtual time; fail if it never becomes true."""
     began = trio.current_time()
     with trio.fail_after(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 a condition of any kind, on virtual time
             await trio.sleep(max(0.01, (trio.current_time() - began) / 200))
 
 

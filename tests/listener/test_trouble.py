@@ -1,13 +1,10 @@
 """Poison, outages, locks that are too short, and drains."""
 
-from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 import trio
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from trio.testing import MockClock
 
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
@@ -17,9 +14,7 @@ from gateway.listener.errors import EndpointDown
 from gateway.listener.ledger import Operation as Billed
 from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from tests.listener.hall import (
-    LONGEST_TEST,
     ORDERS,
-    Hall,
     ids,
     nothing,
     state_of,
@@ -77,7 +72,7 @@ async def test_without_dead_letters_poison_goes_to_a_queue_of_its_own(hall):
     await hall.send("bad")
     await hall.listen(handle, options={"poison_threshold": 2})
     await until(lambda: bool(hall.of(Poisoned)))
-    ((dead),) = await hall.store.peek(POISON)
+    (dead,) = await hall.store.peek(POISON)
 
     assert dead.message.properties["DeadLetterReason"] == "PoisonMessage"
     assert dead.message.body == b"body"
@@ -108,7 +103,7 @@ async def test_a_failed_message_rests_before_it_is_tried_again(hall):
     await hall.send("m1")
     await hall.listen(handle, options={"retry": Backoff(first=2.0, cap=60.0, jitter=0.0)})
     await until(lambda: bool(hall.items))
-    pauses = [round(after - before) for before, after in zip(tried, tried[1:], strict=False)]
+    pauses = [round(after - before) for before, after in pairwise(tried)]
 
     assert pauses == [2, 4, 8]
 
@@ -315,7 +310,7 @@ async def test_locks_that_prove_too_short_are_lengthened_where_the_listener_sets
 
     assert advice is not None
     assert advice.lock >= 54.0
-    assert hall.of(LockTooShort)[0].seconds == hall.of(LockTooShort)[0].seconds
+    assert hall.of(LockTooShort)[0].seconds >= 54.0
     assert polled.locks[0] is None
     assert polled.locks[-1] >= timedelta(seconds=54.0)
 
@@ -404,57 +399,6 @@ async def test_a_drain_ends_while_the_endpoint_is_down(hall):
 
     assert trio.current_time() - began < 2.0
     assert sorted(await hall.waiting()) == ["m1", "m2"]
-
-
-# All of it together
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 2**32), st.booleans(), st.random_module())
-def test_nothing_is_lost_whatever_fails_and_whoever_is_cancelled(seed, polls, _):
-    """Faults, handlers that fail or hang, listeners that are cancelled or drained at any time."""
-
-    async def main() -> None:
-        import random
-
-        rng = random.Random(seed)
-        with trio.fail_after(LONGEST_TEST):
-            async with trio.open_nursery() as nursery:
-                hall = Hall(nursery=nursery)
-                await hall.create()
-                faulty = await hall.make_faulty()
-                if polls:
-                    hall.poll()
-                faults = [Refuse(), LoseAnswer(), Hang(20.0), None, None, None, None]
-                faulty.fault = lambda operation, _: rng.choice(faults)
-                handled = Counter()
-
-                async def handle(item):
-                    await trio.sleep(rng.choice([0.0, 0.0, 1.0, 50.0]))
-                    if rng.random() < 0.1:
-                        raise ValueError
-                    if rng.random() < 0.02:
-                        raise EndpointDown
-                    handled[item.message.message_id] += 1
-
-                sent = [str(number) for number in range(60)]
-                await hall.send(*sent)
-                for _ in range(4):
-                    listener = hall.listener(handle, options={"poison_threshold": None})
-                    with trio.move_on_after(rng.uniform(0.0, 60.0)):
-                        async with trio.open_nursery() as inner:
-                            await inner.start(listener.run)
-                            if rng.random() < 0.5:
-                                await trio.sleep(rng.uniform(0.0, 30.0))
-                                await listener.drain()
-                gone = set(sent) - set(await hall.waiting())
-                assert gone <= set(handled)
-                faulty.fault = lambda operation, _: None
-                await hall.listen(handle, options={"poison_threshold": None})
-                await until(lambda: set(handled) == set(sent), seconds=8 * 3600.0)
-                nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
 async def test_what_was_done_is_counted_as_a_cloud_would(hall):
