@@ -16,12 +16,16 @@ from gateway.ports import Broker, NewId
 T = TypeVar("T")
 
 
+def _path(queue: str | EntityPath) -> EntityPath:
+    return EntityPath.parse(queue) if isinstance(queue, str) else queue
+
+
 @attrs.frozen(kw_only=True)
 class Submitter(Generic[T]):
     """Puts values of one type into `queue`, and wakes those who listen to it."""
 
     broker: Broker
-    queue: EntityPath = attrs.field(converter=lambda name: EntityPath.parse(str(name)))
+    queue: EntityPath = attrs.field(converter=_path)
     format: Format[T]
     new_id: NewId
     client_id: str | None = None
