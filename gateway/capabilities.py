@@ -140,6 +140,23 @@ class SettlesMany(Protocol):
 
 
 @runtime_checkable
+class Polls(Protocol):
+    """
+    A receiver of a namespace that doesn't tell when a message comes: each look is a request, also
+    one that finds nothing. Its `receive` asks again and again; who counts requests uses `poll`.
+    """
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """
+        One request: at most `limit` deliveries, none where there are none. It may take as long as
+        one request of this namespace may. `lock`: for how long, where that is the taker's choice.
+
+        Cancelling and errors are as those of `Receiver.receive`.
+        """
+        ...
+
+
+@runtime_checkable
 class ReceivesDeferred(Protocol):
     """A receiver, also one of a session, of a namespace where messages can be deferred."""
 

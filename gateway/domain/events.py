@@ -219,3 +219,73 @@ class ConnectionCrashed(Event):
 
     peer: str
     traceback: str
+
+
+@attrs.frozen(kw_only=True)
+class WorkDetected(Event):
+    """A queue has work again, or more of it, and gets so many tasks."""
+
+    queue: EntityPath
+    depth: int | None
+    tasks: int
+
+
+@attrs.frozen(kw_only=True)
+class TasksEnded(Event):
+    """A queue is idle, and has so many tasks left."""
+
+    queue: EntityPath
+    tasks: int
+
+
+@attrs.frozen(kw_only=True)
+class ItemFailed(Event):
+    """A handler failed on a message. It comes again, or is poison."""
+
+    queue: EntityPath
+    message_id: str
+    attempts: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Poisoned(Event):
+    """A listener put a message where nobody tries it again."""
+
+    queue: EntityPath
+    message_id: str
+    attempts: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class SettledTooLate(Event):
+    """A message was worked on, and its lock had ended before that was known: it comes again."""
+
+    queue: EntityPath
+    message_id: str
+
+
+@attrs.frozen(kw_only=True)
+class LockTooShort(Event):
+    """So many settlements came too late that messages should be locked for `seconds`."""
+
+    queue: EntityPath
+    seconds: float
+    late_share: float
+
+
+@attrs.frozen(kw_only=True)
+class ListenerPaused(Event):
+    """What a handler needs is down: its listener takes nothing for so long."""
+
+    seconds: float
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ListenerFailed(Event):
+    """A queue couldn't be read, or a message not be settled; the listener tries again."""
+
+    queue: EntityPath
+    reason: str

@@ -1,0 +1,46 @@
+"""For how long messages should be locked, judged by how many settlements came too late."""
+
+from collections import deque
+from typing import Final
+
+import attrs
+from attrs import validators
+
+SAMPLES: Final = 100  # the last settlements that are judged
+ENOUGH: Final = 20  # before that nothing is said
+TOLERATED: Final = 0.05  # the share that may come too late
+HEADROOM: Final = 2.0  # a lock should hold for so many times the work
+LONGEST: Final = 7 * 24 * 3600.0  # seconds: what Storage Queue allows
+
+
+@attrs.frozen(kw_only=True)
+class Advice:
+    """What is recommended: `lock` seconds, since `late_share` of the settlements were too late."""
+
+    lock: float
+    late_share: float
+
+
+@attrs.define(eq=False, kw_only=True)
+class LockTuning:
+    """Watches the settlements of one queue. A lock is only ever lengthened."""
+
+    lock: float = attrs.field(validator=validators.gt(0.0))  # seconds, as it is now
+    _late: deque[bool] = attrs.field(factory=lambda: deque(maxlen=SAMPLES), init=False)
+    _longest: float = attrs.field(default=0.0, init=False)  # work, in seconds
+
+    @property
+    def late_share(self) -> float:
+        return sum(self._late) / len(self._late) if self._late else 0.0
+
+    def note(self, *, late: bool, work: float) -> Advice | None:
+        """A message was worked on for so many seconds; return what is to change, if anything."""
+        self._late.append(late)
+        self._longest = max(self._longest, work)
+        share = self.late_share
+        if len(self._late) < ENOUGH or share <= TOLERATED:
+            return None
+        self.lock = min(LONGEST, max(2.0 * self.lock, HEADROOM * self._longest))
+        self._late.clear()
+        self._longest = 0.0
+        return Advice(lock=self.lock, late_share=share)

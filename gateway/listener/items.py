@@ -1,0 +1,180 @@
+"""Typed messages: what a handler gets, and the formats that make values of bodies and back."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import attrs
+import cattrs
+from cattrs.preconf.json import make_converter
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import DataBody, Delivery, Message, ValueBody
+from gateway.listener.errors import FormatError
+
+T = TypeVar("T")
+
+CLIENT_ID: Final = "client-id"  # application properties
+REQUEST_ID: Final = "request-id"
+JSON: Final = "application/json"
+
+
+@attrs.frozen(kw_only=True)
+class Item(Generic[T]):
+    """A message in the hands of a handler, with what it says as a value."""
+
+    value: T
+    delivery: Delivery
+    queue: EntityPath
+    account: str = ""  # names the namespace
+
+    @property
+    def message(self) -> Message:
+        return self.delivery.message
+
+    @property
+    def attempt(self) -> int:
+        """1 when the message is delivered for the first time."""
+        return self.delivery.delivery_count
+
+    @property
+    def client_id(self) -> str | None:
+        """Who submitted it, as that one calls itself."""
+        return _text(self.message.properties, CLIENT_ID)
+
+    @property
+    def request_id(self) -> str | None:
+        """What it belongs to; a reply has the same."""
+        return _text(self.message.properties, REQUEST_ID)
+
+    @property
+    def queue_uri(self) -> str:
+        """Where it came from; `account_of` and `queue_of` read it."""
+        return f"queue://{self.account}/{self.queue}"
+
+
+class Format(Protocol[T]):
+    """How values of a type travel."""
+
+    def parse(self, message: Message) -> T:
+        """
+        The value of a message.
+
+        Raises:
+            FormatError: it has none; the text says what is wrong, and nothing of the body.
+        """
+        ...
+
+    def build(self, value: T) -> Message:
+        """A message that says this value."""
+        ...
+
+
+@attrs.frozen
+class Raw:
+    """Messages as they are: nothing is read, so nothing can be wrong."""
+
+    def parse(self, message: Message) -> Message:
+        return message
+
+    def build(self, value: Message) -> Message:
+        return value
+
+
+RAW: Final = Raw()
+
+
+def _refuse_other(value: Any, kind: type[T]) -> T:
+    """cattrs makes 3 of "3" and "None" of None: in a message that is a mistake."""
+    is_number = kind is float and type(value) is int
+    if type(value) is not kind and not is_number:
+        raise TypeError(f"{kind.__name__} expected")
+    return kind(value)  # type: ignore[call-arg]
+
+
+def strict_converter() -> cattrs.Converter:
+    """Converts attrs classes to what JSON can say and back; guesses nothing."""
+    converter = make_converter()
+    for kind in (bool, float, int, str):
+        converter.register_structure_hook(kind, _refuse_other)
+    return converter
+
+
+_CONVERTER: Final = strict_converter()
+
+
+@attrs.frozen
+class Json(Generic[T]):
+    """Values of one attrs class (or whatever else cattrs knows) as JSON in UTF-8."""
+
+    type: type[T]
+    converter: cattrs.Converter = _CONVERTER
+
+    def parse(self, message: Message) -> T:
+        """As `Format.parse`. Fields that the class doesn't know are ignored."""
+        try:
+            tree = json.loads(_bytes_of(message))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"the body is no JSON ({type(error).__name__})") from error
+        try:
+            return self.converter.structure(tree, self.type)
+        except (cattrs.BaseValidationError, LookupError, TypeError, ValueError) as error:
+            wrong = "; ".join(_lines(error))
+            raise FormatError(f"the body is no {self.type.__name__}: {wrong}") from error
+
+    def build(self, value: T) -> Message:
+        tree = self.converter.unstructure(value, unstructure_as=self.type)
+        body = json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+        return Message(body=body.encode(), content_type=JSON)
+
+
+def account_of(queue_uri: str) -> str:
+    return queue_uri.removeprefix("queue://").partition("/")[0]
+
+
+def queue_of(queue_uri: str) -> EntityPath:
+    return EntityPath.parse(queue_uri.removeprefix("queue://").partition("/")[2])
+
+
+def body_size(message: Message) -> int:
+    """The bytes of a body, for a bound on memory; other bodies than bytes are small."""
+    if isinstance(message.body, bytes):
+        return len(message.body)
+    return sum(map(len, message.body.parts)) if isinstance(message.body, DataBody) else 0
+
+
+def _bytes_of(message: Message) -> bytes | str:
+    match message.body:
+        case bytes() as body:
+            return body
+        case DataBody(parts=parts):
+            return b"".join(parts)
+        case ValueBody(value=str() | bytes() as value):
+            return value
+    raise FormatError(f"the body is a {type(message.body).__name__}, bytes were expected")
+
+
+def _lines(error: Exception) -> list[str]:
+    """The leaves of what cattrs raises, which name each field and no value."""
+    return [
+        _without_value(line)
+        for line in cattrs.transform_error(error, format_exception=_name_mistake)
+    ]
+
+
+def _name_mistake(error: BaseException, kind: type | None) -> str:
+    if isinstance(error, KeyError):
+        return "required field missing"
+    if isinstance(error, cattrs.ForbiddenExtraKeysError):
+        return "unknown field"
+    name = getattr(kind, "__name__", str(kind))
+    return f"{name} expected"
+
+
+def _without_value(line: str) -> str:
+    return line[:500]
+
+
+def _text(properties: Mapping[str, Any], name: str) -> str | None:
+    value = properties.get(name)
+    return None if value is None else str(value)

@@ -1,0 +1,64 @@
+"""Keeps the locks of messages in hand alive: each is renewed at about half of its time."""
+
+from math import inf
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+SLACK: Final = 0.5  # seconds: locks due that soon are renewed together
+
+
+class Locked(Protocol):
+    """A message whose lock ends."""
+
+    renew_at: float  # by Trio's clock; infinity: not at all
+
+    async def renew(self) -> None:
+        """Try once; `renew_at` is later when this returns."""
+        ...
+
+
+@attrs.define(eq=False)
+class Locks:
+    """Renews what it watches."""
+
+    _watched: dict[Locked, None] = attrs.field(factory=dict, init=False)
+    _renewing: set[Locked] = attrs.field(factory=set, init=False)
+    _next: float = attrs.field(default=inf, init=False)
+    _sooner: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def watch(self, locked: Locked) -> None:
+        self._watched[locked] = None
+        if locked.renew_at < self._next:
+            self._next = locked.renew_at
+            self._sooner.set()
+
+    def forget(self, locked: Locked) -> None:
+        self._watched.pop(locked, None)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Live until cancelled."""
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            while True:
+                soon = trio.current_time() + SLACK
+                for locked in self._at_rest():
+                    if locked.renew_at <= soon:
+                        self._renewing.add(locked)
+                        nursery.start_soon(self._renew, locked)
+                self._next = min((each.renew_at for each in self._at_rest()), default=inf)
+                self._sooner = trio.Event()
+                with trio.move_on_at(self._next):
+                    await self._sooner.wait()
+
+    def _at_rest(self) -> list[Locked]:
+        return [each for each in self._watched if each not in self._renewing]
+
+    async def _renew(self, locked: Locked) -> None:
+        try:
+            await locked.renew()
+        finally:
+            self._renewing.discard(locked)
+        if locked in self._watched:
+            self.watch(locked)

@@ -1,0 +1,93 @@
+"""
+Push: who enqueues tells who listens, so that an idle queue is not polled.
+
+A `Triggers` is the end of a channel in this process. What carries triggers between processes calls
+`publish` for each that comes in, and `lose` and `regain` when the channel breaks and is back.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+
+
+@attrs.frozen(kw_only=True)
+class Trigger:
+    """Somebody enqueues, or has enqueued, so many bytes."""
+
+    account: str = ""  # names the namespace
+    queue: EntityPath
+    size: int = 0
+
+
+@attrs.define(eq=False)
+class Subscription:
+    """
+    The triggers of one queue, as a number that rises: who remembers the number before it looks
+    at the queue, and then waits for another one, misses nothing.
+    """
+
+    _triggers: "Triggers | None" = None
+    rings: int = attrs.field(default=0, init=False)
+    _rang: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a new message is sure to ring."""
+        return self._triggers is not None and self._triggers.is_connected
+
+    def ring(self) -> None:
+        self.rings += 1
+        self._rang.set()
+        self._rang = trio.Event()
+
+    async def wait(self, seen: int) -> None:
+        """Return when `rings` is another number than `seen`."""
+        await trio.lowlevel.checkpoint()
+        while self.rings == seen:
+            await self._rang.wait()
+
+
+@attrs.define(eq=False)
+class Triggers:
+    """Brings each trigger to the listeners of its queue, and to no others."""
+
+    is_connected: bool = True
+    _subscriptions: dict[tuple[str, EntityPath], list[Subscription]] = attrs.field(
+        factory=dict, init=False
+    )
+
+    def publish(self, trigger: Trigger) -> None:
+        """Wake them: before the first message is enqueued or after the last one."""
+        for subscription in self._subscriptions.get((trigger.account, trigger.queue), ()):
+            subscription.ring()
+
+    @contextmanager
+    def subscribe(self, account: str, queue: EntityPath) -> Iterator[Subscription]:
+        subscription = Subscription(self)
+        key = account, queue
+        self._subscriptions.setdefault(key, []).append(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions[key].remove(subscription)
+            if not self._subscriptions[key]:
+                del self._subscriptions[key]
+
+    def lose(self) -> None:
+        """The channel broke: from now on listeners poll, with back-off."""
+        self.is_connected = False
+        self._ring_all()
+
+    def regain(self) -> None:
+        """The channel is back: listeners look once for what came meanwhile, and then wait."""
+        self.is_connected = True
+        self._ring_all()
+
+    def _ring_all(self) -> None:
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.ring()

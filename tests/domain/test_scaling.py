@@ -1,0 +1,122 @@
+"""How many tasks a queue gets, and whose turn it is among several."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.lock_tuning import ENOUGH, LONGEST, LockTuning
+from gateway.domain.scaling import ByAge, ByDepth, Most, Sample, Shares, parse_weights
+
+
+def sample(depth=None, age=None, tasks=1, full=False):
+    return Sample(depth=depth, oldest_age=age, tasks=tasks, is_batch_full=full)
+
+
+@pytest.mark.parametrize(
+    ("depth", "tasks"),
+    [(10, 10), (99, 10), (100, 50), (999, 50), (1000, 100), (10**9, 100), (3, 3), (0, 0)],
+)
+def test_depth_says_how_many_tasks_and_never_more_than_messages(depth, tasks):
+    assert ByDepth()(sample(depth)) == tasks
+
+
+def test_an_unknown_depth_asks_for_more_tasks_when_batches_are_full():
+    assert ByDepth()(sample(full=True)) == 10
+    assert ByDepth()(sample(tasks=3)) == 3
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=2))
+def test_a_deeper_queue_never_gets_fewer_tasks(depths):
+    tasks = [ByDepth()(sample(depth)) for depth in sorted(depths)]
+
+    assert tasks == sorted(tasks)
+
+
+@pytest.mark.parametrize("steps", [((100, 10), (50, 20)), ((100, 0),), ((5, 1), (5, 2))])
+def test_steps_that_make_no_sense_are_refused(steps):
+    with pytest.raises(ValueError, match="steps: rising depths"):
+        ByDepth(steps=steps)
+
+
+def test_an_old_message_doubles_the_tasks():
+    rule = ByAge(target=10.0)
+
+    assert rule(sample(age=11.0, tasks=4)) == 8
+    assert rule(sample(age=9.0, tasks=4)) == 4
+    assert rule(sample(tasks=4)) == 4
+
+
+def test_of_several_rules_the_one_that_wants_most_counts():
+    rule = Most((ByDepth(), ByAge(target=10.0)))
+
+    assert rule(sample(depth=5, age=100.0, tasks=4)) == 8
+
+
+@given(st.dictionaries(st.text(min_size=1), st.integers(1, 20), min_size=1, max_size=5))
+def test_of_as_many_turns_as_all_weights_each_queue_has_its_weight(weights):
+    shares = Shares(weights)
+    turns = Counter(shares.choose(weights) for _ in range(sum(weights.values())))
+
+    assert turns == weights
+
+
+def test_a_light_queue_has_its_turn_in_between():
+    shares = Shares({"urgent": 8, "bulk": 2})
+    turns = [shares.choose(["urgent", "bulk"]) for _ in range(10)]
+
+    assert "bulk" in turns[:5]
+    assert "bulk" in turns[5:]
+
+
+@given(st.lists(st.sets(st.sampled_from("abc"), min_size=1), max_size=200))
+def test_the_next_turn_is_always_one_of_those_who_wait(history):
+    shares = Shares({"a": 5, "b": 3, "c": 1})
+
+    assert all(shares.choose(sorted(waiting)) in waiting for waiting in history)
+
+
+def test_weights_are_read():
+    assert parse_weights("urgent:8 bulk") == {"urgent": 8, "bulk": 1}
+
+
+@pytest.mark.parametrize("text", ["", "a:", "a:x", "a:0", "a:1001", "a:-1", "a:²", "a:1 a:2"])
+def test_weights_that_make_no_sense_are_refused(text):
+    with pytest.raises(InvalidRequest, match="queues: "):
+        parse_weights(text)
+
+
+def test_settlements_in_time_recommend_nothing():
+    tuning = LockTuning(lock=30.0)
+
+    assert {tuning.note(late=False, work=1.0) for _ in range(1000)} == {None}
+
+
+def test_one_late_settlement_of_many_recommends_nothing():
+    tuning = LockTuning(lock=30.0)
+
+    assert {tuning.note(late=n % 25 == 24, work=1.0) for n in range(1000)} == {None}
+
+
+def test_a_share_of_late_settlements_recommends_a_longer_lock():
+    tuning = LockTuning(lock=30.0)
+    advice = [tuning.note(late=n % 10 == 0, work=40.0) for n in range(ENOUGH)]
+
+    assert advice[:-1] == [None] * (ENOUGH - 1)
+    assert advice[-1].lock == 80.0
+    assert advice[-1].late_share == 0.1
+    assert tuning.lock == 80.0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 1e7)), max_size=500))
+def test_a_lock_is_only_lengthened_and_never_past_a_week(history):
+    tuning = LockTuning(lock=30.0)
+    locks = [30.0]
+    for late, work in history:
+        tuning.note(late=late, work=work)
+        locks.append(tuning.lock)
+
+    assert locks == sorted(locks)
+    assert locks[-1] <= LONGEST

@@ -1,0 +1,99 @@
+"""Listeners on a store on disk, and on a pair."""
+
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message
+from gateway.listener import RAW, ListenerOptions, QueueListener
+from gateway.testing.faults import Operation, Refuse
+from tests.listener.hall import virtual_time
+from tests.pairing.lab import Lab
+
+ORDERS = EntityPath("orders")
+SENT = [str(number) for number in range(2000)]
+
+
+@pytest.mark.slow
+async def test_two_listeners_one_drained_under_load_do_all_that_is_on_disk(tmp_path: Path) -> None:
+    handled: Counter[str] = Counter()
+    enough, done = trio.Event(), trio.Event()
+
+    async def handle(item):
+        await trio.sleep(0.001)
+        if item.attempt == 1 and int(item.message.message_id) % 50 == 0:
+            raise ValueError
+        handled[item.message.message_id] += 1
+        if len(handled) > 500:
+            enough.set()
+        if len(handled) == len(SENT):
+            done.set()
+
+    def listener(store):
+        options = ListenerOptions(retry=Backoff(first=0.01))
+        return QueueListener(
+            broker=store,
+            queues="orders",
+            format=RAW,
+            handle=handle,
+            clock=lambda: datetime.now(UTC),
+            rng=random.Random(1),
+            options=options,
+        )
+
+    with trio.fail_after(120.0):
+        store = EmbeddedBroker(tmp_path / "a.db", lambda: datetime.now(UTC), random.Random(0))
+        async with store, trio.open_nursery() as nursery:
+            await store.create_queue(ORDERS, QueueProperties())
+            await store.send(ORDERS, [Message(message_id=each, body=b"x") for each in SENT])
+            first, second = listener(store), listener(store)
+            await nursery.start(first.run)
+            await enough.wait()
+            await first.drain()
+            await nursery.start(second.run)
+            await done.wait()
+            await second.drain()
+            left = (await store.inspect(ORDERS)).active
+
+    assert set(handled) == set(SENT)
+    assert left == 0
+    assert set(handled.values()) == {1}  # nobody was killed: nothing is done twice
+
+
+@virtual_time
+async def test_a_listener_on_a_pair_gets_what_was_diverted_and_came_back():
+    seen = []
+
+    async def handle(item):
+        seen.append(item.message.message_id)
+
+    async with trio.open_nursery() as nursery:
+        lab = Lab(nursery=nursery)
+        await lab.open()
+        pair = await lab.pair()
+        await lab.syphon()
+        listener = QueueListener(
+            broker=pair.broker,
+            queues="orders",
+            format=RAW,
+            handle=handle,
+            clock=lab.clock,
+            rng=lab.rng,
+        )
+        await nursery.start(listener.run)
+        lab.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+        await pair.broker.send(ORDERS, [Message(message_id="m1")])
+        await trio.sleep(600.0)
+        before = list(seen)
+        lab.primary.heal()
+        await trio.sleep(600.0)
+        nursery.cancel_scope.cancel()
+
+    assert (before, seen) == ([], ["m1"])

@@ -1,0 +1,420 @@
+"""Poison, outages, locks that are too short, and drains."""
+
+from datetime import timedelta
+from itertools import pairwise
+
+import pytest
+import trio
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Busy, LockLost, NotSupported, Unavailable
+from gateway.domain.events import ListenerFailed, ListenerPaused, LockTooShort, Poisoned
+from gateway.listener.errors import EndpointDown
+from gateway.listener.ledger import Operation as Billed
+from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
+from tests.listener.hall import (
+    ORDERS,
+    ids,
+    nothing,
+    state_of,
+    until,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+
+POISON = EntityPath("orders-poison")
+
+
+# Poison
+
+
+async def test_a_message_is_tried_as_often_as_the_threshold_says_and_then_dead(hall):
+    attempts = []
+
+    async def handle(item):
+        attempts.append(item.attempt)
+        raise KeyError("what it was")
+
+    await hall.send("bad")
+    await hall.listen(handle, options={"poison_threshold": 3})
+    await until(lambda: bool(hall.of(Poisoned)))
+    (dead,) = await hall.dead_letters()
+    why = dead.properties["DeadLetterErrorDescription"]
+
+    assert attempts == [1, 2, 3]
+    assert dead.properties["DeadLetterReason"] == "PoisonMessage"
+    assert why == "attempts: 3; last error: KeyError: 'what it was'"
+
+
+async def test_what_kills_its_listener_each_time_is_dead_without_another_try(hall):
+    async def handle(item):
+        raise AssertionError("it would be tried again")
+
+    await hall.send("bad")
+    for _ in range(4):  # as many processes died
+        async with hall.store.open_receiver(ORDERS) as receiver:
+            await receiver.receive(1)
+    await hall.listen(handle, options={"poison_threshold": 3})
+    await until(lambda: bool(hall.of(Poisoned)))
+
+    assert len(await hall.dead_letters()) == 1
+    assert hall.errors == []
+
+
+async def test_without_dead_letters_poison_goes_to_a_queue_of_its_own(hall):
+    async def handle(item):
+        raise ValueError("no")
+
+    await hall.create(POISON)
+    hall.poll(has_dead_letters=False)
+    await hall.send("bad")
+    await hall.listen(handle, options={"poison_threshold": 2})
+    await until(lambda: bool(hall.of(Poisoned)))
+    (dead,) = await hall.store.peek(POISON)
+
+    assert dead.message.properties["DeadLetterReason"] == "PoisonMessage"
+    assert dead.message.body == b"body"
+    assert await hall.waiting() == []
+
+
+async def test_without_any_place_for_poison_the_message_stays(hall):
+    async def handle(item):
+        raise ValueError("no")
+
+    hall.poll(has_dead_letters=False)
+    await hall.send("bad")
+    await hall.listen(handle, options={"poison_threshold": 2})
+    await trio.sleep(3600.0)
+
+    assert await hall.waiting() == ["bad"]
+    assert any("EntityNotFound" in event.reason for event in hall.of(ListenerFailed))
+
+
+async def test_a_failed_message_rests_before_it_is_tried_again(hall):
+    tried = []
+
+    async def handle(item):
+        tried.append(trio.current_time())
+        if item.attempt < 4:
+            raise ValueError
+
+    await hall.send("m1")
+    await hall.listen(handle, options={"retry": Backoff(first=2.0, cap=60.0, jitter=0.0)})
+    await until(lambda: bool(hall.items))
+    pauses = [round(after - before) for before, after in pairwise(tried)]
+
+    assert pauses == [2, 4, 8]
+
+
+# The endpoint
+
+
+async def test_an_endpoint_that_is_down_poisons_nothing_and_is_asked_by_one_message(hall):
+    is_down, calls = True, []
+
+    async def handle(item):
+        calls.append((trio.current_time(), item.message.message_id))
+        if is_down:
+            raise EndpointDown
+
+    await hall.send(*map(str, range(100)))
+    await hall.listen(handle)
+    await trio.sleep(3600.0)
+    in_outage = len(calls)
+    is_down = False
+    await until(lambda: len(hall.items) == 100)
+
+    assert in_outage < 32 + 80  # those that were on their way, and one about each minute
+    assert len({message_id for at, message_id in calls[40:in_outage]}) == 1
+    assert max(item.attempt for item in hall.items) <= 2
+    assert await hall.dead_letters() == []
+
+
+async def test_an_endpoint_may_say_how_long_it_is_down(hall):
+    calls = []
+
+    async def handle(item):
+        calls.append(trio.current_time())
+        if len(calls) == 1:
+            raise EndpointDown(retry_after=500.0)
+
+    await hall.send("m1")
+    await hall.listen(handle)
+    await until(lambda: bool(hall.items))
+
+    assert calls[1] - calls[0] >= 500.0
+    assert hall.of(ListenerPaused)[0].seconds == 500.0
+
+
+async def test_when_the_trial_is_lost_another_message_tries(hall):
+    is_down = True
+
+    async def handle(item):
+        if is_down:
+            raise EndpointDown(retry_after=100.0)
+
+    await hall.send("m1", "m2")
+    await hall.listen(handle, options={"renew": False})
+    await trio.sleep(1000.0)
+    is_down = False
+    await until(lambda: len(hall.items) == 2)
+
+    assert await hall.dead_letters() == []
+
+
+async def test_an_error_of_a_message_says_that_the_endpoint_is_up(hall):
+    calls = 0
+
+    async def handle(item):
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise EndpointDown
+        if calls == 2:
+            raise ValueError("this message is wrong")
+
+    await hall.send("m1", "m2")
+    await hall.listen(handle, options={"parallel": 1})
+    await until(lambda: len(hall.items) == 2, seconds=10.0)
+
+
+# The namespace
+
+
+async def test_a_namespace_that_fails_is_tried_again_until_it_is_back(hall):
+    faulty = await hall.make_faulty()
+    faulty.fault = lambda operation, _: Refuse() if operation is Operation.RECEIVE else None
+    await hall.send("m1")
+    await hall.listen(nothing)
+    await trio.sleep(600.0)
+    reports = len(hall.of(ListenerFailed))
+    faulty.fault = lambda operation, _: None
+    await until(lambda: bool(hall.items), seconds=61.0)
+
+    assert 15 < reports < 60
+
+
+async def test_a_namespace_that_restarts_is_read_again(hall):
+    faulty = await hall.make_faulty()
+    await hall.listen(nothing)
+    faulty.crash()
+    await trio.sleep(100.0)
+    faulty.restart()
+    await hall.send("m1")
+    await until(lambda: bool(hall.items), seconds=61.0)
+
+
+async def test_a_listener_starts_while_its_queue_is_missing(hall):
+    await hall.listen(nothing, "later")
+    await trio.sleep(100.0)
+    await hall.create(EntityPath("later"))
+    await hall.send("m1", queue=EntityPath("later"))
+    await until(lambda: bool(hall.items), seconds=61.0)
+
+
+async def test_a_busy_namespace_is_left_alone_for_as_long_as_it_wants(hall):
+    asked = []
+    faulty = await hall.make_faulty()
+
+    def fault(operation, _):
+        if operation is not Operation.RECEIVE:
+            return None
+        asked.append(trio.current_time())
+        return Refuse(lambda: Busy(retry_after=100.0))
+
+    faulty.fault = fault
+    await hall.listen(nothing)
+    await trio.sleep(1000.0)
+
+    assert 9 <= len(asked) <= 11
+
+
+@pytest.mark.parametrize("fault", [Refuse(), LoseAnswer(), Hang()])
+async def test_a_settlement_is_tried_again_while_the_lock_holds(hall, fault):
+    faulty = await hall.make_faulty()
+    faults = [fault]
+    faulty.fault = lambda operation, _: (
+        faults.pop() if operation is Operation.SETTLE and faults else None
+    )
+    seen = []
+
+    async def handle(item):
+        seen.append(item.message.message_id)
+
+    await hall.send("m1")
+    await hall.listen(handle)
+    await trio.sleep(100.0)
+
+    assert await hall.waiting() == []
+    assert seen == ["m1"]
+
+
+async def test_a_lost_lock_ends_the_handler(hall):
+    ended = []
+
+    async def handle(item):
+        if item.attempt > 1:
+            return
+        try:
+            await trio.sleep(1000.0)
+        finally:
+            ended.append(trio.current_time())
+
+    faulty = await hall.make_faulty()
+    faulty.fault = lambda operation, _: (
+        Refuse(lambda: LockLost("gone")) if operation is Operation.RENEW else None
+    )
+    await hall.send("m1")
+    began = trio.current_time()
+    await hall.listen(handle)
+    await until(lambda: bool(hall.items))
+
+    assert ended[0] - began < 16.0
+
+
+@pytest.mark.parametrize("error", [Unavailable, NotSupported])
+async def test_a_handler_ends_before_its_lock_when_that_cant_be_renewed(hall, error):
+    ended = []
+
+    async def handle(item):
+        if item.attempt > 1:
+            return
+        try:
+            await trio.sleep(1000.0)
+        finally:
+            ended.append(trio.current_time())
+
+    faulty = await hall.make_faulty()
+    faulty.fault = lambda operation, _: (
+        Refuse(lambda: error("no")) if operation is Operation.RENEW else None
+    )
+    await hall.send("m1")
+    began = trio.current_time()
+    await hall.listen(handle)
+    await until(lambda: bool(hall.items))
+
+    assert 25.0 < ended[0] - began < 30.0
+
+
+async def test_locks_that_prove_too_short_are_lengthened_where_the_listener_sets_them(hall):
+    async def handle(item):
+        await trio.sleep(40.0)
+
+    polled = hall.poll()
+    await hall.send(*map(str, range(30)))
+    listener = await hall.listen(handle, options={"renew": False, "poison_threshold": None})
+    await trio.sleep(100.0)
+    advice = (await state_of(listener)).advice
+
+    assert advice is not None
+    assert advice.lock >= 54.0
+    assert hall.of(LockTooShort)[0].seconds >= 54.0
+    assert polled.locks[0] is None
+    assert polled.locks[-1] >= timedelta(seconds=54.0)
+
+
+# Drains
+
+
+async def test_a_drain_finishes_what_runs_and_gives_back_the_rest_untouched(hall):
+    async def handle(item):
+        await trio.sleep(5.0)
+
+    await hall.send(*map(str, range(50)))
+    listener = await hall.listen(handle, options={"parallel": 10})
+    await trio.sleep(1.0)
+    began = trio.current_time()
+    await listener.drain()
+
+    assert trio.current_time() - began < 5.0
+    assert len(hall.items) == 10
+    assert len(await hall.waiting()) == 40
+    assert hall.is_completed
+    async with hall.store.open_receiver(ORDERS) as receiver:
+        rest = await receiver.receive(100)
+    assert len(rest) == 40
+    assert {delivery.delivery_count for delivery in rest} == {1}
+
+
+async def test_a_drain_takes_no_longer_than_its_grace(hall):
+    async def handle(item):
+        await trio.sleep_forever()
+
+    await hall.send("m1")
+    listener = await hall.listen(handle, options={"grace": 7.0})
+    await trio.sleep(1.0)
+    began = trio.current_time()
+    await listener.drain()
+
+    assert trio.current_time() - began < 8.0
+    async with hall.store.open_receiver(ORDERS) as receiver:
+        assert len(await receiver.receive(1)) == 1
+
+
+async def test_a_drain_gives_back_what_rests_at_once(hall):
+    async def handle(item):
+        raise ValueError
+
+    await hall.send("m1")
+    listener = await hall.listen(handle, options={"retry": Backoff(first=20.0)})
+    await trio.sleep(1.0)
+    began = trio.current_time()
+    await listener.drain()
+
+    assert trio.current_time() - began < 1.0
+
+
+async def test_an_idle_listener_drains_at_once(hall):
+    pushed = await hall.listen(nothing)
+    hall.poll()
+    polled = await hall.listen(nothing)
+    await trio.sleep(600.0)
+    began = trio.current_time()
+    await pushed.drain()
+    await polled.drain()
+
+    assert trio.current_time() - began < 1.1
+
+
+async def test_a_listener_that_is_drained_before_it_runs_takes_nothing(hall):
+    await hall.send("m1")
+    listener = hall.listener(nothing)
+    listener.start_drain()
+    await hall.nursery.start(listener.run)
+
+    assert await hall.waiting() == ["m1"]
+
+
+async def test_a_drain_ends_while_the_endpoint_is_down(hall):
+    async def handle(item):
+        raise EndpointDown(retry_after=1000.0)
+
+    await hall.send("m1", "m2")
+    listener = await hall.listen(handle)
+    await trio.sleep(1.0)
+    began = trio.current_time()
+    await listener.drain()
+
+    assert trio.current_time() - began < 2.0
+    assert sorted(await hall.waiting()) == ["m1", "m2"]
+
+
+async def test_what_was_done_is_counted_as_a_cloud_would(hall):
+    async def handle(item):
+        await trio.sleep(20.0)
+
+    await hall.send("m1")
+    listener = await hall.listen(handle)
+    await until(lambda: bool(hall.items))
+    state = await state_of(listener)
+
+    assert state.operations == {
+        Billed.RECEIVE: 1,
+        Billed.RENEW: 1,
+        Billed.SETTLE: 1,
+        Billed.INSPECT: 2,
+    }
+    assert state.billed == 5
+    assert ids(hall.items) == ["m1"]
