@@ -15,12 +15,14 @@ from trio.abc import Clock
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.ports import Broker, WallClock
+from gateway.testing.claim_store import MemoryClaimStore
 from gateway.testing.clocks import VirtualClock
 from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus_rest import served as servicebus_rest
+from tests.claims.lab import Events, claimed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -146,6 +148,17 @@ async def embedded(place: Place) -> AsyncIterator[Broker]:
         yield broker
 
 
+def with_claims(inner: Open, clock: WallClock) -> Open:
+    """Every body that is more than a few bytes lies in a store."""
+
+    @asynccontextmanager
+    async def open_claimed(place: Place) -> AsyncIterator[Broker]:
+        async with inner(place) as broker:
+            yield claimed(broker, MemoryClaimStore(clock), clock, Events(), above=4)
+
+    return open_claimed
+
+
 def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
     return lambda place: open_broker(place.folder)
 
@@ -233,6 +246,20 @@ KINDS = [
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),
         can=OVER_HTTP,
+    ),
+    BrokerKind(
+        name="memory with claims", open=with_claims(memory, VirtualClock()), virtual_time=True
+    ),
+    BrokerKind(name="embedded with claims", open=with_claims(embedded, real_date)),
+    BrokerKind(
+        name="pair of memory with claims",
+        open=with_claims(pair(memory, memory, VirtualClock()), VirtualClock()),
+        virtual_time=True,
+    ),
+    BrokerKind(
+        name="rabbitmq with claims",
+        open=with_claims(on_rabbitmq("primary"), real_date),
+        can=RABBITMQ & ~Capability.RECEIVE_AND_DELETE,
     ),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
     BrokerKind(
