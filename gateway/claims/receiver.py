@@ -44,7 +44,7 @@ MAX_HELD: Final = 100  # deliveries; with more nothing else is taken
 MAX_UNSETTLED: Final = 100_000  # claims; of those before that, age removes the bodies
 MAX_MISSES: Final = 10_000
 _REASONS: Final = {ClaimMissing: CLAIM_MISSING, ClaimCorrupt: CLAIM_CORRUPT}
-_RENEWED_BELOW: Final = 30.0  # seconds that a lock holds yet
+_LEAST_PAUSE: Final = 0.1  # seconds
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -220,20 +220,26 @@ class ClaimedReceiver:
             name = str(held.delivery.message.properties[claims.ID])
             event = ClaimHeld(queue=self.entity, claim=name, reason=reason)
             self.around.observer.report(event)
-        await self._keep_locked(held)
         pause = self.desk.options.retry.delay(held.failures, self.around.rng)
-        held.due = trio.current_time() + pause
+        left = await self._keep_locked(held, 2 * pause)
+        held.due = trio.current_time() + max(min(pause, left / 2), _LEAST_PAUSE)
 
-    async def _keep_locked(self, held: _Held) -> None:
+    async def _keep_locked(self, held: _Held, at_least: float) -> float:
+        """See to it that the lock holds for so long; return for how long it does."""
         await trio.lowlevel.checkpoint()
-        until = held.delivery.locked_until
-        if until is None or (until - self.around.clock()).total_seconds() > _RENEWED_BELOW:
-            return
+        left = self._locked_for(held.delivery)
+        if left > at_least:
+            return left
         try:
             until = await self.inner.renew(held.delivery)
         except BrokerError:
-            return  # then it runs out, and the message comes again
+            return left  # then it runs out, and the message comes again
         held.delivery = attrs.evolve(held.delivery, locked_until=until)
+        return self._locked_for(held.delivery)
+
+    def _locked_for(self, delivery: Delivery) -> float:
+        until = delivery.locked_until
+        return math.inf if until is None else (until - self.around.clock()).total_seconds()
 
     def _note(self, delivery: Delivery, claim: Claim) -> None:
         """Remember what to tell the store when that delivery is completed."""

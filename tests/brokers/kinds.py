@@ -56,6 +56,7 @@ class Capability(enum.Flag):
     ANY_CASE = enum.auto()  # the case of a path is ignored
     EXPIRY = enum.auto()  # a delivery says when it expires
     SETTLES_MANY = enum.auto()  # several deliveries in one step
+    SIZES = enum.auto()  # a body counts whole against the limits of size
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -208,11 +209,15 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.DELETE_BY_KIND
 )
 
+# Large bodies lie in a store, and the namespace sees their references.
+WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES)
+
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
 PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
 
 RABBITMQ = (
-    Capability.TIME_TO_LIVE
+    Capability.SIZES
+    | Capability.TIME_TO_LIVE
     | Capability.DEAD_LETTER
     | Capability.ALL_TYPES
     | Capability.RECEIVE_AND_DELETE
@@ -248,18 +253,22 @@ KINDS = [
         can=OVER_HTTP,
     ),
     BrokerKind(
-        name="memory with claims", open=with_claims(memory, VirtualClock()), virtual_time=True
+        name="memory with claims",
+        open=with_claims(memory, VirtualClock()),
+        can=WITH_CLAIMS,
+        virtual_time=True,
     ),
-    BrokerKind(name="embedded with claims", open=with_claims(embedded, real_date)),
+    BrokerKind(name="embedded with claims", open=with_claims(embedded, real_date), can=WITH_CLAIMS),
     BrokerKind(
         name="pair of memory with claims",
         open=with_claims(pair(memory, memory, VirtualClock()), VirtualClock()),
+        can=WITH_CLAIMS,
         virtual_time=True,
     ),
     BrokerKind(
         name="rabbitmq with claims",
         open=with_claims(on_rabbitmq("primary"), real_date),
-        can=RABBITMQ & ~Capability.RECEIVE_AND_DELETE,
+        can=RABBITMQ & ~Capability.SIZES,
     ),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
     BrokerKind(

@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
 import attrs
+import pytest
 import trio
+from trio.testing import MockClock
 
 from gateway.brokers.memory import MemoryBroker
 from gateway.claims.broker import ClaimedBroker
@@ -28,6 +30,7 @@ ORDERS: Final = EntityPath("orders")
 LARGE: Final = b"a large body " * 1000
 CODEC: Final = Codec(encode=encode_message, decode=decode_message)
 A_DAY: Final = 86400.0  # virtual seconds
+LONGEST_TEST: Final = 400 * A_DAY
 
 E = TypeVar("E", bound=Event)
 
@@ -102,9 +105,21 @@ async def open_lab(properties: QueueProperties | None = None, **options: Any) ->
     clock, events = VirtualClock(), Events()
     async with MemoryBroker(clock, random.Random(0)) as plain, trio.open_nursery() as nursery:
         await plain.create_queue(ORDERS, properties or QueueProperties())
-        faulty = FaultyBroker(plain)
+        faulty = FaultyBroker(inner=plain)
         await nursery.start(faulty.run)
         store = MemoryClaimStore(clock)
         broker = claimed(faulty, store, clock, events, **options)
         yield Lab(store=store, plain=plain, faulty=faulty, broker=broker, events=events)
         nursery.cancel_scope.cancel()
+
+
+def _run_in_time(test: Callable[[], Any], **_: Any) -> None:
+    async def main() -> None:
+        with trio.fail_after(LONGEST_TEST):
+            await test()
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+# For `pytestmark`: virtual time, and an end for a test that waits for what never comes.
+virtual_time = pytest.mark.trio(run=_run_in_time)
