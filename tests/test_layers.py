@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gateway"
 
-PORTS = {"ports", "capabilities"}
+PORTS = {"ports", "capabilities", "passing"}
 SIBLINGS = {"brokers", "claims", "frontends", "listener", "pairing", "telemetry"}
 
 # A part may import the parts named after it, and itself. Nothing else of gateway.
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire/amqp/sasl": set(),
     "ports": {"domain"},
     "capabilities": {"ports", "domain"},
+    "passing": {"ports", "capabilities", "domain"},
     "net": {"wire", "domain"},
     "brokers": PORTS | {"net", "wire", "domain"},
     "frontends": PORTS | {"net", "wire", "domain"},

@@ -199,6 +199,56 @@ class SessionStateDamaged(Event):
 
 
 @attrs.frozen(kw_only=True)
+class ClaimHeld(Event):
+    """A message's body can't be had from the claim store: the message waits for it."""
+
+    queue: EntityPath
+    claim: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimLost(Event):
+    """A message's body is gone or damaged: the message went to the dead letters (a red state)."""
+
+    queue: EntityPath
+    claim: str
+    reason: str
+    description: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimCopyDropped(Event):
+    """A copy of a message came when the first one was completed long ago: it's completed too."""
+
+    queue: EntityPath
+    claim: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimLeftBehind(Event):
+    """A body that nobody needs couldn't be marked or removed: age alone removes it."""
+
+    claim: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimsCollected(Event):
+    """A round through the claim store is over."""
+
+    kept: int
+    removed: int
+
+
+@attrs.frozen(kw_only=True)
+class ClaimCollectionFailed(Event):
+    """A round through the claim store was broken off; the next one comes."""
+
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class LogLinesDropped(Event):
     """So many lines are missing before this one: nobody read the log, or its disk was full."""
 

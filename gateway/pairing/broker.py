@@ -29,10 +29,9 @@ from gateway.pairing.backlog_leg import BacklogLeg
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions
 from gateway.pairing.primary_leg import HEALTHY_OR_SUSPECT, PrimaryLeg
-from gateway.pairing.primary_only import PrimaryOnly
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Standings, entity_rule
-from gateway.pairing.topology import PrimaryTopology
+from gateway.passing import PassesOn
 from gateway.ports import Broker, NewId, Observer
 
 HASTE: Final = 1.0  # seconds for the primary, between a backlog queue that hangs and the next one
@@ -40,7 +39,7 @@ ROOM_SHARE: Final = 0.5  # of a send's time may pass while it waits for room; th
 
 
 @attrs.define(eq=False, kw_only=True)
-class PairedBroker(PrimaryOnly, PrimaryTopology):
+class PairedBroker(PassesOn):
     """The pair as a `Broker`: sends are protected, everything else passes to the primary."""
 
     primary: Broker
@@ -53,6 +52,12 @@ class PairedBroker(PrimaryOnly, PrimaryTopology):
     inflight: InFlight
     new_id: NewId
     observer: Observer
+
+    inner_name = "the primary namespace"
+
+    @property
+    def inner(self) -> Broker:
+        return self.primary
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         """

@@ -17,6 +17,10 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.BacklogOrphaned: "error",
     events.BacklogQueueFailed: "warning",
+    events.ClaimCollectionFailed: "warning",
+    events.ClaimHeld: "warning",
+    events.ClaimLeftBehind: "warning",
+    events.ClaimLost: "error",
     events.ConnectionCrashed: "error",
     events.ConnectionLost: "debug",
     events.Diverted: "debug",

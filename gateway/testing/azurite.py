@@ -1,5 +1,5 @@
 """
-Azurite, the emulator of Azure Storage, with its queues only: the npm package of `locks/node`.
+Azurite, the emulator of Azure Storage, with one service only: the npm package of `locks/node`.
 
 It answers before anything is on the disk (it saves every 5 s), and a get costs it time for every
 message that it holds.
@@ -24,20 +24,23 @@ MODULES: Final = Path(__file__).parents[2] / ".node" / "node_modules"  # where m
 
 @asynccontextmanager
 async def azurite(
-    folder: Path, modules: Path = MODULES
+    folder: Path, modules: Path = MODULES, service: str = "queue"
 ) -> AsyncIterator[tuple[ServerProcess, int]]:
     """
     Run one with its data in `folder`; yield its process and its port. It's killed in the end.
 
+    `service` is "queue" or "blob".
+
     Raises:
         ServerFailed: it or Node.js isn't installed, or it didn't start.
     """
-    script = modules / "azurite" / "dist" / "src" / "queue" / "main.js"
+    script = modules / "azurite" / "dist" / "src" / service / "main.js"
     if not script.exists():
         raise ServerFailed(f"Azurite isn't installed in {modules}: make .node/.stamp does it")
     await trio.Path(folder).mkdir(parents=True, exist_ok=True)
     port = free_port()
-    options = ["--queueHost", "127.0.0.1", "--queuePort", str(port), "--location", str(folder)]
+    options = [f"--{service}Host", "127.0.0.1", f"--{service}Port", str(port)]
+    options += ["--location", str(folder)]
     server = ServerProcess(
         # By its script: the command of that name starts another process.
         command=["node", str(script), *options, "--silent", "--disableTelemetry"],

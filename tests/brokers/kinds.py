@@ -15,12 +15,14 @@ from trio.abc import Clock
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.ports import Broker, WallClock
+from gateway.testing.claim_store import MemoryClaimStore
 from gateway.testing.clocks import VirtualClock
 from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus_rest import served as servicebus_rest
+from tests.claims.lab import Events, claimed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,6 +56,7 @@ class Capability(enum.Flag):
     ANY_CASE = enum.auto()  # the case of a path is ignored
     EXPIRY = enum.auto()  # a delivery says when it expires
     SETTLES_MANY = enum.auto()  # several deliveries in one step
+    SIZES = enum.auto()  # a body counts whole against the limits of size
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -146,6 +149,17 @@ async def embedded(place: Place) -> AsyncIterator[Broker]:
         yield broker
 
 
+def with_claims(inner: Open, clock: WallClock) -> Open:
+    """Every body that is more than a few bytes lies in a store."""
+
+    @asynccontextmanager
+    async def open_claimed(place: Place) -> AsyncIterator[Broker]:
+        async with inner(place) as broker:
+            yield claimed(broker, MemoryClaimStore(clock), clock, Events(), above=4)
+
+    return open_claimed
+
+
 def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
     return lambda place: open_broker(place.folder)
 
@@ -195,11 +209,15 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.DELETE_BY_KIND
 )
 
+# Large bodies lie in a store, and the namespace sees their references.
+WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES)
+
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
 PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
 
 RABBITMQ = (
-    Capability.TIME_TO_LIVE
+    Capability.SIZES
+    | Capability.TIME_TO_LIVE
     | Capability.DEAD_LETTER
     | Capability.ALL_TYPES
     | Capability.RECEIVE_AND_DELETE
@@ -233,6 +251,24 @@ KINDS = [
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),
         can=OVER_HTTP,
+    ),
+    BrokerKind(
+        name="memory with claims",
+        open=with_claims(memory, VirtualClock()),
+        can=WITH_CLAIMS,
+        virtual_time=True,
+    ),
+    BrokerKind(name="embedded with claims", open=with_claims(embedded, real_date), can=WITH_CLAIMS),
+    BrokerKind(
+        name="pair of memory with claims",
+        open=with_claims(pair(memory, memory, VirtualClock()), VirtualClock()),
+        can=WITH_CLAIMS,
+        virtual_time=True,
+    ),
+    BrokerKind(
+        name="rabbitmq with claims",
+        open=with_claims(on_rabbitmq("primary"), real_date),
+        can=RABBITMQ & ~Capability.SIZES,
     ),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
     BrokerKind(

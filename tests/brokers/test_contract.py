@@ -154,7 +154,7 @@ async def test_receive_returns_no_more_than_its_limit(broker, orders):
         assert len(await take(receiver, 2)) <= 2
 
 
-@needs(Capability.MANAGEMENT)
+@needs(Capability.MANAGEMENT | Capability.SIZES)
 async def test_a_batch_with_one_message_too_large_is_refused_whole(broker):
     queue = await make(broker, max_message_size=2000)
     with pytest.raises(MessageTooLarge):

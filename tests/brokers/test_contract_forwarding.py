@@ -63,7 +63,7 @@ async def test_a_circle_is_refused(broker, orders):
         await make(broker, "c", forward_to="c")
 
 
-@needs(Capability.FORWARDING | Capability.PEEK)
+@needs(Capability.FORWARDING | Capability.PEEK | Capability.SIZES)
 @pytest.mark.parametrize(
     ("properties", "reason"),
     [

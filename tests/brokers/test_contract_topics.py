@@ -272,7 +272,7 @@ async def test_a_full_topic_refuses_until_something_is_completed(broker):
     assert await held(broker, "b") == [["big", "big"]]
 
 
-@needs(Capability.TOPICS)
+@needs(Capability.TOPICS | Capability.SIZES)
 async def test_a_topic_has_limits_and_a_status(broker):
     await make_topic(broker, max_message_size=1024)
     with pytest.raises(MessageTooLarge):

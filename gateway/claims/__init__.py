@@ -1,0 +1,1 @@
+"""Large bodies in a store of their own, and many small messages in one."""

@@ -1,0 +1,146 @@
+"""
+A folder as a store of bodies, also one that several machines share.
+
+    pairgate-claims      says that this is the store, and no empty place where it was to be mounted
+    00/ ... ff/          shelves: the first two characters of the names
+    ab/abcd....1790000000        a body
+    ab/.abcd...          one that is being written; what a crash has left goes after an hour
+"""
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+import attrs
+import trio
+
+from gateway.domain.claim import SHELVES, ClaimCorrupt, ClaimMissing, Entry, is_name
+from gateway.domain.errors import StorageFull, Unavailable
+
+T = TypeVar("T")
+MARK: Final = "pairgate-claims"
+STALE: Final = 3600.0  # seconds after which nobody writes any more
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_THREADS: Final = 8  # as many wait for the disk at the same time
+
+
+@attrs.define(eq=False)
+class FolderStore:
+    """Implements `ClaimStore`. Dates are those of the file system."""
+
+    path: Path
+    _limiter: trio.CapacityLimiter = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(_THREADS)
+
+    async def prepare(self) -> None:
+        """
+        Return when the folder is there with all that it needs.
+
+        Raises:
+            Unavailable: it can't be made.
+        """
+        await self._do(self._prepare)
+
+    async def put(self, name: str, data: bytes) -> None:
+        await self._do(lambda: self._put(name, data))
+
+    async def get(self, name: str, limit: int) -> bytes:
+        return await self._do(lambda: self._get(name, limit))
+
+    async def remove(self, name: str) -> None:
+        await self._do(lambda: self._place(name).unlink(missing_ok=True))
+
+    async def list(self, shelf: str) -> Sequence[Entry]:
+        return await self._do(lambda: self._list(shelf))
+
+    async def _do(self, work: Callable[[], T]) -> T:
+        try:
+            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+        except OSError as error:
+            kind = StorageFull if error.errno in _FULL else Unavailable
+            where = error.filename or self.path
+            raise kind(f"claim store: {where}: {error.strerror}") from error
+
+    def _prepare(self) -> None:
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._is_there():
+            return
+        for shelf in SHELVES:
+            (self.path / shelf).mkdir(mode=0o700, exist_ok=True)
+        _write(self.path / MARK, b"Bodies of messages: see docs/claims.md of Pairgate.\n")
+        _sync(self.path.parent)
+
+    def _put(self, name: str, data: bytes) -> None:
+        _write(self._place(name), data)
+
+    def _get(self, name: str, limit: int) -> bytes:
+        try:
+            with self._place(name).open("rb") as file:
+                data = file.read(limit + 1)
+        except FileNotFoundError:
+            if not self._is_there():
+                raise
+            raise ClaimMissing(f"there is no {name}") from None
+        if len(data) > limit:
+            raise ClaimCorrupt(f"{name} has more than {limit} bytes")
+        return data
+
+    def _list(self, shelf: str) -> Sequence[Entry]:
+        found = []
+        with os.scandir(self.path / shelf) as files:
+            for file in files:
+                with suppress(FileNotFoundError):  # somebody else has removed it
+                    written = file.stat().st_mtime
+                    if is_name(file.name):
+                        found.append(Entry(file.name, datetime.fromtimestamp(written, UTC)))
+                    elif file.name.startswith("."):
+                        _remove_stale(Path(file.path), written)
+        return found
+
+    def _place(self, name: str) -> Path:
+        if not is_name(name):
+            raise ValueError(f"no name in a claim store: {name!r}")
+        return self.path / name[:2] / name
+
+    def _is_there(self) -> bool:
+        return (self.path / MARK).exists()
+
+
+def _write(place: Path, data: bytes) -> None:
+    """Durable when this returns; a crash before leaves nothing under that name, or all."""
+    descriptor, beside = tempfile.mkstemp(prefix=".", dir=place.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(beside).replace(place)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    _sync(place.parent)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_stale(path: Path, written: float) -> None:
+    """Judged by the file system's own clock, which may be another machine's."""
+    descriptor, probe = tempfile.mkstemp(prefix=".", dir=path.parent)
+    os.close(descriptor)
+    now = Path(probe).stat().st_mtime
+    Path(probe).unlink()
+    if written + STALE < now:
+        path.unlink(missing_ok=True)

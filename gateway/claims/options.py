@@ -1,0 +1,54 @@
+"""How large bodies are kept, and small messages packed. All times are seconds, all sizes bytes."""
+
+import enum
+from typing import Final
+
+import attrs
+from attrs import validators
+
+from gateway.domain.backoff import Backoff
+
+_FORTNIGHT: Final = 14 * 86400.0
+_LONG: Final[float | None] = _FORTNIGHT
+_positive = validators.gt(0.0)
+
+
+class Compression(enum.Enum):
+    ZSTD = "zstd"
+    NONE = "none"
+
+
+@attrs.frozen(kw_only=True)
+class ClaimOptions:
+    """Which bodies go to the store, and for how long they stay. None: for ever."""
+
+    name: str = attrs.field(default="claims", validator=validators.min_len(1))
+    above: int = attrs.field(default=128 * 1024, validator=validators.ge(1))
+    max_body: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
+    max_fetched: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
+    compression: Compression = Compression.ZSTD
+    timeout: float = attrs.field(default=10.0, validator=_positive)  # of one step with the store
+    retry: Backoff = Backoff(first=1.0, cap=30.0)  # of a body that couldn't be had
+    missing_grace: float = attrs.field(default=60.0, validator=validators.ge(0.0))
+    keep: float = attrs.field(default=600.0, validator=validators.ge(0.0))  # when completed
+    keep_done: float = attrs.field(default=_FORTNIGHT, validator=validators.ge(3600.0))
+    keep_expired: float | None = attrs.field(
+        default=_LONG, validator=validators.optional(validators.ge(0.0))
+    )
+    keep_at_most: float | None = attrs.field(
+        default=None, validator=validators.optional(validators.ge(3600.0))
+    )
+    collect_every: float = attrs.field(default=3600.0, validator=_positive)
+
+
+@attrs.frozen(kw_only=True)
+class PackingRule:
+    """Which entities' small messages are packed, e.g. `telemetry/*`, and how many together."""
+
+    match: str
+    wait: float = attrs.field(default=0.02, validator=[validators.ge(0.0), validators.le(60.0)])
+    max_messages: int = attrs.field(
+        default=100, validator=[validators.ge(2), validators.le(10_000)]
+    )
+    max_pack: int = attrs.field(default=192 * 1024, validator=validators.ge(1024))  # not compressed
+    send_timeout: float = attrs.field(default=30.0, validator=_positive)

@@ -1,0 +1,376 @@
+"""
+Receives messages whose bodies lie in a store.
+
+    the body is there          the message is handed over as it was sent
+    the store can't be asked   held: it stays locked here and is tried again, others go on
+    it's gone or damaged       held for `missing_grace`, then dead-lettered with the reason
+    it was completed before    completed: one more copy of a send whose outcome was unknown
+
+What is held keeps its lock, so that an outage of the store uses up no delivery.
+"""
+
+import math
+import random
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.capabilities import ReceivesDeferred, SessionReceiver, SettlesMany
+from gateway.claims.desk import LAST_STEP, ClaimDesk
+from gateway.domain import claim as claims
+from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, Unavailable
+from gateway.domain.events import ClaimCopyDropped, ClaimHeld, ClaimLost
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Delivery,
+    Message,
+    ReceiveMode,
+    Settlement,
+)
+from gateway.ports import Observer, Receiver, WallClock
+
+CLAIM_MISSING: Final = "ClaimMissing"
+CLAIM_CORRUPT: Final = "ClaimCorrupt"
+MAX_HELD: Final = 100  # deliveries; with more nothing else is taken
+MAX_UNSETTLED: Final = 100_000  # claims; of those before that, age removes the bodies
+MAX_MISSES: Final = 10_000
+_REASONS: Final = {ClaimMissing: CLAIM_MISSING, ClaimCorrupt: CLAIM_CORRUPT}
+_LEAST_PAUSE: Final = 0.1  # seconds
+
+
+@attrs.define(eq=False, kw_only=True)
+class Surroundings:
+    """What all receivers of one gateway have in common."""
+
+    clock: WallClock
+    rng: random.Random
+    observer: Observer
+    misses: "OrderedDict[str, float]" = attrs.field(factory=OrderedDict)  # since when, by claim
+
+    def missed_for(self, claim: str) -> float:
+        """Seconds since somebody found for the first time that a body isn't what it should be."""
+        since = self.misses.setdefault(claim, trio.current_time())
+        if len(self.misses) > MAX_MISSES:
+            self.misses.popitem(last=False)
+        return trio.current_time() - since
+
+
+@attrs.define(eq=False)
+class _Held:
+    """A delivery that was taken and not handed over yet, and when to try that (again)."""
+
+    delivery: Delivery
+    due: float = -math.inf  # trio.current_time()
+    failures: int = 0
+    deleted: bool = False
+
+
+@attrs.define(eq=False, kw_only=True)
+class ClaimedReceiver:
+    """
+    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; what `inner` lacks is `NotSupported`.
+    """
+
+    inner: Receiver
+    entity: EntityPath
+    mode: ReceiveMode
+    desk: ClaimDesk
+    around: Surroundings
+    in_order: bool = False  # nothing overtakes what is held
+    _held: deque[_Held] = attrs.field(factory=deque, init=False)
+    _unsettled: "OrderedDict[str, Claim]" = attrs.field(factory=OrderedDict, init=False)
+
+    # --- receiving
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """As `Receiver.receive`; bodies of at most `max_fetched` bytes together."""
+        while True:
+            batch = self._ready(limit) or await self._take(limit)
+            whole: list[Delivery] = []
+            try:
+                await self._restore(batch, whole)
+            except BaseException:
+                self._put_back(batch, whole)  # the next one who asks gets them
+                raise
+            self._put_back(batch)
+            if whole:
+                return whole
+
+    async def _restore(self, batch: deque[_Held], whole: list[Delivery]) -> None:
+        """Move from the batch what can be handed over; what is left there has to wait."""
+        await trio.lowlevel.checkpoint()
+        while batch:
+            held = batch[0]
+            found: Delivery | None = held.delivery
+            if claims.is_reference(held.delivery.message):
+                if whole and self._is_too_much(held.delivery.message, whole):
+                    return
+                found = await self._fetched(held)
+            if found is None and held.due > trio.current_time():
+                if self.in_order:
+                    return
+                self._held.append(batch.popleft())
+                continue
+            if found is not None and self._deletes and not held.deleted:
+                found = await self._deleted(found)
+            batch.popleft()
+            if found is not None:
+                whole.append(found)
+
+    @property
+    def _deletes(self) -> bool:
+        return self.mode is ReceiveMode.RECEIVE_AND_DELETE
+
+    def _is_too_much(self, message: Message, whole: Sequence[Delivery]) -> bool:
+        taken = sum(
+            len(each.message.body) for each in whole if isinstance(each.message.body, bytes)
+        )
+        size = str(message.properties.get(claims.SIZE, ""))
+        return taken + (int(size) if size.isdigit() else 0) > self.desk.options.max_fetched
+
+    def _ready(self, limit: int) -> deque[_Held]:
+        """What is held and may be tried now; what isn't locked any more comes by itself."""
+        now, date = trio.current_time(), self.around.clock()
+        left, ready = deque[_Held](), deque[_Held]()
+        for held in self._held:
+            until = held.delivery.locked_until
+            if until is not None and until <= date:
+                continue
+            waits = held.due > now or len(ready) >= limit or (self.in_order and left)
+            (left if waits else ready).append(held)
+        self._held = left
+        return ready
+
+    async def _take(self, limit: int) -> deque[_Held]:
+        await trio.lowlevel.checkpoint()
+        due = min((held.due for held in self._held), default=math.inf)
+        if self.in_order and self._held:
+            due = self._held[0].due
+        with trio.move_on_at(due):
+            if len(self._held) >= MAX_HELD or (self.in_order and self._held):
+                await trio.sleep_until(due)
+            return deque(map(_Held, await self.inner.receive(limit)))
+        return deque()
+
+    def _put_back(self, batch: deque[_Held], whole: Sequence[Delivery] = ()) -> None:
+        self._held.extendleft(reversed(batch))
+        self._held.extendleft(_Held(each, deleted=self._deletes) for each in reversed(whole))
+
+    # --- bodies
+
+    async def _fetched(self, held: _Held) -> Delivery | None:
+        """
+        The delivery with its body; None: it's done with if `held.due` has passed, else it waits.
+        """
+        delivery, claim = held.delivery, None
+        try:
+            claim = claims.claim_of(delivery.message)
+            message = await self.desk.check_out(claim, delivery.message)
+        except (ClaimMissing, ClaimCorrupt) as error:
+            if self.entity.is_dead_letter:
+                # Somebody looks there, and sees the reference and the reason.
+                return delivery  # noqa: ASYNC910 the store was asked, or nothing is to be
+            await self._bury(held, claim, error)
+            return None
+        except BrokerError as error:
+            await self._hold(held, str(error))
+            return None
+        self._note(delivery, claim)
+        return attrs.evolve(delivery, message=message)
+
+    async def _bury(
+        self, held: _Held, claim: Claim | None, error: ClaimMissing | ClaimCorrupt
+    ) -> None:
+        """Do with a delivery what is right if its body is gone or damaged."""
+        await trio.lowlevel.checkpoint()
+        delivery, report = held.delivery, self.around.observer.report
+        name = str(delivery.message.properties[claims.ID])
+        try:
+            if claim is not None and await self.desk.is_done(claim):
+                await self.inner.settle(delivery, Complete())
+                report(ClaimCopyDropped(queue=self.entity, claim=name))
+                return
+            if self.around.missed_for(name) < self.desk.options.missing_grace:
+                await self._hold(held, str(error))
+                return
+            why = DeadLetter(reason=_REASONS[type(error)], description=str(error))
+            await self.inner.settle(delivery, why)
+        except LockLost:
+            return  # it comes again
+        except BrokerError as failure:
+            await self._hold(held, f"{error}; {failure}")
+            return
+        self.around.misses.pop(name, None)
+        report(
+            ClaimLost(queue=self.entity, claim=name, reason=why.reason, description=why.description)
+        )
+
+    async def _hold(self, held: _Held, reason: str) -> None:
+        held.failures += 1
+        if held.failures == 1:
+            name = str(held.delivery.message.properties[claims.ID])
+            event = ClaimHeld(queue=self.entity, claim=name, reason=reason)
+            self.around.observer.report(event)
+        pause = self.desk.options.retry.delay(held.failures, self.around.rng)
+        left = await self._keep_locked(held, 2 * pause)
+        held.due = trio.current_time() + max(min(pause, left / 2), _LEAST_PAUSE)
+
+    async def _keep_locked(self, held: _Held, at_least: float) -> float:
+        """See to it that the lock holds for so long; return for how long it does."""
+        await trio.lowlevel.checkpoint()
+        left = self._locked_for(held.delivery)
+        if left > at_least:
+            return left
+        try:
+            until = await self.inner.renew(held.delivery)
+        except BrokerError:
+            return left  # then it runs out, and the message comes again
+        held.delivery = attrs.evolve(held.delivery, locked_until=until)
+        return self._locked_for(held.delivery)
+
+    def _locked_for(self, delivery: Delivery) -> float:
+        until = delivery.locked_until
+        return math.inf if until is None else (until - self.around.clock()).total_seconds()
+
+    def _note(self, delivery: Delivery, claim: Claim) -> None:
+        """Remember what to tell the store when that delivery is completed."""
+        alone = claims.belongs_to(claim, self.entity) and delivery.dead_letter_source is None
+        if alone and delivery.lock_token is not None:
+            self._unsettled[delivery.lock_token.lower()] = claim
+            if len(self._unsettled) > MAX_UNSETTLED:
+                self._unsettled.popitem(last=False)
+
+    async def _deleted(self, delivery: Delivery) -> Delivery | None:
+        """As it's handed over when it was deleted; None where it comes again."""
+        try:
+            await self.settle(delivery, Complete())
+        except BrokerError as error:
+            # Perhaps it comes again. If it doesn't, this is the only time.
+            if error.outcome is Outcome.NOT_SENT:
+                return None  # noqa: ASYNC910 it waits, or raises after that
+        return attrs.evolve(delivery, lock_token=None, locked_until=None)  # noqa: ASYNC910 the same
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """
+        As `ReceivesDeferred.receive_deferred`.
+
+        Raises:
+            Unavailable: a body can't be had; all are deferred again.
+        """
+        if not isinstance(self.inner, ReceivesDeferred):
+            raise NotSupported("this namespace can't put messages aside")
+        taken = await self.inner.receive_deferred(sequence_numbers)
+        try:
+            whole = [await self._whole(delivery) for delivery in taken]
+        except (ClaimMissing, ClaimCorrupt, BrokerError) as error:
+            with trio.move_on_after(LAST_STEP, shield=True):
+                await self._give_back(taken)
+            raise Unavailable(f"a deferred message's body can't be had: {error}") from error
+        if not self._deletes:
+            return whole
+        found = [await self._deleted(delivery) for delivery in whole]
+        return [each for each in found if each is not None]
+
+    async def _whole(self, delivery: Delivery) -> Delivery:
+        await trio.lowlevel.checkpoint()
+        if not claims.is_reference(delivery.message):
+            return delivery
+        claim = claims.claim_of(delivery.message)
+        message = await self.desk.check_out(claim, delivery.message)
+        self._note(delivery, claim)
+        return attrs.evolve(delivery, message=message)
+
+    async def _give_back(self, taken: Sequence[Delivery]) -> None:
+        """As far as possible; the others' locks run out."""
+        await trio.lowlevel.checkpoint()
+        for delivery in taken:
+            with suppress(BrokerError):
+                await self.inner.settle(delivery, Abandon(delivered=False))
+
+    # --- settling
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """
+        As `Receiver.settle`; of one that is completed, the store is told then.
+
+        Raises:
+            InvalidRequest: the properties are those of a reference.
+        """
+        _refuse_reserved(settlement)
+        await self.inner.settle(delivery, settlement)
+        await self._settled(delivery, settlement)
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`."""
+        if not isinstance(self.inner, SettlesMany):
+            raise NotSupported("this namespace settles one message at a time")
+        for _, settlement in settlements:
+            _refuse_reserved(settlement)
+        verdicts = await self.inner.settle_many(settlements)
+        for (delivery, settlement), verdict in zip(settlements, verdicts, strict=True):
+            if verdict is None:
+                await self._settled(delivery, settlement)
+        return verdicts
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        return await self.inner.renew(delivery)
+
+    async def _settled(  # noqa: ASYNC910 the settlement has waited
+        self, delivery: Delivery, settlement: Settlement
+    ) -> None:
+        claim = self._unsettled.pop((delivery.lock_token or "").lower(), None)
+        if claim is not None and isinstance(settlement, Complete):
+            await self.desk.complete(claim)
+
+
+@attrs.define(eq=False, kw_only=True)
+class ClaimedSession(ClaimedReceiver):
+    """`SessionReceiver`: the order of a session stays, also where one of its bodies is late."""
+
+    session: SessionReceiver
+    in_order: bool = True
+
+    @property
+    def session_id(self) -> str:
+        return self.session.session_id
+
+    @property
+    def locked_until(self) -> datetime:
+        return self.session.locked_until
+
+    async def renew_session(self) -> datetime:
+        return await self.session.renew_session()
+
+    async def get_state(self) -> bytes | None:
+        return await self.session.get_state()
+
+    async def set_state(self, state: bytes | None) -> None:
+        await self.session.set_state(state)
+
+
+async def as_shown(desk: ClaimDesk, delivery: Delivery) -> Delivery:
+    """For who only looks: with the body, if it can be had."""
+    await trio.lowlevel.checkpoint()
+    if not claims.is_reference(delivery.message):
+        return delivery
+    try:
+        claim = claims.claim_of(delivery.message)
+        return attrs.evolve(delivery, message=await desk.check_out(claim, delivery.message))
+    except (ClaimMissing, ClaimCorrupt, BrokerError):
+        return delivery
+
+
+def _refuse_reserved(settlement: Settlement) -> None:
+    if not isinstance(settlement, Complete):
+        claims.refuse_reserved(settlement.properties)

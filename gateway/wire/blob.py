@@ -1,0 +1,222 @@
+"""
+The few requests of Azure's Blob service that a store of bodies needs, and their answers.
+
+    PUT    /CONTAINER?restype=container                      201, 409 where it is there
+    PUT    /CONTAINER/NAME   x-ms-blob-type: BlockBlob       201
+    GET    /CONTAINER/NAME                                   200, 404 BlobNotFound
+    DELETE /CONTAINER/NAME                                   202, 404 BlobNotFound
+    GET    /CONTAINER?restype=container&comp=list&prefix=P   200, pages with NextMarker
+
+(REST API: Put Blob, Get Blob, Delete Blob, List Blobs, Create Container; the signature is that of
+`storage_signing`.) The answer's x-ms-error-code tells what a 404 misses.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+
+from gateway.domain.claim import ClaimMissing, Entry
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    GatewayError,
+    InvalidRequest,
+    NotAuthorized,
+    StorageFull,
+    Unavailable,
+)
+from gateway.wire.hardened_xml import XmlError, parse_xml, text_of
+from gateway.wire.http import Headers, Request, Response
+from gateway.wire.http_date import format_http_date, parse_http_date
+from gateway.wire.storage_queue_address import build_target
+from gateway.wire.storage_signing import signed
+
+VERSION: Final = "2020-12-06"  # newer than what is asked for here, older than any server
+PAGE: Final = 1000  # names of one answer: some 600 bytes each, below what is read as XML
+_CONTAINER: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9]){2,62}", re.ASCII)
+_PORTS: Final = {"http": 80, "https": 443}
+_DEVELOPMENT: Final = "usedevelopmentstorage"
+# The emulators' well-known account.
+_EMULATOR: Final = {
+    "blobendpoint": "http://127.0.0.1:10000/devstoreaccount1",
+    "accountname": "devstoreaccount1",
+    "accountkey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/"
+    "KBHBeksoGMGw==",
+}
+_BUSY: Final = frozenset({"ServerBusy", "OperationTimedOut"})
+_FULL: Final = "InsufficientStorage"
+
+
+@attrs.frozen(kw_only=True)
+class BlobAccount:
+    """Where the Blob service of an account is. `path` stands before every target."""
+
+    name: str
+    key: bytes = attrs.field(repr=False)
+    host: str
+    port: int
+    secure: bool
+    path: str = ""
+
+
+@attrs.frozen
+class Page:
+    """Some names, and where to go on; an empty marker: that was all."""
+
+    entries: tuple[Entry, ...]
+    marker: str
+
+
+def parse_blob_account(text: str, key: str = "") -> BlobAccount:
+    """
+    Read a connection string of a Storage account, with its key or with that one.
+
+    Raises:
+        InvalidRequest: a part is missing or wrong. The text holds no secret.
+    """
+    parts = _parts_of(text)
+    name = parts.get("accountname", "")
+    if not name:
+        raise _wrong("AccountName is missing")
+    try:
+        secret = base64.b64decode(key or parts.get("accountkey", ""), validate=True)
+    except ValueError as error:
+        raise _wrong("AccountKey: Base64 expected") from error
+    if not secret:
+        raise _wrong("AccountKey is missing")
+    suffix = parts.get("endpointsuffix", "core.windows.net")
+    scheme = parts.get("defaultendpointsprotocol", "https")
+    host, port, secure, path = _located(
+        parts.get("blobendpoint") or f"{scheme}://{name}.blob.{suffix}"
+    )
+    return BlobAccount(name=name, key=secret, host=host, port=port, secure=secure, path=path)
+
+
+def _parts_of(text: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for part in filter(None, text.strip().split(";")):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise _wrong("NAME=VALUE expected, separated by ';'")
+        parts[name.strip().lower()] = value.strip()
+    return _EMULATOR if parts.get(_DEVELOPMENT, "").lower() == "true" else parts
+
+
+def _located(endpoint: str) -> tuple[str, int, bool, str]:
+    """Host, port, whether with TLS, and path."""
+    try:
+        url = urlsplit(endpoint)
+        port = url.port
+    except ValueError as error:
+        raise _wrong(f"BlobEndpoint: {error}") from error
+    if url.scheme not in _PORTS or not url.hostname or url.query or "@" in url.netloc:
+        raise _wrong("BlobEndpoint: http(s)://HOST[:PORT][/ACCOUNT] expected")
+    return url.hostname, port or _PORTS[url.scheme], url.scheme == "https", url.path.rstrip("/")
+
+
+def check_container(name: str) -> None:
+    """
+    Raises:
+        InvalidRequest: no container can have that name.
+    """
+    if not _CONTAINER.fullmatch(name):
+        raise InvalidRequest(
+            f"container {name!r}: 3 to 63 small letters, digits and single hyphens expected"
+        )
+
+
+def build_create(container: str) -> Request:
+    return Request(method="PUT", target=build_target(container, restype="container"))
+
+
+def build_put(container: str, name: str, data: bytes) -> Request:
+    headers = Headers.of({"x-ms-blob-type": "BlockBlob", "Content-Type": "application/zstd"})
+    return Request(method="PUT", target=build_target(container, name), headers=headers, body=data)
+
+
+def build_get(container: str, name: str) -> Request:
+    return Request(method="GET", target=build_target(container, name))
+
+
+def build_remove(container: str, name: str) -> Request:
+    return Request(method="DELETE", target=build_target(container, name))
+
+
+def build_list(container: str, prefix: str, marker: str) -> Request:
+    target = build_target(
+        container,
+        restype="container",
+        comp="list",
+        prefix=prefix,
+        maxresults=PAGE,
+        marker=marker or None,
+    )
+    return Request(method="GET", target=target)
+
+
+def authorized(request: Request, account: BlobAccount, now: datetime) -> Request:
+    """The request as it goes out; a signature holds for a quarter of an hour."""
+    fields = [("x-ms-date", format_http_date(now)), ("x-ms-version", VERSION)]
+    if request.method == "PUT":
+        fields.append(("Content-Length", str(len(request.body))))
+    complete = attrs.evolve(
+        request,
+        target=f"{account.path}{request.target}",
+        headers=Headers((*request.headers.items, *fields)),
+    )
+    return signed(complete, account=account.name, key=account.key)
+
+
+def parse_page(response: Response) -> Page:
+    """
+    Raises:
+        Unavailable: that is no list.
+    """
+    try:
+        root = parse_xml(response.body)
+    except XmlError as error:
+        raise Unavailable(f"claim store: a list of blobs expected: {error}") from error
+    entries = []
+    for blob in root.iterfind("{*}Blobs/{*}Blob"):
+        properties = blob.find("{*}Properties")
+        written = parse_http_date(
+            "" if properties is None else text_of(properties, "Last-Modified")
+        )
+        if written is not None:
+            entries.append(Entry(text_of(blob, "Name"), written))
+    return Page(tuple(entries), text_of(root, "NextMarker"))
+
+
+def code_of(response: Response) -> str:
+    return response.headers.get("x-ms-error-code") or ""
+
+
+# What a refusal means. Whatever isn't here: the store can't be used now.
+_BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
+    400: InvalidRequest,
+    401: NotAuthorized,
+    403: NotAuthorized,
+    507: StorageFull,
+}
+
+
+def refusal(response: Response) -> GatewayError:
+    """The error that an answer of 300 and above is."""
+    code = code_of(response)
+    text = f"claim store: {response.status} {code}".rstrip()
+    if code == "BlobNotFound":
+        return ClaimMissing(text)
+    if code in _BUSY or response.status == 429:
+        return Busy(text)
+    if code == _FULL:
+        return StorageFull(text)
+    return _BY_STATUS.get(response.status, Unavailable)(text)
+
+
+def _wrong(text: str) -> InvalidRequest:
+    return InvalidRequest(f"connection string: {text}")

@@ -1,0 +1,540 @@
+"""What becomes of a large body: sent, received, settled; and of what fails in between."""
+
+import random
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain import claim as claims
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    MessageTooLarge,
+    OutcomeUnknown,
+    StorageFull,
+    Unavailable,
+)
+from gateway.domain.events import ClaimCopyDropped, ClaimHeld, ClaimLeftBehind, ClaimLost
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DataBody,
+    DeadLetter,
+    Defer,
+    Message,
+    ReceiveMode,
+    SequenceBody,
+    ValueBody,
+)
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.testing.faults import LoseAnswer, Refuse, SwallowAnswer
+from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, open_lab, virtual_time
+
+pytestmark = virtual_time
+
+
+def failing(step: str, error: type[BrokerError] = Unavailable, moment: str = "before"):
+    """Trouble of the store: that step raises."""
+
+    def trouble(when: str, what: str, name: str) -> None:
+        if (when, what) == (moment, step):
+            raise error("the store is out")
+
+    return trouble
+
+
+def well(moment: str, step: str, name: str) -> None:
+    return
+
+
+# --- sending
+
+
+async def test_a_large_body_lies_in_the_store_and_the_message_has_a_reference(lab: Lab) -> None:
+    await lab.send(LARGE, properties={"colour": "red"}, time_to_live=None)
+
+    (raw,) = await lab.raw()
+    claim = claims.claim_of(raw)
+    assert raw.body == b""
+    assert raw.properties["colour"] == "red"
+    assert raw.message_id == "m1"
+    assert lab.store.bodies == {claim.id}
+    assert claim.size > len(LARGE) > claim.stored
+
+
+async def test_a_small_body_stays_where_it_is(lab: Lab) -> None:
+    await lab.send(b"small")
+
+    assert [raw.body for raw in await lab.raw()] == [b"small"]
+    assert lab.store.kept == {}
+
+
+async def test_the_body_is_in_the_store_before_anything_is_sent(lab: Lab) -> None:
+    seen = []
+    lab.faulty.fault = lambda operation, entity: seen.append(set(lab.store.bodies))
+
+    await lab.send()
+
+    assert len(seen[0]) == 1
+
+
+@pytest.mark.parametrize("error", [Unavailable, StorageFull])
+async def test_without_the_store_nothing_is_sent(lab: Lab, error: type[BrokerError]) -> None:
+    lab.store.trouble = failing("put", error)
+
+    with pytest.raises(error):
+        await lab.broker.send(ORDERS, [Message(body=b"small"), Message(body=LARGE)])
+
+    assert await lab.raw() == []
+
+
+async def test_a_store_that_hangs_is_no_endless_wait(lab: Lab) -> None:
+    lab.store.latency = A_DAY
+
+    with pytest.raises(Unavailable, match="within 10 s"):
+        await lab.send()
+
+    assert await lab.raw() == []
+
+
+async def test_a_send_that_definitely_failed_leaves_no_body(lab: Lab) -> None:
+    lab.faulty.fault = lambda operation, entity: Refuse()
+
+    with pytest.raises(Unavailable):
+        await lab.broker.send(ORDERS, [Message(body=LARGE), Message(body=LARGE)])
+
+    assert lab.store.kept == {}
+
+
+async def test_of_a_send_with_unknown_outcome_the_body_stays(lab: Lab) -> None:
+    lab.faulty.fault = lambda operation, entity: LoseAnswer()
+
+    with pytest.raises(OutcomeUnknown):
+        await lab.send()
+
+    lab.faulty.fault = lambda operation, entity: None
+    assert (await lab.take()).message.body == LARGE
+
+
+async def test_of_a_cancelled_send_the_body_stays(lab: Lab) -> None:
+    lab.faulty.fault = lambda operation, entity: SwallowAnswer()
+    with trio.move_on_after(1):
+        await lab.send()
+
+    lab.faulty.fault = lambda operation, entity: None
+    assert (await lab.take()).message.body == LARGE
+
+
+async def test_a_send_that_is_cancelled_at_the_store_leaves_no_body(lab: Lab) -> None:
+    lab.store.latency = 1.0
+    with trio.move_on_after(1.5):
+        await lab.broker.send(ORDERS, [Message(body=LARGE), Message(body=LARGE)])
+
+    assert lab.store.kept == {}
+    assert await lab.raw() == []
+
+
+async def test_a_body_that_cannot_be_removed_is_told(lab: Lab) -> None:
+    lab.faulty.fault = lambda operation, entity: Refuse()
+    lab.store.trouble = failing("remove")
+
+    with pytest.raises(Unavailable):
+        await lab.send()
+
+    assert [event.claim for event in lab.events.of(ClaimLeftBehind)] == list(lab.store.bodies)
+
+
+async def test_nobody_forges_a_reference(lab: Lab) -> None:
+    forged = Message(properties={claims.ID: f"{'0' * 32}.0"})
+
+    with pytest.raises(InvalidRequest, match=claims.ID):
+        await lab.broker.send(ORDERS, [forged])
+
+
+async def test_a_body_above_the_limit_is_refused() -> None:
+    async with open_lab(max_body=2000) as lab:
+        with pytest.raises(MessageTooLarge, match=r"of 2000 \(claims.max_body\)"):
+            await lab.send()
+
+        assert lab.store.kept == {}
+
+
+async def test_what_compression_would_enlarge_is_stored_as_it_is(lab: Lab) -> None:
+    body = random.Random(0).randbytes(5000)
+    await lab.send(body)
+
+    assert claims.claim_of((await lab.raw())[0]).codec == "none"
+    assert (await lab.take()).message.body == body
+
+
+# --- receiving
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        DataBody((LARGE, b"", LARGE)),
+        SequenceBody((("text" * 999, 1.5), (None,))),
+        ValueBody({"key": ["x" * 5000, True]}),
+    ],
+)
+async def test_a_large_body_of_any_kind_is_stored(lab: Lab, body: object) -> None:
+    await lab.send(body)
+
+    assert len(lab.store.bodies) == 1
+    assert (await lab.take()).message.body == body
+
+
+async def test_a_body_that_was_replaced_since_is_the_body(lab: Lab) -> None:
+    """Storage Queue's clients change a message in its place."""
+    await lab.send()
+    reference = await lab.taken_raw()
+    await lab.plain.send(ORDERS, [attrs.evolve(reference, body=b"another")])
+
+    assert (await lab.take()).message.body == b"another"
+
+
+async def test_while_the_store_is_out_messages_wait_and_others_go_on(lab: Lab) -> None:
+    await lab.broker.send(ORDERS, [Message(body=LARGE), Message(body=b"small")])
+    lab.store.trouble = failing("get")
+
+    with trio.fail_after(A_DAY):
+        async with lab.broker.open_receiver(ORDERS) as receiver:
+            (first,) = await receiver.receive(10)
+            await receiver.settle(first, Complete())
+            with trio.move_on_after(3600):
+                await receiver.receive(10)
+            lab.store.trouble = well
+            (second,) = await receiver.receive(10)
+            await receiver.settle(second, Complete())
+
+    assert first.message.body == b"small"
+    assert second.message.body == LARGE
+    assert second.delivery_count == 1  # it was never given back
+    assert len(lab.events.of(ClaimHeld)) == 1
+
+
+async def test_while_the_store_is_out_receive_and_delete_deletes_nothing(lab: Lab) -> None:
+    await lab.send()
+    lab.store.trouble = failing("get")
+    mode = ReceiveMode.RECEIVE_AND_DELETE
+
+    async with lab.broker.open_receiver(ORDERS, mode) as receiver:
+        with trio.move_on_after(600):
+            await receiver.receive(1)
+
+    lab.store.trouble = well
+    async with lab.broker.open_receiver(ORDERS, mode) as receiver:
+        (delivery,) = await receiver.receive(1)
+    assert delivery.message.body == LARGE
+    assert delivery.lock_token is None
+    assert await lab.raw() == []
+
+
+async def test_a_receive_that_is_cancelled_at_the_store_loses_nothing(lab: Lab) -> None:
+    await lab.send()
+    lab.store.latency = 5.0
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        for _ in range(3):
+            with trio.move_on_after(1):
+                await receiver.receive(1)
+        (delivery,) = await receiver.receive(1)
+
+    assert delivery.message.body == LARGE
+    assert delivery.delivery_count == 1
+
+
+async def test_bodies_are_fetched_up_to_a_limit_at_once() -> None:
+    async with open_lab(max_fetched=3 * len(LARGE)) as lab:
+        await lab.broker.send(ORDERS, [Message(message_id=str(n), body=LARGE) for n in range(5)])
+
+        async with lab.broker.open_receiver(ORDERS) as receiver:
+            taken = [await receiver.receive(100) for _ in range(3)]
+
+    ids = [[each.message.message_id for each in together] for together in taken]
+    assert ids == [["0", "1"], ["2", "3"], ["4"]]  # a third one would be a few bytes above
+
+
+async def test_no_message_of_a_session_overtakes_one_whose_body_is_late() -> None:
+    async with open_lab(QueueProperties(requires_session=True)) as lab:
+        broker = lab.broker.desk
+        claimed = attrs.evolve(lab.broker, broker=lab.plain, desk=broker)
+        bodies = [b"1", LARGE, b"3"]
+        await claimed.send(ORDERS, [Message(body=body, session_id="s") for body in bodies])
+        lab.store.trouble = failing("get")
+
+        with trio.fail_after(A_DAY):
+            async with claimed.open_session(ORDERS, "s") as session:
+                found = list(await session.receive(10))
+                with trio.move_on_after(20):
+                    found += await session.receive(10)
+                assert [each.message.body for each in found] == [b"1"]
+                lab.store.trouble = well
+                await session.renew_session()
+                while len(found) < 3:
+                    found += await session.receive(10)
+
+    assert [each.message.body for each in found] == bodies
+
+
+async def test_who_peeks_sees_the_body_or_else_the_reference(lab: Lab) -> None:
+    claimed = attrs.evolve(lab.broker, broker=lab.plain)
+    await lab.send()
+
+    (shown,) = await claimed.peek(ORDERS)
+    assert shown.message.body == LARGE
+
+    lab.store.kept.clear()
+    (shown,) = await claimed.peek(ORDERS)
+    assert shown.message.body == b""
+    assert claims.ID in shown.message.properties
+
+
+async def test_a_deferred_message_has_its_body_or_stays_deferred(lab: Lab) -> None:
+    claimed = attrs.evolve(lab.broker, broker=lab.plain)
+    await lab.send()
+    async with claimed.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        await receiver.settle(delivery, Defer())
+        lab.store.trouble = failing("get")
+        with pytest.raises(Unavailable):
+            await receiver.receive_deferred([delivery.sequence_number])
+        lab.store.trouble = well
+        (again,) = await receiver.receive_deferred([delivery.sequence_number])
+
+    assert again.message.body == LARGE
+
+
+# --- a body that is gone or damaged
+
+
+@pytest.mark.parametrize("reason", ["ClaimMissing", "ClaimCorrupt"])
+async def test_a_message_without_its_body_is_dead_lettered_with_the_reason(
+    lab: Lab, reason: str
+) -> None:
+    await lab.send(properties={"colour": "red"})
+    ((name, (data, date)),) = lab.store.kept.items()
+    if reason == "ClaimMissing":
+        lab.store.kept.clear()
+    else:
+        lab.store.kept[name] = bytes([*data[:-1], data[-1] ^ 1]), date
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(600):
+            await receiver.receive(1)
+
+    (dead,) = await lab.raw(ORDERS.dead_letter)
+    assert dead.properties["DeadLetterReason"] == reason
+    assert dead.properties["colour"] == "red"
+    assert dead.properties[claims.ID] == name
+    assert [event.reason for event in lab.events.of(ClaimLost)] == [reason]
+
+
+async def test_a_body_that_comes_back_in_time_is_handed_over(lab: Lab) -> None:
+    await lab.send()
+    kept = dict(lab.store.kept)
+    lab.store.kept.clear()
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(30):
+            await receiver.receive(1)
+        lab.store.kept.update(kept)
+        with trio.fail_after(60):
+            (delivery,) = await receiver.receive(1)
+
+    assert delivery.message.body == LARGE
+
+
+async def test_a_dead_letter_without_a_body_can_be_seen_and_removed(lab: Lab) -> None:
+    await lab.send()
+    lab.store.kept.clear()
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(600):
+            await receiver.receive(1)
+
+    dead = await lab.take(ORDERS.dead_letter, lambda delivery: Complete())
+
+    assert dead.message.body == b""
+    assert claims.ID in dead.message.properties
+    assert await lab.raw(ORDERS.dead_letter) == []
+
+
+async def test_a_reference_to_another_store_is_no_body(lab: Lab) -> None:
+    await lab.send()
+    reference = await lab.taken_raw()
+    other = {**reference.properties, claims.STORE: "another"}
+    await lab.plain.send(ORDERS, [attrs.evolve(reference, properties=other)])
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(600):
+            await receiver.receive(1)
+
+    (dead,) = await lab.raw(ORDERS.dead_letter)
+    assert "'another'" in dead.properties["DeadLetterErrorDescription"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (claims.ID, "../../etc/passwd"),
+        (claims.ID, 5),
+        (claims.SIZE, "-1"),
+        (claims.SIZE, "9" * 17),
+        (claims.STORED, "1"),
+        (claims.CODEC, "lzma"),
+        (claims.SHA256, ""),
+        (claims.ENTITY, None),
+    ],
+)
+async def test_a_reference_that_makes_no_sense_is_a_dead_letter(
+    lab: Lab, name: str, value: object
+) -> None:
+    await lab.send()
+    reference = await lab.taken_raw()
+    changed = {**reference.properties, name: value}
+    await lab.plain.send(ORDERS, [attrs.evolve(reference, properties=changed)])
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(600):
+            await receiver.receive(1)
+
+    (dead,) = await lab.raw(ORDERS.dead_letter)
+    assert dead.properties["DeadLetterReason"] == "ClaimCorrupt"
+
+
+# --- settling
+
+
+async def test_what_is_completed_is_told_to_the_store(lab: Lab) -> None:
+    await lab.send()
+    (name,) = lab.store.bodies
+    await lab.take(settle=lambda delivery: Complete())
+
+    assert set(lab.store.kept) == {name, f"{name}.done"}
+
+
+@pytest.mark.parametrize("settlement", [Abandon(), DeadLetter(reason="bad"), Defer()])
+async def test_what_is_settled_otherwise_keeps_its_body(lab: Lab, settlement: object) -> None:
+    await lab.send()
+    (name,) = lab.store.bodies
+    await lab.take(settle=lambda delivery: settlement)
+
+    assert set(lab.store.kept) == {name}
+
+
+async def test_a_dead_letter_has_its_body_until_it_is_completed(lab: Lab) -> None:
+    await lab.send()
+    await lab.take(settle=lambda delivery: DeadLetter(reason="bad"))
+
+    dead = await lab.take(ORDERS.dead_letter, lambda delivery: Complete())
+
+    assert dead.message.body == LARGE
+    assert any(name.endswith(".done") for name in lab.store.kept)
+
+
+async def test_a_settlement_that_failed_tells_the_store_nothing(lab: Lab) -> None:
+    await lab.send()
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        lab.faulty.fault = lambda operation, entity: Refuse()
+        with pytest.raises(Unavailable):
+            await receiver.settle(delivery, Complete())
+        assert len(lab.store.kept) == 1
+        lab.faulty.fault = lambda operation, entity: None
+        await receiver.settle(delivery, Complete())
+
+    assert len(lab.store.kept) == 2
+
+
+async def test_a_store_that_is_out_spoils_no_settlement(lab: Lab) -> None:
+    await lab.send()
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        lab.store.trouble = failing("put")
+        await receiver.settle(delivery, Complete())
+
+    assert await lab.raw() == []
+    assert len(lab.events.of(ClaimLeftBehind)) == 1
+
+
+async def test_a_settlement_cancelled_after_it_was_done_still_tells_the_store(lab: Lab) -> None:
+    await lab.send()
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        lab.store.latency = 2.0
+        with trio.move_on_after(1):
+            await receiver.settle(delivery, Complete())
+
+    assert len(lab.store.kept) == 2
+
+
+async def test_nobody_forges_a_reference_by_settling(lab: Lab) -> None:
+    await lab.send(b"small")
+    forged = Abandon(properties={claims.ID: "x"})
+
+    with pytest.raises(InvalidRequest):
+        await lab.take(settle=lambda delivery: forged)
+
+
+# --- copies
+
+
+async def test_a_second_copy_has_its_body_too(lab: Lab) -> None:
+    await lab.send()
+    await lab.plain.send(ORDERS, await lab.raw())
+
+    first = await lab.take(settle=lambda delivery: Complete())
+    second = await lab.take(settle=lambda delivery: Complete())
+
+    assert first.message == second.message
+
+
+async def test_a_copy_that_comes_when_the_body_is_gone_is_completed_not_poison(lab: Lab) -> None:
+    await lab.send()
+    (copy,) = await lab.raw()
+    await lab.take(settle=lambda delivery: Complete())
+    del lab.store.kept[claims.claim_of(copy).id]  # as the collector does it after a while
+    await lab.plain.send(ORDERS, [copy])
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(5):
+            await receiver.receive(1)
+
+    assert await lab.raw() == []
+    assert await lab.raw(ORDERS.dead_letter) == []
+    assert len(lab.events.of(ClaimCopyDropped)) == 1
+
+
+async def test_one_subscription_never_takes_the_body_from_another(lab: Lab) -> None:
+    topic = EntityPath("news")
+    claimed = attrs.evolve(lab.broker, broker=lab.plain)
+    await claimed.create_topic(topic, TopicProperties())
+    for name in ("a", "b"):
+        await claimed.create_subscription(topic, name, SubscriptionProperties())
+    await claimed.send(topic, [Message(body=LARGE)])
+
+    for name in ("a", "b"):
+        path = EntityPath(f"news/Subscriptions/{name}")
+        async with claimed.open_receiver(path) as receiver:
+            (delivery,) = await receiver.receive(1)
+            await receiver.settle(delivery, Complete())
+        assert delivery.message.body == LARGE
+
+    assert len(lab.store.kept) == 1
+
+
+async def test_a_queue_that_messages_were_forwarded_to_takes_no_body_from_others(lab: Lab) -> None:
+    claimed = attrs.evolve(lab.broker, broker=lab.plain)
+    first = EntityPath("first")
+    await claimed.create_queue(first, QueueProperties(forward_to="orders"))
+    await claimed.send(first, [Message(body=LARGE)])
+
+    async with claimed.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        await receiver.settle(delivery, Complete())
+
+    assert delivery.message.body == LARGE
+    assert len(lab.store.kept) == 1

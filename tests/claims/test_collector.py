@@ -1,0 +1,123 @@
+"""What of a store may go, and when."""
+
+from datetime import timedelta
+
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.claims.collector import Collector
+from gateway.domain import claim as claims
+from gateway.domain.claim import Entry, Keeping, waste
+from gateway.domain.errors import Unavailable
+from gateway.domain.events import ClaimCollectionFailed, ClaimsCollected
+from gateway.domain.message import Complete, DeadLetter, Message
+from gateway.testing.clocks import START
+from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, virtual_time
+
+pytestmark = virtual_time
+DAY = timedelta(days=1)
+KEEPING = Keeping(
+    after_completion=timedelta(minutes=10), after_expiry=14 * DAY, at_most=None, done=14 * DAY
+)
+
+
+async def collected(lab: Lab) -> set[str]:
+    """The names that one round leaves."""
+    await Collector(lab.broker.desk).round()
+    return set(lab.store.kept)
+
+
+async def test_a_completed_body_goes_after_a_while_and_the_note_of_it_later(lab: Lab) -> None:
+    await lab.send()
+    (name,) = lab.store.bodies
+    await lab.take(settle=lambda delivery: Complete())
+
+    await trio.sleep(500)
+    assert await collected(lab) == {name, f"{name}.done"}
+    await trio.sleep(100)
+    assert await collected(lab) == {f"{name}.done"}
+    await trio.sleep(15 * A_DAY)
+    assert await collected(lab) == set()
+
+
+async def test_the_body_of_a_message_that_waits_is_never_collected(lab: Lab) -> None:
+    await lab.send()
+    await trio.sleep(300 * A_DAY)
+    await collected(lab)
+
+    assert (await lab.take()).message.body == LARGE
+
+
+async def test_the_body_of_a_dead_letter_stays_until_it_has_expired_and_longer(lab: Lab) -> None:
+    await lab.send(time_to_live=DAY)
+    await lab.take(settle=lambda delivery: DeadLetter(reason="bad"))
+
+    await trio.sleep(14 * A_DAY)
+    await collected(lab)
+    assert (await lab.take(ORDERS.dead_letter)).message.body == LARGE
+    await trio.sleep(A_DAY + 10)
+    assert await collected(lab) == set()
+
+
+async def test_what_is_scheduled_lives_from_its_date_on(lab: Lab) -> None:
+    await lab.send(time_to_live=DAY, scheduled=START + 30 * DAY)
+    await trio.sleep(44 * A_DAY)
+
+    assert len(await collected(lab)) == 1
+
+
+async def test_without_a_time_to_live_only_keep_at_most_collects() -> None:
+    name = claims.new_id("x", Message(), START)
+    old = [Entry(name, START)]
+
+    assert list(waste(old, KEEPING, START + 5000 * DAY)) == []
+    limited = Keeping(
+        after_completion=DAY, after_expiry=DAY, at_most=90 * DAY, done=timedelta(hours=1)
+    )
+    assert list(waste(old, limited, START + 89 * DAY)) == []
+    assert list(waste(old, limited, START + 90 * DAY)) == [name]
+
+
+async def test_what_others_have_put_there_stays() -> None:
+    entries = [Entry("README", START), Entry(f"{'0' * 32}.0.done.bak", START)]
+
+    assert list(waste(entries, KEEPING, START + 5000 * DAY)) == []
+
+
+async def test_a_round_that_fails_is_told_and_the_next_one_comes(lab: Lab) -> None:
+    def out(moment: str, step: str, name: str) -> None:
+        if trio.current_time() < 100:
+            raise Unavailable("the store is out")
+
+    lab.store.trouble = out
+    async with trio.open_nursery() as nursery:
+        await nursery.start(Collector(lab.broker.desk).run)
+        await trio.sleep(4000)
+        nursery.cancel_scope.cancel()
+
+    assert len(lab.events.of(ClaimCollectionFailed)) == 1
+    assert len(lab.events.of(ClaimsCollected)) == 1
+
+
+async def test_every_body_of_an_unexpired_message_is_kept() -> None:
+    @given(
+        days=st.none() | st.integers(0, 400),
+        later=st.integers(0, 400),
+        age=st.integers(0, 800),
+        completed=st.none() | st.integers(0, 800),
+    )
+    def check(days: int | None, later: int, age: int, completed: int | None) -> None:
+        message = Message(
+            time_to_live=None if days is None else days * DAY, scheduled=START + later * DAY
+        )
+        name = claims.new_id("x", message, START)
+        entries = [Entry(name, START)]
+        if completed is not None:
+            entries.append(Entry(f"{name}.done", START + completed * DAY))
+        gone = name in waste(entries, KEEPING, START + age * DAY)
+
+        alive = days is None or age <= later + days + 14
+        assert not gone or (completed is not None and completed < age) or not alive
+
+    check()

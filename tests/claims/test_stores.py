@@ -1,0 +1,208 @@
+"""What every store of bodies must do, on a folder and on a real Blob service."""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateway.brokers.azure_blob import AzureBlobStore
+from gateway.claims.folder import FolderStore
+from gateway.claims.store import ClaimStore
+from gateway.domain.claim import ClaimCorrupt, ClaimMissing
+from gateway.domain.errors import InvalidRequest, NotAuthorized, StorageFull, Unavailable
+from gateway.testing.azurite import ACCOUNT, KEY, azurite
+from gateway.wire.blob import BlobAccount, parse_blob_account
+
+NAME = f"{'ab' * 16}.1790000000"
+OTHER = f"{'ab' * 15}00.0"
+ELSEWHERE = f"{'cd' * 16}.0"
+A_WHILE = 60.0
+
+Open = Callable[[Path], AbstractAsyncContextManager[ClaimStore]]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@asynccontextmanager
+async def folder(path: Path) -> AsyncIterator[ClaimStore]:
+    store = FolderStore(path / "store")
+    await store.prepare()
+    yield store
+
+
+def account_at(port: int, key: str = KEY) -> BlobAccount:
+    return parse_blob_account(
+        f"BlobEndpoint=http://127.0.0.1:{port}/{ACCOUNT};AccountName={ACCOUNT};AccountKey={key}"
+    )
+
+
+@asynccontextmanager
+async def blob(path: Path) -> AsyncIterator[ClaimStore]:
+    async with (
+        azurite(path / "azurite", service="blob") as (_, port),
+        AzureBlobStore(account_at(port), "bodies", now, 1024 * 1024) as store,
+    ):
+        await store.prepare()
+        await store.prepare()  # which changes nothing
+        yield store
+
+
+@pytest.mark.parametrize("open_store", [folder, blob], ids=["folder", "azure-blob"])
+async def test_a_store_keeps_lists_and_removes(open_store: Open, tmp_path: Path) -> None:
+    """One test, since to start the service takes seconds."""
+    large = os.urandom(500_000)
+    with trio.fail_after(A_WHILE):
+        async with open_store(tmp_path) as store:
+            with pytest.raises(ClaimMissing):
+                await store.get(NAME, 10)
+            await store.remove(NAME)
+
+            await store.put(NAME, b"first")
+            await store.put(NAME, large)
+            await store.put(f"{NAME}.done", b"")
+            await store.put(OTHER, b"x")
+            await store.put(ELSEWHERE, b"y")
+
+            assert await store.get(NAME, len(large)) == large
+            assert await store.get(f"{NAME}.done", 0) == b""
+            with pytest.raises(ClaimCorrupt):
+                await store.get(NAME, len(large) - 1)
+            entries = await store.list("ab")
+            assert {entry.name for entry in entries} == {NAME, f"{NAME}.done", OTHER}
+            for entry in entries:
+                assert abs(entry.written - now()) < timedelta(minutes=5)
+            assert await store.list("00") in ([], ())
+
+            await store.remove(NAME)
+            with pytest.raises(ClaimMissing):
+                await store.get(NAME, len(large))
+            assert {entry.name for entry in await store.list("ab")} == {f"{NAME}.done", OTHER}
+
+
+# --- Azure
+
+
+async def test_a_list_goes_on_page_after_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.wire.blob.PAGE", 2)
+    names = {f"{number:032x}.0" for number in range(5)}
+    with trio.fail_after(A_WHILE):
+        async with blob(tmp_path) as store:
+            for name in names:
+                await store.put(name, b"")
+
+            assert {entry.name for entry in await store.list("00")} == names
+
+
+async def test_without_the_service_or_the_container_the_store_is_out(tmp_path: Path) -> None:
+    """So that no message is taken for one that has lost its body."""
+    with trio.fail_after(A_WHILE):
+        async with azurite(tmp_path / "azurite", service="blob") as (_, port):
+            async with AzureBlobStore(account_at(port), "bodies", now, 1024) as store:
+                with pytest.raises(Unavailable, match="ContainerNotFound"):
+                    await store.get(NAME, 10)
+            wrong = account_at(port, key="d3Jvbmc=")
+            async with AzureBlobStore(wrong, "bodies", now, 1024) as store:
+                with pytest.raises(NotAuthorized):
+                    await store.prepare()
+        async with AzureBlobStore(account_at(port), "bodies", now, 1024) as store:
+            with pytest.raises(Unavailable):
+                await store.get(NAME, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("AccountName=contoso;AccountKey=YQ==", "contoso.blob.core.windows.net"),
+        ("accountname=a1;AccountKey=YQ==;EndpointSuffix=example.net", "a1.blob.example.net"),
+        ("UseDevelopmentStorage=true", "127.0.0.1"),
+    ],
+)
+def test_a_connection_string_says_where_the_service_is(text: str, host: str) -> None:
+    assert parse_blob_account(text).host == host
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("AccountName", "NAME=VALUE"),
+        ("AccountKey=YQ==", "AccountName is missing"),
+        ("AccountName=a", "AccountKey is missing"),
+        ("AccountName=a;AccountKey=secret!", "Base64"),
+        ("AccountName=a;AccountKey=YQ==;BlobEndpoint=ftp://x", "http"),
+        ("AccountName=a;AccountKey=YQ==;BlobEndpoint=http://x:y", "BlobEndpoint"),
+    ],
+)
+def test_a_wrong_connection_string_is_told_without_its_secret(text: str, what: str) -> None:
+    with pytest.raises(InvalidRequest, match=what) as found:
+        parse_blob_account(text)
+
+    assert "secret" not in str(found.value)
+
+
+@pytest.mark.parametrize("name", ["ab", "UPPER", "a--b", "a/b", "x" * 64])
+def test_a_wrong_name_of_a_container_is_told(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="container"):
+        AzureBlobStore(account_at(1), name, now, 1024)
+
+
+# --- a folder
+
+
+async def test_a_folder_that_lost_its_mark_is_out(tmp_path: Path) -> None:
+    """It's perhaps the place where the store is to be mounted."""
+    async with folder(tmp_path) as store:
+        (tmp_path / "store" / "pairgate-claims").unlink()
+
+        with pytest.raises(Unavailable):
+            await store.get(NAME, 10)
+
+
+async def test_what_a_crash_left_half_written_is_no_body_and_goes(tmp_path: Path) -> None:
+    async with folder(tmp_path) as store:
+        half = tmp_path / "store" / "ab" / ".half"
+        fresh = tmp_path / "store" / "ab" / ".fresh"
+        half.write_bytes(b"x")
+        fresh.write_bytes(b"x")
+        os.utime(half, (0, 0))
+
+        assert await store.list("ab") == []
+        assert not half.exists()
+        assert fresh.exists()
+
+
+async def test_a_write_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with folder(tmp_path) as store:
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StorageFull, match="No space left"):
+            await store.put(NAME, b"x")
+
+        assert list((tmp_path / "store" / "ab").iterdir()) == []
+
+
+async def test_bodies_are_for_the_owner_alone(tmp_path: Path) -> None:
+    async with folder(tmp_path) as store:
+        await store.put(NAME, b"x")
+
+    place = tmp_path / "store" / "ab" / NAME
+    assert place.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "store").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("name", ["", "x", "../../etc/passwd", f"{NAME}.more", f"{NAME}/x"])
+async def test_no_other_name_reaches_the_disk(tmp_path: Path, name: str) -> None:
+    async with folder(tmp_path) as store:
+        with pytest.raises(ValueError, match="no name"):
+            await store.put(name, b"x")
