@@ -11,7 +11,7 @@ import attrs
 import click
 from rich.text import Text
 
-from gateway.app import checking, messages, serving, syphoning
+from gateway.app import checking, messages, serving, syphoning, triggering
 from gateway.app.certificates import make_certificates
 from gateway.app.checking import Grade
 from gateway.app.failure import ExitCode
@@ -179,6 +179,18 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
     found = run(messages.peek, invocation.read().config, Outside(), place, count=count, start=start)
     for delivery in found:
         _print_delivery(invocation, delivery)
+
+
+@command
+@add_port_offset
+@click.argument("queue")
+@click.option("--size", type=click.IntRange(0), default=0, help="Bytes that have come, if known.")
+def trigger(invocation: Invocation, queue: str, size: int, port_offset: int) -> None:
+    """Tell the listeners of QUEUE that a message has come past the gateway that runs here."""
+    config = invocation.read().config
+    address = run(triggering.trigger, config, queue, size=size, port_offset=port_offset)
+    told = {"queue": queue, "gateway": address}
+    invocation.print(told, Text(f"the gateway at {address} tells the listeners of {queue}"))
 
 
 @command

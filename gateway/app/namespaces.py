@@ -118,6 +118,6 @@ def only_namespace(config: Config) -> Namespace:
 class Sides:
     """The two open namespaces of a pair, and the spool where one is configured."""
 
-    primary: Adapter
-    secondary: Adapter
-    spool: Adapter | None = None
+    primary: Broker
+    secondary: Broker
+    spool: Broker | None = None

@@ -27,8 +27,10 @@ from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events import Doubtful
+from gateway.frontends.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
+from gateway.listener.announcing import Announcing
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from gateway.ports import Broker, Service
@@ -43,6 +45,7 @@ class Parts:
     visibility: Visibility  # of the primary, where there is a pair
     services: Sequence[Service]
     stores: Sequence[EmbeddedBroker]  # a failed one ends the gateway
+    announcements: Announcements
     pair: Pair | None = None
 
 
@@ -55,7 +58,8 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
     """
     if config.pairing is None:
         namespace = only_namespace(config)
-        adapter = await _enter_ready(stack, namespace, outside)
+        announcements = Announcements()
+        adapter = announced(await _enter_ready(stack, namespace, outside), announcements)
         leases = Leases(adapter, outside.now, config.limits.leases)
         visibility = _visibility(adapter, adapter, leases, outside)
         return Parts(
@@ -64,6 +68,7 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
             visibility=visibility,
             services=[leases, *_services_among(visibility)],
             stores=stores_among(adapter),
+            announcements=announcements,
         )
     return await _make_paired_parts(stack, config, config.pairing, outside)
 
@@ -71,7 +76,9 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
 async def _make_paired_parts(
     stack: AsyncExitStack, config: Config, pairing: Pairing, outside: Outside
 ) -> Parts:
+    announcements = Announcements()
     sides = await enter_sides(stack, config, pairing, outside)
+    sides = attrs.evolve(sides, primary=announced(sides.primary, announcements))
     pair = await make_pair(pairing, sides, outside)
     leases = Leases(pair.broker, outside.now, config.limits.leases)
     visibility = _visibility(sides.primary, pair.broker, leases, outside)
@@ -84,8 +91,17 @@ async def _make_paired_parts(
         visibility=visibility,
         services=[pair, leases, *_services_among(visibility), *syphons],
         stores=stores_among(sides.primary, sides.secondary, sides.spool),
+        announcements=announcements,
         pair=pair,
     )
+
+
+def announced(namespace: Broker, announcements: Announcements) -> Broker:
+    """The namespace, of which every message that comes there through this gateway is announced."""
+    if not isinstance(namespace, LocalBroker):
+        return Announcing(namespace, announcements.publish)
+    namespace.announce = announcements.publish
+    return namespace
 
 
 def _visibility(

@@ -186,6 +186,7 @@ def _make_admin(makings: Makings) -> Server:
         broker=makings.parts.broker,
         authorizer=makings.authorizer,
         wall_clock=makings.outside.now,
+        announcements=makings.parts.announcements,
         options=makings.config.limits.admin,
     )
     server = HttpServer(

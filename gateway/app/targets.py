@@ -1,5 +1,6 @@
 """Where a command for people goes: through the running gateway's endpoint, or straight in."""
 
+from base64 import b64encode
 from contextlib import AsyncExitStack
 from typing import Final
 from urllib.parse import quote
@@ -13,11 +14,20 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, only_namespace
 from gateway.app.outside import Outside
 from gateway.brokers.registry import Adapter, options_class
-from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
-from gateway.domain.access import Right
+from gateway.config.options import (
+    ADMIN,
+    AMQP,
+    ONE_PORT,
+    STORAGE_QUEUE,
+    Config,
+    Endpoint,
+    Namespace,
+)
+from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import EMULATOR_POLICY
 
 KNOCK_SECONDS: Final = 2.0
+_OTHERS: Final = frozenset({ADMIN, AMQP, STORAGE_QUEUE})  # than those that speak REST
 
 
 @attrs.frozen(kw_only=True)
@@ -66,13 +76,43 @@ async def find_running(config: Config, port_offset: int = 0) -> str | None:
     await trio.lowlevel.checkpoint()
     for endpoint in config.endpoints:
         address = _connectable(endpoint, port_offset)
-        if address is not None and await _answers(address):
+        if endpoint.protocol not in _OTHERS and address is not None and await _answers(address):
             return address
     return None
 
 
+async def find_admin(config: Config, port_offset: int = 0) -> str | None:
+    """The address of the first admin endpoint without TLS that listens; None: there is none."""
+    await trio.lowlevel.checkpoint()
+    for endpoint in config.endpoints:
+        address = _connectable(endpoint, port_offset)
+        if endpoint.protocol == ADMIN and address is not None and await _answers(address):
+            return address
+    return None
+
+
+def admin_authorization(config: Config, address: str, right: Right) -> str | None:
+    """
+    What the admin endpoint takes from who has that right; None where it asks for nothing.
+
+    Raises:
+        Failure: no policy of the configuration has the right.
+    """
+    if not config.access:
+        return None
+    policy = _policy(config, address, right)
+    return f"Basic {b64encode(f'{policy.name}:{policy.keys[0]}'.encode()).decode()}"
+
+
 def through(config: Config, address: str, right: Right) -> Namespace:
     """The running gateway as a namespace, with a key of the configuration that has the right."""
+    policy = _policy(config, address, right)
+    url = f"servicebus+http://{quote(policy.name, safe='')}@{address}"
+    options = options_class(url)(key=policy.keys[0])
+    return Namespace(name=f"the gateway at {address}", url=url, options=options)
+
+
+def _policy(config: Config, address: str, right: Right) -> AccessPolicy:
     granting = (policy for policy in config.access if policy.grants(right))
     policy = next(granting, None if config.access else EMULATOR_POLICY)
     if policy is None:
@@ -80,9 +120,7 @@ def through(config: Config, address: str, right: Right) -> Namespace:
             f"no [[access]] has the right {right.value}, which this needs at {address}",
             ExitCode.WRONG,
         )
-    url = f"servicebus+http://{quote(policy.name, safe='')}@{address}"
-    options = options_class(url)(key=policy.keys[0])
-    return Namespace(name=f"the gateway at {address}", url=url, options=options)
+    return policy
 
 
 def _chosen(config: Config, name: str | None) -> Namespace:
@@ -96,7 +134,7 @@ def _chosen(config: Config, name: str | None) -> Namespace:
 
 def _connectable(endpoint: Endpoint, port_offset: int) -> str | None:
     host, _, port = moved(endpoint.bind, port_offset).rpartition(":")
-    if endpoint.protocol in {AMQP, STORAGE_QUEUE} or port == "0" or _takes_only_tls(endpoint):
+    if port == "0" or _takes_only_tls(endpoint):
         return None
     everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
     return f"{everywhere.get(host, host)}:{port}"

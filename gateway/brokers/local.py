@@ -54,6 +54,8 @@ class LocalBroker(LocalTopology):
     _moments: Moments
     _observer: Observer | None = None
     recent: Recent | None = attrs.field(default=None, init=False)  # for who asks by ids
+    # Hears of each queue in which a message can be received that couldn't be before.
+    announce: Callable[[EntityPath], None] | None = attrs.field(default=None, init=False)
     _alarm: Alarm = attrs.field(init=False)
     _bells: WeakValueDictionary[str, Bell] = attrs.field(factory=WeakValueDictionary, init=False)
 
@@ -306,6 +308,8 @@ class LocalBroker(LocalTopology):
                 self._report_damage(path, news)
                 for session in news.sessions:
                     self._ring(_session_key(path, session), State.ACTIVE)
+                if news.active and self.announce is not None:
+                    self.announce(path)
             bell = self._bells.get(path.key)
             if bell is not None:
                 _ring(bell, news)

@@ -339,3 +339,18 @@ class ListenerFailed(Event):
 
     queue: EntityPath
     reason: str
+
+
+@attrs.frozen(kw_only=True)
+class TriggersLost(Event):
+    """Nobody tells any more what comes to the queues: their listeners poll."""
+
+    gateway: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class TriggersRegained(Event):
+    """From now on listeners are told again, and don't poll."""
+
+    gateway: str

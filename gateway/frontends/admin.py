@@ -1,9 +1,11 @@
 """
 What operators and their tools ask a gateway: whether it lives, and how much work a queue has.
 
-    GET /livez            200 as long as the process answers
-    GET /readyz           503 once it drains; a dead namespace changes neither
-    GET /scale/ENTITY     depth and age as JSON, as KEDA's metrics-api scaler reads them
+    GET /livez                     200 as long as the process answers
+    GET /readyz                    503 once it drains; a dead namespace changes neither
+    GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them
+    GET /triggers?queues=A,B       what comes to these queues, as events (`wire/announcements`)
+    POST /triggers/QUEUE?size=N    tells the listeners of a queue that something has come to it
 
 The first two are for anybody. The others take HTTP Basic, with name and key of an access policy,
 or a token that Service Bus would take. On this machine, where no policy is configured, they need
@@ -13,7 +15,7 @@ neither.
 import binascii
 import json
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -30,12 +32,18 @@ from gateway.domain.errors import (
     NotSupported,
     OutcomeUnknown,
 )
+from gateway.frontends.announcements import Announcements
 from gateway.frontends.auth import Authorizer
 from gateway.ports import Broker, WallClock
+from gateway.wire.announcements import OPEN, build_announcement
+from gateway.wire.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http import Headers, Request, Response
 from gateway.wire.servicebus_errors import build_error
 
 _SCALE: Final = "/scale/"
+_TRIGGERS: Final = "/triggers"
+_MOST_QUEUES: Final = 1000  # of one stream
+_LARGEST: Final = 2**63 - 1  # bytes
 _READS: Final = frozenset({"GET", "HEAD"})
 _BASIC: Final = "basic "
 # Nobody receives from those, however many listeners there are.
@@ -47,6 +55,8 @@ class AdminOptions:
     """Times are seconds."""
 
     answer_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
+    # A stream says nothing for no longer than that, so that its reader knows that it is there.
+    keep_alive: float = attrs.field(default=15.0, validator=validators.gt(0.0))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -60,42 +70,85 @@ class AdminFrontend:
     broker: Broker
     authorizer: Authorizer
     wall_clock: WallClock
+    announcements: Announcements = attrs.field(factory=Announcements)
     options: AdminOptions = attrs.field(factory=AdminOptions)
     draining: trio.Event = attrs.field(factory=trio.Event)  # once set, it isn't ready any more
 
     async def handle(self, request: Request) -> Response:
-        """Answer one request; every `BrokerError` has become a response. Nothing is changed."""
+        """
+        Answer one request; every `BrokerError` has become a response.
+
+        Nothing is changed in a namespace; who waits for triggers may be woken.
+        """
         await trio.lowlevel.checkpoint()
-        if request.method not in _READS:
-            return self.refuse(405, f"{request.method} is not for {request.path}")
-        if request.path == "/livez":
-            return _text(200, "ok")
-        if request.path == "/readyz":
-            return _text(503, "draining") if self.draining.is_set() else _text(200, "ok")
-        if not request.path.startswith(_SCALE):
-            return self.refuse(404, f"there is no {request.path}")
         try:
-            return _json(200, await self._scale(request))
+            if request.method in _READS:
+                return await self._read(request)
+            if request.method == "POST" and request.path.startswith(f"{_TRIGGERS}/"):
+                return self._trigger(request)
         except BrokerError as error:
             return _refused(error)
+        return self.refuse(405, f"{request.method} is not for {request.path}")
 
     def refuse(self, status: int, text: str) -> Response:
         """The answer to what is no request that is known here, or none at all."""
         return _json(status, {"error": text})
 
+    async def _read(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        if request.path == "/livez":
+            return _text(200, "ok")
+        if request.path == "/readyz":
+            return _text(503, "draining") if self.draining.is_set() else _text(200, "ok")
+        if request.path.startswith(_SCALE):
+            return _json(200, await self._scale(request))
+        if request.path == _TRIGGERS:
+            return self._stream(request)
+        return self.refuse(404, f"there is no {request.path}")
+
     async def _scale(self, request: Request) -> Mapping[str, object]:
         entity = EntityPath.parse(request.path.removeprefix(_SCALE))
-        self._check(request, entity)
+        self._check(request, entity, Right.LISTEN)
         with trio.move_on_after(self.options.answer_timeout):
             info = await self.broker.inspect(entity)
             return _figures(info, await self._age(info))
         raise OutcomeUnknown(f"{entity}: no answer from the namespace in time")
 
-    def _check(self, request: Request, entity: EntityPath) -> None:
+    def _trigger(self, request: Request) -> Response:
+        queue = EntityPath.parse(request.path.removeprefix(f"{_TRIGGERS}/"))
+        self._check(request, queue, Right.SEND)
+        text = request.query.get("size", "0")
+        if not text.isascii() or not text.isdigit() or int(text[:20]) > _LARGEST:
+            raise InvalidRequest(f"size: 0 to {_LARGEST} bytes expected, got {text!r:.40}")
+        self.announcements.publish(queue, int(text))
+        return _json(202, {"queue": queue.name})
+
+    def _stream(self, request: Request) -> Response:
+        names = request.query.get("queues", "").split(",")
+        if len(names) > _MOST_QUEUES:
+            raise InvalidRequest(f"queues: up to {_MOST_QUEUES} expected, got {len(names)}")
+        queues = [EntityPath.parse(name) for name in names]
+        for queue in queues:
+            self._check(request, queue, Right.LISTEN)
+        headers = Headers.of({"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
+        return Response(status=200, headers=headers, parts=self._events(queues))
+
+    async def _events(self, queues: Sequence[EntityPath]) -> AsyncGenerator[bytes, None]:
+        await trio.lowlevel.checkpoint()
+        with self.announcements.subscribe(queues) as stream:
+            yield build_event(OPEN)
+            while True:
+                came: Mapping[EntityPath, int] = {}
+                with trio.move_on_after(self.options.keep_alive):
+                    came = await stream.next()
+                events = (build_event(build_announcement(*each)) for each in came.items())
+                yield b"".join(events) or COMMENT
+
+    def _check(self, request: Request, entity: EntityPath, right: Right) -> None:
         text = request.headers.get("Authorization")
         if text is None and self.authorizer.is_open:
             return
-        access = Access(right=Right.LISTEN, entity=entity, path=entity.name)
+        access = Access(right=right, entity=entity, path=entity.name)
         self.authorizer.check(self._claim(text), access)
 
     def _claim(self, text: str | None) -> Claim:

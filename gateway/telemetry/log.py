@@ -44,6 +44,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.SyphonHeld: "warning",
     events.SyphonStalled: "error",
     events.TasksEnded: "debug",
+    events.TriggersLost: "warning",
     events.WorkDetected: "debug",
 }
 _START_OF_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")

@@ -4,6 +4,7 @@ import json
 import random
 from base64 import b64encode
 from collections.abc import Iterable
+from contextlib import aclosing
 from datetime import timedelta
 
 import attrs
@@ -160,3 +161,93 @@ async def test_a_namespace_that_hangs_is_an_error_in_time(
     assert response.status == 504
     assert (await ask(frontend, "/readyz")).status == 200
     assert EntityPath("orders").name in json.loads(response.body)["error"]
+
+
+async def streamed(response: Response, parts: int) -> list[bytes]:
+    """The next parts of a response, which then is left."""
+    assert response.parts is not None
+    async with aclosing(response.parts) as stream:
+        return [await anext(stream) for _ in range(parts)]
+
+
+async def test_what_comes_to_a_queue_is_announced(
+    broker: MemoryBroker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    frontend = frontend_of(broker)
+    response = await ask(frontend, "/triggers?queues=orders,Invoices")
+
+    async def trigger() -> None:
+        await trio.sleep(1)
+        for target in ("/triggers/elsewhere", "/triggers/invoices?size=10", "/triggers/INVOICES"):
+            answer = await frontend.handle(Request(method="POST", target=target))
+            assert answer.status == 202
+
+    nursery.start_soon(trigger)
+    opened, event = await streamed(response, 2)
+
+    assert response.headers.get("Content-Type") == "text/event-stream"
+    assert opened == b"event: open\ndata: {}\n\n"
+    assert event == b'event: trigger\ndata: {"queue": "invoices", "size": 10}\n\n'
+
+
+async def test_a_reader_that_is_slow_finds_one_announcement_a_queue(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    frontend = frontend_of(broker)
+    response = await ask(frontend, "/triggers?queues=orders")
+    assert response.parts is not None
+    async with aclosing(response.parts) as stream:
+        await anext(stream)
+        for _ in range(1000):
+            frontend.announcements.publish(ORDERS, 3)
+
+        event = await anext(stream)
+
+    assert event == b'event: trigger\ndata: {"queue": "orders", "size": 3000}\n\n'
+
+
+async def test_a_silent_stream_shows_that_it_is_there(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    response = await ask(frontend_of(broker), "/triggers?queues=orders")
+
+    _, *comments = await streamed(response, 3)
+
+    assert comments == [b":\n\n", b":\n\n"]
+    assert trio.current_time() == pytest.approx(30, abs=0.1)
+
+
+async def test_a_reader_that_has_gone_is_forgotten(broker: MemoryBroker) -> None:
+    frontend = frontend_of(broker)
+
+    await streamed(await ask(frontend, "/triggers?queues=orders"), 1)
+
+    assert not frontend.announcements.has_readers
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "name", "status"),
+    [
+        ("GET", "/triggers?queues=orders", "Listen", 200),
+        ("GET", "/triggers?queues=orders", "Send", 401),
+        ("POST", "/triggers/orders", "Send", 202),
+        ("POST", "/triggers/orders", "Listen", 401),
+        ("GET", "/triggers?queues=", "Listen", 400),
+        ("GET", "/triggers?queues=a,,b", "Listen", 400),
+        ("GET", "/triggers?queues=" + ",".join(["a"] * 1001), "Listen", 400),
+        ("POST", "/triggers/orders?size=-1", "Send", 400),
+        ("POST", "/triggers/orders?size=" + "9" * 30, "Send", 400),
+        ("POST", "/triggers/", "Send", 400),
+        ("DELETE", "/triggers/orders", "Manage", 405),
+    ],
+)
+async def test_triggers_are_for_who_has_the_right(
+    method: str, target: str, name: str, status: int, broker: MemoryBroker
+) -> None:
+    headers = Headers.of({"Authorization": basic(name, KEY)})
+
+    response = await frontend_of(broker, POLICIES).handle(
+        Request(method=method, target=target, headers=headers)
+    )
+
+    assert response.status == status

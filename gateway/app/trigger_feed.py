@@ -1,0 +1,84 @@
+"""Brings what a gateway announces to the listeners of this process."""
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.domain.events import TriggersLost, TriggersRegained
+from gateway.listener.triggers import Trigger, Triggers
+from gateway.net.dialing import Place
+from gateway.net.event_stream import EventStream, open_events
+from gateway.ports import Observer
+from gateway.wire.announcements import OPEN, parse_announcement
+from gateway.wire.http import Headers, Request
+
+CONNECT_SECONDS: Final = 10.0
+SILENCE_SECONDS: Final = 45.0  # a gateway is silent for a third of that
+RETRY: Final = Backoff(first=0.5, cap=30.0)
+
+
+@attrs.define(eq=False, kw_only=True)
+class TriggerFeed:
+    """
+    A stream of one gateway's announcements. While it is broken its listeners poll.
+
+    `authorization` is the value of that header; None where the gateway asks for none.
+    """
+
+    place: Place
+    authorization: str | None
+    queues: Sequence[EntityPath]
+    triggers: Triggers
+    account: str
+    observer: Observer
+    rng: random.Random
+    _failures: int = attrs.field(default=0, init=False)  # in a row
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Live until cancelled, and connect again whenever the stream breaks."""
+        self.triggers.lose()
+        task_status.started()
+        while True:
+            try:
+                async with open_events(
+                    self.place,
+                    self._request(),
+                    connect_timeout=CONNECT_SECONDS,
+                    silence=SILENCE_SECONDS,
+                ) as events:
+                    await self._follow(events)
+            except BrokerError as error:
+                self._note_loss(error)
+            await trio.sleep(RETRY.delay(self._failures, self.rng))
+
+    async def _follow(self, events: EventStream) -> None:
+        """Publish what comes. Only an error ends it."""
+        while True:
+            event = await events.next()
+            announced = parse_announcement(event)
+            if announced is not None:
+                queue, size = announced
+                self.triggers.publish(Trigger(account=self.account, queue=queue, size=size))
+            elif event == OPEN and not self.triggers.is_connected:
+                self._failures = 0
+                self.triggers.regain()
+                self.observer.report(TriggersRegained(gateway=str(self.place)))
+
+    def _note_loss(self, error: BrokerError) -> None:
+        """The first of a row of failures is told."""
+        self._failures += 1
+        if self.triggers.is_connected:
+            self.triggers.lose()
+        if self._failures == 1:
+            self.observer.report(TriggersLost(gateway=str(self.place), reason=str(error)))
+
+    def _request(self) -> Request:
+        names = ",".join(queue.name for queue in self.queues)
+        fields = {} if self.authorization is None else {"Authorization": self.authorization}
+        return Request(method="GET", target=f"/triggers?queues={names}", headers=Headers.of(fields))

@@ -1,0 +1,33 @@
+"""A namespace that tells of each message which was sent to it."""
+
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Leg, Message
+from gateway.listener.items import body_size
+from gateway.passing import PassesOn
+from gateway.ports import Broker
+
+
+@attrs.frozen(eq=False)
+class Announcing(PassesOn):
+    """
+    `inner`, and `announce` hears of what it has accepted: the queue, and the bytes of the bodies.
+
+    Namespaces that push need none of it; it is for those that have to be asked.
+    """
+
+    _inner: Broker
+    _announce: Callable[[EntityPath, int], None]
+
+    @property
+    def inner(self) -> Broker:
+        return self._inner
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        """As `Broker.send`."""
+        leg = await self._inner.send(entity, messages)
+        self._announce(entity, sum(map(body_size, messages)))
+        return leg

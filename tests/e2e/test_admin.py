@@ -1,0 +1,93 @@
+"""The endpoint for operators and listeners, of a process of its own."""
+
+import http.client
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.net.dialing import Place
+from gateway.net.event_stream import EventStream, open_events
+from gateway.wire.announcements import OPEN, parse_announcement
+from gateway.wire.http import Request
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config
+from tests.e2e.rest import send
+from tests.e2e.test_serve import pairgate, with_fixed_port
+
+pytestmark = pytest.mark.slow
+
+ADMIN = '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
+
+
+@pytest.fixture
+async def gateway(gateways: Gateways) -> GatewayProcess:
+    gateway = await gateways.start(broker_config("orders") + ADMIN)
+    await with_fixed_port(gateway)
+    return gateway
+
+
+def get(port: int, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def announced(gateway: GatewayProcess) -> AsyncIterator[EventStream]:
+    place = Place(host="127.0.0.1", port=gateway.ports[1])
+    request = Request(method="GET", target="/triggers?queues=orders")
+    with trio.fail_after(60):
+        async with open_events(place, request, connect_timeout=30, silence=30) as events:
+            assert await events.next() == OPEN
+            yield events
+
+
+async def test_a_scaler_reads_how_much_work_there_is(gateway: GatewayProcess) -> None:
+    await send(gateway.address, "orders", b"one")
+
+    health = await trio.to_thread.run_sync(get, gateway.ports[1], "/readyz")
+    status, body = await trio.to_thread.run_sync(get, gateway.ports[1], "/scale/orders")
+
+    assert health == (200, b"ok\n")
+    assert (status, json.loads(body)["depth"]) == (200, 1)
+
+
+async def test_what_is_sent_through_the_gateway_is_announced(gateway: GatewayProcess) -> None:
+    async with announced(gateway) as events:
+        await send(gateway.address, "orders", b"one")
+        event = await events.next()
+
+    assert parse_announcement(event) == (EntityPath("orders"), 0)
+
+
+async def test_people_announce_what_went_past_the_gateway(gateway: GatewayProcess) -> None:
+    async with announced(gateway) as events:
+        code, output, errors = await pairgate(gateway, "trigger", "orders", "--size", "7")
+        event = await events.next()
+
+    assert (code, errors) == (0, "")
+    assert "orders" in output
+    assert parse_announcement(event) == (EntityPath("orders"), 7)
+
+
+async def test_without_a_gateway_a_trigger_is_a_temporary_failure(
+    gateway: GatewayProcess,
+) -> None:
+    await gateway.stop()
+
+    code, _, errors = await pairgate(gateway, "trigger", "orders")
+
+    assert code == 75
+    assert "no gateway answers" in errors
+
+
+async def test_open_streams_hold_up_no_drain(gateway: GatewayProcess) -> None:
+    async with announced(gateway):
+        assert await gateway.stop() == 0

@@ -1,0 +1,62 @@
+import random
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gateway.brokers.memory import MemoryBroker
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import EntityNotFound
+from gateway.domain.message import Complete, DataBody, Message
+from gateway.listener.announcing import Announcing
+
+ORDERS = EntityPath("orders")
+
+
+def wall_clock() -> datetime:
+    return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=trio.current_time())
+
+
+@pytest.fixture
+async def broker() -> MemoryBroker:
+    broker = MemoryBroker(wall_clock, random.Random(1))
+    await broker.create_queue(ORDERS, QueueProperties())
+    return broker
+
+
+async def test_what_was_accepted_is_announced_with_its_size(broker: MemoryBroker) -> None:
+    announced: list[tuple[EntityPath, int]] = []
+    told = Announcing(broker, lambda queue, size: announced.append((queue, size)))
+
+    await told.send(ORDERS, [Message(body=b"four"), Message(body=DataBody(parts=(b"a", b"bc")))])
+
+    assert announced == [(ORDERS, 7)]
+
+
+async def test_what_was_refused_is_not(broker: MemoryBroker) -> None:
+    announced: list[EntityPath] = []
+    told = Announcing(broker, lambda queue, size: announced.append(queue))
+
+    with pytest.raises(EntityNotFound):
+        await told.send(EntityPath("nowhere"), [Message()])
+
+    assert announced == []
+
+
+async def test_a_store_of_our_own_announces_what_can_be_received(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    announced: list[float] = []
+    broker.announce = lambda queue: announced.append(trio.current_time())
+    due = wall_clock() + timedelta(hours=1)
+
+    async with broker.open_receiver(ORDERS) as receiver:
+        await broker.send(ORDERS, [Message()])
+        await broker.send(ORDERS, [Message(scheduled=due)])
+        for _ in range(2):
+            (delivery,) = await receiver.receive(1)
+            await receiver.settle(delivery, Complete())
+
+    assert announced[0] == pytest.approx(0, abs=1)
+    assert announced[-1] == pytest.approx(3600, abs=1)
