@@ -53,15 +53,15 @@ class Senders:
     async def send(self, name):
         """Each has a connection of its own, and no error is tried again."""
         number = 0
-        async with ServiceBusClient.from_connection_string(CONNECTION, retry_total=0) as service:
-            async with service.get_queue_sender(QUEUE) as sender:
-                while True:
-                    await self.rest()
-                    if self.stopped:
-                        return
-                    number += 1
-                    await send_one(sender, f"{name}-{number}", number)
-                    await asyncio.sleep(float(PAUSE))
+        service = ServiceBusClient.from_connection_string(CONNECTION, retry_total=0)
+        async with service, service.get_queue_sender(QUEUE) as sender:
+            while True:
+                await self.rest()
+                if self.stopped:
+                    return
+                number += 1
+                await send_one(sender, f"{name}-{number}", number)
+                await asyncio.sleep(float(PAUSE))
 
 
 async def send_one(sender, name, number):
@@ -69,6 +69,8 @@ async def send_one(sender, name, number):
         f"order {number}",
         message_id=name,
         subject="order",
+        session_id=name.rpartition("-")[0],
+        content_type="text/plain",
         application_properties={"number": number, "sender": name},
     )
     tell("invoked", name, number)
