@@ -65,10 +65,10 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab_on(nodes: tuple[ExampleNode, ExampleNode], gateways: Gateways) -> AsyncIterator[Lab]:
-    north, south = nodes
+async def lab_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Lab]:
+    north, south = rabbits.north, rabbits.south
     async with trio.open_nursery() as nursery:
-        for node in nodes:
+        for node in (north, south):
             nursery.start_soon(node.prepare, DEFINITIONS)
     proxy = ChaosProxy("127.0.0.1", north.node.port, rng=random.Random(0))
     async with trio.open_nursery() as nursery:
