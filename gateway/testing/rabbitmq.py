@@ -18,6 +18,7 @@ import trio
 from gateway.testing.servers import ServerFailed, ServerProcess, answers, free_port, running
 
 USER: Final = "guest"  # and its password
+MANAGEMENT: Final = "rabbitmq_management"  # the plugin
 _HOMES: Final = Path("/usr/lib/rabbitmq/lib")
 _HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 _METHOD_FRAME: Final = b"\x01"  # 4.2.3; the server begins with connection.start
@@ -58,6 +59,11 @@ async def rabbitmq(
     )
     async with running(names), running(node):
         yield node, port
+
+
+def management_at(port: int) -> tuple[str, ...]:
+    """The settings by which the plugin listens on that port of 127.0.0.1."""
+    return ("management.tcp.ip = 127.0.0.1", f"management.tcp.port = {port}")
 
 
 async def control(node: ServerProcess, *arguments: str) -> str:

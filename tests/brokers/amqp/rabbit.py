@@ -18,12 +18,12 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.net.http_client import HttpClient
 from gateway.ports import Receiver
-from gateway.testing.rabbitmq import USER, LastingNode
+from gateway.testing.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
 from gateway.testing.servers import free_port
 from gateway.wire.http import Headers, Request
 from tests.brokers.servicebus_rest.served import real_date
 
-PLUGINS = ("rabbitmq_amqp1_0", "rabbitmq_management")
+PLUGINS = ("rabbitmq_amqp1_0", MANAGEMENT)
 PASSWORD = USER
 _rooms = itertools.count(1)
 
@@ -37,8 +37,9 @@ class RabbitNode:
     _node: LastingNode = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        settings = ("management.tcp.ip = 127.0.0.1", f"management.tcp.port = {self._http}")
-        self._node = LastingNode(folder=self.folder, plugins=PLUGINS, settings=settings)
+        self._node = LastingNode(
+            folder=self.folder, plugins=PLUGINS, settings=management_at(self._http)
+        )
 
     @property
     def port(self) -> int:

@@ -17,8 +17,8 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.ports import Receiver
-from gateway.testing.rabbitmq import USER, LastingNode
-from gateway.testing.servers import ServerProcess
+from gateway.testing.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
+from gateway.testing.servers import ServerProcess, free_port
 
 _rooms = itertools.count(1)
 
@@ -29,13 +29,25 @@ class Nodes:
 
     folder: Path
     _nodes: dict[str, LastingNode] = attrs.field(factory=dict, init=False)
+    _http: dict[str, int] = attrs.field(factory=dict, init=False)
 
     def node(self, name: str) -> LastingNode:
         if not self._nodes:
             for each in ("primary", "secondary"):
-                self._nodes[each] = LastingNode(folder=self.folder / each, name=each)
+                self._http[each] = free_port()
+                self._nodes[each] = LastingNode(
+                    folder=self.folder / each,
+                    name=each,
+                    plugins=(MANAGEMENT,),
+                    settings=management_at(self._http[each]),
+                )
                 self._nodes[each].begin()
         return self._nodes[name]
+
+    def management(self, name: str) -> str:
+        """The URL of the plugin."""
+        self.port(name)
+        return f"http://127.0.0.1:{self._http[name]}"
 
     def port(self, name: str) -> int:
         return self.node(name).port
@@ -45,9 +57,9 @@ class Nodes:
         return self.node(name).process
 
     @asynccontextmanager
-    async def room(self, name: str) -> AsyncIterator["Room"]:
-        """An empty namespace on the node of that name."""
-        async with client(self.port(name)) as broker:
+    async def room(self, name: str, **options: Any) -> AsyncIterator["Room"]:
+        """An empty namespace on the node of that name; with `options`, those of its client."""
+        async with client(self.port(name), **options) as broker:
             room = Room(broker, f"room-{next(_rooms)}", self.port(name))
             try:
                 yield room
