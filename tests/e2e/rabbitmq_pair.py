@@ -147,6 +147,13 @@ async def provision(gateways: Gateways, config: str) -> None:
     assert await process.wait() == 0, (process.garbage, process.log)
 
 
+async def check(gateways: Gateways, config: str) -> None:
+    """`pairgate check`, by a user who can see the queues' settings, finds nothing bad."""
+    asked = config.replace("//gateway@", "//provision@")
+    process = await gateways.start(asked, name="check", command=("check",), wait=False)
+    assert await process.wait() == 0, (process.garbage, process.log)
+
+
 async def emptied(broker: Broker) -> list[Record]:
     """What a consumer has taken from the queue until it was empty."""
     records: list[Record] = []

@@ -13,6 +13,7 @@ from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes, Listed
 from tests.e2e.rabbitmq_pair import (
     ORDERS,
     Installation,
+    check,
     example,
     judged,
     provision,
@@ -34,6 +35,7 @@ async def test_a_store_keeps_what_a_killed_rabbitmq_can_not_take(
     shipped = "rabbitmqs://gateway@rabbit-north.example.net/pairgate"
     config = example("rabbitmq-primary-embedded-secondary.toml", "rabbit-north", {shipped: address})
     await provision(gateways, config)
+    await check(gateways, config)
     await north.keep_queues()
     gateway = await gateways.start(config, name="gateway")
     async with sending(gateway) as run:
@@ -74,6 +76,7 @@ async def test_rabbitmq_keeps_what_a_killed_service_bus_can_not_take(
         },
     )
     await provision(gateways, config)
+    await check(gateways, config)
     gateway = await gateways.start(config, name="gateway")
     async with sending(gateway) as run:
         await run.senders.acknowledge(SOME)
