@@ -20,6 +20,7 @@ from attrs import validators
 from pamqp import commands
 
 from gateway.brokers.rabbitmq_channels import Channels
+from gateway.brokers.rabbitmq_management import Management, open_management
 from gateway.brokers.rabbitmq_names import candidates, name_to_make
 from gateway.brokers.rabbitmq_receiver import RabbitmqReceiver
 from gateway.brokers.rabbitmq_sender import RabbitmqSender
@@ -34,6 +35,8 @@ from gateway.domain.errors import (
     MessageError,
     MessageTooLarge,
     NotSupported,
+    OutcomeUnknown,
+    Unavailable,
 )
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.net.rabbitmq_connection import RabbitmqConnection, Target, connect
@@ -42,6 +45,7 @@ from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import Login
 from gateway.wire.rabbitmq_content import MAX_SHORT
+from gateway.wire.rabbitmq_management import ManagementLogin
 from gateway.wire.rabbitmq_properties import Outgoing, prepare
 
 _PORTS: Final = {"rabbitmq": 5672, "rabbitmqs": 5671}
@@ -57,7 +61,7 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
         "deferral": "refused",
         "peek": "refused",
         "topics": "queues only; bind exchanges to them for producers that aren't Pairgate's",
-        "listing of queues": "queues are asked for by name",
+        "listing of queues": "queues are asked for by name, unless `management` is set",
         "changes of a queue": "make another one, or set a policy",
         "new properties with an abandonment": "refused",
     }
@@ -70,7 +74,9 @@ class RabbitmqOptions:
     """How to reach a RabbitMQ. Times are seconds, sizes bytes."""
 
     password: str = attrs.field(default="", repr=False)  # instead of one in the URL
-    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # of rabbitmqs
+    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # of rabbitmqs, and of https
+    # http(s)://host:port of the management plugin: to list queues, and to see policies. "": none.
+    management: str = ""
     # Shorter than what one attempt gets: a connect that hangs is then known as "not sent".
     connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
     # Two of them without a byte, and the broker is taken for dead.
@@ -133,7 +139,15 @@ def open_namespace(
         login=login,
         connect_timeout=options.connect_timeout,
     )
-    return RabbitmqBroker(target=target, options=options, clock=clock, rng=rng)
+    management = open_management(
+        options.management,
+        ManagementLogin(user=login.user, password=login.password, vhost=vhost),
+        options.tls,
+        options.connect_timeout,
+    )
+    return RabbitmqBroker(
+        target=target, options=options, clock=clock, rng=rng, management=management
+    )
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -144,6 +158,7 @@ class RabbitmqBroker:
     _options: RabbitmqOptions
     _clock: WallClock
     _rng: random.Random
+    _management: Management | None = None
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _sender: RabbitmqSender = attrs.field(init=False)
@@ -170,6 +185,8 @@ class RabbitmqBroker:
             for each in self._connections:
                 if each.current is not None:
                     await each.current.close()
+            if self._management is not None:
+                await self._management.aclose()
         self._nursery.cancel_scope.cancel()
         await self._stack.aclose()
 
@@ -232,23 +249,32 @@ class RabbitmqBroker:
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`. Without any right a broker tells how many messages are ready."""
         answer = await self._channels.look(await self._channels.name_of(entity))
-        return EntityInfo(
-            path=entity,
-            properties=properties_of(self._options.lock_duration),
-            max_message_size=self._options.max_message_size,
-            active=answer.message_count,
-        )
+        return self._info(entity, answer.message_count)
 
     async def list_queues(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:
         """
+        As `Broker.list_queues`, with `management`: `active` is some seconds old, and has what is
+        locked too.
+
         Raises:
-            NotSupported: the broker answers, and AMQP 0-9-1 has no way to list.
-            BrokerError: it doesn't answer.
+            NotSupported: without it, since AMQP 0-9-1 has no way to list; or it is silent, and the
+                broker isn't.
+            NotAuthorized: the user lacks the tag `management`.
+            BrokerError: the broker doesn't answer.
         """
+        if self._management is None:
+            await self._channels.server()
+            raise NotSupported("RabbitMQ lists no queues over AMQP; `management` is not set")
+        try:
+            found = await self._management.queues(prefix, skip, top)
+        except (Unavailable, OutcomeUnknown) as error:
+            silence = error
+        else:
+            return [self._info(EntityPath(each.name), each.messages) for each in found]
         await self._channels.server()
-        raise NotSupported("RabbitMQ lists no queues over AMQP")
+        raise NotSupported(f"no list of queues: {silence}") from silence
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         """
@@ -285,7 +311,15 @@ class RabbitmqBroker:
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         """As `Verifies.verify`."""
         name = await self._channels.name_of(entity)
-        return await doubts_of(self._channels, name, is_backlog=is_backlog)
+        return await doubts_of(self._channels, self._management, name, is_backlog=is_backlog)
+
+    def _info(self, entity: EntityPath, active: int | None) -> EntityInfo:
+        return EntityInfo(
+            path=entity,
+            properties=properties_of(self._options.lock_duration),
+            max_message_size=self._options.max_message_size,
+            active=active,
+        )
 
     def _reconnecting(self, name: str) -> Reconnecting[RabbitmqConnection]:
         login = attrs.evolve(self._target.login, name=f"pairgate {name}")

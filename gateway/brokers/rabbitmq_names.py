@@ -8,7 +8,7 @@ from gateway.domain.errors import InvalidRequest
 
 MAX_NAME: Final = 255  # bytes
 DEAD_LETTER: Final = ":dead-letter"  # no entity's name has a colon
-_NAME: Final = re.compile(r"[a-zA-Z0-9._/-]+", re.ASCII)
+NAME: Final = re.compile(r"[a-zA-Z0-9._/-]+", re.ASCII)
 
 
 def candidates(entity: EntityPath) -> list[str]:
@@ -23,7 +23,7 @@ def candidates(entity: EntityPath) -> list[str]:
     suffix = DEAD_LETTER if entity.is_dead_letter else ""
     parent = entity.parent
     names = [f"{name}{suffix}" for name in dict.fromkeys((parent.name, parent.key))]
-    if not _NAME.fullmatch(parent.name) or len(names[0]) > MAX_NAME:
+    if not NAME.fullmatch(parent.name) or len(names[0]) > MAX_NAME:
         raise InvalidRequest(
             f"{entity}: letters, digits, '.', '-', '_' and '/' expected, {MAX_NAME} at most"
         )

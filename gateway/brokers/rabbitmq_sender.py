@@ -17,20 +17,23 @@ from gateway.domain.errors import (
     BrokerError,
     Busy,
     EntityNotFound,
+    Outcome,
     OutcomeUnknown,
     QuotaExceeded,
     Unavailable,
 )
+from gateway.domain.message import Message
 from gateway.net.rabbitmq_channel import Channel, Unasked
 from gateway.net.rabbitmq_connection import RabbitmqConnection
 from gateway.net.reconnecting import Reconnecting
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import ContentArrived, content_frames, method_frame
 from gateway.wire.rabbitmq_errors import error_after_hand_over
-from gateway.wire.rabbitmq_properties import CopyId, Outgoing, copy_in
+from gateway.wire.rabbitmq_properties import CopyId, Outgoing, copy_in, prepare
 
 MAX_LANES: Final = 256  # channels kept for queues that were sent to
 MAX_UNCONFIRMED: Final = 10_000  # messages of one queue: with more, it doesn't confirm any
+_EMPTY: Final = prepare(Message(body=b""))
 
 
 @attrs.define(eq=False)
@@ -95,9 +98,31 @@ class _Lane:
         method = commands.Basic.Publish(exchange="", routing_key=self.queue, mandatory=True)
         self.publish = method_frame(self.channel.number, method)
 
-    def put(self, messages: Sequence[Outgoing], sent: int) -> _Sending:
+    async def prove(self, sent: int) -> None:
         """
-        Hand the messages to the connection, together and in their order.
+        Return if the user may publish: ask by a message that nobody can get.
+
+        The broker looks at rights when a channel first publishes, and closes it without saying
+        which message it means: of several on their way nobody would know what became of them.
+
+        Raises:
+            BrokerError: as `RabbitmqSender.send`; nothing was sent.
+        """
+        nowhere = commands.Basic.Publish(
+            exchange="", routing_key=f"pairgate-asks-{self.nonce}", mandatory=True
+        )
+        sending = self.put([_EMPTY], sent, method_frame(self.channel.number, nowhere))
+        await sending.done.wait()
+        if sending.error is not None:
+            known = sending.error.outcome is Outcome.NOT_SENT
+            raise sending.error if known else Unavailable(str(sending.error))
+
+    def put(
+        self, messages: Sequence[Outgoing], sent: int, publish: bytes | None = None
+    ) -> _Sending:
+        """
+        Hand the messages to the connection, together and in their order; `publish` says where to,
+        if not to the lane's queue.
 
         Raises:
             MessageTooLarge: the broker's frames don't hold one; none was handed over.
@@ -106,7 +131,7 @@ class _Lane:
         frames = []
         for tag, message in enumerate(messages, self.last_tag + 1):
             head = message.header(CopyId(sent, tag, self.nonce))
-            frames.append(self.publish)
+            frames.append(publish or self.publish)
             frames += content_frames(
                 self.channel.number, head, message.body, self.connection.max_frame
             )
@@ -200,8 +225,7 @@ class RabbitmqSender:
                 raise Unavailable(str(lane.channel.error))
             if len(lane.in_flight) + len(messages) > MAX_UNCONFIRMED:
                 raise Busy(f"{queue} doesn't confirm what was sent to it", retry_after=1.0)
-            sent = int(self._clock().timestamp() * 1000)
-            sending = lane.put(messages, sent)
+            sending = lane.put(messages, self._now())
             await sending.done.wait()
         finally:
             lane.users -= 1
@@ -240,14 +264,19 @@ class RabbitmqSender:
         self._lanes.pop(queue, None)
         self._make_room()
         channel = await connection.open_channel()
+        nonce = f"{self._rng.getrandbits(64):016x}"
+        lane = _Lane(queue, connection, channel, nonce)
         try:
             await channel.call(commands.Confirm.Select())
+            await lane.prove(self._now())
         except BaseException:
             channel.close()
             raise
-        nonce = f"{self._rng.getrandbits(64):016x}"
-        lane = self._lanes[queue] = _Lane(queue, connection, channel, nonce)
+        self._lanes[queue] = lane
         return lane
+
+    def _now(self) -> int:
+        return int(self._clock().timestamp() * 1000)
 
     def _make_room(self) -> None:
         """Give up lanes that nobody uses, those not used for longest first."""

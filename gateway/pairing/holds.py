@@ -49,7 +49,13 @@ class Holds:
         return self._rests(entity)
 
     def window(self, entity: EntityPath) -> int:
-        """How many messages may go at once: it doubles with each success after a failure."""
+        """
+        How many messages may go at once: it doubles with each success after a failure.
+
+        One to a suspect entity: if nobody learns what became of it, one more copy is enough.
+        """
+        if self._suspect(entity):
+            return 1
         hold = self._holds.get(entity.key)
         return self.largest if hold is None else hold.window
 
@@ -97,7 +103,13 @@ class Holds:
         return trio.current_time() - hold.gone_since
 
     def confirm(self, entity: EntityPath) -> None:
-        """The primary accepted a message: no more waiting, but a slow start."""
+        """
+        The primary accepted a message: no more waiting, but a slow start.
+
+        It isn't suspect any more, as after any send that it accepts.
+        """
+        if self.standings is not None and self._suspect(entity):
+            self.standings.sent(self.standings.begin(entity))
         hold = self._holds.get(entity.key)
         if hold is None:
             return
@@ -132,3 +144,6 @@ class Holds:
         if self.standings is None:
             return False
         return self.standings.state_of(entity) in DIVERTED
+
+    def _suspect(self, entity: EntityPath) -> bool:
+        return self.standings is not None and self.standings.state_of(entity) is State.SUSPECT

@@ -5,19 +5,24 @@ the system's service, and several side by side.
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
 from gateway.testing.servers import ServerFailed, ServerProcess, answers, free_port, running
 
 USER: Final = "guest"  # and its password
+MANAGEMENT: Final = "rabbitmq_management"  # the plugin
 _HOMES: Final = Path("/usr/lib/rabbitmq/lib")
 _HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
 _METHOD_FRAME: Final = b"\x01"  # 4.2.3; the server begins with connection.start
+_LIFE_LIMIT: Final = 120.0  # seconds to start, or to end
 
 
 @asynccontextmanager
@@ -56,6 +61,11 @@ async def rabbitmq(
         yield node, port
 
 
+def management_at(port: int) -> tuple[str, ...]:
+    """The settings by which the plugin listens on that port of 127.0.0.1."""
+    return ("management.tcp.ip = 127.0.0.1", f"management.tcp.port = {port}")
+
+
 async def control(node: ServerProcess, *arguments: str) -> str:
     """
     Run `rabbitmqctl` for a node that runs; return what it printed. It takes a second.
@@ -74,6 +84,90 @@ async def control(node: ServerProcess, *arguments: str) -> str:
     if done.returncode:
         raise ServerFailed(f"rabbitmqctl {arguments[0]}: {done.stderr.decode(errors='replace')}")
     return done.stdout.decode()
+
+
+@attrs.define(eq=False, kw_only=True)
+class LastingNode:
+    """
+    A node in a Trio of its own, in a thread: it outlives that of a test, and serves many.
+
+    `plugins` and `settings` are those of `rabbitmq`.
+    """
+
+    folder: Path
+    name: str = "rabbit"
+    plugins: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    _port: int = attrs.field(default=0, init=False)
+    _process: ServerProcess | None = attrs.field(default=None, init=False)
+    _thread: threading.Thread | None = attrs.field(default=None, init=False)
+    _ready: threading.Event = attrs.field(factory=threading.Event, init=False)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _token: trio.lowlevel.TrioToken | None = attrs.field(default=None, init=False)
+    _error: BaseException | None = attrs.field(default=None, init=False)
+
+    @property
+    def port(self) -> int:
+        """For AMQP; blocks until it's ready. Raises as `begin` and `process`."""
+        self.process  # noqa: B018 it waits
+        return self._port
+
+    @property
+    def process(self) -> ServerProcess:
+        """
+        For `control`; blocks until it's ready.
+
+        Raises:
+            ServerFailed: it didn't start.
+        """
+        self.begin()
+        if not self._ready.wait(_LIFE_LIMIT) or self._process is None:
+            raise ServerFailed(f"RabbitMQ didn't start: {self._error}") from self._error
+        return self._process
+
+    def begin(self) -> None:
+        """Start it, if it wasn't, and don't wait."""
+        if self._thread is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._thread = threading.Thread(target=self._run, name=f"rabbitmq {self.name}")
+            self._thread.start()
+
+    async def kill(self) -> None:
+        """SIGKILL; return when it is gone."""
+        await self._there(self.process.kill)
+
+    async def start(self) -> None:
+        """After `kill`: return when it's ready again. Raises ServerFailed."""
+        await self._there(self.process.start)
+
+    def end(self) -> None:
+        """Block until it is gone."""
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._scope.cancel)
+        if self._thread is not None:
+            self._thread.join(_LIFE_LIMIT)
+
+    async def _there(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Its process belongs to its own Trio."""
+        await trio.to_thread.run_sync(partial(trio.from_thread.run, act, trio_token=self._token))
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._hold)
+        except BaseException as error:  # noqa: ASYNC103 it is raised in the tests' thread
+            self._error = error
+            self._ready.set()
+
+    async def _hold(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        with self._scope:
+            running_node = rabbitmq(
+                self.folder, self.name, plugins=self.plugins, settings=self.settings
+            )
+            async with running_node as (self._process, self._port):
+                self._ready.set()
+                await trio.sleep_forever()
 
 
 def _prepare(folder: Path, plugins: Sequence[str], settings: Sequence[str]) -> None:

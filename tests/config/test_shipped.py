@@ -1,6 +1,7 @@
 """The files in conf/: they parse, and the one with every option has every option."""
 
 import configparser
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -126,9 +127,33 @@ def test_examples_are_there() -> None:
         "embedded.toml",
         "pairgate.service",
         "pairgate-syphon.service",
+        "rabbitmq-pair.toml",
+        "rabbitmq-primary-embedded-secondary.toml",
         "servicebus-pair.toml",
+        "servicebus-primary-rabbitmq-secondary.toml",
         "two-machines.toml",
     }
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("examples/*.toml")), ids=lambda path: path.name)
+def test_files_that_an_example_names_are_there(path: Path) -> None:
+    named = re.findall(r"[\w-]+\.json", path.read_text())
+
+    assert [name for name in named if not (path.parent / name).exists()] == []
+    assert bool(named) == ("rabbitmqs:" in path.read_text())
+
+
+@pytest.mark.parametrize(
+    "path", sorted(CONF.glob("examples/rabbitmq-*.json")), ids=lambda p: p.name
+)
+def test_only_who_provisions_may_change_a_rabbitmq(path: Path) -> None:
+    definitions = json.loads(path.read_text())
+    rights = {each["user"]: each for each in definitions["permissions"]}
+
+    assert set(rights) == {user["name"] for user in definitions["users"]}
+    assert {name for name, each in rights.items() if each["configure"] != "^$"} == {"provision"}
+    assert {each["write"] for each in rights.values()} == {"^amq\\.default$"}
+    assert not any(user["password_hash"] or user["tags"] for user in definitions["users"])
 
 
 @pytest.mark.parametrize("name", ["pairgate.service", "pairgate-syphon.service"])

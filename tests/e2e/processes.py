@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -116,6 +116,13 @@ class GatewayProcess:
         """Wait for such a log line; past ones count too."""
         with trio.fail_after(START_SECONDS):
             return await self._seen_since(0, event, fields)
+
+    async def until(self, happened: Callable[[], bool], patience: float = START_SECONDS) -> None:
+        """Wait until what is logged makes that true."""
+        with trio.fail_after(patience):
+            async with self._grown:
+                while not happened():
+                    await self._grown.wait()
 
     def count(self, event: str, **fields: object) -> int:
         return sum(_matches(line, event, fields) for line in self.log)

@@ -197,6 +197,24 @@ async def test_a_backlog_message_may_be_the_trial_of_a_half_open_entity(lab):
     assert await lab.primary.ids() == ["0"]
 
 
+async def test_a_suspect_entity_gets_one_message_at_once_until_it_takes_one(lab):
+    pair = await lab.pair(failover_interval=60.0)
+    lab.primary.fail(Refuse(), SEND, times=1)
+    for number in range(20):
+        await lab.divert(message(f"{number}"))
+    await pair.broker.send(ORDERS, [message("20")])
+    assert pair.standings.state_of(ORDERS) is State.SUSPECT
+
+    await lab.syphon(standings=pair.standings)
+    await trio.sleep(10.0)
+
+    sizes = [len(call.messages) for call in lab.primary.calls if call.operation is SEND]
+    assert sizes[1] == 1
+    assert len(sizes) < 21
+    assert pair.standings.state_of(ORDERS) is State.PRIMARY
+    assert len(await lab.primary.ids()) == 21
+
+
 async def test_after_an_outage_it_begins_gently(lab):
     pair = await lab.pair()
     pair.standings.force_over(ORDERS)

@@ -4,8 +4,6 @@ import base64
 import itertools
 import json
 import random
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -20,47 +18,42 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.net.http_client import HttpClient
 from gateway.ports import Receiver
+from gateway.testing.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
+from gateway.testing.servers import free_port
 from gateway.wire.http import Headers, Request
 from tests.brokers.servicebus_rest.served import real_date
 
-USER = PASSWORD = "guest"
+PLUGINS = ("rabbitmq_amqp1_0", MANAGEMENT)
+PASSWORD = USER
 _rooms = itertools.count(1)
 
 
 @attrs.define(eq=False)
 class RabbitNode:
-    """A node in a process of its own, started when it is first needed."""
+    """A node with those plugins, started when it is first needed."""
 
     folder: Path
-    _process: subprocess.Popen[str] | None = attrs.field(default=None, init=False)
-    _ports: tuple[int, int] = attrs.field(default=(0, 0), init=False)
+    _http: int = attrs.field(factory=free_port, init=False)
+    _node: LastingNode = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._node = LastingNode(
+            folder=self.folder, plugins=PLUGINS, settings=management_at(self._http)
+        )
 
     @property
     def port(self) -> int:
-        return self._start()[0]
+        return self._node.port
 
     @asynccontextmanager
     async def room(self, kind: str = "quorum") -> AsyncIterator["Room"]:
         """An empty namespace."""
-        port, http = self._start()
-        async with Queues(http) as queues, client(port) as broker:
+        port = self._node.port
+        async with Queues(self._http) as queues, client(port) as broker:
             yield Room(broker, queues, f"room-{next(_rooms)}", kind)
 
     def end(self) -> None:
-        if self._process is not None:
-            self._process.communicate()
-
-    def _start(self) -> tuple[int, int]:
-        """Block, since this is done once for all tests."""
-        if self._process is None:
-            command = [sys.executable, "-m", "tests.brokers.amqp.rabbit_node", str(self.folder)]
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            assert self._process.stdout is not None
-            port, http = json.loads(self._process.stdout.readline())
-            self._ports = port, http
-        return self._ports
+        self._node.end()
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import UTC, datetime
@@ -18,56 +17,10 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.ports import Receiver
-from gateway.testing.rabbitmq import USER, rabbitmq
-from gateway.testing.servers import ServerProcess
-
-START_SECONDS = 120
+from gateway.testing.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
+from gateway.testing.servers import ServerProcess, free_port
 
 _rooms = itertools.count(1)
-
-
-@attrs.define(eq=False)
-class _Node:
-    """One node, in a Trio of its own: it outlives that of a test."""
-
-    folder: Path
-    name: str
-    port: int = 0
-    process: ServerProcess | None = None
-    _thread: threading.Thread = attrs.field(init=False)
-    _ready: threading.Event = attrs.field(factory=threading.Event)
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
-    _token: trio.lowlevel.TrioToken | None = None
-    _error: BaseException | None = None
-
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name=f"rabbitmq {self.name}")
-        self._thread.start()
-
-    def wait(self) -> int:
-        if not self._ready.wait(START_SECONDS) or self._error is not None:
-            raise AssertionError(f"RabbitMQ didn't start: {self._error}") from self._error
-        return self.port
-
-    def end(self) -> None:
-        if self._token is not None:
-            with suppress(trio.RunFinishedError):
-                self._token.run_sync_soon(self._scope.cancel)
-        self._thread.join(START_SECONDS)
-
-    def _run(self) -> None:
-        try:
-            trio.run(self._hold)
-        except BaseException as error:  # noqa: ASYNC103 it is raised in the tests' thread
-            self._error = error
-            self._ready.set()
-
-    async def _hold(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        with self._scope:
-            async with rabbitmq(self.folder, self.name) as (self.process, self.port):
-                self._ready.set()
-                await trio.sleep_forever()
 
 
 @attrs.define(eq=False)
@@ -75,28 +28,38 @@ class Nodes:
     """Started when first needed, all at once: whoever needs one mostly needs the other too."""
 
     folder: Path
-    _nodes: dict[str, _Node] = attrs.field(factory=dict, init=False)
+    _nodes: dict[str, LastingNode] = attrs.field(factory=dict, init=False)
+    _http: dict[str, int] = attrs.field(factory=dict, init=False)
 
-    def port(self, name: str) -> int:
+    def node(self, name: str) -> LastingNode:
         if not self._nodes:
             for each in ("primary", "secondary"):
-                folder = self.folder / each
-                folder.mkdir(parents=True)
-                self._nodes[each] = _Node(folder, each)
-                self._nodes[each].start()
-        return self._nodes[name].wait()
+                self._http[each] = free_port()
+                self._nodes[each] = LastingNode(
+                    folder=self.folder / each,
+                    name=each,
+                    plugins=(MANAGEMENT,),
+                    settings=management_at(self._http[each]),
+                )
+                self._nodes[each].begin()
+        return self._nodes[name]
+
+    def management(self, name: str) -> str:
+        """The URL of the plugin."""
+        self.port(name)
+        return f"http://127.0.0.1:{self._http[name]}"
+
+    def port(self, name: str) -> int:
+        return self.node(name).port
 
     def process(self, name: str) -> ServerProcess:
         """For `gateway.testing.rabbitmq.control`."""
-        self.port(name)
-        process = self._nodes[name].process
-        assert process is not None
-        return process
+        return self.node(name).process
 
     @asynccontextmanager
-    async def room(self, name: str) -> AsyncIterator["Room"]:
-        """An empty namespace on the node of that name."""
-        async with client(self.port(name)) as broker:
+    async def room(self, name: str, **options: Any) -> AsyncIterator["Room"]:
+        """An empty namespace on the node of that name; with `options`, those of its client."""
+        async with client(self.port(name), **options) as broker:
             room = Room(broker, f"room-{next(_rooms)}", self.port(name))
             try:
                 yield room

@@ -300,6 +300,38 @@ async def test_rights_that_were_taken_are_the_callers_fault(rabbits):
         assert await taken_from(room, ORDERS, "last") == ["1", "last"]
 
 
+@pytest.mark.parametrize("batch", [1, 5])
+async def test_a_missing_right_is_told_to_each_of_many_senders(rabbits: Nodes, batch: int) -> None:
+    async with rabbits.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        async with powerless(rabbits, room) as worker, trio.open_nursery() as nursery:
+
+            async def send(number: int) -> None:
+                messages = [message(f"{number}-{each}") for each in range(batch)]
+                with refused(), trio.fail_after(PATIENCE):
+                    await worker.send(room.inside(ORDERS), messages)
+
+            for number in range(SENDERS):
+                nursery.start_soon(send, number)
+        await room.send(ORDERS, [message("last")])
+
+        assert await taken_from(room, ORDERS, "last") == ["last"]
+
+
+@asynccontextmanager
+async def powerless(rabbits: Nodes, room: Room) -> AsyncIterator[RabbitmqBroker]:
+    """A client without any right."""
+    node = rabbits.process("primary")
+    await control(node, "add_user", "powerless", "secret")
+    try:
+        await control(node, "set_permissions", "powerless", "^$", "^$", "^$")
+        async with client(room.port, user="powerless", password="secret") as broker:
+            yield broker
+    finally:
+        with trio.move_on_after(PATIENCE, shield=True):
+            await control(node, "delete_user", "powerless")
+
+
 async def test_a_wrong_password_is_refused(rabbits):
     async with client(rabbits.port("primary"), password="wrong") as broker:
         with refused():

@@ -1,0 +1,269 @@
+"""What RabbitMQ's management plugin adds: policies are seen, queues are listed, on a real node."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from gateway.brokers.rabbitmq_management import Management
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest, NotAuthorized, NotSupported, Unavailable
+from gateway.domain.message import Message
+from gateway.testing.rabbitmq import control
+from gateway.testing.servers import free_port
+from gateway.wire.http import Request, Response
+from gateway.wire.rabbitmq_management import ManagementLogin
+from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+
+pytestmark = pytest.mark.live
+
+ORDERS = EntityPath("orders")
+PATIENCE = 60  # seconds until the statistics of a queue are there
+QUORUM = {"x-queue-type": "quorum"}
+REFUSES = {"x-overflow": "reject-publish"}
+NOT_YET = "its policies aren't known"
+NOT_QUORUM = "it is a classic queue, not quorum"
+DROPS = "it drops its oldest messages when it is full (overflow drop-head{})"
+BY = ", by policy {}"
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """A queue made with `arguments`, and with a policy of its own; `doubts` of it as a backlog."""
+
+    arguments: dict[str, Any]
+    policy: dict[str, Any] | None = None
+    operator: bool = False  # whose policy it is
+    doubts: tuple[str, ...] = ()
+
+
+CASES = {
+    "no-policy": Case(arguments=QUORUM | REFUSES | {"x-max-length": 9}),
+    "harmless": Case(arguments=QUORUM | REFUSES, policy={"max-length": 9}),
+    "full": Case(arguments=QUORUM, policy={"max-length": 9}, doubts=(DROPS.format(BY),)),
+    "overflow": Case(
+        arguments=QUORUM | REFUSES,
+        policy={"overflow": "drop-head", "max-length": 9},
+        doubts=(DROPS.format(BY),),
+    ),
+    "overflow-of-classic": Case(
+        arguments=REFUSES,
+        policy={"overflow": "drop-head", "max-length": 9},
+        doubts=(NOT_QUORUM,),
+    ),
+    "saved-by-policy": Case(
+        arguments=QUORUM | {"x-overflow": "drop-head", "x-max-length": 9},
+        policy={"overflow": "reject-publish"},
+    ),
+    "operators": Case(
+        arguments=QUORUM, policy={"max-length": 9}, operator=True, doubts=(DROPS.format(BY),)
+    ),
+    "limit": Case(
+        arguments=QUORUM,
+        policy={"delivery-limit": 7},
+        doubts=(f"it gives a message up after 7 failed deliveries{BY}",),
+    ),
+    "smaller-limit": Case(
+        arguments=QUORUM | {"x-delivery-limit": 7},
+        policy={"delivery-limit": 3},
+        doubts=(f"it gives a message up after 3 failed deliveries{BY}",),
+    ),
+    "larger-limit": Case(
+        arguments=QUORUM | {"x-delivery-limit": 3},
+        policy={"delivery-limit": 7},
+        doubts=("it gives a message up after 3 failed deliveries",),
+    ),
+    "expiring": Case(
+        arguments=QUORUM,
+        policy={"message-ttl": 3_600_000, "expires": 3_600_000},
+        doubts=(f"its messages expire{BY}", f"it is deleted when idle{BY}"),
+    ),
+}
+
+
+@asynccontextmanager
+async def managed(rabbits: Nodes) -> AsyncIterator[Room]:
+    async with rabbits.room("primary", management=rabbits.management("primary")) as room:
+        yield room
+
+
+async def set_policy(rabbits: Nodes, room: Room, name: str, case: Case) -> None:
+    command = "set_operator_policy" if case.operator else "set_policy"
+    pattern = f"^{room.inside(EntityPath(name)).name}$"
+    await control(rabbits.process("primary"), command, name, pattern, json.dumps(case.policy))
+
+
+async def clear_policy(rabbits: Nodes, name: str, case: Case) -> None:
+    command = "clear_operator_policy" if case.operator else "clear_policy"
+    await control(rabbits.process("primary"), command, name)
+
+
+async def doubts_of(room: Room, name: str) -> list[str]:
+    """Once the queue's statistics are there."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            doubts = list(await room.verify(EntityPath(name), is_backlog=True))
+            if not doubts or not doubts[0].startswith(NOT_YET):
+                return doubts
+            await trio.sleep(0.5)
+
+
+async def test_what_policies_say_is_seen(rabbits: Nodes) -> None:
+    with_policy = {name: case for name, case in CASES.items() if case.policy is not None}
+    async with managed(rabbits) as room:
+        try:
+            for name, case in with_policy.items():
+                await set_policy(rabbits, room, name, case)
+            for name, case in CASES.items():
+                await room.declare(EntityPath(name), case.arguments)
+            found = {name: await doubts_of(room, name) for name in CASES}
+        finally:
+            with trio.move_on_after(PATIENCE, shield=True):
+                for name, case in with_policy.items():
+                    await clear_policy(rabbits, name, case)
+
+    expected = {name: [d.format(name) for d in case.doubts] for name, case in CASES.items()}
+    assert found == expected
+
+
+async def test_an_overflow_by_policy_drops_in_spite_of_the_argument(rabbits: Nodes) -> None:
+    """Why the doubt is there: acknowledged messages are gone."""
+    case = CASES["overflow"]
+    async with managed(rabbits) as room:
+        await set_policy(rabbits, room, ORDERS.name, case)
+        try:
+            await room.declare(ORDERS, case.arguments)
+            for number in range(30):
+                await room.send(ORDERS, [Message(message_id=str(number))])
+            left = (await room.inspect(ORDERS)).active
+        finally:
+            with trio.move_on_after(PATIENCE, shield=True):
+                await clear_policy(rabbits, ORDERS.name, case)
+
+    assert left == 9
+
+
+async def test_a_new_queue_is_doubtful_until_its_policies_are_known(rabbits: Nodes) -> None:
+    async with managed(rabbits) as room:
+        await room.create_queue(ORDERS, backlog.QUEUE_PROPERTIES)
+        [doubt] = await room.verify(ORDERS, is_backlog=True)
+        later = await doubts_of(room, ORDERS.name)
+
+    assert doubt.startswith(NOT_YET)
+    assert later == []
+
+
+async def test_queues_are_listed_by_name_without_their_dead_letters(rabbits: Nodes) -> None:
+    async with managed(rabbits) as room:
+        for name in ("b", "a", "c.d"):
+            await room.create_queue(EntityPath(name), QueueProperties())
+        await room.declare(EntityPath("no entity"), QUORUM)
+        prefix = f"{room.name}/".upper()
+
+        async def listed(prefix: str, **page: int) -> list[str]:
+            found = await room.broker.list_queues(prefix, **page)
+            return [info.path.name.removeprefix(f"{room.name}/") for info in found]
+
+        assert await listed(prefix) == ["a", "b", "c.d"]
+        assert await listed(prefix, top=2) == ["a", "b"]
+        assert await listed(prefix, skip=2) == ["c.d"]
+        assert await listed(prefix, skip=500) == []
+        assert await listed(f"{prefix}C.") == ["c.d"]
+        assert await listed(f"{prefix}.") == []
+
+
+@attrs.frozen
+class Plugin:
+    """So many queues, by pages, as the plugin gives them."""
+
+    queues: int
+
+    async def request(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        page, size = int(request.query["page"]), int(request.query["page_size"])
+        pages = -(-self.queues // size)
+        if page > max(pages, 1):
+            return Response(status=400, body=b'{"error": "page_out_of_range"}')
+        numbers = range((page - 1) * size, min(page * size, self.queues))
+        items = [{"name": f"{number:04}", "type": "quorum", "arguments": {}} for number in numbers]
+        answer = {"items": items, "page": page, "page_count": pages}
+        return Response(status=200, body=json.dumps(answer).encode())
+
+
+@pytest.mark.parametrize("queues", [0, 1, 499, 500, 501, 1000, 1300])
+@pytest.mark.parametrize(
+    ("skip", "top"), [(0, 100), (450, 100), (499, 1), (500, 500), (499, 501), (100, 1000)]
+)
+async def test_a_page_of_ours_may_be_several_of_the_plugins(
+    queues: int, skip: int, top: int
+) -> None:
+    login = ManagementLogin(user="u", password="p", vhost="/")
+    management = Management(client=Plugin(queues), login=login)
+
+    found = await management.queues("", skip, top)
+
+    assert [int(each.name) for each in found] == [*range(queues)][skip : skip + top]
+
+
+async def test_a_list_tells_how_many_messages_there_are(rabbits: Nodes) -> None:
+    async with managed(rabbits) as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [Message(message_id=str(number)) for number in range(3)])
+        async with room.open_receiver(ORDERS) as receiver:
+            await receiver.receive(1)
+            active = None
+            with trio.fail_after(PATIENCE):
+                while active is None or active == 0:
+                    [info] = await room.broker.list_queues(f"{room.name}/")
+                    active = info.active
+                    await trio.sleep(0.5)
+
+    assert active == 3
+
+
+async def test_with_a_silent_plugin_nobody_lists_and_the_rest_goes_on(rabbits: Nodes) -> None:
+    async with rabbits.room("primary", management=f"http://127.0.0.1:{free_port()}") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [Message(message_id="1")])
+
+        with pytest.raises(NotSupported, match="no list of queues"):
+            await room.broker.list_queues()
+        with pytest.raises(Unavailable):
+            await room.verify(ORDERS, is_backlog=False)
+        assert (await room.inspect(ORDERS)).active == 1
+
+
+async def test_with_a_broker_that_is_down_the_list_is_an_outage() -> None:
+    async with client(free_port(), management=f"http://127.0.0.1:{free_port()}") as broker:
+        with pytest.raises(Unavailable):
+            await broker.list_queues()
+
+
+async def test_who_may_not_ask_the_plugin_is_told_what_is_missing(rabbits: Nodes) -> None:
+    node = rabbits.process("primary")
+    async with rabbits.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await control(node, "add_user", "untagged", "secret")
+        await control(node, "set_permissions", "untagged", "^$", "^$", "^$")
+        url = rabbits.management("primary")
+        async with client(
+            room.port, user="untagged", password="secret", management=url
+        ) as untagged:
+            with pytest.raises(NotAuthorized, match="the tag management"):
+                await untagged.list_queues()
+            with pytest.raises(NotAuthorized, match="the tag management"):
+                await untagged.verify(room.inside(ORDERS), is_backlog=True)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["host", "ftp://host", "http://", "http://host:port", "http://host/api", "http://u:p@host"],
+)
+def test_a_url_that_names_no_plugin_is_refused(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="management: "):
+        client(5672, management=url)

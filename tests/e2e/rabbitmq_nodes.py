@@ -1,0 +1,133 @@
+"""Nodes of RabbitMQ as `conf/examples` sets them up: users, rights and policies."""
+
+import json
+import random
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.brokers.rabbitmq import RabbitmqBroker, RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq_names import DEAD_LETTER
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.message import ReceiveMode
+from gateway.ports import Receiver
+from gateway.testing.rabbitmq import USER, LastingNode, control
+from tests.e2e.processes import ROOT
+
+EXAMPLES: Final = ROOT / "conf" / "examples"
+VHOST: Final = "pairgate"
+PASSWORD: Final = "SAS_KEY_VALUE"  # that of all users: see `processes.environment`
+_SYNC: Final = "[dets:sync(Table) || Table <- dets:all()]."
+
+
+@attrs.define(eq=False)
+class ExampleNode:
+    """A node that serves many tests; `prepare` makes it ready for one."""
+
+    node: LastingNode
+    _definitions: str = attrs.field(default="", init=False)  # those that it has
+
+    async def prepare(self, definitions: str) -> None:
+        """Give it the users of that file and their rights, and take away all queues."""
+        if definitions != self._definitions:
+            await self.control("import_definitions", str(EXAMPLES / definitions))
+            for user in _read(definitions)["users"]:
+                await self.control("change_password", user["name"], PASSWORD)
+            await self.control("set_permissions", "-p", VHOST, USER, ".*", ".*", ".*")
+            self._definitions = definitions
+        async with self.client() as broker:
+            for queue in await self.queues():
+                await broker.delete_queue(queue)
+
+    async def take_rights(self, user: str) -> None:
+        """The broker asks for rights once for each channel: only a new connection notices."""
+        await self.control("set_permissions", "-p", VHOST, user, "^$", "^$", "^$")
+        await self.control("close_all_user_connections", user, "its rights were taken")
+
+    async def give_rights(self, user: str) -> None:
+        """Those of the file."""
+        [given] = [each for each in _read(self._definitions)["permissions"] if each["user"] == user]
+        rights = [given[right] for right in ("configure", "write", "read")]
+        await self.control("set_permissions", "-p", VHOST, user, *rights)
+
+    async def keep_queues(self) -> None:
+        """RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds."""
+        await self.control("eval", _SYNC)
+
+    async def control(self, *arguments: str) -> str:
+        process = await trio.to_thread.run_sync(lambda: self.node.process)
+        return await control(process, *arguments)
+
+    async def queues(self) -> list[EntityPath]:
+        """All that are there, but for those of dead letters, which belong to them."""
+        listed = await self.control("list_queues", "-p", VHOST, "--no-table-headers", "name")
+        names = set(listed.split())
+        mains = {name.removesuffix(DEAD_LETTER) for name in names}
+        assert mains <= names, f"dead letters of no queue: {names}"
+        return [EntityPath(name) for name in sorted(mains)]
+
+    def client(self, user: str = USER, *, port: int | None = None) -> RabbitmqBroker:
+        password = USER if user == USER else PASSWORD
+        return open_namespace(
+            "rabbitmq",
+            f"//{user}:{password}@127.0.0.1:{port or self.node.port}/{VHOST}",
+            RabbitmqOptions(),
+            lambda: datetime.now(UTC),
+            random.Random(),
+        )
+
+
+@attrs.frozen
+class Listed:
+    """A namespace whose queues are known, since it doesn't list them itself: for an audit."""
+
+    _broker: RabbitmqBroker
+    _queues: Sequence[EntityPath]
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        return [await self.inspect(queue) for queue in self._queues[skip : skip + top]]
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return await self._broker.inspect(entity)
+
+    def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AbstractAsyncContextManager[Receiver]:
+        return self._broker.open_receiver(entity, mode)
+
+
+def _read(definitions: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((EXAMPLES / definitions).read_text())
+    return read
+
+
+@attrs.define(eq=False)
+class ExampleNodes:
+    """A north and a south, started when one is first needed."""
+
+    folder: Path
+    _examples: dict[str, ExampleNode] = attrs.field(factory=dict, init=False)
+
+    @property
+    def north(self) -> ExampleNode:
+        return self._started("north")
+
+    @property
+    def south(self) -> ExampleNode:
+        return self._started("south")
+
+    def _started(self, name: str) -> ExampleNode:
+        if name not in self._examples:
+            self._examples[name] = ExampleNode(LastingNode(folder=self.folder / name, name=name))
+        return self._examples[name]
+
+    def end(self) -> None:
+        for example in self._examples.values():
+            example.node.end()

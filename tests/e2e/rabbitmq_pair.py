@@ -1,0 +1,204 @@
+"""An example of `conf/examples` with RabbitMQ in it, run as it is shipped, and judged."""
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.demo.audit import Site, audit
+from gateway.domain.entity import EntityPath
+from gateway.domain.history import Completed, Delivered, Place, Record, fingerprint
+from gateway.domain.message import Complete, Delivery
+from gateway.domain.verdict import Rules, Verdict, judge
+from gateway.ports import Broker, Receiver
+from tests.e2e.processes import (
+    ENVELOPE_VARIABLE,
+    KEY_VARIABLE,
+    GatewayProcess,
+    Gateways,
+)
+from tests.e2e.rabbitmq_nodes import EXAMPLES
+from tests.e2e.senders import PATIENCE, Senders
+
+ORDERS: Final = EntityPath("orders")
+SECRET: Final = re.compile(r'\{ env = "(\w+)" \}')
+ENDPOINT: Final = re.compile(r"\[\[endpoints\]\].*", re.DOTALL)
+# An outage of seconds is to show what one of minutes does.
+QUICK_PAIRING: Final = """
+backlog_queues = 4
+failover_interval = "2s"
+attempt_timeout = "2s"
+send_timeout = "10s"
+ping_interval = "1s"
+backlog_cooldown = "1s"
+"""
+SYPHON_BATCH: Final = 10
+NO_ANSWER: Final = re.compile("no answer|OutcomeUnknown")
+QUICK_SYPHON: Final = f"""
+[pairing.syphon]
+batch = {SYPHON_BATCH}
+attempt_timeout = "2s"
+hold = {{ first = "500ms", cap = "2s" }}
+retry = {{ first = "500ms", cap = "2s" }}
+queue_retry = {{ first = "500ms", cap = "2s" }}
+rescan = "2s"
+"""
+ENDPOINTS: Final = """
+[[endpoints]]
+protocol = "service-bus"
+bind = "127.0.0.1:0"
+"""
+QUICK_NODE: Final = 'heartbeat = "1s"\nconnect_timeout = "1s"\n'
+
+
+def example(name: str, label: str, urls: Mapping[str, str]) -> str:
+    """
+    That file with other addresses and short times; `label` is what its own address would give.
+
+    Every secret is the one that the nodes of the tests, and Pairgates, know.
+    """
+    text = (EXAMPLES / name).read_text()
+    for shipped, url in urls.items():
+        assert f'url = "{shipped}"' in text
+        quick = QUICK_NODE if url.startswith("rabbitmq") else ""
+        text = text.replace(f'url = "{shipped}"', f'url = "{url}"\n{quick}')
+    text = SECRET.sub(_known_secret, text)
+    pairing = f'[pairing]\nlabel = "{label}"\n{QUICK_PAIRING}'
+    text = re.sub(r"\[pairing\].*", lambda _: pairing, text, count=1)
+    return 'logging = { level = "debug" }\n' + ENDPOINT.sub(ENDPOINTS, text) + QUICK_SYPHON
+
+
+def _known_secret(match: re.Match[str]) -> str:
+    known = ENVELOPE_VARIABLE if match[1] == "ENVELOPE_KEY" else KEY_VARIABLE
+    return f'{{ env = "{known}" }}'
+
+
+@attrs.define(eq=False, kw_only=True)
+class Installation:
+    """A gateway and senders before it."""
+
+    gateway: GatewayProcess
+    senders: Senders
+    received: list[Record] = attrs.field(factory=list)  # by consumers, before the audit
+
+    @property
+    def standings(self) -> list[str]:
+        """That the entity went through, after the first."""
+        lines = [line for line in self.gateway.log if line.get("event") == "standing_changed"]
+        return [line["after"] for line in lines if line["entity"] == ORDERS.name]
+
+    @property
+    def diverted(self) -> int:
+        return self._messages("diverted")
+
+    @property
+    def syphoned(self) -> int:
+        return self._messages("syphoned")
+
+    @property
+    def excused(self) -> int:
+        """Copies that are legal, since the syphon didn't learn what became of a transfer."""
+        held = [line["reason"] for line in self.gateway.log if line.get("event") == "syphon_held"]
+        return SYPHON_BATCH * sum(NO_ANSWER.search(reason) is not None for reason in held)
+
+    def _messages(self, event: str) -> int:
+        return sum(line["messages"] for line in self.gateway.log if line.get("event") == event)
+
+    async def failed_over(self) -> None:
+        await self.gateway.seen("standing_changed", entity=ORDERS.name, after="secondary")
+
+    async def came_back(self) -> None:
+        await self.gateway.until(lambda: self.standings[-1:] == ["primary"], PATIENCE)
+
+    async def drained(self) -> None:
+        """Return when as much came home as was diverted."""
+        await self.gateway.until(lambda: self.syphoned >= self.diverted, PATIENCE)
+
+    def describe(self, verdict: Verdict) -> str:
+        """All that a failed run has to say, and the figures of a good one."""
+        lines = [
+            self.senders.described,
+            f"diverted {self.diverted}, syphoned {self.syphoned}, standings {self.standings},"
+            f" {self.excused} copies excused",
+            f"counts {dict(verdict.counts)}",
+            *(f"undecided: {reason}" for reason in verdict.undecided),
+            *(f"broken: {finding}" for finding in verdict.findings[:20]),
+        ]
+        return "\n".join(lines)
+
+
+@asynccontextmanager
+async def sending(gateway: GatewayProcess) -> AsyncIterator[Installation]:
+    """Senders that send all the time; they end with the scope."""
+    async with trio.open_nursery() as nursery:
+        senders = Senders(gateway=gateway, entity=ORDERS)
+        await nursery.start(senders.run)
+        yield Installation(gateway=gateway, senders=senders)
+        nursery.cancel_scope.cancel()
+
+
+async def provision(gateways: Gateways, config: str) -> None:
+    """`pairgate provision`, by the user who may."""
+    asked = config.replace("//gateway@", "//provision@")
+    process = await gateways.start(asked, name="provision", command=("provision",), wait=False)
+    assert await process.wait() == 0, (process.garbage, process.log)
+
+
+async def check(gateways: Gateways, config: str) -> None:
+    """`pairgate check`, by a user who can see the queues' settings, finds nothing bad."""
+    asked = config.replace("//gateway@", "//provision@")
+    process = await gateways.start(asked, name="check", command=("check",), wait=False)
+    assert await process.wait() == 0, (process.garbage, process.log)
+
+
+async def emptied(broker: Broker) -> list[Record]:
+    """What a consumer has taken from the queue until it was empty."""
+    records: list[Record] = []
+    async with broker.open_receiver(ORDERS) as receiver:
+        with trio.fail_after(PATIENCE):
+            while (await broker.inspect(ORDERS)).active:
+                for delivery in await receiver.receive(100):
+                    records += await _consumed(receiver, delivery)
+    return records
+
+
+async def _consumed(receiver: Receiver, delivery: Delivery) -> tuple[Record, Record]:
+    copy = str(delivery.sequence_number)
+    delivered = Delivered(
+        at=trio.current_time(),
+        message_id=str(delivery.message.message_id),
+        entity=ORDERS.key,
+        fingerprint=fingerprint(delivery.message),
+        copy=copy,
+    )
+    await receiver.settle(delivery, Complete())
+    return delivered, Completed(at=trio.current_time(), entity=ORDERS.key, copy=copy)
+
+
+async def judged(
+    installation: Installation, primary: Broker, secondary: Broker, spare: int = 0
+) -> Verdict:
+    """
+    Read every queue of both sides; nobody else may use them any more.
+
+    `spare` copies are legal, since nobody learned what became of a send.
+    """
+    sites = [
+        Site(
+            broker=primary,
+            name="primary",
+            place=Place.PRIMARY,
+            dead_letters=Place.PRIMARY_DEAD_LETTER,
+        ),
+        Site(
+            broker=secondary,
+            name="secondary",
+            place=Place.BACKLOG,
+            dead_letters=Place.BACKLOG_DEAD_LETTER,
+        ),
+    ]
+    records = [*installation.senders.records, *installation.received, *await audit(sites)]
+    return judge(records, Rules(spare_duplicates=spare + installation.excused))

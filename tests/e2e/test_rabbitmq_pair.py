@@ -1,0 +1,226 @@
+"""
+The pair on two real nodes of RabbitMQ, as `conf/examples/rabbitmq-pair.toml` has it, under load of
+the official Service Bus SDK: each trouble of the primary, what producers see, and the verdict.
+"""
+
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.verdict import Verdict
+from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Pass
+from tests.e2e.processes import Gateways
+from tests.e2e.rabbitmq_nodes import VHOST, ExampleNode, ExampleNodes, Listed
+from tests.e2e.rabbitmq_pair import (
+    ORDERS,
+    Installation,
+    emptied,
+    example,
+    judged,
+    provision,
+    sending,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+DEFINITIONS = "rabbitmq-definitions.json"
+NORTH = "rabbitmqs://gateway@rabbit-north.example.net/pairgate"
+SOUTH = "rabbitmqs://gateway@rabbit-south.example.net/pairgate"
+SOME = 50  # messages
+# Copies that are legal, since nobody could know: of what each sender had on its way when the
+# primary went silent, and of the trials until the failover.
+ON_THEIR_WAY = 8
+TRIALS = 10
+
+
+@attrs.define(eq=False)
+class Lab:
+    """The pair, whose gateway reaches the primary through a proxy."""
+
+    north: ExampleNode
+    south: ExampleNode
+    proxy: ChaosProxy
+    gateways: Gateways
+    config: str
+    run: Installation
+
+    async def verdict(self, spare: int) -> Verdict:
+        """All is over: the backlog is home, the gateway has ended well, every queue is read."""
+        await self.run.senders.stop()
+        await self.run.drained()
+        assert await self.run.gateway.stop() == 0
+        async with self.north.client() as primary, self.south.client() as secondary:
+            return await judged(
+                self.run,
+                Listed(primary, await self.north.queues()),
+                Listed(secondary, await self.south.queues()),
+                spare,
+            )
+
+
+@asynccontextmanager
+async def lab_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Lab]:
+    north, south = rabbits.north, rabbits.south
+    async with trio.open_nursery() as nursery:
+        for node in (north, south):
+            nursery.start_soon(node.prepare, DEFINITIONS)
+    proxy = ChaosProxy("127.0.0.1", north.node.port, rng=random.Random(0))
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(proxy.serve)
+        urls = {
+            NORTH: f"rabbitmq://gateway@127.0.0.1:{port}/{VHOST}",
+            SOUTH: f"rabbitmq://gateway@127.0.0.1:{south.node.port}/{VHOST}",
+        }
+        config = example("rabbitmq-pair.toml", "rabbit-north", urls)
+        await provision(gateways, config)
+        await north.keep_queues()
+        gateway = await gateways.start(config, name="gateway")
+        async with sending(gateway) as run:
+            await run.senders.acknowledge(SOME)
+            yield Lab(north, south, proxy, gateways, config, run)
+        nursery.cancel_scope.cancel()
+
+
+# Outages: no producer notices.
+
+
+async def kill(lab: Lab) -> None:
+    await lab.north.node.kill()
+
+
+async def start(lab: Lab) -> None:
+    await lab.north.node.start()
+
+
+async def freeze(lab: Lab) -> None:
+    await trio.lowlevel.checkpoint()
+    os.kill(lab.north.node.process.pid, signal.SIGSTOP)
+
+
+async def thaw(lab: Lab) -> None:
+    await trio.lowlevel.checkpoint()
+    os.kill(lab.north.node.process.pid, signal.SIGCONT)
+
+
+async def blackhole(lab: Lab) -> None:
+    await trio.lowlevel.checkpoint()
+    lab.proxy.fault = BlackHole()
+
+
+async def let_through(lab: Lab) -> None:
+    await trio.lowlevel.checkpoint()
+    lab.proxy.fault = Pass()
+
+
+async def raise_alarm(lab: Lab) -> None:
+    await lab.north.control("set_vm_memory_high_watermark", "0.000001")
+
+
+async def end_alarm(lab: Lab) -> None:
+    await lab.north.control("set_vm_memory_high_watermark", "0.4")
+
+
+Act = Callable[[Lab], Awaitable[None]]
+
+
+@pytest.mark.parametrize(
+    ("harm", "heal"),
+    [(kill, start), (freeze, thaw), (blackhole, let_through), (raise_alarm, end_alarm)],
+    ids=["killed", "frozen", "in a black hole", "in a memory alarm"],
+)
+async def test_no_producer_notices_an_outage_and_nothing_is_lost(
+    rabbits: ExampleNodes, gateways: Gateways, harm: Act, heal: Act
+) -> None:
+    async with lab_on(rabbits, gateways) as lab:
+        try:
+            await harm(lab)
+            await lab.run.failed_over()
+            await lab.run.senders.acknowledge(SOME)
+        finally:
+            with trio.move_on_after(60, shield=True):
+                await heal(lab)
+        await lab.run.came_back()
+        await lab.run.senders.acknowledge(SOME)
+        verdict = await lab.verdict(ON_THEIR_WAY + TRIALS)
+
+    said = lab.run.describe(verdict)
+    print(said)  # noqa: T201 the figures of a good run
+    assert verdict.passed, said
+    assert not lab.run.senders.errors, said
+    assert lab.run.standings[0] == "suspect", said
+    assert "secondary" in lab.run.standings, said
+    assert lab.run.diverted >= SOME, said
+
+
+# What is no outage: the producer is told, and nothing fails over.
+
+
+async def delete_queue(lab: Lab) -> None:
+    """Its messages go with it: who deletes a queue has emptied it before."""
+    await lab.run.senders.rest()
+    async with lab.north.client() as broker:
+        lab.run.received += await emptied(broker)
+        await broker.delete_queue(ORDERS)
+    await lab.run.senders.go()
+
+
+async def make_queue(lab: Lab) -> None:
+    await provision(lab.gateways, lab.config)
+
+
+async def fill_quota(lab: Lab) -> None:
+    await lab.north.control(
+        "set_policy", "-p", VHOST, "--priority", "9", "quota", "^orders$", '{"max-length": 10}'
+    )
+
+
+async def raise_quota(lab: Lab) -> None:
+    await lab.north.control("clear_policy", "-p", VHOST, "quota")
+
+
+async def take_rights(lab: Lab) -> None:
+    await lab.north.take_rights("gateway")
+
+
+async def give_rights(lab: Lab) -> None:
+    await lab.north.give_rights("gateway")
+
+
+@pytest.mark.parametrize(
+    ("harm", "heal", "error", "spare"),
+    [
+        (delete_queue, make_queue, "MessagingEntityNotFoundError", 0),
+        (fill_quota, raise_quota, "ServiceBusQuotaExceededError", 0),
+        (take_rights, give_rights, "ServiceBusAuthorizationError", ON_THEIR_WAY),
+    ],
+    ids=["queue deleted", "quota filled", "rights taken"],
+)
+async def test_what_is_no_outage_is_told_the_producer_and_nothing_is_lost(
+    rabbits: ExampleNodes,
+    gateways: Gateways,
+    harm: Act,
+    heal: Act,
+    error: str,
+    spare: int,
+) -> None:
+    async with lab_on(rabbits, gateways) as lab:
+        try:
+            await harm(lab)
+            await lab.run.senders.be_refused(SOME)
+        finally:
+            with trio.move_on_after(60, shield=True):
+                await heal(lab)
+        await lab.run.senders.acknowledge(SOME)
+        verdict = await lab.verdict(spare)
+
+    said = lab.run.describe(verdict)
+    print(said)  # noqa: T201 the figures of a good run
+    assert verdict.passed, said
+    assert set(lab.run.senders.errors) == {error}, said
+    assert "secondary" not in lab.run.standings, said
