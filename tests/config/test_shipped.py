@@ -16,6 +16,7 @@ from gateway.config.options import (
     DEFAULT,
     AccessEntry,
     AccountEntry,
+    Claims,
     Config,
     Endpoint,
     Limits,
@@ -47,6 +48,7 @@ IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2")
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
     environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
+    environ["STORAGE"] = "AccountName=contoso;AccountKey=YQ=="
     environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
@@ -72,6 +74,8 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("pairing", Pairing),
         ("pairing.syphon", attrs.fields(Pairing).syphon.type),
         ("pairing.trial_pause", attrs.fields(attrs.fields(Pairing).options.type).trial_pause.type),
+        ("claims", Claims),
+        ("claims.retry", attrs.fields(attrs.fields(Claims).options.type).retry.type),
         ("entities", EntityRule),
         ("endpoints", Endpoint),
         ("access", AccessEntry),
