@@ -1,4 +1,4 @@
-"""Puts the claim check above what clients see, and opens the store that it needs."""
+"""Puts claim check and packing between a broker and clients, and opens the store for bodies."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -14,6 +14,7 @@ from gateway.claims.broker import ClaimedBroker
 from gateway.claims.collector import Collector
 from gateway.claims.desk import ClaimDesk, Codec
 from gateway.claims.folder import FolderStore
+from gateway.claims.packing import PackedBroker
 from gateway.claims.receiver import Surroundings
 from gateway.config.options import Claims, Config
 from gateway.domain import claim as claims
@@ -25,6 +26,7 @@ from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.blob import parse_blob_account
 
 FOLDER: Final = "folder:"
+CODEC: Final = Codec(encode=encode_message, decode=decode_message)
 PROBE: Final = b"Pairgate has looked whether it can write here."
 
 
@@ -40,21 +42,37 @@ async def with_claims(
         Failure: the folder can't be made, or the service refuses the credentials.
     """
     await trio.lowlevel.checkpoint()
-    settings = config.claims
-    if settings is None:
-        return broker, []
+    seen, services = broker, list[Service]()
+    if config.claims is not None:
+        desk = await _open_desk(stack, config.claims, outside)
+        around = Surroundings(
+            clock=outside.now, rng=outside.rng("claims"), observer=outside.observer
+        )
+        seen = ClaimedBroker(broker=seen, desk=desk, around=around)
+        services.append(Collector(desk))
+    if config.packing:
+        seen = packed = PackedBroker(
+            broker=seen,
+            rules=config.packing,
+            codec=CODEC,
+            clock=outside.now,
+            new_id=outside.new_id,
+        )
+        services.append(packed)
+    return seen, services
+
+
+async def _open_desk(stack: AsyncExitStack, settings: Claims, outside: Outside) -> ClaimDesk:
     store = await _opened(stack, settings, outside)
     await _prepare(store, settings, outside)
-    desk = ClaimDesk(
+    return ClaimDesk(
         store=store,
         options=settings.options,
-        codec=Codec(encode=encode_message, decode=decode_message),
+        codec=CODEC,
         clock=outside.now,
         new_id=outside.new_id,
         observer=outside.observer,
     )
-    around = Surroundings(clock=outside.now, rng=outside.rng("claims"), observer=outside.observer)
-    return ClaimedBroker(broker=broker, desk=desk, around=around), [Collector(desk)]
 
 
 async def check_claims(settings: Claims, outside: Outside) -> str | None:

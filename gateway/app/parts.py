@@ -25,6 +25,7 @@ from gateway.brokers.recent import Recent
 from gateway.brokers.registry import Adapter
 from gateway.capabilities import Visibility
 from gateway.claims.broker import ClaimedBroker
+from gateway.claims.packing import PackedBroker
 from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.errors import BrokerError, EntityExists
@@ -98,9 +99,9 @@ def _visibility(
     """
     How that namespace hides messages; `seen` is what clients see of it.
 
-    Where bodies are elsewhere, what clients see isn't what is in its rows.
+    Where bodies are elsewhere, or packed, its rows aren't what clients see.
     """
-    if isinstance(namespace, LocalBroker) and not isinstance(seen, ClaimedBroker):
+    if isinstance(namespace, LocalBroker) and not isinstance(seen, ClaimedBroker | PackedBroker):
         return LocalVisibility(namespace)
     return LeasedVisibility(seen, leases, outside.now)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 from attrs import validators
 
-from gateway.claims.options import ClaimOptions
+from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.values import Secret
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.accounts import StorageAccount, check_account_name
@@ -213,6 +213,7 @@ class Config:
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
     pairing: Pairing | None = None
     claims: Claims | None = None
+    packing: tuple[PackingRule, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     access: tuple[AccessPolicy, ...] = ()
     accounts: tuple[StorageAccount, ...] = ()

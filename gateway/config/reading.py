@@ -39,6 +39,7 @@ SIZES: Final = frozenset(
         "max_frame_size",
         "max_group_bytes",
         "max_inflight",
+        "max_pack",
         "max_message_size",
         "max_partial",
         "max_pending_bytes",

@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from gateway.brokers.registry import options_class
+from gateway.claims.options import PackingRule
 from gateway.cli import main
 from gateway.config.file import Loaded, load, parse
 from gateway.config.options import (
@@ -76,6 +77,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("pairing.trial_pause", attrs.fields(attrs.fields(Pairing).options.type).trial_pause.type),
         ("claims", Claims),
         ("claims.retry", attrs.fields(attrs.fields(Claims).options.type).retry.type),
+        ("packing", PackingRule),
         ("entities", EntityRule),
         ("endpoints", Endpoint),
         ("access", AccessEntry),
