@@ -67,19 +67,29 @@ class PackedReceiver:
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`; first what is left of packs that were taken."""
-        await trio.lowlevel.checkpoint()
         self._forget_lost()
+        if self.mode is ReceiveMode.PEEK_LOCK:
+            await self._fill(limit)
+            return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        taken: list[Delivery] = []
+        while not taken:
+            await self._fill(limit)
+            while self._waiting and len(taken) < limit:
+                delivery = self._waiting.popleft()
+                try:
+                    taken += await self._deleted(delivery)
+                except BaseException:
+                    self._waiting.appendleft(delivery)
+                    raise
+        return taken  # noqa: ASYNC910 it has waited for the first one
+
+    async def _fill(self, limit: int) -> None:
+        """Return when there is something to hand over."""
+        await trio.lowlevel.checkpoint()
         while not self._waiting:
             for damaged, why in self._open(await self.inner.receive(min(limit, AT_ONCE))):
                 with suppress(LockLost):  # then it comes again
                     await self.inner.settle(damaged, why)
-        if self.mode is ReceiveMode.PEEK_LOCK:
-            return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
-        taken: list[Delivery] = []
-        while self._waiting and len(taken) < limit:
-            taken += await self._deleted(self._waiting[0])
-            self._waiting.popleft()
-        return taken
 
     def _open(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, DeadLetter]]:
         """Let all messages wait to be handed over, in order; return the packs that are damaged."""

@@ -324,3 +324,26 @@ async def test_who_peeks_sees_the_messages(lab: Lab) -> None:
         shown = await over.peek(EntityPath("orders"), limit=10)
 
     assert [each.message.message_id for each in shown] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("mode", list(ReceiveMode))
+async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) -> None:
+    found = []
+
+    async def take(receiver: Any) -> None:
+        while True:
+            for delivery in await receiver.receive(3):
+                found.append(delivery.message.message_id)
+                if mode is ReceiveMode.PEEK_LOCK:
+                    await receiver.settle(delivery, Complete())
+
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(20))
+        async with broker.open_receiver(ORDERS, mode) as receiver, trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(take, receiver)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+
+    assert sorted(found) == sorted(str(n) for n in range(20))
+    assert await lab.raw() == []
