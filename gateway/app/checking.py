@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.app.claiming import check_claims
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import check_credentials, enter, is_own
@@ -17,7 +18,7 @@ from gateway.app.targets import find_running, through
 from gateway.brokers.registry import cannot
 from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
-from gateway.config.options import Config, Namespace, Pairing
+from gateway.config.options import Claims, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
@@ -60,6 +61,8 @@ async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> li
     for warning in loaded.warnings:
         findings.add(loaded.source, Grade.WARNING, warning)
     _check_endpoints(config, findings)
+    if config.claims is not None:
+        await _check_claims(config.claims, outside, findings)
     running = await find_running(config, port_offset)
     for namespace in config.namespaces.values():
         subject = f"namespace {namespace.name}"
@@ -82,6 +85,19 @@ def _check_endpoints(config: Config, findings: Findings) -> None:
         why = why_not(endpoint.protocol)
         if why is not None:
             findings.add(f"endpoints[{index}]", Grade.BAD, why)
+
+
+async def _check_claims(claims: Claims, outside: Outside, findings: Findings) -> None:
+    if claims.store.startswith("folder:"):
+        path = trio.Path(claims.store.removeprefix("folder:"))
+        if not await path.exists():
+            findings.add("claims", Grade.GOOD, "no store yet; `pairgate serve` makes it")
+            return
+    problem = await check_claims(claims, outside)
+    if problem is None:
+        findings.add("claims", Grade.GOOD, "bodies can be written, read and removed")
+    else:
+        findings.add("claims", Grade.BAD, problem)
 
 
 def _is_to_come(namespace: Namespace) -> bool:

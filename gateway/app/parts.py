@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import attrs
 import trio
 
+from gateway.app.claiming import with_claims
 from gateway.app.entities import make_entities
 from gateway.app.failure import Failure
 from gateway.app.namespaces import (
@@ -23,6 +24,8 @@ from gateway.brokers.local_visibility import LocalVisibility
 from gateway.brokers.recent import Recent
 from gateway.brokers.registry import Adapter
 from gateway.capabilities import Visibility
+from gateway.claims.broker import ClaimedBroker
+from gateway.claims.packing import PackedBroker
 from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.errors import BrokerError, EntityExists
@@ -60,13 +63,14 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
         namespace = only_namespace(config)
         announcements = Announcements()
         adapter = announced(await _enter_ready(stack, namespace, outside), announcements)
-        leases = Leases(adapter, outside.now, config.limits.leases)
-        visibility = _visibility(adapter, adapter, leases, outside)
+        seen, services = await with_claims(stack, config, adapter, outside)
+        leases = Leases(seen, outside.now, config.limits.leases)
+        visibility = _visibility(adapter, seen, leases, outside)
         return Parts(
-            broker=adapter,
+            broker=seen,
             leases=leases,
             visibility=visibility,
-            services=[leases, *_services_among(visibility)],
+            services=[leases, *_services_among(visibility), *services],
             stores=stores_among(adapter),
             announcements=announcements,
         )
@@ -80,16 +84,17 @@ async def _make_paired_parts(
     sides = await enter_sides(stack, config, pairing, outside)
     sides = attrs.evolve(sides, primary=announced(sides.primary, announcements))
     pair = await make_pair(pairing, sides, outside)
-    leases = Leases(pair.broker, outside.now, config.limits.leases)
-    visibility = _visibility(sides.primary, pair.broker, leases, outside)
+    seen, services = await with_claims(stack, config, pair.broker, outside)
+    leases = Leases(seen, outside.now, config.limits.leases)
+    visibility = _visibility(sides.primary, seen, leases, outside)
     if isinstance(sides.primary, LocalBroker) and _has_storage(config):
         sides.primary.recent = Recent()
     syphons = make_syphons(pairing, sides, outside, pair)
     return Parts(
-        broker=pair.broker,
+        broker=seen,
         leases=leases,
         visibility=visibility,
-        services=[pair, leases, *_services_among(visibility), *syphons],
+        services=[pair, leases, *_services_among(visibility), *syphons, *services],
         stores=stores_among(sides.primary, sides.secondary, sides.spool),
         announcements=announcements,
         pair=pair,
@@ -107,8 +112,12 @@ def announced(namespace: Broker, announcements: Announcements) -> Broker:
 def _visibility(
     namespace: Broker, seen: Broker, leases: Leases, outside: Outside
 ) -> LocalVisibility | LeasedVisibility:
-    """How that namespace hides messages; `seen` is what clients see of it."""
-    if isinstance(namespace, LocalBroker):
+    """
+    How that namespace hides messages; `seen` is what clients see of it.
+
+    Where bodies are elsewhere, or packed, its rows aren't what clients see.
+    """
+    if isinstance(namespace, LocalBroker) and not isinstance(seen, ClaimedBroker | PackedBroker):
         return LocalVisibility(namespace)
     return LeasedVisibility(seen, leases, outside.now)
 

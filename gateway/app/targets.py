@@ -8,12 +8,13 @@ from urllib.parse import quote
 import attrs
 import trio
 
+from gateway.app.claiming import with_claims
 from gateway.app.endpoints import moved
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter, is_own, only_namespace
 from gateway.app.outside import Outside
-from gateway.brokers.registry import Adapter, options_class
+from gateway.brokers.registry import options_class
 from gateway.config.options import (
     ADMIN,
     AMQP,
@@ -25,6 +26,7 @@ from gateway.config.options import (
 )
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import EMULATOR_POLICY
+from gateway.ports import Broker
 
 KNOCK_SECONDS: Final = 2.0
 _OTHERS: Final = frozenset({ADMIN, AMQP, STORAGE_QUEUE})  # than those that speak REST
@@ -34,7 +36,7 @@ _OTHERS: Final = frozenset({ADMIN, AMQP, STORAGE_QUEUE})  # than those that spea
 class Target:
     """An open namespace, and how people would call it."""
 
-    broker: Adapter
+    broker: Broker
     name: str
     home: str  # the namespace where the queues belong
     running: bool  # it is a gateway that runs, not the namespace itself
@@ -68,7 +70,8 @@ async def open_target(
     broker = await enter(stack, chosen, outside)
     if is_own(chosen):
         await make_entities(broker, chosen.plan)
-    return Target(broker=broker, name=f"namespace {chosen.name}", home=chosen.name, running=False)
+    seen, _ = await with_claims(stack, config, broker, outside)
+    return Target(broker=seen, name=f"namespace {chosen.name}", home=chosen.name, running=False)
 
 
 async def find_running(config: Config, port_offset: int = 0) -> str | None:

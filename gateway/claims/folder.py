@@ -31,7 +31,11 @@ _THREADS: Final = 8  # as many wait for the disk at the same time
 
 @attrs.define(eq=False)
 class FolderStore:
-    """Implements `ClaimStore`. Dates are those of the file system."""
+    """
+    Implements `ClaimStore`. Dates are those of the file system.
+
+    A thread that waits for a dead mount is left behind by who gives up; there are few of them.
+    """
 
     path: Path
     _limiter: trio.CapacityLimiter = attrs.field(init=False)
@@ -62,7 +66,9 @@ class FolderStore:
 
     async def _do(self, work: Callable[[], T]) -> T:
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._limiter)
+            return await trio.to_thread.run_sync(
+                work, limiter=self._limiter, abandon_on_cancel=True
+            )
         except OSError as error:
             kind = StorageFull if error.errno in _FULL else Unavailable
             where = error.filename or self.path

@@ -7,6 +7,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
+from gateway.domain.pack import MAX_PACK
 
 _FORTNIGHT: Final = 14 * 86400.0
 _LONG: Final[float | None] = _FORTNIGHT
@@ -50,5 +51,7 @@ class PackingRule:
     max_messages: int = attrs.field(
         default=100, validator=[validators.ge(2), validators.le(10_000)]
     )
-    max_pack: int = attrs.field(default=192 * 1024, validator=validators.ge(1024))  # not compressed
+    max_pack: int = attrs.field(
+        default=192 * 1024, validator=[validators.ge(1024), validators.le(MAX_PACK)]
+    )  # not compressed
     send_timeout: float = attrs.field(default=30.0, validator=_positive)

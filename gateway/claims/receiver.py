@@ -134,8 +134,11 @@ class ClaimedReceiver:
         taken = sum(
             len(each.message.body) for each in whole if isinstance(each.message.body, bytes)
         )
-        size = str(message.properties.get(claims.SIZE, ""))
-        return taken + (int(size) if size.isdigit() else 0) > self.desk.options.max_fetched
+        try:
+            size = claims.claim_of(message).size
+        except ClaimCorrupt:
+            return False  # nothing is fetched
+        return taken + size > self.desk.options.max_fetched
 
     def _ready(self, limit: int) -> deque[_Held]:
         """What is held and may be tried now; what isn't locked any more comes by itself."""

@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
+from gateway.config.options import STORAGE_QUEUE, Claims, Config, Namespace, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.pairing.sending import PRIMARY_SHARE
+from gateway.wire.blob import check_container, parse_blob_account
 from gateway.wire.connection_string import parse_connection_string
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 _KEY_IN_URL: Final = re.compile(r"^servicebus:.*\bSharedAccessKey *=", re.IGNORECASE)
+_ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
 _NETWORK: Final = "://"
 
 
@@ -62,6 +64,8 @@ def problems_of(config: Config) -> list[str]:
     """One line for each mistake; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += _names_twice(config)
+    if config.claims is not None:
+        found += _claims(config.claims)
     if config.pairing is not None:
         found += _pairing(config, config.pairing)
     elif len(config.namespaces) > 1:
@@ -170,6 +174,28 @@ def _names_twice(config: Config) -> Iterator[str]:
     if config.pairing is not None:
         ids = [key.id for key in config.pairing.envelope_keys]
         yield from (f"pairing.envelope_keys: the id {n!r} is there twice" for n in _twice(ids))
+
+
+def _claims(claims: Claims) -> Iterator[str]:
+    scheme, _, rest = claims.store.partition(":")
+    if scheme == "folder":
+        if not rest:
+            yield "claims.store: a path expected after 'folder:'"
+        return
+    if scheme != "azure-blob":
+        yield "claims.store: folder:PATH or azure-blob:CONNECTION_STRING expected"
+        return
+    if _ACCOUNT_KEY.search(rest):
+        yield "claims.store: no secret in it; write key = { env = ... }"
+        return
+    try:
+        check_container(claims.container)
+    except InvalidRequest as error:
+        yield f"claims.{error}"
+    try:
+        parse_blob_account(claims.connection_string or rest, claims.key)
+    except InvalidRequest as error:
+        yield f"claims.store: {error}"
 
 
 def _twice(names: list[str]) -> list[str]:

@@ -88,6 +88,9 @@ def _completed(config: Config, folder: Path) -> Config:
         for name, namespace in config.namespaces.items()
     }
     config = _rooted(attrs.evolve(config, namespaces=namespaces), folder)
+    if config.claims is not None:
+        store = _absolute(config.claims.store, folder, own="folder")
+        config = attrs.evolve(config, claims=attrs.evolve(config.claims, store=store))
     if config.pairing is None:
         return config
     return attrs.evolve(config, pairing=_completed_pairing(config, config.pairing))
@@ -111,9 +114,9 @@ def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:
     return attrs.evolve(pairing, options=options)
 
 
-def _absolute(url: str, folder: Path) -> str:
+def _absolute(url: str, folder: Path, own: str = "embedded") -> str:
     scheme, _, rest = url.partition(":")
-    if scheme.lower() == "embedded" and rest:
+    if scheme.lower() == own and rest:
         rest = str(folder / rest)
     return f"{scheme.lower()}:{rest}"
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 from attrs import validators
 
+from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.values import Secret
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.accounts import StorageAccount, check_account_name
@@ -96,6 +97,17 @@ class Pairing:
     envelope_keys: tuple[EnvelopeKey, ...] = ()
     accept_legacy_backlog: bool = False
     syphon: SyphonOptions = attrs.field(factory=SyphonOptions)
+
+
+@attrs.frozen(kw_only=True)
+class Claims:
+    """`[claims]`: without it every body stays in its message."""
+
+    store: str  # folder:PATH or azure-blob:CONNECTION_STRING, without its key
+    container: str = "pairgate-claims"  # of azure-blob
+    key: str = attrs.field(default="", repr=False)
+    connection_string: str = attrs.field(default="", repr=False)  # in place of both
+    options: ClaimOptions = attrs.field(factory=ClaimOptions, metadata=FLAT)
 
 
 @attrs.frozen(kw_only=True)
@@ -200,6 +212,8 @@ class Config:
 
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
     pairing: Pairing | None = None
+    claims: Claims | None = None
+    packing: tuple[PackingRule, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     access: tuple[AccessPolicy, ...] = ()
     accounts: tuple[StorageAccount, ...] = ()

@@ -33,10 +33,13 @@ Read = Callable[[Any], Any]
 PLAIN_NUMBERS: Final = frozenset({"jitter", "max_drain_rate"})
 SIZES: Final = frozenset(
     {
+        "above",
         "max_body",
+        "max_fetched",
         "max_frame_size",
         "max_group_bytes",
         "max_inflight",
+        "max_pack",
         "max_message_size",
         "max_partial",
         "max_pending_bytes",

@@ -22,7 +22,7 @@ from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus_rest import served as servicebus_rest
-from tests.claims.lab import Events, claimed
+from tests.claims.lab import Events, claimed, packing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -160,6 +160,20 @@ def with_claims(inner: Open, clock: WallClock) -> Open:
     return open_claimed
 
 
+def with_packs(inner: Open) -> Open:
+    """Messages that are never packed pass as if nobody were there."""
+
+    @asynccontextmanager
+    async def open_packed(place: Place) -> AsyncIterator[Broker]:
+        async with inner(place) as broker, trio.open_nursery() as nursery:
+            packed = packing(broker, match="none of them")
+            await nursery.start(packed.run)
+            yield packed
+            nursery.cancel_scope.cancel()
+
+    return open_packed
+
+
 def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
     return lambda place: open_broker(place.folder)
 
@@ -270,6 +284,7 @@ KINDS = [
         open=with_claims(on_rabbitmq("primary"), real_date),
         can=RABBITMQ & ~Capability.SIZES,
     ),
+    BrokerKind(name="memory, with packs", open=with_packs(memory), virtual_time=True),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
     BrokerKind(
         name="pair of rabbitmq",

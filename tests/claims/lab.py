@@ -14,7 +14,8 @@ from trio.testing import MockClock
 from gateway.brokers.memory import MemoryBroker
 from gateway.claims.broker import ClaimedBroker
 from gateway.claims.desk import ClaimDesk, Codec
-from gateway.claims.options import ClaimOptions
+from gateway.claims.options import ClaimOptions, PackingRule
+from gateway.claims.packing import PackedBroker
 from gateway.claims.receiver import Surroundings
 from gateway.claims.store import ClaimStore
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -62,6 +63,17 @@ def claimed(
     )
     around = Surroundings(clock=clock, rng=random.Random(0), observer=events)
     return ClaimedBroker(broker=broker, desk=desk, around=around)
+
+
+def packing(broker: Broker, match: str = "*", **options: Any) -> PackedBroker:
+    numbers = itertools.count(1)
+    return PackedBroker(
+        broker=broker,
+        rules=(PackingRule(match=match, **options),),
+        codec=CODEC,
+        clock=VirtualClock(),
+        new_id=lambda: f"pack-{next(numbers)}",
+    )
 
 
 @attrs.define(eq=False, kw_only=True)

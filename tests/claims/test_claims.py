@@ -333,6 +333,19 @@ async def test_a_message_without_its_body_is_dead_lettered_with_the_reason(
     assert [event.reason for event in lab.events.of(ClaimLost)] == [reason]
 
 
+async def test_a_body_that_was_not_compressed_is_checked_too(lab: Lab) -> None:
+    await lab.send(random.Random(0).randbytes(5000))
+    ((name, (data, date)),) = lab.store.kept.items()
+    lab.store.kept[name] = bytes([*data[:-1], data[-1] ^ 1]), date
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(600):
+            await receiver.receive(1)
+
+    (dead,) = await lab.raw(ORDERS.dead_letter)
+    assert dead.properties["DeadLetterReason"] == "ClaimCorrupt"
+
+
 async def test_a_body_that_comes_back_in_time_is_handed_over(lab: Lab) -> None:
     await lab.send()
     kept = dict(lab.store.kept)

@@ -79,6 +79,15 @@ async def test_without_a_time_to_live_only_keep_at_most_collects() -> None:
     assert list(waste(old, limited, START + 90 * DAY)) == [name]
 
 
+async def test_the_note_of_a_completion_goes_only_after_the_body() -> None:
+    """A round may be broken off between the two."""
+    name = claims.new_id("x", Message(), START)
+    both = [Entry(name, START), Entry(f"{name}.done", START)]
+
+    assert list(waste(both, KEEPING, START + 5000 * DAY)) == [name]
+    assert list(waste(both[1:], KEEPING, START + 5000 * DAY)) == [f"{name}.done"]
+
+
 async def test_what_others_have_put_there_stays() -> None:
     entries = [Entry("README", START), Entry(f"{'0' * 32}.0.done.bak", START)]
 

@@ -1,6 +1,7 @@
 """What every store of bodies must do, on a folder and on a real Blob service."""
 
 import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -206,3 +207,20 @@ async def test_no_other_name_reaches_the_disk(tmp_path: Path, name: str) -> None
     async with folder(tmp_path) as store:
         with pytest.raises(ValueError, match="no name"):
             await store.put(name, b"x")
+
+
+async def test_who_gives_up_waiting_for_a_dead_disk_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = threading.Event()
+
+    def hang(file: int) -> None:
+        assert alive.wait(A_WHILE)
+
+    async with folder(tmp_path) as store:
+        monkeypatch.setattr(os, "fsync", hang)
+        with trio.move_on_after(0.05) as scope:
+            await store.put(NAME, b"x")
+        alive.set()
+
+    assert scope.cancelled_caught

@@ -11,12 +11,14 @@ import attrs
 import pytest
 
 from gateway.brokers.registry import options_class
+from gateway.claims.options import PackingRule
 from gateway.cli import main
 from gateway.config.file import Loaded, load, parse
 from gateway.config.options import (
     DEFAULT,
     AccessEntry,
     AccountEntry,
+    Claims,
     Config,
     Endpoint,
     Limits,
@@ -48,6 +50,7 @@ IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2")
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
     environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
+    environ["STORAGE"] = "AccountName=contoso;AccountKey=YQ=="
     environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
@@ -73,6 +76,9 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("pairing", Pairing),
         ("pairing.syphon", attrs.fields(Pairing).syphon.type),
         ("pairing.trial_pause", attrs.fields(attrs.fields(Pairing).options.type).trial_pause.type),
+        ("claims", Claims),
+        ("claims.retry", attrs.fields(attrs.fields(Claims).options.type).retry.type),
+        ("packing", PackingRule),
         ("entities", EntityRule),
         ("endpoints", Endpoint),
         ("access", AccessEntry),

@@ -1,0 +1,246 @@
+"""
+Receives packs as the messages that are in them, each of which is settled by itself.
+
+    completed        the pack is completed when all of its messages are
+    anything else    the message is sent anew, alone, and is settled within its pack by that: it
+                     comes again with a delivery count of 1, and can be settled as any other then
+    lock lost        the whole pack comes again, also what was completed of it
+
+Where nobody can send (subscriptions, dead letters) the whole pack is settled as the last message
+that wasn't completed.
+"""
+
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.capabilities import ReceivesDeferred, SettlesMany
+from gateway.claims.compression import decompressed
+from gateway.claims.desk import Codec
+from gateway.domain import pack as packs
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported, Outcome
+from gateway.domain.message import (
+    Complete,
+    DeadLetter,
+    Delivery,
+    Message,
+    ReceiveMode,
+    Settlement,
+)
+from gateway.ports import Broker, Receiver, WallClock
+
+PACK_CORRUPT: Final = "PackCorrupt"
+AT_ONCE: Final = 16  # deliveries, each of which may be a pack
+_NO_MESSAGE: Final = Message()
+
+
+@attrs.define(eq=False)
+class _Pack:
+    """A pack that was taken, and what of it isn't settled yet."""
+
+    delivery: Delivery
+    left: dict[str, Message]  # by lock token
+    verdict: Settlement = Complete()  # noqa: RUF009 a frozen value
+
+
+@attrs.define(eq=False, kw_only=True)
+class PackedReceiver:
+    """
+    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; what `inner` lacks is `NotSupported`.
+    """
+
+    inner: Receiver
+    broker: Broker  # takes what is sent anew
+    entity: EntityPath
+    mode: ReceiveMode
+    codec: Codec
+    clock: WallClock
+    _waiting: deque[Delivery] = attrs.field(factory=deque, init=False)
+    _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by token of a message
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """As `Receiver.receive`; first what is left of packs that were taken."""
+        self._forget_lost()
+        if self.mode is ReceiveMode.PEEK_LOCK:
+            await self._fill(limit)
+            return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+        taken: list[Delivery] = []
+        while not taken:
+            await self._fill(limit)
+            while self._waiting and len(taken) < limit:
+                delivery = self._waiting.popleft()
+                try:
+                    taken += await self._deleted(delivery)
+                except BaseException:
+                    self._waiting.appendleft(delivery)
+                    raise
+        return taken  # noqa: ASYNC910 it has waited for the first one
+
+    async def _fill(self, limit: int) -> None:
+        """Return when there is something to hand over."""
+        await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            for damaged, why in self._open(await self.inner.receive(min(limit, AT_ONCE))):
+                with suppress(LockLost):  # then it comes again
+                    await self.inner.settle(damaged, why)
+
+    def _open(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, DeadLetter]]:
+        """Let all messages wait to be handed over, in order; return the packs that are damaged."""
+        damaged = []
+        for delivery in deliveries:
+            if not packs.is_pack(delivery.message):
+                self._waiting.append(delivery)
+                continue
+            try:
+                members = _unpacked(self.codec, delivery)
+            except MessageError as error:
+                if self.entity.is_dead_letter:
+                    self._waiting.append(delivery)  # somebody looks there
+                else:
+                    why = DeadLetter(reason=PACK_CORRUPT, description=str(error))
+                    damaged.append((delivery, why))
+                continue
+            handle = attrs.evolve(delivery, message=_NO_MESSAGE)
+            pack = _Pack(handle, {each.lock_token or "": each.message for each in members})
+            self._packs.update((token, pack) for token in pack.left)
+            self._waiting.extend(members)
+        return damaged
+
+    async def _deleted(self, delivery: Delivery) -> Sequence[Delivery]:
+        """What is handed over when it was deleted: nothing, where it comes again."""
+        try:
+            await self.settle(delivery, Complete())
+        except BrokerError as error:
+            # Perhaps it comes again. If it doesn't, this is the only time.
+            if error.outcome is Outcome.NOT_SENT:
+                return ()  # noqa: ASYNC910 it waits, or raises after that
+        return (attrs.evolve(delivery, lock_token=None, locked_until=None),)  # noqa: ASYNC910 so
+
+    def _forget_lost(self) -> None:
+        now = self.clock()
+        lost = {
+            token
+            for token, pack in self._packs.items()
+            if pack.delivery.locked_until is not None and pack.delivery.locked_until <= now
+        }
+        if lost:
+            for token in lost:
+                del self._packs[token]
+            self._waiting = deque(
+                each for each in self._waiting if (each.lock_token or "") not in lost
+            )
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """As `Receiver.settle`; a message of a pack as above."""
+        token = (delivery.lock_token or "").lower()
+        pack = self._packs.get(token)
+        if pack is None:
+            await self.inner.settle(delivery, settlement)
+            return
+        await trio.lowlevel.checkpoint()
+        until = pack.delivery.locked_until
+        if until is not None and until <= self.clock():
+            self._packs.pop(token, None)
+            raise LockLost(f"{self.entity}: the lock of the pack ran out, all of it comes again")
+        if not isinstance(settlement, Complete):
+            await self._put_aside(pack, token, settlement)
+        if len(pack.left) == 1:
+            try:
+                await self.inner.settle(pack.delivery, pack.verdict)
+            except LockLost:
+                self._packs.pop(token, None)
+                raise
+        pack.left.pop(token, None)
+        self._packs.pop(token, None)
+
+    async def _put_aside(self, pack: _Pack, token: str, settlement: Settlement) -> None:
+        await trio.lowlevel.checkpoint()
+        assert not isinstance(settlement, Complete)
+        if self.entity.is_dead_letter or self.entity.is_subscription:
+            pack.verdict = settlement
+            return
+        message = pack.left[token]
+        properties = {**message.properties, **settlement.properties}
+        await self.broker.send(self.entity, [attrs.evolve(message, properties=properties)])
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`; with messages of packs one after the other."""
+        await trio.lowlevel.checkpoint()
+        if not any((delivery.lock_token or "") in self._packs for delivery, _ in settlements):
+            if not isinstance(self.inner, SettlesMany):
+                raise NotSupported("this namespace settles one message at a time")
+            return await self.inner.settle_many(settlements)
+        verdicts: list[BrokerError | None] = []
+        for delivery, settlement in settlements:
+            try:
+                await self.settle(delivery, settlement)
+            except BrokerError as error:
+                verdicts.append(error)
+            else:
+                verdicts.append(None)
+        return verdicts
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """As `Receiver.renew`; of a message of a pack, for all of them."""
+        pack = self._packs.get((delivery.lock_token or "").lower())
+        if pack is None:
+            return await self.inner.renew(delivery)
+        until = await self.inner.renew(pack.delivery)
+        pack.delivery = attrs.evolve(pack.delivery, locked_until=until)
+        return until
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """As `ReceivesDeferred.receive_deferred`."""
+        if not isinstance(self.inner, ReceivesDeferred):
+            raise NotSupported("this namespace can't put messages aside")
+        taken = await self.inner.receive_deferred(sequence_numbers)
+        if self.mode is ReceiveMode.PEEK_LOCK:
+            return taken
+        return [found for each in taken for found in await self._deleted(each)]
+
+
+def as_shown(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
+    """For who only looks: the messages of a pack; what is none, or damaged, as it is."""
+    if not packs.is_pack(delivery.message):
+        return [delivery]
+    try:
+        return _unpacked(codec, delivery)
+    except MessageError:
+        return [delivery]
+
+
+def _unpacked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
+    """
+    One delivery for each message, all with the pack's sequence number, each with a token.
+
+    Raises:
+        MessageError: the pack can't be read.
+    """
+    body, size = delivery.message.body, packs.size_of(delivery.message)
+    if not isinstance(body, bytes):
+        raise MessageError("a pack's body is one data section")
+    members = packs.split(decompressed(body, size))
+    return [
+        attrs.evolve(
+            delivery,
+            message=codec.decode(member),
+            lock_token=_token(delivery.lock_token, index),
+        )
+        for index, member in enumerate(members)
+    ]
+
+
+def _token(of_pack: str | None, index: int) -> str | None:
+    """A UUID, as all lock tokens are, and the same each time."""
+    if of_pack is None:
+        return None
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{of_pack.lower()}/{index}"))

@@ -1,0 +1,349 @@
+"""Many small messages as one: sent together, received and settled each by itself."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from gateway.claims.packing import PackedBroker
+from gateway.domain import pack as packs
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    InvalidRequest,
+    LockLost,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.domain.message import Abandon, Complete, DeadLetter, Message, ReceiveMode
+from gateway.testing.clocks import START
+from gateway.testing.faults import LoseAnswer, Refuse, SwallowAnswer
+from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, packing, virtual_time
+
+pytestmark = virtual_time
+
+
+@asynccontextmanager
+async def packed(lab: Lab, **options: Any) -> AsyncIterator[PackedBroker]:
+    broker = packing(lab.broker, **options)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(broker.run)
+        yield broker
+        nursery.cancel_scope.cancel()
+
+
+def numbered(count: int, **fields: Any) -> list[Message]:
+    return [Message(message_id=str(n), body=b"small %d" % n, **fields) for n in range(count)]
+
+
+async def taken(broker: PackedBroker, count: int, settlement: Any = None) -> list[Message]:
+    found = []
+    with trio.fail_after(A_DAY):
+        async with broker.open_receiver(ORDERS) as receiver:
+            while len(found) < count:
+                for delivery in await receiver.receive(count - len(found)):
+                    found.append(delivery)
+                    await receiver.settle(delivery, settlement or Complete())
+    return [each.message for each in found]
+
+
+# --- sending
+
+
+async def test_what_is_sent_at_about_the_same_time_is_one_message(lab: Lab) -> None:
+    messages = numbered(10, properties={"n": 1.5}, correlation_id="c")
+    async with packed(lab) as broker:
+        async with trio.open_nursery() as nursery:
+            for message in messages:
+                nursery.start_soon(broker.send, ORDERS, [message])
+
+        (pack,) = await lab.raw()
+        assert packs.is_pack(pack)
+        found = await taken(broker, 10)
+        assert await lab.raw() == []
+
+    assert sorted(found, key=lambda each: each.message_id) == messages
+
+
+async def test_a_message_that_is_alone_is_no_pack(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(1))
+
+    assert await lab.raw() == numbered(1)
+
+
+async def test_a_send_returns_when_its_pack_is_accepted_and_not_before(lab: Lab) -> None:
+    async with packed(lab, wait=5.0) as broker:
+        await broker.send(ORDERS, numbered(2))
+        assert trio.current_time() == 5.0
+        assert len(await lab.raw()) == 1
+
+
+async def test_a_full_pack_waits_for_nobody(lab: Lab) -> None:
+    async with packed(lab, wait=60.0, max_messages=2) as broker:
+        await broker.send(ORDERS, numbered(2))
+
+    assert trio.current_time() == 0.0
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"session_id": "s"},
+        {"scheduled": START + timedelta(hours=1)},
+        {"time_to_live": timedelta(hours=1)},
+        {"partition_key": "p"},
+    ],
+)
+async def test_what_the_queue_must_know_of_is_not_packed(lab: Lab, fields: dict[str, Any]) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(2, **fields))
+
+    assert not any(packs.is_pack(each) for each in await lab.raw())
+    assert len(await lab.raw()) == 2
+
+
+async def test_large_messages_and_other_queues_are_not_packed(lab: Lab) -> None:
+    async with packed(lab, match="telemetry/*") as broker:
+        await broker.send(ORDERS, numbered(2))
+    async with packed(lab, max_pack=1024) as broker:
+        await broker.send(ORDERS, [Message(body=LARGE), Message(body=LARGE)])
+
+    assert not any(packs.is_pack(each) for each in await lab.raw())
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"), [(Refuse(), Unavailable), (LoseAnswer(), OutcomeUnknown)]
+)
+async def test_all_of_a_pack_have_its_outcome(
+    lab: Lab, fault: Any, error: type[BrokerError]
+) -> None:
+    lab.faulty.fault = lambda operation, entity: fault
+    errors = []
+
+    async def send(broker: PackedBroker, message: Message) -> None:
+        try:
+            await broker.send(ORDERS, [message])
+        except BrokerError as found:
+            errors.append(type(found))
+
+    async with packed(lab) as broker, trio.open_nursery() as nursery:
+        for message in numbered(3):
+            nursery.start_soon(send, broker, message)
+        nursery.start_soon(trio.sleep, 1)
+
+    assert errors == [error] * 3
+
+
+async def test_a_pack_without_an_answer_is_unknown(lab: Lab) -> None:
+    lab.faulty.fault = lambda operation, entity: SwallowAnswer()
+    async with packed(lab) as broker:
+        with pytest.raises(OutcomeUnknown, match="30 s"):
+            await broker.send(ORDERS, numbered(2))
+
+
+async def test_who_gives_up_while_others_are_gathered_sends_nothing(lab: Lab) -> None:
+    async with packed(lab, wait=5.0) as broker, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.send, ORDERS, numbered(2))
+        with trio.move_on_after(1):
+            await broker.send(ORDERS, [Message(message_id="given up")])
+
+        found = await taken(broker, 2)
+        assert {each.message_id for each in found} == {"0", "1"}
+
+
+async def test_who_gives_up_later_takes_nothing_from_the_others(lab: Lab) -> None:
+    lab.faulty.latency = lambda: 10.0
+    async with packed(lab) as broker, trio.open_nursery() as nursery:
+        nursery.start_soon(broker.send, ORDERS, numbered(2))
+        with trio.move_on_after(5):
+            await broker.send(ORDERS, [Message(message_id="unknown")])
+        await trio.sleep(30)
+        lab.faulty.latency = lambda: 0.0
+
+        assert {each.message_id for each in await taken(broker, 3)} == {"0", "1", "unknown"}
+
+
+async def test_when_the_gateway_ends_nobody_believes_that_it_was_sent(lab: Lab) -> None:
+    broker = packing(lab.broker, wait=60.0)
+    errors = []
+
+    async def send() -> None:
+        try:
+            await broker.send(ORDERS, numbered(2))
+        except BrokerError as error:
+            errors.append(type(error))
+
+    async with trio.open_nursery() as senders, trio.open_nursery() as nursery:
+        await nursery.start(broker.run)
+        senders.start_soon(send)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+
+    assert errors == [Unavailable]
+    assert await lab.raw() == []
+
+
+async def test_nobody_forges_a_pack(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        with pytest.raises(InvalidRequest, match=packs.PACK):
+            await broker.send(ORDERS, [Message(properties={packs.PACK: "1"})])
+
+
+# --- receiving and settling
+
+
+async def test_messages_of_a_pack_come_up_to_the_limit_with_tokens_of_their_own(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(5))
+        async with broker.open_receiver(ORDERS) as receiver:
+            together = [await receiver.receive(2) for _ in range(3)]
+
+    assert [[each.message.message_id for each in some] for some in together] == [
+        ["0", "1"],
+        ["2", "3"],
+        ["4"],
+    ]
+    assert len({each.lock_token for some in together for each in some}) == 5
+
+
+async def test_what_is_not_completed_comes_again_with_its_pack(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        async with broker.open_receiver(ORDERS) as receiver:
+            for delivery in (await receiver.receive(3))[:2]:
+                await receiver.settle(delivery, Complete())
+
+        again = await taken(broker, 3)
+
+    assert {each.message_id for each in again} == {"0", "1", "2"}
+
+
+async def test_what_is_abandoned_comes_again_alone(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        async with broker.open_receiver(ORDERS) as receiver:
+            first, *others = await receiver.receive(3)
+            await receiver.settle(first, Abandon(properties={"tried": 1}))
+            for delivery in others:
+                await receiver.settle(delivery, Complete())
+
+    (left,) = await lab.raw()
+    assert left == attrs.evolve(numbered(1)[0], properties={"tried": 1})
+
+
+async def test_a_poisonous_message_ends_among_the_dead_letters_alone(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        for _ in range(2):
+            async with broker.open_receiver(ORDERS) as receiver:
+                for delivery in await receiver.receive(3):
+                    bad = delivery.message.message_id == "1"
+                    settlement = DeadLetter(reason="bad") if bad else Complete()
+                    await receiver.settle(delivery, settlement)
+
+    assert await lab.raw() == []
+    (dead,) = await lab.raw(ORDERS.dead_letter)
+    assert dead.message_id == "1"
+    assert dead.properties["DeadLetterReason"] == "bad"
+
+
+async def test_a_message_whose_pack_was_lost_cannot_be_settled(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        async with broker.open_receiver(ORDERS) as receiver:
+            first, second, _ = await receiver.receive(3)
+            await trio.sleep(50)
+            await receiver.renew(second)
+            await trio.sleep(50)
+            await receiver.settle(first, Complete())
+            await trio.sleep(50)
+            with pytest.raises(LockLost):
+                await receiver.settle(second, Complete())
+            assert len(await receiver.receive(3)) == 3
+
+
+async def test_a_pack_in_the_dead_letters_is_taken_apart_and_goes_when_all_are_done(
+    lab: Lab,
+) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(2))
+        async with lab.plain.open_receiver(ORDERS) as receiver:
+            (delivery,) = await receiver.receive(1)
+            await receiver.settle(delivery, DeadLetter(reason="bad"))
+
+        async with broker.open_receiver(ORDERS.dead_letter) as receiver:
+            first, second = await receiver.receive(5)
+            assert first.message.message_id == "0"
+            await receiver.settle(first, Abandon())
+            await receiver.settle(second, Complete())
+            first, second = await receiver.receive(5)
+            for delivery in (first, second):
+                await receiver.settle(delivery, Complete())
+
+    assert await lab.raw(ORDERS.dead_letter) == []
+
+
+async def test_a_pack_is_deleted_when_its_last_message_is_taken(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        async with broker.open_receiver(ORDERS, ReceiveMode.RECEIVE_AND_DELETE) as receiver:
+            assert len(await receiver.receive(2)) == 2
+            assert len(await lab.raw()) == 1
+            (last,) = await receiver.receive(2)
+
+    assert last.lock_token is None
+    assert await lab.raw() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "size"),
+    [(b"no zstd", "7"), (b"", "x"), (b"", "0"), (b"", str(2**40)), (LARGE, "5")],
+)
+async def test_a_damaged_pack_is_a_dead_letter(lab: Lab, body: bytes, size: str) -> None:
+    message = Message(message_id="p", body=body, properties={packs.PACK: "1", packs.SIZE: size})
+    await lab.plain.send(ORDERS, [message, Message(message_id="good")])
+
+    async with packed(lab) as broker:
+        found = await taken(broker, 1)
+
+    assert [each.message_id for each in found] == ["good"]
+    (dead,) = await lab.raw(ORDERS.dead_letter)
+    assert dead.properties["DeadLetterReason"] == "PackCorrupt"
+
+
+async def test_who_peeks_sees_the_messages(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        over = packing(attrs.evolve(lab.broker, broker=lab.plain))
+
+        shown = await over.peek(EntityPath("orders"), limit=10)
+
+    assert [each.message.message_id for each in shown] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("mode", list(ReceiveMode))
+async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) -> None:
+    found = []
+
+    async def take(receiver: Any) -> None:
+        while True:
+            for delivery in await receiver.receive(3):
+                found.append(delivery.message.message_id)
+                if mode is ReceiveMode.PEEK_LOCK:
+                    await receiver.settle(delivery, Complete())
+
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(20))
+        async with broker.open_receiver(ORDERS, mode) as receiver, trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(take, receiver)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+
+    assert sorted(found) == sorted(str(n) for n in range(20))
+    assert await lab.raw() == []

@@ -1,0 +1,73 @@
+"""Large bodies through gateways that are killed: what was answered with 201 arrives whole."""
+
+import random
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.e2e.processes import Gateways, broker_config
+from tests.e2e.rest import send, take
+
+pytestmark = pytest.mark.slow
+
+CONFIG = f"""{broker_config("orders")}
+[claims]
+store = "folder:bodies"
+above = "1KiB"
+"""
+KILLS = 4
+SENDERS = 3
+A_WHILE = 240.0
+
+
+def body_of(sender: int, number: int) -> bytes:
+    return b"%d/%d " % (sender, number) + random.Random(number).randbytes(50_000)
+
+
+async def test_a_kill_loses_no_body_that_was_accepted(gateways: Gateways) -> None:
+    rng = random.Random(7)
+    gateway = await gateways.start(CONFIG)
+    accepted: set[bytes] = set()
+    sent: set[bytes] = set()
+    over, progress = False, trio.Event()
+
+    async def produce(sender: int) -> None:
+        nonlocal progress
+        number = 0
+        while not over:
+            number += 1
+            body = body_of(sender, number)
+            sent.add(body)
+            try:
+                status, _ = await send(gateway.address, "orders", body)
+            except OSError:
+                await trio.sleep(0.05)
+                continue
+            if status == 201:
+                accepted.add(body)
+                if len(accepted) % 10 == 0:
+                    progress.set()
+                    progress = trio.Event()
+
+    with trio.fail_after(A_WHILE):
+        async with trio.open_nursery() as nursery:
+            for sender in range(SENDERS):
+                nursery.start_soon(produce, sender)
+            for _ in range(KILLS):
+                await progress.wait()
+                await trio.sleep(rng.random() * 0.05)
+                await gateway.kill()
+                await gateway.start()
+            over = True
+        found: set[bytes] = set()
+        while (body := await take(gateway.address, "orders", wait=1)) is not None:
+            found.add(body)
+
+    assert accepted <= found <= sent
+    assert gateway.count("claim_lost") == 0
+    assert len(completed_in(gateway.folder / "bodies")) == len(found)
+
+
+def completed_in(store: Path) -> list[Path]:
+    return list(store.glob("??/*.done"))
