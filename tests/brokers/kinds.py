@@ -54,6 +54,7 @@ class Capability(enum.Flag):
     ANY_CASE = enum.auto()  # the case of a path is ignored
     EXPIRY = enum.auto()  # a delivery says when it expires
     SETTLES_MANY = enum.auto()  # several deliveries in one step
+    SENDS_MANY = enum.auto()  # several batches in one step
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -183,6 +184,7 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.AMENDMENT
     | Capability.SESSIONS
     | Capability.SETTLES_MANY
+    | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
 )
 
@@ -192,8 +194,12 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.DEFERRED_COUNT
     | Capability.EXPIRY
     | Capability.SETTLES_MANY
+    | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
 )
+
+# A batch has a leg of its own, and each is tried by itself.
+OF_PAIRS = EVERYTHING & ~Capability.SENDS_MANY
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
 PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
@@ -226,9 +232,10 @@ KINDS = [
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),
+        can=OF_PAIRS,
         virtual_time=True,
     ),
-    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date)),
+    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date), can=OF_PAIRS),
     BrokerKind(
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),
