@@ -2,11 +2,9 @@
 
 from datetime import timedelta
 
-import attrs
 import pytest
 import trio
 
-from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import Busy, NotAuthorized, QuotaExceeded, Unavailable
 from gateway.domain.message import DataBody, Message
@@ -226,94 +224,6 @@ async def test_of_several_messages_only_the_wrong_one_is_refused(house, sdk, aut
     assert [type(outcome) for outcome in outcomes] == [amqp.Accepted, amqp.Rejected, amqp.Accepted]
     assert outcomes[1].error.condition == "amqp:not-allowed"
     assert [m.message_id for m in await kept(house, EntityPath("s"))] == ["0", "2"]
-
-
-@attrs.define
-class Held:
-    """Takes batches at once and in order, and tells so as soon, and in the order, that it's let."""
-
-    inner: MemoryBroker
-    calls: list[list[str]] = attrs.field(factory=list)
-    told: list[trio.Event] = attrs.field(factory=list)
-
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
-
-    async def send_many(self, entity, batches):
-        self.calls.append([message.message_id for batch in batches for message in batch])
-        self.told.append(trio.Event())
-        may_tell = self.told[-1]
-        verdicts = await self.inner.send_many(entity, batches)
-        await may_tell.wait()
-        return verdicts
-
-
-async def two_steps(house, queue, first, second):
-    """A link with two steps under way, their deliveries, and the broker that holds them."""
-    await house.broker.create_queue(queue, QueueProperties(requires_session=True))
-    held = Held(house.broker)
-    house.frontend = attrs.evolve(house.frontend, broker=held)
-    sdk = await house.client()
-    link = await sdk.sender(queue.name)
-    deliveries = [sdk.transfer(link, message) for message in first]
-    await trio.testing.wait_all_tasks_blocked()
-    deliveries += [sdk.transfer(link, message) for message in second]
-    await trio.testing.wait_all_tasks_blocked()
-    return sdk, link, deliveries, held
-
-
-def in_session(*numbers, session="s"):
-    return [Message(message_id=str(number), session_id=session) for number in numbers]
-
-
-async def test_two_steps_under_way_keep_the_order_though_one_message_is_refused(
-    house, autojump_clock
-):
-    queue = EntityPath("s")
-    wrong = in_session(1, session=None)
-    first = [*in_session(0), *wrong, *in_session(2)]
-    sdk, _, deliveries, held = await two_steps(house, queue, first, in_session(3, 4))
-
-    under_way = list(held.calls)
-    held.told[1].set()
-    later = [await sdk.outcome(delivery) for delivery in deliveries[3:]]
-    held.told[0].set()
-    earlier = [await sdk.outcome(delivery) for delivery in deliveries[:3]]
-
-    assert under_way == [["0", "1", "2"], ["3", "4"]]
-    assert later == [amqp.ACCEPTED] * 2
-    assert [type(outcome) for outcome in earlier] == [amqp.Accepted, amqp.Rejected, amqp.Accepted]
-    assert [m.message_id for m in await kept(house, queue)] == ["0", "2", "3", "4"]
-
-
-async def test_no_more_than_two_steps_are_under_way(house, autojump_clock):
-    first, second = in_session(0), in_session(1)
-    sdk, link, deliveries, held = await two_steps(house, EntityPath("s"), first, second)
-    deliveries += [sdk.transfer(link, message) for message in in_session(2, 3)]
-    await trio.testing.wait_all_tasks_blocked()
-
-    under_way = list(held.calls)
-    held.told[0].set()
-    await trio.testing.wait_all_tasks_blocked()
-    for event in held.told:
-        event.set()
-    outcomes = [await sdk.outcome(delivery) for delivery in deliveries]
-
-    assert under_way == [["0"], ["1"]]
-    assert held.calls == [["0"], ["1"], ["2", "3"]]
-    assert outcomes == [amqp.ACCEPTED] * 4
-
-
-async def test_beside_a_full_step_there_is_no_second_one(house, autojump_clock):
-    house.change(max_group=2)
-    *_, held = await two_steps(house, EntityPath("s"), in_session(0, 1), in_session(2))
-
-    under_way = list(held.calls)
-    held.told[0].set()
-    await trio.testing.wait_all_tasks_blocked()
-
-    assert under_way == [["0", "1"]]
-    assert held.calls == [["0", "1"], ["2"]]
 
 
 async def test_a_settled_message_that_fails_ends_the_link(house, sdk, autojump_clock):
