@@ -99,11 +99,11 @@ class Writer:
             await trio.lowlevel.cancel_shielded_checkpoint()
             raise Unavailable(self._closed)
         step.task = trio.lowlevel.current_task()
-        if self._outside or not self._has_room:
-            await self._wait_outside(step)
-        else:
+        if self._has_room:  # then nobody waits outside
             self._put(step)
             await trio.lowlevel.wait_task_rescheduled(step.leave)
+        else:
+            await self._wait_outside(step)
         return step.result()
 
     def post(self, step: Step[Any]) -> None:
@@ -125,6 +125,9 @@ class Writer:
 
         await trio.lowlevel.wait_task_rescheduled(leave)
 
+    def _next_outside(self) -> Step[Any]:
+        return self._outside.popitem(last=False)[0]
+
     def _put(self, step: Step[Any]) -> None:
         self._steps += 1
         self._bytes += step.cost
@@ -140,7 +143,7 @@ class Writer:
                 step.undo(step.result())
         self._steps -= len(steps)
         while self._outside and self._has_room:
-            self._put(self._outside.popitem(last=False)[0])
+            self._put(self._next_outside())
 
     def _end(self, why: str) -> None:
         """The thread is gone: nothing that still waits was begun."""
@@ -148,7 +151,7 @@ class Writer:
             self._closed = why
             self.failed.set()
         while self._outside:
-            self._put(self._outside.popitem(last=False)[0])
+            self._put(self._next_outside())
         left: list[Step[Any]] = []
         while not self._asked.empty():
             step = self._asked.get_nowait()
