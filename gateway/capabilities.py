@@ -157,6 +157,26 @@ class Polls(Protocol):
 
 
 @runtime_checkable
+class SendsMany(Protocol):
+    """A namespace that takes several batches in one step, each with a verdict of its own."""
+
+    async def send_many(
+        self, entity: EntityPath, batches: Sequence[Sequence[Message]]
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `Broker.send` for each, in this order; return its verdict on each: None, or the error
+        that `send` would have raised. One that is refused doesn't stop the others.
+
+        Calls are done in the order in which they are made, also where one doesn't wait for the
+        other to end: the messages of the second stand behind those of the first.
+
+        Raises:
+            BrokerError: the verdict on all of them.
+        """
+        ...
+
+
+@runtime_checkable
 class ReceivesDeferred(Protocol):
     """A receiver, also one of a session, of a namespace where messages can be deferred."""
 

@@ -171,6 +171,25 @@ class Delivery:
     state: MessageState = MessageState.ACTIVE
     dead_letter_source: str | None = None
 
+    @property
+    def handle(self) -> "Delivery":
+        """The delivery without its message, which nobody needs to settle it."""
+        return Delivery(  # one for each message: `attrs.evolve` takes three times as long
+            message=_NO_MESSAGE,
+            sequence_number=self.sequence_number,
+            lock_token=self.lock_token,
+            delivery_count=self.delivery_count,
+            enqueued=self.enqueued,
+            enqueued_sequence_number=self.enqueued_sequence_number,
+            locked_until=self.locked_until,
+            expires=self.expires,
+            state=self.state,
+            dead_letter_source=self.dead_letter_source,
+        )
+
+
+_NO_MESSAGE: Final = Message()
+
 
 class ReceiveMode(enum.Enum):
     PEEK_LOCK = "peek-lock"

@@ -15,7 +15,7 @@ delivery is a lease until it is settled or its lock runs out.
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from datetime import datetime
 
 import attrs
 import trio
@@ -31,10 +31,8 @@ from gateway.domain.errors import (
     NotSupported,
     Unavailable,
 )
-from gateway.domain.message import Abandon, Delivery, Message, Settlement
+from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.ports import Broker, Receiver, WallClock
-
-_NO_MESSAGE: Final = Message()
 
 
 @attrs.frozen(kw_only=True)
@@ -189,8 +187,7 @@ class Leases:
                 except BrokerError:
                     self._retire(tap)
                     raise
-                for delivery in deliveries:
-                    self._begin(tap, delivery)
+                self._begin(tap, deliveries)
         finally:
             self._awaited -= limit
         return deliveries
@@ -268,7 +265,8 @@ class Leases:
                 self._end(lock_token, lease)
                 raise
             lease.delivery = attrs.evolve(lease.delivery, locked_until=locked_until)
-            lease.ends = self._end_of_lock(lease.delivery)
+            date, now = self._wall_clock(), trio.current_time()
+            lease.ends = self._end_of_lock(lease.delivery, date, now)
         return lease.delivery
 
     def end_of(self, lock_token: str) -> float:
@@ -356,12 +354,13 @@ class Leases:
             del self._taps[tap.entity.key]
         tap.note_whether_needless()
 
-    def _begin(self, tap: _Tap, delivery: Delivery) -> None:
-        assert delivery.lock_token is not None, "a locked delivery has a token"
-        token = delivery.lock_token.lower()
-        # Without its message, which nobody needs to settle it: there may be very many leases.
-        handle = attrs.evolve(delivery, message=_NO_MESSAGE)
-        self._leases[token] = tap.leases[token] = _Lease(tap, handle, self._end_of_lock(handle))
+    def _begin(self, tap: _Tap, deliveries: Sequence[Delivery]) -> None:
+        """Lease them, without their messages: there may be very many leases."""
+        date, now = self._wall_clock(), trio.current_time()
+        for delivery in deliveries:
+            assert delivery.lock_token is not None, "a locked delivery has a token"
+            token, ends = delivery.lock_token.lower(), self._end_of_lock(delivery, date, now)
+            self._leases[token] = tap.leases[token] = _Lease(tap, delivery.handle, ends)
 
     def _end(self, lock_token: str, lease: _Lease) -> None:
         """End a lease, unless that was done while somebody waited."""
@@ -375,8 +374,7 @@ class Leases:
             raise LockLost(f"the lock {lock_token} of {entity} isn't known, or it ran out")
         return lease
 
-    def _end_of_lock(self, delivery: Delivery) -> float:
+    def _end_of_lock(self, delivery: Delivery, date: datetime, now: float) -> float:
         if delivery.locked_until is None:
-            return trio.current_time() + self._options.lock_duration
-        left = delivery.locked_until - self._wall_clock()
-        return trio.current_time() + left.total_seconds()
+            return now + self._options.lock_duration
+        return now + (delivery.locked_until - date).total_seconds()

@@ -57,6 +57,7 @@ class Capability(enum.Flag):
     EXPIRY = enum.auto()  # a delivery says when it expires
     SETTLES_MANY = enum.auto()  # several deliveries in one step
     SIZES = enum.auto()  # a body counts whole against the limits of size
+    SENDS_MANY = enum.auto()  # several batches in one step
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
 
 
@@ -211,6 +212,7 @@ OVER_HTTP = EVERYTHING & ~(
     | Capability.AMENDMENT
     | Capability.SESSIONS
     | Capability.SETTLES_MANY
+    | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
 )
 
@@ -220,11 +222,14 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.DEFERRED_COUNT
     | Capability.EXPIRY
     | Capability.SETTLES_MANY
+    | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
 )
 
 # Large bodies lie in a store, and the namespace sees their references.
-WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES)
+WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.SENDS_MANY)
+# A batch has a leg of its own, and each is tried by itself.
+OF_PAIRS = EVERYTHING & ~Capability.SENDS_MANY
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
 PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
@@ -258,9 +263,10 @@ KINDS = [
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),
+        can=OF_PAIRS,
         virtual_time=True,
     ),
-    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date)),
+    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date), can=OF_PAIRS),
     BrokerKind(
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),

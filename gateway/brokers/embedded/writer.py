@@ -8,11 +8,13 @@ COMMIT has returned. While one batch is being synced the next one forms by itsel
     run() ─ room? ─ put ─────▶ drain ─ BEGIN ─ steps ─ COMMIT ───────▶ answer all, one hop
       waits ◀─────────────────────────────────────────────────────────── reschedule
 
-An asker that is cancelled changes nothing about its step, which is committed all the same.
+Steps are done in the order in which they were asked, those too that had to wait for room. An asker
+that is cancelled changes nothing about its step, which is committed all the same.
 """
 
 import queue
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -49,7 +51,8 @@ class Writer:
     failed: trio.Event = attrs.field(factory=trio.Event)
     _steps: int = 0
     _bytes: int = 0
-    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    # Those for which there is no room yet, in order; who asked for one is still there.
+    _outside: "OrderedDict[Step[Any], None]" = attrs.field(factory=OrderedDict)
     _asked: "queue.SimpleQueue[Step[Any] | None]" = attrs.field(factory=queue.SimpleQueue)
     _closed: str = "the store is not open"  # why nothing more is taken; empty: it is
     _refusal: StoreError | None = None
@@ -92,20 +95,38 @@ class Writer:
             BrokerError: the step's own.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        while self._steps >= self._most_steps or self._bytes >= self._most_bytes:
-            await self._room.park()
         if self._closed:
             await trio.lowlevel.cancel_shielded_checkpoint()
             raise Unavailable(self._closed)
         step.task = trio.lowlevel.current_task()
-        self._put(step)
-        await trio.lowlevel.wait_task_rescheduled(step.leave)
+        if self._has_room:  # then nobody waits outside
+            self._put(step)
+            await trio.lowlevel.wait_task_rescheduled(step.leave)
+        else:
+            await self._wait_outside(step)
         return step.result()
 
     def post(self, step: Step[Any]) -> None:
         """Have a step run soon, if the store lives that long."""
         if not self._closed:
             self._put(step)
+
+    @property
+    def _has_room(self) -> bool:
+        return self._steps < self._most_steps and self._bytes < self._most_bytes
+
+    async def _wait_outside(self, step: Step[Any]) -> None:
+        """Have a step run as soon as there is room, behind those that wait already."""
+        self._outside[step] = None
+
+        def leave(raise_cancel: Any) -> trio.lowlevel.Abort:
+            self._outside.pop(step, None)
+            return step.leave(raise_cancel)
+
+        await trio.lowlevel.wait_task_rescheduled(leave)
+
+    def _next_outside(self) -> Step[Any]:
+        return self._outside.popitem(last=False)[0]
 
     def _put(self, step: Step[Any]) -> None:
         self._steps += 1
@@ -121,13 +142,16 @@ class Writer:
             elif step.undo is not None and step.error is None:
                 step.undo(step.result())
         self._steps -= len(steps)
-        self._room.unpark(count=len(steps))
+        while self._outside and self._has_room:
+            self._put(self._next_outside())
 
     def _end(self, why: str) -> None:
         """The thread is gone: nothing that still waits was begun."""
         if why:
             self._closed = why
             self.failed.set()
+        while self._outside:
+            self._put(self._next_outside())
         left: list[Step[Any]] = []
         while not self._asked.empty():
             step = self._asked.get_nowait()
@@ -135,7 +159,6 @@ class Writer:
                 step.error = Unavailable(self._closed)
                 left.append(step)
         self._answer(left, Report())
-        self._room.unpark_all()
         self._ended.set()
 
     def _begin(self, refusal: StoreError | None) -> None:

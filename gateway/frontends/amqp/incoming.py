@@ -6,19 +6,23 @@ Links on which clients send: each message is answered when the broker has answer
     certainly not            rejected, with the condition; the link stays, unless the entity is gone
     nobody knows             no answer: the link is detached with com.microsoft:timeout
 
-The order of a link is kept: one step to the broker at a time, with all that has come in meanwhile.
+The order of a link is kept. A broker that takes several batches in one step, and tells of each
+what became of it, has two steps under way, so that messages are read and answered while others are
+being stored. Any other one has a step at a time, with all that has come in meanwhile: where one
+message is refused, each is sent again by itself, before any later one.
+
 A message that the client has settled already has no answer, so that its failure ends the link.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
 
-from gateway.capabilities import Topology
+from gateway.capabilities import SendsMany, Topology
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -33,11 +37,13 @@ from gateway.domain.errors import (
     QuotaExceeded,
 )
 from gateway.domain.message import Message
+from gateway.domain.values import value
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.wire.amqp.batches import decode_payload
 from gateway.wire.amqp.events import (
     ACCEPTED,
+    Accepted,
     AmqpError,
     LinkAttached,
     Rejected,
@@ -45,13 +51,18 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 
+T = TypeVar("T")
+
 _GONE: Final = (EntityNotFound, EntityDisabled)
 _NO_SUCH: Final = (*_GONE, InvalidRequest)
 # Of several messages, one may be the reason.
 _ONES_FAULT: Final = (MessageTooLarge, InvalidRequest, QuotaExceeded)
 
 
-@attrs.frozen
+_STEPS: Final = 2  # under way at once, where that keeps the order: one is read, one is stored
+
+
+@value
 class _Transfer:
     event: TransferReceived
     messages: tuple[Message, ...]
@@ -68,12 +79,16 @@ class IncomingLink:
     _opening: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _largest: int = attrs.field(init=False)  # bytes of a message
     _open: bool = attrs.field(default=False, init=False)
-    _working: bool = attrs.field(default=False, init=False)
-    _in_work: int = attrs.field(default=0, init=False)
+    _many: SendsMany | None = attrs.field(init=False)
+    _working: int = attrs.field(default=0, init=False)  # tasks, with a step each
+    _beginning: bool = attrs.field(default=False, init=False)  # one of them hasn't looked yet
+    _in_work: int = attrs.field(default=0, init=False)  # transfers
     _failed: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._largest = self._context.options.max_message_size
+        broker = self._context.broker
+        self._many = broker if isinstance(broker, SendsMany) else None
 
     @property
     def session(self) -> SessionId:
@@ -142,20 +157,31 @@ class IncomingLink:
             self._largest = min(self._largest, told or self._largest)
 
     def _work_on(self) -> None:
-        if self._open and self._waiting and not self._working:
-            self._working = True
+        """Have one more task at work, if it has something to do."""
+        if self._open and self._waiting and not self._beginning and self._may_begin:
+            self._beginning = True
+            self._working += 1
             self._context.nursery.start_soon(self._work)
 
-    async def _work(self) -> None:
-        await trio.lowlevel.checkpoint()
+    @property
+    def _may_begin(self) -> bool:
+        """Whether one more step keeps the order and is worth it: beside a full one it isn't."""
+        if self._working == 0:
+            return True
+        few = self._in_work < self._context.options.max_group
+        return self._many is not None and self._working < _STEPS and few
+
+    async def _work(self) -> None:  # noqa: ASYNC910 it ends, or a send waits
+        self._beginning = False
         try:
             while self._waiting:
                 group = self._take_group()
+                self._work_on()
                 if group:
-                    await self._send(group)
+                    await self._send(group)  # before it waits, it has its place in the order
                 self._top_up()
         finally:
-            self._working = False
+            self._working -= 1
 
     def _take_group(self) -> list[_Transfer]:
         """What goes in one step; what can't be read is answered."""
@@ -167,6 +193,7 @@ class IncomingLink:
             if group and size + len(event.payload) > options.max_group_bytes:
                 break
             self._waiting.popleft()
+            self._in_work += 1
             messages = self._read(event)
             if messages is not None:
                 group.append(_Transfer(event, messages))
@@ -174,7 +201,6 @@ class IncomingLink:
                 size += len(event.payload)
                 if count >= options.max_group:
                     break
-        self._in_work = len(group)
         return group
 
     def _read(self, event: TransferReceived) -> tuple[Message, ...] | None:
@@ -188,28 +214,15 @@ class IncomingLink:
             return None
         return tuple(map(self._context.with_id, messages))
 
-    async def _send(self, group: Sequence[_Transfer]) -> None:
-        await trio.lowlevel.checkpoint()
-        error = await self._try([message for each in group for message in each.messages])
-        if error is None:
-            for each in group:
-                self._context.engine.settle(each.event.delivery, ACCEPTED)
-                self._done(each.event)
-        elif len(group) > 1 and isinstance(error, _ONES_FAULT):
+    async def _send(self, group: Sequence[_Transfer]) -> None:  # noqa: ASYNC910 a send waits
+        if self._many is not None:
+            self._answer(group, await self._try_many(self._many, group))
+            return
+        error = await self._try(group)
+        if isinstance(error, _ONES_FAULT) and len(group) > 1:
             await self._send_each(group)
         else:
-            self._answer_failed(group, error)
-
-    def _answer_failed(self, group: Sequence[_Transfer], error: BrokerError) -> None:
-        if error.outcome is Outcome.UNKNOWN:
-            for each in group:
-                self._done(each.event)
-            self._fail(amqp_error(error))
-            return
-        for each in group:
-            self._reject(each.event, amqp_error(error))
-        if isinstance(error, _GONE):
-            self._fail(amqp_error(error))
+            self._answer(group, [error] * len(group))
 
     async def _send_each(self, group: Sequence[_Transfer]) -> None:
         await trio.lowlevel.checkpoint()
@@ -217,26 +230,56 @@ class IncomingLink:
             if self._failed:
                 self._done(each.event)
             else:
-                await self._send([each])
+                self._answer([each], [await self._try([each])])
 
-    async def _try(  # noqa: ASYNC910 a send waits, or raises after that
-        self, messages: Sequence[Message]
-    ) -> BrokerError | None:
-        """Have the broker take them; the error if it didn't, or if nobody knows."""
+    async def _try(self, group: Sequence[_Transfer]) -> BrokerError | None:
+        """Have the broker take all of them; the error if it didn't, or if nobody knows."""
+        messages = [message for each in group for message in each.messages]
+        sent = await self._in_time(lambda: self._context.broker.send(self._entity, messages))
+        return sent if isinstance(sent, BrokerError) else None
+
+    async def _try_many(
+        self, many: SendsMany, group: Sequence[_Transfer]
+    ) -> Sequence[BrokerError | None]:
+        """The same, and of each what became of it."""
+        batches = [each.messages for each in group]
+        verdicts = await self._in_time(lambda: many.send_many(self._entity, batches))
+        return [verdicts] * len(group) if isinstance(verdicts, BrokerError) else verdicts
+
+    async def _in_time(  # noqa: ASYNC910 a send waits, or raises after that
+        self, send: Callable[[], Awaitable[T]]
+    ) -> T | BrokerError:
         try:
-            with trio.move_on_after(self._context.options.send_timeout) as scope:
-                await self._context.broker.send(self._entity, messages)
+            with trio.move_on_after(self._context.options.send_timeout):
+                return await send()
         except BrokerError as error:
             return error  # noqa: ASYNC910
-        if scope.cancelled_caught:
-            return OutcomeUnknown(f"no answer from {self._entity} in time")
-        return None
+        return OutcomeUnknown(f"no answer from {self._entity} in time")
+
+    def _answer(self, group: Sequence[_Transfer], errors: Sequence[BrokerError | None]) -> None:
+        """Tell the client of each what became of it; at last, where that must be, the link ends."""
+        ending: BrokerError | None = None
+        for each, error in zip(group, errors, strict=True):
+            if error is None:
+                self._settle(each.event, ACCEPTED)
+            elif error.outcome is Outcome.UNKNOWN:
+                self._done(each.event)
+                ending = error
+            else:
+                self._settle(each.event, Rejected(error=amqp_error(error)))
+                if each.event.settled or isinstance(error, _GONE):
+                    ending = ending or error
+        if ending is not None:
+            self._fail(amqp_error(ending))
 
     def _reject(self, event: TransferReceived, error: AmqpError) -> None:
-        self._context.engine.settle(event.delivery, Rejected(error=error))
-        self._done(event)
+        self._settle(event, Rejected(error=error))
         if event.settled:
             self._fail(error)
+
+    def _settle(self, event: TransferReceived, state: Accepted | Rejected) -> None:
+        self._context.engine.settle(event.delivery, state)
+        self._done(event)
 
     def _fail(self, error: AmqpError) -> None:
         """Nothing of this link is sent any more: its client has to look."""
@@ -249,7 +292,7 @@ class IncomingLink:
             self._context.pending.drop(len(self._waiting.popleft().payload))
 
     def _done(self, event: TransferReceived) -> None:
-        self._in_work = max(0, self._in_work - 1)
+        self._in_work -= 1
         self._context.pending.drop(len(event.payload))
 
     def _top_up(self) -> None:

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Final
 
 import attrs
 
 from gateway.domain.errors import Busy
-from gateway.domain.message import Delivery, Message
+from gateway.domain.message import Delivery
 from gateway.wire.amqp.events import DeliveryId
-
-_NO_MESSAGE: Final = Message()  # nobody needs it to settle a delivery
 
 
 @attrs.define(eq=False)
@@ -28,7 +25,7 @@ class Unsettled:
 
     def add(self, id_: DeliveryId, delivery: Delivery) -> None:
         assert delivery.lock_token is not None, "it was taken with a lock"
-        self._sent[id_] = attrs.evolve(delivery, message=_NO_MESSAGE)
+        self._sent[id_] = delivery.handle
         self._ids[delivery.lock_token] = id_
 
     def take(self, id_: DeliveryId) -> Delivery | None:
@@ -65,9 +62,7 @@ class Unsettled:
 
     def add_deferred(self, deliveries: Sequence[Delivery]) -> None:
         self._deferred.update(
-            (each.lock_token, attrs.evolve(each, message=_NO_MESSAGE))
-            for each in deliveries
-            if each.lock_token is not None
+            (each.lock_token, each.handle) for each in deliveries if each.lock_token is not None
         )
 
     def drop_deferred(self, lock_token: str) -> None:

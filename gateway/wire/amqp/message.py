@@ -44,6 +44,8 @@ from gateway.wire.amqp.types import MAX_DEPTH, encode, from_milliseconds, to_mil
 
 _BODY: Final = DATA  # under which code `Message.encoded` has the sections of a body
 
+_SHORT: Final = 64 * 1024  # bytes: a longer message isn't kept in memory a second time
+
 _MAX_TTL: Final = 2**32 - 1  # milliseconds that a header can say: 49.7 days
 _BEYOND_HEADER: Final = timedelta(milliseconds=_MAX_TTL + 1)
 _FAR: Final = 253_402_214_400_000  # 9999-12-31: expiry of what doesn't know when it was made
@@ -65,14 +67,14 @@ def encode_message(message: Message) -> bytes:
     return b"".join(_parts(message))
 
 
-def bare_parts(message: Message) -> list[bytes]:
+def bare_parts(message: Message) -> tuple[bytes, ...]:
     """
     The encoded message without header and message annotations, which a broker writes anew.
 
     Raises:
         MessageError: as `encode_message`.
     """
-    return _bare_parts(message, {section.code: section for section in message.encoded})
+    return _parts(message)[1:]
 
 
 def encoded_size(message: Message) -> int:
@@ -106,8 +108,12 @@ def decode_message(data: bytes) -> Message:
     values: dict[int, Any] = {}
     pieces: dict[int, bytes] = {}
     body_sections: list[Section] = []
+    size = bare_at = 0
     for section in split_sections(data):
         code, start, end, value = section
+        size += end - start
+        if code < PROPERTIES:
+            bare_at = end
         if DATA <= code <= VALUE:
             body_sections.append(section)
         else:
@@ -121,7 +127,7 @@ def decode_message(data: bytes) -> Message:
     scheduled, partition_key, annotations = values.get(MESSAGE_ANNOTATIONS, (None, None, {}))
     body, encoded = _read_body(data, body_sections)
     encoded += [EncodedSection(code, raw, values[code]) for code, raw in pieces.items()]
-    return Message(
+    message = Message(
         message_id=properties[0],
         user_id=properties[1],
         to=properties[2],
@@ -146,6 +152,9 @@ def decode_message(data: bytes) -> Message:
         footer=values.get(FOOTER, {}),
         encoded=tuple(encoded),
     )
+    if size == len(data) <= _SHORT:  # what nobody changes is written as it was read
+        _note_written(message, (data[:bare_at], data[bare_at:]))
+    return message
 
 
 # What a section says
@@ -263,22 +272,23 @@ def _start(code: int) -> bytes:
 
 
 def _parts(message: Message) -> tuple[bytes, ...]:
-    """The encoded message in pieces, of which the body is one, not copied."""
+    """The encoded message in pieces: header and message annotations, then the bare message."""
     if message.written is None:
-        # The one exception to "never changed": nobody can see it, and `attrs.evolve` drops it.
-        object.__setattr__(message, "written", tuple(_write_parts(message)))
+        _note_written(message, tuple(_write_parts(message)))
     assert message.written is not None
     return message.written
 
 
+def _note_written(message: Message, parts: tuple[bytes, ...]) -> None:
+    """The one exception to "never changed": nobody can see it, and `attrs.evolve` drops it."""
+    object.__setattr__(message, "written", parts)
+
+
 def _write_parts(message: Message) -> list[bytes]:
+    """The body is a piece of its own, not copied. The footer counts as bare, too."""
     kept = {section.code: section for section in message.encoded}
-    return _sections(message, kept, (HEADER, MESSAGE_ANNOTATIONS)) + _bare_parts(message, kept)
-
-
-def _bare_parts(message: Message, kept: dict[int, EncodedSection]) -> list[bytes]:
-    """Footer too, although the standard doesn't count it among the bare message."""
-    parts = _sections(message, kept, (PROPERTIES, APPLICATION_PROPERTIES))
+    parts = [b"".join(_sections(message, kept, (HEADER, MESSAGE_ANNOTATIONS)))]
+    parts += _sections(message, kept, (PROPERTIES, APPLICATION_PROPERTIES))
     parts += _body_parts(message.body, kept.get(_BODY))
     if message.footer or FOOTER in kept:
         parts.append(_part(FOOTER, message.footer, kept.get(FOOTER)))

@@ -11,17 +11,28 @@ from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.testing.faults import Fault, FaultyBroker, Operation
+from gateway.testing.faults import Call, Fault, FaultyBroker, Operation
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
 
 
 class Faulty(FaultyBroker):
-    """With the capabilities of what is inside, which have no faults."""
+    """With the capabilities of what is inside; of them only `send_many` has faults."""
+
+    one_by_one = False  # it can't take several batches in one step
 
     def __getattr__(self, name):
-        return getattr(self.inner, name)
+        if name != "send_many":
+            return getattr(self.inner, name)
+        if self.one_by_one:
+            raise AttributeError(name)
+        return self._send_many
+
+    async def _send_many(self, entity, batches):
+        messages = tuple(message for batch in batches for message in batch)
+        call = Call(operation=Operation.SEND, entity=entity, messages=messages)
+        return await self.operate(call, lambda: self.inner.send_many(entity, batches))
 
 
 @attrs.define(eq=False)

@@ -18,6 +18,12 @@ from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["two steps", "one step"])
+def one_by_one(house, request):
+    """The namespace takes several batches in one step, or it doesn't."""
+    house.faulty.one_by_one = request.param
+
+
 async def kept(house, entity=ORDERS):
     return [each.message for each in await house.broker.peek(entity, limit=1000)]
 

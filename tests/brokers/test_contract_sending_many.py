@@ -1,0 +1,142 @@
+"""What a namespace that takes several batches in one step must do, beyond `test_contract.py`."""
+
+import attrs
+import pytest
+import trio
+
+from gateway.capabilities import SendsMany
+from gateway.domain.entity import EntityPath, EntityStatus
+from gateway.domain.errors import (
+    EntityDisabled,
+    EntityNotFound,
+    InvalidRequest,
+    MessageTooLarge,
+    QuotaExceeded,
+    SessionRequired,
+)
+from gateway.domain.message import Message
+from tests.brokers.kinds import Capability, needs
+from tests.brokers.test_contract import ids, make, numbered, take_all
+
+TAKEN = type(None)
+LARGE = [Message(message_id="large", body=bytes(2 * 1024 * 1024))]
+
+
+async def verdicts(broker, queue, *batches):
+    assert isinstance(broker, SendsMany)
+    return [type(verdict) for verdict in await broker.send_many(queue, batches)]
+
+
+async def received(broker, queue, wanted):
+    async with broker.open_receiver(queue) as receiver:
+        return ids(await take_all(receiver, wanted))
+
+
+@needs(Capability.SENDS_MANY)
+async def test_several_batches_are_taken_at_once_in_their_order(broker, orders):
+    found = await verdicts(broker, orders, numbered(1, 2), numbered(3), [], numbered(4, 5))
+
+    assert found == [TAKEN] * 4
+    assert await received(broker, orders, 5) == ["1", "2", "3", "4", "5"]
+
+
+@needs(Capability.SENDS_MANY)
+async def test_sending_nothing_at_once_is_done(broker, orders):
+    assert list(await broker.send_many(orders, [])) == []
+
+
+@needs(Capability.SENDS_MANY)
+async def test_a_batch_that_is_refused_is_refused_whole_and_alone(broker, orders):
+    found = await verdicts(broker, orders, numbered(1), [*numbered(2), *LARGE], numbered(3, 4))
+
+    assert found == [TAKEN, MessageTooLarge, TAKEN]
+    assert await received(broker, orders, 3) == ["1", "3", "4"]
+    assert (await broker.inspect(orders)).active == 3
+
+
+@needs(Capability.SENDS_MANY)
+async def test_a_batch_that_cannot_be_stored_is_refused_alone(broker, orders):
+    strange = Message(message_id="2", body=b"x", properties={"key": object()})
+
+    found = await verdicts(broker, orders, numbered(1), [strange], numbered(3))
+
+    assert found == [TAKEN, InvalidRequest, TAKEN]
+    assert await received(broker, orders, 2) == ["1", "3"]
+
+
+@needs(Capability.SENDS_MANY)
+async def test_a_batch_that_is_refused_has_the_error_of_a_send(broker, orders):
+    with pytest.raises(MessageTooLarge) as alone:
+        await broker.send(orders, LARGE)
+
+    _, among_others = await broker.send_many(orders, [numbered(1), LARGE])
+
+    assert str(among_others) == str(alone.value)
+
+
+@needs(Capability.SENDS_MANY)
+async def test_what_does_not_fit_leaves_room_for_the_next_batch(broker):
+    queue = await make(broker, max_size_in_megabytes=1)
+    first, second, third = (
+        [Message(message_id=str(number), body=bytes(size))]
+        for number, size in enumerate((600_000, 600_000, 300_000))
+    )
+
+    found = await verdicts(broker, queue, first, second, third)
+
+    assert found == [TAKEN, QuotaExceeded, TAKEN]
+    assert await received(broker, queue, 2) == ["0", "2"]
+
+
+@needs(Capability.SENDS_MANY | Capability.SESSIONS)
+async def test_a_batch_without_a_session_is_refused_where_one_is_needed(broker):
+    queue = await make(broker, requires_session=True)
+    one, two, three = (Message(message_id=each, session_id="s") for each in ("1", "2", "3"))
+
+    found = await verdicts(broker, queue, [one], [attrs.evolve(two, session_id=None)], [three])
+
+    assert found == [TAKEN, SessionRequired, TAKEN]
+    async with broker.open_session(queue, "s") as session:
+        assert ids(await take_all(session, 2)) == ["1", "3"]
+
+
+@needs(Capability.SENDS_MANY | Capability.DUPLICATES)
+async def test_duplicates_of_other_batches_are_taken_and_not_delivered(broker):
+    queue = await make(broker, requires_duplicate_detection=True)
+
+    found = await verdicts(broker, queue, numbered(1), numbered(1, 2))
+    found += await verdicts(broker, queue, numbered(2, 3), LARGE, numbered(3, 4))
+
+    assert found == [TAKEN, TAKEN, TAKEN, MessageTooLarge, TAKEN]
+    assert await received(broker, queue, 4) == ["1", "2", "3", "4"]
+    assert (await broker.inspect(queue)).active == 4
+
+
+@needs(Capability.SENDS_MANY)
+async def test_calls_side_by_side_are_done_in_the_order_in_which_they_are_made(broker, orders):
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(broker.send_many, orders, [numbered(number), numbered(-number)])
+            await trio.lowlevel.checkpoint()  # the call is made before the next one is
+
+    expected = [str(each) for number in range(20) for each in (number, -number)]
+    assert await received(broker, orders, 40) == expected
+
+
+@needs(Capability.SENDS_MANY)
+async def test_sending_several_batches_to_an_unknown_entity_is_refused(broker):
+    with pytest.raises(EntityNotFound):
+        await broker.send_many(EntityPath("nothing"), [numbered(1), numbered(2)])
+
+
+@needs(Capability.SENDS_MANY)
+async def test_nobody_sends_several_batches_to_a_dead_letter_queue(broker, orders):
+    with pytest.raises(InvalidRequest):
+        await broker.send_many(orders.dead_letter, [numbered(1)])
+
+
+@needs(Capability.SENDS_MANY)
+async def test_a_disabled_queue_takes_none_of_several_batches(broker):
+    queue = await make(broker, status=EntityStatus.SEND_DISABLED)
+
+    assert await verdicts(broker, queue, numbered(1), numbered(2)) == [EntityDisabled] * 2

@@ -1,0 +1,28 @@
+"""What settling needs of a delivery."""
+
+from datetime import UTC, datetime
+
+import attrs
+
+from gateway.domain.message import Delivery, Message, MessageState
+
+DATE = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_handle_is_the_delivery_without_its_message():
+    delivery = Delivery(
+        message=Message(message_id="1", body=b"x"),
+        sequence_number=2,
+        lock_token="token",
+        delivery_count=3,
+        enqueued=DATE,
+        enqueued_sequence_number=4,
+        locked_until=DATE,
+        expires=DATE,
+        state=MessageState.DEFERRED,
+        dead_letter_source="orders",
+    )
+
+    said = attrs.asdict(delivery, recurse=False)
+    assert None not in said.values()
+    assert delivery.handle == attrs.evolve(delivery, message=Message())
