@@ -11,16 +11,15 @@ Receiving from RabbitMQ: a consumer while somebody waits, with no more prefetch 
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
 import attrs
 import trio
 from pamqp import commands
 
 from gateway.brokers.rabbitmq_channels import Channels, DeadLetters
-from gateway.brokers.rabbitmq_deliveries import Consumer, Held, delivery_of
+from gateway.brokers.rabbitmq_deliveries import Consumer, Held, delivery_of, lock_token
 from gateway.brokers.rabbitmq_holding import Holding
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -67,6 +66,7 @@ class RabbitmqReceiver:
     _channel: Channel | None = None
     _consumer: Consumer | None = None
     _consumers: int = 0
+    _lock_span: timedelta = attrs.field(init=False)
     _holding: Holding = attrs.field(factory=Holding)
     _buffer: deque[Delivery] = attrs.field(factory=deque)
     _taken: int = 0
@@ -75,6 +75,9 @@ class RabbitmqReceiver:
     _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
     _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock_span = timedelta(seconds=self._lock_duration)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`. A classic queue counts no more than two deliveries."""
@@ -290,11 +293,11 @@ class RabbitmqReceiver:
         self._taken += 1
         delivery = delivery_of(
             incoming,
-            token=str(UUID(int=self._nonce << 64 | self._taken)),
+            token=lock_token(self._nonce, self._taken),
             number=self._taken,
             redelivered=method.redelivered,
             now=self._clock(),
-            lock_duration=self._lock_duration,
+            lock_duration=self._lock_span,
         )
         self._holding.add(
             Held(

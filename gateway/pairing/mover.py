@@ -264,7 +264,11 @@ def _is_expired(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> 
 
 
 def _restored(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> Message:
-    return attrs.evolve(unwrapped.message, time_to_live=_left(unwrapped, now, options))
+    left = _left(unwrapped, now, options)
+    message = unwrapped.message
+    if left == message.time_to_live:
+        return message
+    return attrs.evolve(message, time_to_live=left)
 
 
 def _left(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> timedelta | None:
