@@ -182,6 +182,11 @@ class Conversation:
         self._server: dict[str, str] = {}
         self._tune: commands.Connection.TuneOk | None = None
 
+    @property
+    def has_own(self) -> bool:
+        """Whether `take` has something."""
+        return bool(self._outbox)
+
     def take(self) -> bytes:
         """What is to be written of its own accord."""
         data, self._outbox = b"".join(self._outbox), []

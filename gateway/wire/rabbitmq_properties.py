@@ -9,13 +9,14 @@ What has a place there stands there, for consumers that aren't Pairgate:
     time to live                     `expiration`, up to 2^32-1 ms
     creation time                    `timestamp`: whole seconds
     priority                         `priority`
+    durable                          the header `x-pairgate-durable`; all are sent as persistent
     application properties           headers: text, bytes, bool, 64-bit integers, floats, null;
                                      of names in x-, which are the broker's, only the envelope's
     a body of one data section       the body
 
 The rest is the encoded AMQP 1.0 message that has just the rest, in the header `x-pairgate-amqp`; or
 in the body, with the header `x-pairgate-body`, if the body itself is of the rest or it is large.
-Every message is sent as persistent. `x-pairgate-copy` says when it was sent and which copy it is.
+`x-pairgate-copy` says when it was sent and which copy it is.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,12 +42,15 @@ from gateway.wire.rabbitmq_content import (
 COPY: Final = "x-pairgate-copy"
 REST: Final = "x-pairgate-amqp"
 BODY: Final = "x-pairgate-body"
+DURABLE: Final = "x-pairgate-durable"
 UNREADABLE: Final = "x-pairgate-unreadable"
 DELIVERY_COUNT: Final = "x-delivery-count"
 
 # Of the broker itself: each would be taken for a command, or is about a delivery.
 _ROUTES: Final = frozenset({"CC", "BCC"})
-_OF_BROKER: Final = frozenset({COPY, REST, BODY, DELIVERY_COUNT, "x-acquired-count", "x-death"})
+_OF_BROKER: Final = frozenset(
+    {COPY, REST, BODY, DURABLE, DELIVERY_COUNT, "x-acquired-count", "x-death"}
+)
 _OF_DEATH: Final = ("x-first-death-", "x-last-death-")
 _REASONS: Final = {
     "expired": "TTLExpiredException",
@@ -137,6 +141,8 @@ def prepare(message: Message) -> Outgoing:
         table = b"".join([write_entry(name, each) for name, each in headers.items()])
         if len(table) > _MAX_TABLE:
             headers, table = {}, b""
+        if message.durable is not None:
+            table += write_entry(DURABLE, message.durable)
         body: Any = message.body
         if type(body) is bytes and not rest and len(headers) == len(message.properties):
             return Outgoing(properties, table, body)
@@ -188,7 +194,6 @@ _REST_FIELDS: Final = (
     "user_id",
     "absolute_expiry",
     "group_sequence",
-    "durable",
     "partition_key",
     "scheduled",
     "annotations",
@@ -264,6 +269,8 @@ def _read(
             found[field] = each
     if "timestamp" in properties:
         found["creation_time"] = _date_of(properties["timestamp"])
+    if isinstance(headers.get(DURABLE), bool):
+        found["durable"] = headers[DURABLE]
     ttl = _time_to_live(properties.get("expiration"))
     if ttl is not None:
         found["time_to_live"] = ttl
