@@ -9,6 +9,7 @@ Usage: python -m benchmarks.rabbitmq_pika JOB
 import json
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ class OutcomeFailed(Exception):
 
 
 @attrs.define(eq=False)
-class _User:
+class _User(ABC):
     """One connection with one channel."""
 
     job: Mapping[str, Any]
@@ -55,8 +56,9 @@ class _User:
         self.found = self.watch.read()
         self._connection.close()
 
+    @abstractmethod
     def begin(self) -> None:
-        raise NotImplementedError
+        """The channel is open."""
 
     def _opened(self, channel: Any) -> None:
         self.channel = channel

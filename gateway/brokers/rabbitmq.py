@@ -40,7 +40,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.net.rabbitmq_connection import RabbitmqConnection, Target, connect
-from gateway.net.reconnecting import Reconnecting
+from gateway.net.reconnecting import Failures, Reconnecting
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import Login
@@ -328,7 +328,7 @@ class RabbitmqBroker:
         async def dial() -> RabbitmqConnection:
             return await connect(target, self._nursery)
 
-        made = Reconnecting(dial=dial, backoff=_BACKOFF, rng=self._rng)
+        made = Reconnecting(dial=dial, failures=Failures(backoff=_BACKOFF, rng=self._rng))
         self._connections.append(made)
         return made
 

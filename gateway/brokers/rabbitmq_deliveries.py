@@ -32,6 +32,12 @@ class Held:
     ends: float  # trio.current_time()
 
 
+def lock_token(receiver: int, number: int) -> str:
+    """A UUID of the receiver's own number, of 64 bits, and that of its delivery."""
+    digits = f"{receiver:016x}{number:016x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
 def delivery_of(
     incoming: Incoming,
     *,
@@ -39,7 +45,7 @@ def delivery_of(
     number: int,
     redelivered: bool,
     now: datetime,
-    lock_duration: float,
+    lock_duration: timedelta,
 ) -> Delivery:
     """
     The delivery with that token, the receiver's `number`th.
@@ -49,14 +55,18 @@ def delivery_of(
     """
     copy, ttl, failed = incoming.copy, incoming.message.time_to_live, incoming.delivery_count
     enqueued = copy.sent_at if copy is not None else None
-    made_up = (int(now.timestamp() * 1000) << _COUNTER_BITS) | (number % (1 << _COUNTER_BITS))
+    if copy is None:
+        milliseconds = int(now.timestamp() * 1000)
+        sequence_number = (milliseconds << _COUNTER_BITS) | (number % (1 << _COUNTER_BITS))
+    else:
+        sequence_number = copy.sequence_number
     return Delivery(
         message=incoming.message,
-        sequence_number=made_up if copy is None else copy.sequence_number,
+        sequence_number=sequence_number,
         lock_token=token,
         delivery_count=1 + (int(redelivered) if failed is None else max(failed, 0)),
         enqueued=enqueued,
-        locked_until=now + timedelta(seconds=lock_duration),
+        locked_until=now + lock_duration,
         expires=_expiry(enqueued, ttl),
     )
 

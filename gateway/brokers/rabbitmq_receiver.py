@@ -5,31 +5,28 @@ Receiving from RabbitMQ: a consumer while somebody waits, with no more prefetch 
     a delivery     into the buffer; who waits takes it from there
     nobody waits   a moment later the consumer is cancelled and the buffer given back, so that no
                    message is kept from other receivers
-    settle         acknowledged, and then something is asked on the channel: its answer says that
-                   the broker has handled it
+    settle         as `rabbitmq_holding` does it
 """
 
-import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
-from uuid import UUID
 
 import attrs
 import trio
 from pamqp import commands
 
 from gateway.brokers.rabbitmq_channels import Channels, DeadLetters
-from gateway.brokers.rabbitmq_deliveries import Consumer, Held, delivery_of
+from gateway.brokers.rabbitmq_deliveries import Consumer, Held, delivery_of, lock_token
+from gateway.brokers.rabbitmq_holding import Holding
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
     LockLost,
     NotSupported,
-    OutcomeUnknown,
     Unavailable,
 )
 from gateway.domain.message import (
@@ -43,7 +40,7 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.domain.queue_checks import check_reason
-from gateway.net.rabbitmq_channel import Answer, Channel, Unasked
+from gateway.net.rabbitmq_channel import Channel, Unasked
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import ContentArrived
 from gateway.wire.rabbitmq_properties import read
@@ -56,7 +53,7 @@ _MAX_PREFETCH: Final = 1000
 
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqReceiver:
-    """`ports.Receiver`. `tend` must run beside it; `close` ends both."""
+    """`capabilities.SettlesMany`. `tend` must run beside it; `close` ends both."""
 
     _entity: EntityPath
     _mode: ReceiveMode
@@ -69,8 +66,8 @@ class RabbitmqReceiver:
     _channel: Channel | None = None
     _consumer: Consumer | None = None
     _consumers: int = 0
-    _flushing: Answer | None = None  # to come: acknowledgements that are written now go with it
-    _held: dict[str, Held] = attrs.field(factory=dict)
+    _lock_span: timedelta = attrs.field(init=False)
+    _holding: Holding = attrs.field(factory=Holding)
     _buffer: deque[Delivery] = attrs.field(factory=deque)
     _taken: int = 0
     _waiting: int = 0
@@ -78,6 +75,9 @@ class RabbitmqReceiver:
     _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
     _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    def __attrs_post_init__(self) -> None:
+        self._lock_span = timedelta(seconds=self._lock_duration)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`. A classic queue counts no more than two deliveries."""
@@ -104,17 +104,31 @@ class RabbitmqReceiver:
             NotSupported: to defer, or to give back with new properties.
             EntityNotFound: there is no queue for dead letters; the lock holds.
         """
-        if isinstance(settlement, DeadLetter):
-            self._check_main()
-            check_reason(settlement)
-        elif isinstance(settlement, Defer):
-            raise NotSupported("RabbitMQ can't put a message aside")
-        elif isinstance(settlement, Abandon) and settlement.properties:
-            raise NotSupported("RabbitMQ can't change a message that is given back")
-        held = self._take(delivery.lock_token)
+        self._check(settlement)
+        held = self._take(delivery)
         if isinstance(settlement, DeadLetter):
             await self._bury(held, settlement)
-        await self._finish([held], give_back=isinstance(settlement, Abandon))
+        if isinstance(settlement, Abandon):
+            self._holding.give_back([held])
+        else:
+            self._holding.acknowledge([held])
+        await self._holding.flush(held.channel)
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`: dead letters last, and one answer for all others."""
+        await trio.lowlevel.checkpoint()
+        verdicts, channel = self._write(settlements)
+        if channel is not None:
+            await self._holding.flush(channel)
+        for index, (delivery, settlement) in enumerate(settlements):
+            if isinstance(settlement, DeadLetter):
+                try:
+                    await self.settle(delivery, settlement)
+                except BrokerError as error:
+                    verdicts[index] = error
+        return verdicts
 
     async def renew(self, delivery: Delivery) -> datetime:
         """Raises NotSupported: RabbitMQ has one limit for all deliveries."""
@@ -127,8 +141,7 @@ class RabbitmqReceiver:
             while True:
                 now = trio.current_time()
                 self._expire(now)
-                first = next(iter(self._held.values()), None)
-                next_end = math.inf if first is None else first.ends
+                next_end = self._holding.next_end
                 if (self._consumer is not None or self._buffer) and not self._waiting:
                     if now >= self._gives_back_at:
                         await self._pause()
@@ -153,7 +166,7 @@ class RabbitmqReceiver:
             await self._stop(channel, consumer)
         # In one go, and so in their order.
         channel.tell(commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=True))
-        await self._flush(channel)
+        await self._holding.flush(channel)
 
     def close(self) -> None:
         """End the channel, and so whatever it has. Waits for nothing."""
@@ -253,10 +266,7 @@ class RabbitmqReceiver:
             if self._waiting:
                 return
             left, self._buffer = self._buffer, deque()
-            for delivery in left:
-                held = self._held.pop(delivery.lock_token or "", None)
-                if held is not None:
-                    self._give_back(held)
+            self._holding.give_back(self._holding.found(left))
 
     # --- what the broker does
 
@@ -283,20 +293,20 @@ class RabbitmqReceiver:
         self._taken += 1
         delivery = delivery_of(
             incoming,
-            token=str(UUID(int=self._nonce << 64 | self._taken)),
+            token=lock_token(self._nonce, self._taken),
             number=self._taken,
             redelivered=method.redelivered,
             now=self._clock(),
-            lock_duration=self._lock_duration,
+            lock_duration=self._lock_span,
         )
-        assert delivery.lock_token is not None
-        consumer.unsettled += 1
-        self._held[delivery.lock_token] = Held(
-            delivery=delivery,
-            channel=channel,
-            tag=method.delivery_tag or 0,
-            consumer=consumer,
-            ends=trio.current_time() + self._lock_duration,
+        self._holding.add(
+            Held(
+                delivery=delivery,
+                channel=channel,
+                tag=method.delivery_tag or 0,
+                consumer=consumer,
+                ends=trio.current_time() + self._lock_duration,
+            )
         )
         self._buffer.append(delivery)
         self._arrived.unpark_all()
@@ -308,20 +318,52 @@ class RabbitmqReceiver:
 
     def _lose(self) -> None:
         """The channel is gone, and with it all that was held: it will be delivered again."""
-        self._channel = self._consumer = self._flushing = None
-        self._held.clear()
+        self._channel = self._consumer = None
+        self._holding.lose()
         self._buffer.clear()
 
     # --- settling
 
-    def _check_main(self) -> None:
-        if self._entity.is_dead_letter:
-            raise InvalidRequest("a dead letter can't be dead-lettered")
+    def _write(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> tuple[list[BrokerError | None], Channel | None]:
+        """
+        Settle what is no dead letter; the verdicts that are known, and where to wait for the rest.
+        """
+        verdicts: list[BrokerError | None] = [None] * len(settlements)
+        completed: list[Held] = []
+        returned: list[Held] = []
+        for index, (delivery, settlement) in enumerate(settlements):
+            if isinstance(settlement, DeadLetter):
+                continue
+            try:
+                self._check(settlement)
+                held = self._take(delivery)
+            except BrokerError as error:
+                verdicts[index] = error
+            else:
+                (returned if isinstance(settlement, Abandon) else completed).append(held)
+        self._holding.acknowledge(completed)
+        self._holding.give_back(returned)
+        written = completed + returned
+        return verdicts, written[0].channel if written else None
 
-    def _take(self, token: str | None) -> Held:
-        held = self._held.pop((token or "").lower(), None)
-        if held is None or held.channel.is_over:
-            raise LockLost(f"the lock {token} of {self._entity} isn't known, or it ran out")
+    def _check(self, settlement: Settlement) -> None:
+        if isinstance(settlement, DeadLetter):
+            if self._entity.is_dead_letter:
+                raise InvalidRequest("a dead letter can't be dead-lettered")
+            check_reason(settlement)
+        elif isinstance(settlement, Defer):
+            raise NotSupported("RabbitMQ can't put a message aside")
+        elif isinstance(settlement, Abandon) and settlement.properties:
+            raise NotSupported("RabbitMQ can't change a message that is given back")
+
+    def _take(self, delivery: Delivery) -> Held:
+        held = self._holding.take(delivery)
+        if held is None:
+            raise LockLost(
+                f"the lock {delivery.lock_token} of {self._entity} isn't known, or it ran out"
+            )
         return held
 
     async def _bury(self, held: Held, settlement: DeadLetter) -> None:
@@ -335,61 +377,21 @@ class RabbitmqReceiver:
         try:
             await self._dead_letters.bury(self._entity, dead)
         except BaseException:
-            # Not acknowledged: it is still ours, until its lock runs out.
-            if not held.channel.is_over and held.delivery.lock_token is not None:
-                self._held[held.delivery.lock_token] = held
+            self._holding.put_back(held)  # not acknowledged: ours, until its lock runs out
             raise
 
     async def _deleted(self, taken: list[Delivery]) -> Sequence[Delivery]:
-        held = [self._held.pop(each.lock_token) for each in taken if each.lock_token in self._held]
-        await self._finish(held, give_back=False)
-        return [attrs.evolve(each, lock_token=None, locked_until=None) for each in taken]
-
-    async def _finish(self, held: Sequence[Held], *, give_back: bool) -> None:
-        """
-        Acknowledge or give back.
-
-        Raises:
-            OutcomeUnknown: the channel was closed before the broker said that it had done it.
-        """
-        for each in held:
-            if give_back:
-                self._give_back(each)
-            else:
-                each.consumer.unsettled -= 1
-                each.channel.tell(commands.Basic.Ack(delivery_tag=each.tag))
-        if not held:
-            await trio.lowlevel.checkpoint()
-            return
-        try:
-            await self._flush(held[0].channel)
-        except BrokerError as error:
-            raise OutcomeUnknown(f"the channel was closed: {error}") from error
-
-    def _give_back(self, held: Held) -> None:
-        held.consumer.unsettled -= 1
-        held.channel.tell(commands.Basic.Nack(delivery_tag=held.tag, requeue=True))
-
-    async def _flush(self, channel: Channel) -> None:
-        """Return once the broker has handled what was written on the channel; one for many."""
-        if self._flushing is None:
-            self._flushing = flushing = Answer()
-            try:
-                await trio.lowlevel.checkpoint()  # others may come along
-            finally:
-                if self._flushing is flushing:
-                    self._flushing = None
-                channel.ask_for(flushing, commands.Basic.Qos(prefetch_count=1))
+        held = self._holding.found(taken)
+        self._holding.acknowledge(held)
+        if held:
+            await self._holding.flush(held[0].channel)
         else:
-            flushing = self._flushing
-        await flushing.wait()
+            await trio.lowlevel.checkpoint()
+        return [attrs.evolve(each, lock_token=None, locked_until=None) for each in taken]
 
     def _expire(self, now: float) -> None:
         """What was held for too long; all hold equally long, so the first end first."""
-        for token, held in list(self._held.items()):
-            if held.ends > now:
-                break
-            del self._held[token]
-            if self._buffer and self._buffer[0].lock_token == token:
+        for held in self._holding.ended(now):
+            if self._buffer and self._buffer[0] is held.delivery:
                 self._buffer.popleft()
-            self._give_back(held)
+            self._holding.give_back([held])

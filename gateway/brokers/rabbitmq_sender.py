@@ -219,7 +219,8 @@ class RabbitmqSender:
         lane = await self._lane(queue)
         lane.users += 1
         try:
-            await lane.connection.wait_for_room()
+            if not lane.connection.has_room:
+                await lane.connection.wait_for_room()
             self.check_blocked(lane.connection)
             if lane.channel.error is not None:
                 raise Unavailable(str(lane.channel.error))
@@ -245,13 +246,14 @@ class RabbitmqSender:
             raise Unavailable(f"the broker takes no messages now: {connection.blocked}")
 
     async def _lane(self, queue: str) -> _Lane:
-        connection = await self._connections.get()
+        # Each message comes this way: nothing is awaited where there is nothing to wait for.
+        connection = self._connections.current or await self._connections.get()
         lane = self._usable(queue, connection)
         if lane is None:
             async with self._opening:
                 lane = self._usable(queue, connection) or await self._open(queue, connection)
         self._lanes[queue] = self._lanes.pop(queue, lane)
-        return lane
+        return lane  # noqa: ASYNC910 who sends waits for its confirm
 
     def _usable(self, queue: str, connection: RabbitmqConnection) -> _Lane | None:
         lane = self._lanes.get(queue)

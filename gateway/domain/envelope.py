@@ -23,6 +23,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -59,13 +60,17 @@ from gateway.domain.message import (
     DataBody,
     Described,
     Message,
+    Properties,
     SequenceBody,
     Value,
     ValueBody,
 )
+from gateway.domain.values import value
 
 ENVELOPE_VERSION: Final = "1"
 RESERVE: Final = 1024  # bytes of envelope, beside path and session
+
+_entity_of: Final = lru_cache(maxsize=1024)(EntityPath.parse)  # a backlog is of few entities
 
 EncodeValue = Callable[[Value], bytes]
 """Encodes a value of a section; of a map, with sorted keys. `wire.amqp` has it."""
@@ -79,7 +84,7 @@ class EnvelopeKey:
     key: bytes = attrs.field(repr=False)
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Unwrapped:
     """What an envelope held. `message` has its session and schedule back, not its time to live."""
 
@@ -123,6 +128,10 @@ class Envelope:
     keys: tuple[EnvelopeKey, ...]
     encode: EncodeValue = attrs.field(repr=False)
     accept_legacy: bool = False
+    _no_properties: bytes = attrs.field(init=False, repr=False, eq=False)  # their digest
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_no_properties", hashlib.sha256(self.encode({})).digest())
 
     def wrap(self, message: Message, entity: EntityPath, *, attempt: str, now: datetime) -> Message:
         """The message as it goes to a backlog queue, where nothing may expire or wait."""
@@ -168,7 +177,7 @@ class Envelope:
         if not authentic and not self.accept_legacy:
             raise NotOurs("not authenticated, and accept_legacy_backlog is false")
         try:
-            entity = EntityPath.parse(path)
+            entity = _entity_of(path)
         except InvalidRequest as error:
             raise Malformed(f"{PATH}: {error}") from error
         session = message.properties.get(SESSION)
@@ -190,10 +199,11 @@ class Envelope:
         )
 
     def _authenticate(self, message: Message) -> None:
-        found = {name: message.properties.get(name) for name in OURS}
-        wrong = next((name for name, value in found.items() if not isinstance(value, str)), None)
-        if wrong is not None:
-            raise Malformed(f"{wrong}: a string expected, found {type(found[wrong]).__name__}")
+        found = message.properties
+        for name in OURS:
+            if not isinstance(found.get(name), str):
+                kind = type(found.get(name)).__name__
+                raise Malformed(f"{name}: a string expected, found {kind}")
         if found[VERSION] != ENVELOPE_VERSION:
             raise NotOurs(f"{VERSION} is {found[VERSION]!r}, known is {ENVELOPE_VERSION!r}")
         if found[PAIR] != self.pair:
@@ -221,13 +231,16 @@ class Envelope:
             # Whole seconds, since a date in an HTTP header has no more.
             "" if scheduled is None else str(int(scheduled.timestamp())),
         )
-        digest = hmac.new(key.key, digestmod=hashlib.sha256)
+        parts: list[bytes] = []
         for field in fields:
             data = field.encode("utf-8", "surrogatepass")
-            digest.update(len(data).to_bytes(4, "big") + data)
-        digest.update(hashlib.sha256(self.encode(without_envelope(properties))).digest())
-        digest.update(self._body_digest(message.body))
-        return digest.hexdigest()
+            parts += len(data).to_bytes(4), data
+        parts += self._properties_digest(properties), self._body_digest(message.body)
+        return hmac.digest(key.key, b"".join(parts), "sha256").hex()
+
+    def _properties_digest(self, properties: Properties) -> bytes:
+        own = without_envelope(properties)
+        return hashlib.sha256(self.encode(own)).digest() if own else self._no_properties
 
     def _body_digest(self, body: Body) -> bytes:
         match body:

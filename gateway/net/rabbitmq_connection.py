@@ -140,10 +140,15 @@ class RabbitmqConnection:
             raise
         return channel
 
+    @property
+    def has_room(self) -> bool:
+        """Whether the outbox isn't full, or the connection is over."""
+        return self.written - self.handed <= _HIGH_WATER or self.error is not None
+
     async def wait_for_room(self) -> None:
-        """Return when the outbox isn't full, or the connection is over."""
+        """Return when it has room."""
         await trio.lowlevel.checkpoint()
-        while self.written - self.handed > _HIGH_WATER and self.error is None:
+        while not self.has_room:
             await self._room.park()
 
     def write(self, channel: int, *methods: base.Frame) -> None:
@@ -201,7 +206,8 @@ class RabbitmqConnection:
             if self.opened is not None and task_status is not None:
                 task_status.started()
                 task_status = trio.TASK_STATUS_IGNORED
-            self._wake.unpark_all()
+            if self._conversation.has_own:
+                self._wake.unpark_all()
 
     def _lost(self, why: str) -> Unavailable:
         return Unavailable(f"{self._target}: the connection was lost: {why}")
@@ -227,11 +233,11 @@ class RabbitmqConnection:
 
     async def _write(self) -> None:
         while True:
-            own = self._conversation.take()
-            data = own + b"".join(self._outbox)
-            if not data:
+            if not self._outbox and not self._conversation.has_own:
                 await self._wake.park()
                 continue
+            own = self._conversation.take()
+            data = own + b"".join(self._outbox)
             self.written += len(own)
             self.handed += len(data)
             self._outbox = []

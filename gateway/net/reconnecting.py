@@ -1,4 +1,4 @@
-"""One connection that many use: dialled when it is needed, and not too often when that fails."""
+"""Connections that many use: dialled when they are needed, and not too often when that fails."""
 
 import random
 from collections.abc import Awaitable, Callable
@@ -22,22 +22,50 @@ C = TypeVar("C", bound=Ends)
 
 
 @attrs.define(eq=False, kw_only=True)
-class Reconnecting(Generic[C]):
+class Failures:
     """
-    Hands out the connection, and dials another one when it is over.
-
-    After a failure nobody dials for a while, longer each time: who asks meanwhile gets that
-    failure again, at once.
+    Those in a row. After each nobody dials for a while, longer each time: who asks meanwhile gets
+    that failure again, at once.
     """
 
-    _dial: Callable[[], Awaitable[C]]
     _backoff: Backoff
     _rng: random.Random
+    _count: int = attrs.field(default=0, init=False)
+    _error: BrokerError | None = attrs.field(default=None, init=False)
+    _not_before: float = attrs.field(default=0.0, init=False)
+
+    def check(self) -> None:
+        """
+        Raises:
+            BrokerError: the last one; it is too early to dial.
+        """
+        if self._error is not None and trio.current_time() < self._not_before:
+            raise type(self._error)(str(self._error))
+
+    def add(self, error: BrokerError, *, forgiven: int = 0) -> None:
+        """One more, of which so many at the begin of the row cost no pause."""
+        self._count += 1
+        if self._count > forgiven:
+            pause = self._backoff.delay(self._count - forgiven, self._rng)
+            self._error, self._not_before = error, trio.current_time() + pause
+
+    def connected(self) -> None:
+        """There is no pause; whether the row is over, time will show."""
+        self._error = None
+
+    def clear(self) -> None:
+        """The row is over; a pause that has begun isn't."""
+        self._count = 0
+
+
+@attrs.define(eq=False, kw_only=True)
+class Reconnecting(Generic[C]):
+    """Hands out the connection, and dials another one when it is over."""
+
+    _dial: Callable[[], Awaitable[C]]
+    _failures: Failures
     _current: C | None = attrs.field(default=None, init=False)
     _dialling: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    _failures: int = attrs.field(default=0, init=False)
-    _error: BrokerError = attrs.field(factory=lambda: Unavailable("never tried"), init=False)
-    _not_before: float = attrs.field(default=0.0, init=False)
 
     @property
     def current(self) -> C | None:
@@ -63,16 +91,13 @@ class Reconnecting(Generic[C]):
         return connection
 
     async def _try(self) -> C:
-        if self._failures and trio.current_time() < self._not_before:
-            await trio.lowlevel.checkpoint()
-            raise type(self._error)(str(self._error))
+        await trio.lowlevel.checkpoint()
+        self._failures.check()
         try:
             connection = await self._dial()
         except BrokerError as error:
-            self._failures += 1
-            self._error = error
-            pause = self._backoff.delay(self._failures, self._rng)
-            self._not_before = trio.current_time() + pause
+            self._failures.add(error)
             raise
-        self._failures = 0
+        self._failures.connected()
+        self._failures.clear()
         return connection

@@ -21,6 +21,7 @@ from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.events import LeftUntouched
 from gateway.domain.message import Abandon, Delivery, Message
+from gateway.pairing.hand import LOCK, Batch, Hand
 from gateway.pairing.holds import Holds
 from gateway.pairing.mover import Mover
 from gateway.pairing.options import SyphonOptions
@@ -30,7 +31,6 @@ from gateway.ports import Broker, Observer, Receiver, WallClock
 MAX_RESTING: Final = 10_000  # handles per queue; what is beyond comes back when its lock runs out
 SCAN_PAUSE: Final = 0.6  # seconds between batches in which nothing could be moved, at least
 LONGEST_SCAN_PAUSE: Final = 5.0
-LOCK: Final = 60.0  # seconds: a backlog queue's lock as the legacy client makes it
 PATIENCE: Final = 1.5  # attempt time-outs until the next batch is begun without waiting
 MALFORMED: Final = "EnvelopeMalformed"
 
@@ -70,44 +70,50 @@ class Drain:
         return Unavailable(f"{self.queue} could not be opened or left within {limit:g} s")
 
     async def _drain(self, receiver: Receiver, mover: Mover) -> BrokerError:
-        limit = self.options.batch
+        limit = self.options.attempt_timeout
+        hand = Hand(largest=self.options.batch, patience=PATIENCE * limit)
         async with trio.open_nursery() as nursery:
             while True:
                 try:
-                    deliveries = await receiver.receive(limit)
+                    deliveries = await receiver.receive(hand.limit)
                 except BrokerError as error:
+                    with trio.move_on_after(limit):  # what the primary has by then is known
+                        await hand.wait_empty()
                     nursery.cancel_scope.cancel()
                     return error
-                started, moved = trio.current_time(), self.progress.moved
-                await self._handle(deliveries, mover, nursery)
-                limit = self._next_limit(limit, trio.current_time() - started)
-                if self.progress.moved == moved:
-                    with trio.move_on_after(self._scan_pause(limit)):
+                batch = hand.take(deliveries)
+                nursery.start_soon(self._handle, batch, deliveries, hand, mover, nursery)
+                await hand.wait_for_room()
+                if hand.stuck:
+                    with trio.move_on_after(self._scan_pause(hand.limit)):
                         await self._given_back.wait()
 
     async def _handle(
-        self, deliveries: Sequence[Delivery], mover: Mover, nursery: trio.Nursery
+        self,
+        batch: Batch,
+        deliveries: Sequence[Delivery],
+        hand: Hand,
+        mover: Mover,
+        nursery: trio.Nursery,
     ) -> None:
-        """Move each entity's messages in a task of its own; wait, but not for one that hangs."""
-        groups = await self._open_all(deliveries, mover)
-        under_way = len(groups)
-        finished = trio.Event()
+        """Move each entity's messages in a task of its own."""
+        groups = await self._open_all(deliveries, batch, mover)
 
         async def move(cargo: Sequence[Cargo]) -> None:
-            nonlocal under_way
             entity = cargo[0].unwrapped.entity
-            self._rest(entity, await mover.move(entity, cargo), mover, nursery)
-            under_way -= 1
-            if under_way == 0:
-                finished.set()
+            resting = await mover.move(entity, cargo)
+            batch.moved += len(cargo) - len(resting)
+            batch.gently |= self.holds.window(entity) < self.holds.largest
+            self._rest(entity, resting, mover, nursery)
 
-        for cargo in groups:
-            nursery.start_soon(move, cargo)
-        if groups:
-            with trio.move_on_after(PATIENCE * self.options.attempt_timeout):
-                await finished.wait()
+        async with trio.open_nursery() as moving:
+            for cargo in groups:
+                moving.start_soon(move, cargo)
+        hand.end(batch)
 
-    async def _open_all(self, deliveries: Sequence[Delivery], mover: Mover) -> list[list[Cargo]]:
+    async def _open_all(
+        self, deliveries: Sequence[Delivery], batch: Batch, mover: Mover
+    ) -> list[list[Cargo]]:
         """Open the envelopes; settle what needs no transfer; the rest by entity."""
         groups: dict[str, list[Cargo]] = defaultdict(list)
         untouched: dict[str, int] = defaultdict(int)
@@ -118,10 +124,12 @@ class Drain:
                 except NotOurs as error:
                     untouched[str(error)] += 1
                 except Malformed as error:
+                    batch.moved += 1
                     settling.start_soon(mover.park, delivery, MALFORMED, str(error))
                 else:
                     copy = self._copy(delivery, unwrapped)
                     if copy in self.transferred:
+                        batch.moved += 1
                         settling.start_soon(mover.complete, delivery, copy)
                     else:
                         cargo = Cargo(copy=copy, delivery=delivery, unwrapped=unwrapped)
@@ -178,12 +186,6 @@ class Drain:
                     continue  # it comes back by itself when its lock runs out
         self._given_back.set()  # a drain that pauses looks at once
         self._given_back = trio.Event()
-
-    def _next_limit(self, limit: int, seconds: float) -> int:
-        """Take no more than what can be moved well within a lock."""
-        if seconds > LOCK / 6:
-            return max(1, limit // 2)
-        return min(self.options.batch, limit * 2)
 
     def _scan_pause(self, limit: int) -> float:
         """

@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import SettlesMany
 from gateway.domain import envelope
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Unwrapped
@@ -46,6 +47,7 @@ USUAL_LOCK: Final = 60.0  # seconds: a backlog queue's, as the legacy client mak
 SHORTEST_LOCK: Final = 0.3
 EXPIRED: Final = "TTLExpiredException"
 MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)
+_DONE: Final = Complete()
 GONE: Final = (EntityNotFound, EntityDisabled)
 
 
@@ -175,9 +177,25 @@ class Mover:
         self.observer.report(
             Syphoned(entity=entity, queue=self.receiver_queue, messages=len(chunk))
         )
+        if isinstance(self.receiver, SettlesMany):
+            await self._complete_together(self.receiver, chunk)
+            return
         async with trio.open_nursery() as nursery:
             for cargo in chunk:
                 nursery.start_soon(self.complete, cargo.delivery, cargo.copy)
+
+    async def _complete_together(self, receiver: SettlesMany, chunk: Sequence[Cargo]) -> None:
+        verdicts: Sequence[BrokerError | None] = ()
+        with trio.move_on_after(self.options.attempt_timeout):
+            try:
+                verdicts = await receiver.settle_many([(one.delivery, _DONE) for one in chunk])
+            except BrokerError as error:
+                verdicts = [error] * len(chunk)
+        for cargo, verdict in zip(chunk, verdicts, strict=False):  # none where there is no answer
+            if verdict is None:
+                self.transferred.forget(cargo.copy)
+        for reason in {str(verdict): None for verdict in verdicts if verdict is not None}:
+            self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=reason))
 
     async def complete(self, delivery: Delivery, copy: Copy) -> None:
         """Complete a copy that the primary has; forget it once that is confirmed."""
@@ -246,7 +264,11 @@ def _is_expired(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> 
 
 
 def _restored(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> Message:
-    return attrs.evolve(unwrapped.message, time_to_live=_left(unwrapped, now, options))
+    left = _left(unwrapped, now, options)
+    message = unwrapped.message
+    if left == message.time_to_live:
+        return message
+    return attrs.evolve(message, time_to_live=left)
 
 
 def _left(unwrapped: Unwrapped, now: datetime, options: SyphonOptions) -> timedelta | None:

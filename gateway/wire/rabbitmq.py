@@ -13,6 +13,7 @@ import attrs
 from pamqp import base, commands, exceptions, frame, header
 
 from gateway.domain.errors import MessageError, MessageTooLarge
+from gateway.domain.values import value
 
 METHOD: Final = 1
 HEADER: Final = 2
@@ -90,13 +91,13 @@ class ConnectionClosed:
     text: str
 
 
-@attrs.frozen
+@value
 class MethodArrived:
     channel: int
     method: base.Frame
 
 
-@attrs.frozen
+@value
 class ContentArrived:
     """A delivery or a returned message; `header` is the payload of its content header frame."""
 
@@ -180,6 +181,11 @@ class Conversation:
         self._contents: dict[int, _Content] = {}
         self._server: dict[str, str] = {}
         self._tune: commands.Connection.TuneOk | None = None
+
+    @property
+    def has_own(self) -> bool:
+        """Whether `take` has something."""
+        return bool(self._outbox)
 
     def take(self) -> bytes:
         """What is to be written of its own accord."""

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
 
@@ -92,11 +93,16 @@ def read_content_header(data: bytes) -> dict[str, Any]:
         MessageError: it isn't well-formed.
     """
     try:
-        return _Reader(data).properties()
+        (flags,) = _flags.unpack_from(data, 12)  # after class, weight and the body's size
+        found = {}
+        at = 14
+        for name, decoder in _decoders_of(flags):
+            found[name], at = decoder(data, at, 0)
     except (struct.error, IndexError) as error:
         raise MessageError(f"content header: it ends too early ({error})") from error
     except UnicodeDecodeError as error:
         raise MessageError(f"content header: a text isn't UTF-8 ({error.reason})") from error
+    return found
 
 
 def fits_short(text: str) -> bool:
@@ -140,118 +146,128 @@ def _write_value(value: Any) -> bytes:
     return b"x" + len(value).to_bytes(4) + bytes(value)
 
 
-class _Reader:
-    """Reads one payload from its begin to its end; slices are checked, since Python's aren't."""
+# Reading: what is at (data, position, depth) -> the value, and the position behind it. Slices are
+# checked, since Python's aren't.
+_Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 12  # after class, weight and the body's size
-
-    def properties(self) -> dict[str, Any]:
-        flags = self._number(">H")
-        if flags & _MORE_FLAGS:
-            raise MessageError("content header: more flags than there are properties")
-        found: dict[str, Any] = {}
-        for name in _ORDER:
-            if not flags & _FLAGS[name]:
-                continue
-            if name == "headers":
-                found[name] = self._table(0)
-            elif name == "timestamp":
-                found[name] = self._number(">Q")
-            elif name in _TEXTS:
-                found[name] = self._take(self._number(">B")).decode()
-            else:
-                found[name] = self._number(">B")
-        return found
-
-    def _take(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
-        if self._at > len(self._data):
-            raise IndexError(f"{size} bytes expected at {start}")
-        return self._data[start : self._at]
-
-    def _number(self, form: str) -> Any:
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
-
-    def _table(self, depth: int) -> dict[str, Any]:
-        end = self._end_of_nested(depth)
-        table = {}
-        while self._at < end:
-            name = self._take(self._number(">B")).decode("utf-8", "replace")
-            table[name] = self._value(depth)
-        return table
-
-    def _list(self, depth: int) -> list[Any]:
-        end = self._end_of_nested(depth)
-        values = []
-        while self._at < end:
-            values.append(self._value(depth))
-        return values
-
-    def _end_of_nested(self, depth: int) -> int:
-        if depth > MAX_DEPTH:
-            raise MessageError(f"content header: nested deeper than {MAX_DEPTH}")
-        size: int = self._number(">I")
-        return self._at + size
-
-    def _value(self, depth: int) -> Any:
-        code = self._take(1)
-        if code in _NUMBERS:
-            return self._number(_NUMBERS[code])
-        if code == b"F":
-            return self._table(depth + 1)
-        if code == b"A":
-            return self._list(depth + 1)
-        reader = _OTHERS.get(code)
-        if reader is None:
-            raise MessageError(f"content header: type {code!r} isn't known")
-        return reader(self)
-
-    def read_bytes(self) -> bytes:
-        return self._take(self._number(">I"))
-
-    def read_text(self) -> str | bytes:
-        """A long string is any bytes; what is UTF-8 is taken for text."""
-        data = self.read_bytes()
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return data
-
-    def read_bool(self) -> bool:
-        return bool(self._number(">B"))
-
-    def read_decimal(self) -> str:
-        """No type of AMQP 1.0 is this one: its digits."""
-        scale = self._number(">B")
-        return str(Decimal(self._number(">i")).scaleb(-scale))
-
-    def read_timestamp(self) -> datetime | int:
-        """The seconds themselves, where no date can say them."""
-        seconds = self._number(">Q")
-        try:
-            return _EPOCH + timedelta(seconds=seconds)
-        except OverflowError:
-            return min(int(seconds), _INT64 - 1)
+_flags: Final = struct.Struct(">H")
 
 
-_NUMBERS: Final = {
-    b"b": ">b",
-    b"B": ">B",
-    b"s": ">h",
-    b"u": ">H",
-    b"I": ">i",
-    b"i": ">I",
-    b"l": ">q",
-    b"f": ">f",
-    b"d": ">d",
+@lru_cache(maxsize=64)  # a producer sets the same ones each time
+def _decoders_of(flags: int) -> tuple[tuple[str, _Decoder], ...]:
+    if flags & _MORE_FLAGS:
+        raise MessageError("content header: more flags than there are properties")
+    others = {"headers": _decode_table, "timestamp": _fixed(">Q")}
+    octet = _fixed(">B")
+    return tuple(
+        (name, _decode_short if name in _TEXTS else others.get(name, octet))
+        for name in _ORDER
+        if flags & _FLAGS[name]
+    )
+
+
+def _fixed(layout: str, convert: Callable[[Any], Any] | None = None) -> _Decoder:
+    shape = struct.Struct(layout)
+    size, unpack = shape.size, shape.unpack_from
+    if convert is None:
+        return lambda data, at, _: (unpack(data, at)[0], at + size)
+    return lambda data, at, _: (convert(unpack(data, at)[0]), at + size)
+
+
+def _decode_short(data: bytes, at: int, _: int) -> tuple[str, int]:
+    start = at + 1
+    end = start + data[at]
+    if end > len(data):
+        raise _cut_off(start, end)
+    return data[start:end].decode(), end
+
+
+def _decode_bytes(data: bytes, at: int, _: int) -> tuple[bytes, int]:
+    start = at + 4
+    end = start + int.from_bytes(data[at:start])
+    if end > len(data):
+        raise _cut_off(start, end)
+    return data[start:end], end
+
+
+def _decode_text(data: bytes, at: int, depth: int) -> tuple[str | bytes, int]:
+    """A long string is any bytes; what is UTF-8 is taken for text."""
+    raw, end = _decode_bytes(data, at, depth)
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        return raw, end
+
+
+def _decode_table(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    at, end = _bounds(data, at, depth)
+    table = {}
+    while at < end:
+        start = at + 1
+        at = start + data[at]
+        name = data[start:at].decode("utf-8", "replace")
+        table[name], at = _DECODERS[data[at]](data, at + 1, depth + 1)
+    return table, at
+
+
+def _decode_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    at, end = _bounds(data, at, depth)
+    values = []
+    while at < end:
+        value, at = _DECODERS[data[at]](data, at + 1, depth + 1)
+        values.append(value)
+    return values, at
+
+
+def _bounds(data: bytes, at: int, depth: int) -> tuple[int, int]:
+    if depth > MAX_DEPTH:
+        raise MessageError(f"content header: nested deeper than {MAX_DEPTH}")
+    start = at + 4
+    end = start + int.from_bytes(data[at:start])
+    if end > len(data):
+        raise _cut_off(start, end)
+    return start, end
+
+
+def _decode_decimal(data: bytes, at: int, _: int) -> tuple[str, int]:
+    """No type of AMQP 1.0 is this one: its digits."""
+    scale, digits = struct.unpack_from(">Bi", data, at)
+    return str(Decimal(digits).scaleb(-scale)), at + 5
+
+
+def _date_of(seconds: int) -> datetime | int:
+    """The seconds themselves, where no date can say them."""
+    try:
+        return _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return min(seconds, _INT64 - 1)
+
+
+def _unknown(data: bytes, at: int, _: int) -> tuple[Any, int]:
+    raise MessageError(f"content header: type {data[at - 1 : at]!r} isn't known")
+
+
+def _cut_off(start: int, end: int) -> IndexError:
+    return IndexError(f"{end - start} bytes expected at {start}")
+
+
+_CODES: Final[dict[bytes, _Decoder]] = {
+    b"b": _fixed(">b"),
+    b"B": _fixed(">B"),
+    b"s": _fixed(">h"),
+    b"u": _fixed(">H"),
+    b"I": _fixed(">i"),
+    b"i": _fixed(">I"),
+    b"l": _fixed(">q"),
+    b"f": _fixed(">f"),
+    b"d": _fixed(">d"),
+    b"t": _fixed(">B", bool),
+    b"S": _decode_text,
+    b"x": _decode_bytes,
+    b"D": _decode_decimal,
+    b"T": _fixed(">Q", _date_of),
+    b"V": lambda _data, at, _depth: (None, at),
+    b"F": _decode_table,
+    b"A": _decode_list,
 }
-_OTHERS: Final[dict[bytes, Callable[[_Reader], Any]]] = {
-    b"t": _Reader.read_bool,
-    b"S": _Reader.read_text,
-    b"x": _Reader.read_bytes,
-    b"D": _Reader.read_decimal,
-    b"T": _Reader.read_timestamp,
-    b"V": lambda _: None,
-}
+_DECODERS: Final = tuple(_CODES.get(bytes((code,)), _unknown) for code in range(256))

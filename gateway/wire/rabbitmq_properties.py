@@ -9,22 +9,27 @@ What has a place there stands there, for consumers that aren't Pairgate:
     time to live                     `expiration`, up to 2^32-1 ms
     creation time                    `timestamp`: whole seconds
     priority                         `priority`
-    application properties           headers: text, bytes, bool, 64-bit integers, floats, null
+    durable                          the header `x-pairgate-durable`; all are sent as persistent
+    application properties           headers: text, bytes, bool, 64-bit integers, floats, null;
+                                     of names in x-, which are the broker's, only the envelope's
     a body of one data section       the body
 
 The rest is the encoded AMQP 1.0 message that has just the rest, in the header `x-pairgate-amqp`; or
 in the body, with the header `x-pairgate-body`, if the body itself is of the rest or it is large.
-Every message is sent as persistent. `x-pairgate-copy` says when it was sent and which copy it is.
+`x-pairgate-copy` says when it was sent and which copy it is.
 """
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final
 
 import attrs
 
+from gateway.domain.envelope_fields import RESERVED
 from gateway.domain.errors import MessageError
 from gateway.domain.message import DEAD_LETTER_REASON, Message, Value
+from gateway.domain.values import value
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.rabbitmq_content import (
     fits_short,
@@ -37,12 +42,15 @@ from gateway.wire.rabbitmq_content import (
 COPY: Final = "x-pairgate-copy"
 REST: Final = "x-pairgate-amqp"
 BODY: Final = "x-pairgate-body"
+DURABLE: Final = "x-pairgate-durable"
 UNREADABLE: Final = "x-pairgate-unreadable"
 DELIVERY_COUNT: Final = "x-delivery-count"
 
 # Of the broker itself: each would be taken for a command, or is about a delivery.
 _ROUTES: Final = frozenset({"CC", "BCC"})
-_OF_BROKER: Final = frozenset({COPY, REST, BODY, DELIVERY_COUNT, "x-acquired-count", "x-death"})
+_OF_BROKER: Final = frozenset(
+    {COPY, REST, BODY, DURABLE, DELIVERY_COUNT, "x-acquired-count", "x-death"}
+)
 _OF_DEATH: Final = ("x-first-death-", "x-last-death-")
 _REASONS: Final = {
     "expired": "TTLExpiredException",
@@ -65,11 +73,12 @@ _TEXTS: Final = {  # of a message -> of AMQP 0-9-1
     "reply_to": "reply_to",
     "subject": "type",
 }
+_FIELDS: Final = {name: field for field, name in _TEXTS.items()} | {"priority": "priority"}
 # Symbols in AMQP 1.0. What others have written there in other letters becomes an annotation.
 _ASCII: Final = ("content_type", "content_encoding")
 
 
-@attrs.frozen
+@value
 class CopyId:
     """Which physical copy of a message this is: as stamped by who sent it."""
 
@@ -91,7 +100,7 @@ class CopyId:
         return (self.sent << _TAG_BITS) | (self.tag & ((1 << _TAG_BITS) - 1))
 
 
-@attrs.frozen
+@value
 class Outgoing:
     """A message ready to be stamped and sent."""
 
@@ -110,7 +119,7 @@ class Outgoing:
         return write_content_header(len(self.body), self.properties, table)
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Incoming:
     """What was read of a content header and a body."""
 
@@ -129,15 +138,17 @@ def prepare(message: Message) -> Outgoing:
     try:
         properties, rest = _properties_and_rest(message)
         headers = {name: each for name, each in message.properties.items() if _fits(name, each)}
-        misfits = {name: each for name, each in message.properties.items() if name not in headers}
-        table = b"".join([write_entry(name, value) for name, value in headers.items()])
+        table = b"".join([write_entry(name, each) for name, each in headers.items()])
         if len(table) > _MAX_TABLE:
-            table, misfits = b"", dict(message.properties)
+            headers, table = {}, b""
+        if message.durable is not None:
+            table += write_entry(DURABLE, message.durable)
         body: Any = message.body
+        if type(body) is bytes and not rest and len(headers) == len(message.properties):
+            return Outgoing(properties, table, body)
+        misfits = {name: each for name, each in message.properties.items() if name not in headers}
         left = Message(properties=misfits, **rest)
         if type(body) is bytes:
-            if left == _NOTHING:
-                return Outgoing(properties, table, body)
             encoded = encode_message(left)
             if len(encoded) <= _MAX_TABLE:
                 return Outgoing(properties, table + write_entry(REST, encoded), body)
@@ -183,7 +194,6 @@ _REST_FIELDS: Final = (
     "user_id",
     "absolute_expiry",
     "group_sequence",
-    "durable",
     "partition_key",
     "scheduled",
     "annotations",
@@ -191,21 +201,30 @@ _REST_FIELDS: Final = (
 )
 
 
+_rest_of: Final = attrgetter(*_REST_FIELDS)
+_NO_REST: Final = _rest_of(_NOTHING)
+
+
 def _properties_and_rest(message: Message) -> tuple[dict[str, Any], dict[str, Value]]:
+    """What has a place in AMQP 0-9-1, and what hasn't."""
     properties: dict[str, Any] = {"delivery_mode": _PERSISTENT}
-    rest: dict[str, Value] = {name: getattr(message, name) for name in _REST_FIELDS}
+    values = _rest_of(message)
+    rest: dict[str, Value] = {}
+    if values != _NO_REST:
+        rest.update(zip(_REST_FIELDS, values, strict=True))
     for field, name in _TEXTS.items():
         value = getattr(message, field)
-        fits = _fits_text(field, value)
-        (properties if fits else rest)[name if fits else field] = value
-    seconds = _whole_seconds(message.creation_time)
-    if seconds is None:
-        rest["creation_time"] = message.creation_time
-    properties["timestamp"] = seconds
-    if message.priority is not None and 0 <= message.priority <= 255:
-        properties["priority"] = message.priority
-    else:
-        rest["priority"] = message.priority
+        if value is not None:
+            fits = _fits_text(field, value)
+            (properties if fits else rest)[name if fits else field] = value
+    if message.creation_time is not None:
+        seconds = _whole_seconds(message.creation_time)
+        if seconds is None:
+            rest["creation_time"] = message.creation_time
+        properties["timestamp"] = seconds
+    if message.priority is not None:
+        fits = 0 <= message.priority <= 255
+        (properties if fits else rest)["priority"] = message.priority
     _place_time_to_live(message.time_to_live, properties, rest)
     return properties, rest
 
@@ -223,13 +242,11 @@ def _place_time_to_live(
 
 
 def _fits_text(field: str, value: Value) -> bool:
-    if value is None:
-        return True
     return type(value) is str and fits_short(value) and (field not in _ASCII or value.isascii())
 
 
 def _fits(name: str, value: Value) -> bool:
-    if name in _ROUTES or name[:2] in {"x-", "X-"} or not name:
+    if name in _ROUTES or not name or (name[:2] in {"x-", "X-"} and name not in RESERVED):
         return False
     return fits_short(name) and fits_table(value)
 
@@ -245,15 +262,15 @@ def _read(
 ) -> Message:
     encoded, is_whole = body if headers.get(BODY) else headers.get(REST), bool(headers.get(BODY))
     rest = decode_message(encoded) if isinstance(encoded, bytes) else _NOTHING
-    found: dict[str, Any] = {
-        field: properties[name]
-        for field, name in _TEXTS.items()
-        if name in properties and _fits_text(field, properties[name])
-    }
-    if "priority" in properties:
-        found["priority"] = properties["priority"]
+    found: dict[str, Any] = {}
+    for name, each in properties.items():
+        field = _FIELDS.get(name)
+        if field is not None and (field not in _TEXTS or _fits_text(field, each)):
+            found[field] = each
     if "timestamp" in properties:
         found["creation_time"] = _date_of(properties["timestamp"])
+    if isinstance(headers.get(DURABLE), bool):
+        found["durable"] = headers[DURABLE]
     ttl = _time_to_live(properties.get("expiration"))
     if ttl is not None:
         found["time_to_live"] = ttl

@@ -242,6 +242,7 @@ RABBITMQ = (
     | Capability.RECEIVE_AND_DELETE
     | Capability.PROMPT_RETURN
     | Capability.PROMPT_CANCEL
+    | Capability.SETTLES_MANY
 )
 
 KINDS = [

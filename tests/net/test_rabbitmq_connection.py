@@ -24,7 +24,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Message
 from gateway.net.rabbitmq_channel import Channel
 from gateway.net.rabbitmq_connection import RabbitmqConnection, Target
-from gateway.net.reconnecting import Reconnecting
+from gateway.net.reconnecting import Failures, Reconnecting
 from gateway.testing.clocks import VirtualClock
 from gateway.wire.rabbitmq import Login, method_frame
 from gateway.wire.rabbitmq_properties import prepare
@@ -98,7 +98,9 @@ def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:
         await trio.lowlevel.checkpoint()
         return connection
 
-    connections = Reconnecting(dial=dial, backoff=Backoff(), rng=random.Random(0))
+    connections = Reconnecting(
+        dial=dial, failures=Failures(backoff=Backoff(), rng=random.Random(0))
+    )
     return RabbitmqSender(connections=connections, clock=VirtualClock(), rng=random.Random(0))
 
 
@@ -225,7 +227,8 @@ async def test_after_a_failure_nobody_dials_for_a_while(autojump_clock) -> None:
         raise NotAuthorized("wrong password")
 
     connections: Reconnecting[RabbitmqConnection] = Reconnecting(
-        dial=dial, backoff=Backoff(first=1.0, cap=4.0, jitter=0.0), rng=random.Random(0)
+        dial=dial,
+        failures=Failures(backoff=Backoff(first=1.0, cap=4.0, jitter=0.0), rng=random.Random(0)),
     )
     for _ in range(200):
         with pytest.raises(NotAuthorized, match="wrong password"):

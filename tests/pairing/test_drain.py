@@ -10,10 +10,11 @@ from gateway.domain.entity import EntityStatus
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.envelope_fields import MAC, OURS, PATH, SESSION, VERSION
 from gateway.domain.errors import Unavailable
-from gateway.domain.events import LeftUntouched, Parked, Syphoned, SyphonFailed
+from gateway.domain.events import LeftUntouched, Parked, Syphoned, SyphonFailed, SyphonHeld
 from gateway.domain.failover import State
 from gateway.domain.message import DEAD_LETTER_REASON
 from gateway.pairing import drain as module
+from gateway.pairing.hand import MAX_BATCHES
 from gateway.pairing.transfer import Progress
 from gateway.testing.faults import Hang, Operation, Refuse, busy
 from tests.pairing.lab import KEY, ORDERS, QUEUE, Slow, envelope, message, reaches, virtual_time
@@ -354,3 +355,74 @@ async def test_a_slow_primary_gets_smaller_batches(lab):
 
     sizes = [event.messages for event in lab.events.of(Syphoned)]
     assert sizes[:3] == [100, 50, 25]
+
+
+# Several batches in hand
+
+
+async def test_the_next_batch_is_taken_while_the_last_one_is_moved(lab):
+    for number in range(400):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Slow(1.0), SEND)
+    started = trio.current_time()
+    await lab.syphon(batch=20)
+    at_once = 0
+
+    while len(await lab.primary.ids()) < 400:
+        await trio.sleep(0.1)
+        at_once = max(at_once, lab.primary.broker.under_way(SEND))
+
+    assert at_once == MAX_BATCHES
+    assert trio.current_time() - started < 10.0  # one after the other they take twenty
+
+
+async def test_a_syphon_that_is_killed_sends_no_more_twice_than_it_had_in_hand(lab):
+    for number in range(400):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Slow(1.0), SEND)
+    first = await lab.syphon(batch=20)
+    await trio.sleep(4.5)  # at full speed
+    first.cancel()
+    await lab.syphon(batch=20)
+
+    await trio.sleep(100.0)
+
+    ids = await lab.primary.ids()
+    twice = len(ids) - len(set(ids))
+    assert len(set(ids)) == 400
+    assert 20 < twice <= MAX_BATCHES * 20
+
+
+async def test_what_was_on_its_way_when_the_backlog_broke_isnt_sent_again(lab):
+    for number in range(40):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Slow(1.0), SEND)
+    await lab.syphon(batch=20)
+    await trio.sleep(1.5)
+    assert lab.primary.broker.under_way(SEND) == 1  # the second batch, while a third is awaited
+    lab.secondary.fail(Refuse(), RECEIVE, times=1)
+    await lab.divert(message("40"))
+
+    await trio.sleep(100.0)
+
+    assert len(lab.events.of(SyphonFailed)) == 1
+    assert sorted(await lab.primary.ids(), key=int) == [f"{number}" for number in range(41)]
+
+
+async def test_after_a_failure_there_is_one_batch_in_hand_again(lab):
+    for number in range(400):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Slow(1.0), SEND)
+    await lab.syphon(batch=20, retry=Backoff(first=1.0, cap=1.0, jitter=0.0))
+    await trio.sleep(4.5)
+    lab.primary.heal()
+    lab.primary.fail(Refuse(), SEND, times=MAX_BATCHES)
+    lab.primary.fail(Slow(1.0), SEND)
+    await lab.events.first(SyphonHeld)
+
+    at_once = 0
+    for _ in range(40):
+        await trio.sleep(0.1)
+        at_once = max(at_once, lab.primary.broker.under_way(SEND))
+
+    assert at_once == 1

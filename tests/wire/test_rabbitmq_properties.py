@@ -212,6 +212,25 @@ def test_what_the_broker_adds_is_no_property_of_the_message() -> None:
     }
 
 
+def test_an_envelope_is_legible_for_others() -> None:
+    envelope = {"x-ms-path": "orders", "x-pairgate-v": "1"}
+    said = properties_of(Message(properties=envelope))["headers"]
+
+    assert isinstance(said, dict)
+    assert {name: said[name] for name in envelope} == envelope
+    assert REST not in said
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_durable_needs_no_encoded_rest(durable: bool) -> None:
+    message = Message(durable=durable)
+    said = properties_of(message)["headers"]
+
+    assert isinstance(said, dict)
+    assert REST not in said
+    assert through(message).durable is durable
+
+
 def test_a_copy_is_known_again_by_its_stamp() -> None:
     later = CopyId(sent=A_COPY.sent, tag=8, channel="c0ffee")
 

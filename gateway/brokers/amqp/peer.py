@@ -18,6 +18,7 @@ from gateway.net.amqp_client import AmqpClient
 from gateway.net.amqp_exchange import Exchange
 from gateway.net.amqp_links import LinkVoid
 from gateway.net.dialing import Place, dial
+from gateway.net.reconnecting import Failures
 from gateway.wire.amqp.conditions import refusal_from_condition
 from gateway.wire.amqp.events import AmqpError
 from gateway.wire.amqp.exchange import Reply, Request
@@ -27,6 +28,7 @@ from gateway.wire.amqp.sasl import Credentials
 _MAX_EXCHANGES: Final = 50  # $management pairs that one connection keeps
 _MAX_PARTIAL: Final = 256 * 1024 * 1024  # bytes: Service Bus has messages of up to 100 MB
 _CONNECT_SHARE: Final = 0.9  # of the time until a link is attached
+_BACKOFF: Final = Backoff(first=0.1, cap=5.0)
 _LASTING: Final = 1.0  # seconds: a connection that lived longer was none of a row of failures
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 
@@ -106,8 +108,7 @@ class Connections:
     """
     As many as are needed for their links, opened when they are.
 
-    After one that couldn't be opened, or that ended soon, there is a pause, longer each time, in
-    which nobody tries.
+    One that ended soon is a failure as one that couldn't be opened.
     """
 
     _access: Access
@@ -116,10 +117,10 @@ class Connections:
     _nursery: trio.Nursery
     _peers: list[Peer] = attrs.field(factory=list, init=False)
     _dialling: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    _backoff: Backoff = Backoff(first=0.1, cap=5.0)
-    _failures: int = attrs.field(default=0, init=False)
-    _not_before: float = attrs.field(default=0.0, init=False)
-    _last: BrokerError | None = attrs.field(default=None, init=False)
+    _failures: Failures = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._failures = Failures(backoff=_BACKOFF, rng=self._rng)
 
     async def take(self) -> Peer:
         """
@@ -132,8 +133,7 @@ class Connections:
             for peer in self._peers:
                 if not peer.over and len(peer.client.links) < self._options.max_links:
                     return peer
-            if self._last is not None and trio.current_time() < self._not_before:
-                raise type(self._last)(str(self._last))
+            self._failures.check()
             return await self._open()
 
     async def close(self) -> None:
@@ -146,23 +146,17 @@ class Connections:
         try:
             peer: Peer = await self._nursery.start(self._serve)
         except BrokerError as error:
-            self._failures += 1
-            self._last = error
-            self._not_before = trio.current_time() + self._backoff.delay(self._failures, self._rng)
+            self._failures.add(error)
             raise
-        self._last = None
+        self._failures.connected()
         return peer
 
     def _note_end(self, lived: float, end: AmqpError) -> None:
         """One that a peer opens and then ends at once is as good as none; the first is forgiven."""
         if lived >= _LASTING:
-            self._failures = 0
-            return
-        self._failures += 1
-        if self._failures > 1:
-            pause = self._backoff.delay(self._failures - 1, self._rng)
-            self._last = refusal_from_condition(end.condition, end.description)
-            self._not_before = trio.current_time() + pause
+            self._failures.clear()
+        else:
+            self._failures.add(refusal_from_condition(end.condition, end.description), forgiven=1)
 
     async def _serve(self, task_status: trio.TaskStatus[Peer]) -> None:
         """Live as long as one connection."""

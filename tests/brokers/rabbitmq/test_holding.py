@@ -1,0 +1,147 @@
+"""What a receiver of RabbitMQ writes to settle what it holds."""
+
+import attrs
+import pytest
+import trio
+from pamqp import base, commands
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.brokers.rabbitmq_deliveries import Consumer, Held, lock_token
+from gateway.brokers.rabbitmq_holding import Holding
+from gateway.domain.errors import OutcomeUnknown, Unavailable
+from gateway.domain.message import Delivery, Message
+from gateway.net.rabbitmq_channel import Channel
+from gateway.wire.rabbitmq import MethodArrived
+
+
+@attrs.define(eq=False)
+class Line:
+    """A connection that remembers what was written."""
+
+    written: list[base.Frame] = attrs.field(factory=list)
+
+    def write(self, channel: int, *methods: base.Frame) -> None:
+        self.written += methods
+
+    def forget(self, number: int) -> None:
+        pass
+
+    def settled(self) -> list[tuple[str, int | None, bool]]:
+        return [
+            (type(each).__name__, each.delivery_tag, each.multiple)
+            for each in self.written
+            if isinstance(each, commands.Basic.Ack | commands.Basic.Nack)
+        ]
+
+
+@attrs.define(eq=False)
+class Bench:
+    """A holding with deliveries of the tags from 1 on."""
+
+    line: Line = attrs.field(factory=Line)
+    holding: Holding = attrs.field(factory=Holding)
+    consumer: Consumer = attrs.field(factory=lambda: Consumer("c1", 100))
+    channel: Channel = attrs.field(init=False)
+    held: list[Held] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.channel = Channel(1, self.line)
+
+    def deliver(self, count: int) -> None:
+        for tag in range(1, count + 1):
+            delivery = Delivery(
+                message=Message(), sequence_number=tag, lock_token=lock_token(1, tag)
+            )
+            held = Held(delivery, self.channel, tag, self.consumer, ends=float(tag))
+            self.holding.add(held)
+            self.held.append(held)
+
+    def take(self, *tags: int) -> list[Held]:
+        return self.holding.found([self.held[tag - 1].delivery for tag in tags])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    made = Bench()
+    made.deliver(5)
+    return made
+
+
+def test_the_oldest_are_acknowledged_with_one_word(bench: Bench) -> None:
+    bench.holding.acknowledge(bench.take(3, 1, 2))
+
+    assert bench.line.settled() == [("Ack", 3, True)]
+    assert bench.consumer.unsettled == 2
+
+
+def test_what_has_an_older_one_before_it_is_acknowledged_by_itself(bench: Bench) -> None:
+    bench.holding.acknowledge(bench.take(1, 3, 5))
+
+    assert bench.line.settled() == [("Ack", 1, True), ("Ack", 3, False), ("Ack", 5, False)]
+
+
+def test_what_somebody_else_is_settling_is_not_acknowledged_with_younger_ones(
+    bench: Bench,
+) -> None:
+    [burying] = bench.take(1)
+
+    bench.holding.acknowledge(bench.take(2, 3))
+    bench.holding.put_back(burying)
+
+    assert bench.line.settled() == [("Ack", 2, False), ("Ack", 3, False)]
+    assert bench.take(1) == [burying]
+
+
+def test_what_is_given_back_is_not_in_the_way_of_one_word(bench: Bench) -> None:
+    bench.holding.give_back(bench.take(1))
+    bench.holding.acknowledge(bench.take(2, 3))
+
+    assert bench.line.settled() == [("Nack", 1, False), ("Ack", 3, True)]
+
+
+def test_nobody_takes_what_is_taken(bench: Bench) -> None:
+    bench.take(2)
+
+    assert bench.take(2) == []
+
+
+def test_of_a_channel_that_is_lost_nothing_is_settled_on_the_next(bench: Bench) -> None:
+    taken = bench.take(1, 2)
+    bench.holding.lose()
+    bench.held.clear()
+    bench.deliver(5)  # the next channel counts from 1 again
+
+    bench.holding.acknowledge(taken)
+    bench.holding.put_back(taken[0])
+
+    assert bench.line.settled() == []
+    assert bench.take(1) == [bench.held[0]]
+
+
+def test_the_first_whose_locks_have_run_out_are_taken(bench: Bench) -> None:
+    assert [held.tag for held in bench.holding.ended(2.0)] == [1, 2]
+    assert bench.holding.next_end == 3.0
+
+
+async def test_one_answer_is_asked_for_what_several_have_written(bench: Bench) -> None:
+    async with trio.open_nursery() as nursery:
+        for tag in (1, 2):
+            bench.holding.acknowledge(bench.take(tag))
+            nursery.start_soon(bench.holding.flush, bench.channel)
+        await wait_all_tasks_blocked()
+        bench.channel.handle(MethodArrived(1, commands.Basic.QosOk()))
+
+    assert [type(each) for each in bench.line.written].count(commands.Basic.Qos) == 1
+
+
+async def test_without_an_answer_nobody_knows(bench: Bench) -> None:
+    bench.holding.acknowledge(bench.take(1))
+
+    async def lose() -> None:
+        await wait_all_tasks_blocked()
+        bench.channel.end(Unavailable("the connection was lost"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lose)
+        with pytest.raises(OutcomeUnknown):
+            await bench.holding.flush(bench.channel)

@@ -1,0 +1,120 @@
+"""How many batches a drain takes ahead, and when it waits."""
+
+import pytest
+import trio
+
+from gateway.domain.message import DataBody, Delivery, Message
+from gateway.pairing.hand import MAX_AHEAD, MAX_BATCHES, Hand
+from tests.pairing.lab import virtual_time
+
+pytestmark = virtual_time
+
+PATIENCE = 15.0
+
+
+def deliveries(count=10, body=b"x"):
+    return [Delivery(message=Message(body=body), sequence_number=each) for each in range(count)]
+
+
+def make_hand(largest=10):
+    return Hand(largest=largest, patience=PATIENCE)
+
+
+async def seconds_until_room(hand):
+    started = trio.current_time()
+    await hand.wait_for_room()
+    return trio.current_time() - started
+
+
+async def batches_until_full(hand, body=b"x"):
+    """How many it takes until it has to wait."""
+    taken = [hand.take(deliveries(body=body))]
+    while await seconds_until_room(hand) == 0.0:
+        taken.append(hand.take(deliveries(body=body)))
+    return len(taken)
+
+
+def go_well(hand, times):
+    for _ in range(times):
+        batch = hand.take(deliveries())
+        batch.moved = batch.deliveries
+        hand.end(batch)
+
+
+async def test_the_first_batch_is_moved_before_another_is_taken():
+    assert await batches_until_full(make_hand()) == 1
+
+
+async def test_each_batch_that_is_moved_whole_doubles_what_is_taken_ahead():
+    hand = make_hand()
+    go_well(hand, 1)
+
+    assert await batches_until_full(hand) == 2
+
+
+async def test_no_more_than_so_many_are_taken_ahead():
+    hand = make_hand()
+    go_well(hand, 10)
+
+    assert await batches_until_full(hand) == MAX_BATCHES
+
+
+@pytest.mark.parametrize(
+    "trouble", [{"moved": 9}, {"moved": 10, "gently": True}, {"moved": 10, "began": -11.0}]
+)
+async def test_trouble_slowness_and_a_gentle_start_end_that(trouble):
+    hand = make_hand()
+    go_well(hand, 10)
+    batch = hand.take(deliveries())
+    began = batch.began + trouble.pop("began", 0.0)
+    for name, value in {**trouble, "began": began}.items():
+        setattr(batch, name, value)
+
+    hand.end(batch)
+
+    assert await batches_until_full(hand) == 1
+
+
+@pytest.mark.parametrize("kind", [bytes, lambda body: DataBody((body,))])
+async def test_large_messages_arent_taken_ahead(kind):
+    hand = make_hand()
+    go_well(hand, 10)
+
+    assert await batches_until_full(hand, body=kind(bytes(MAX_AHEAD // 9))) == 1
+
+
+async def test_a_batch_that_hangs_isnt_waited_for_any_longer():
+    hand = make_hand()
+    batch = hand.take(deliveries())
+
+    assert await seconds_until_room(hand) == PATIENCE
+    assert hand.limit == 5  # as after any that was slow
+    hand.end(batch)  # too late to count
+    assert hand.limit == 5
+
+
+async def test_it_is_stuck_when_nothing_of_a_batch_could_be_moved():
+    hand = make_hand()
+    found = []
+    for moved in (0, 1):
+        batch = hand.take(deliveries())
+        batch.moved = moved
+        hand.end(batch)
+        found.append(hand.stuck)
+
+    assert found == [True, False]
+
+
+async def test_it_is_empty_when_the_last_batch_has_ended(nursery):
+    hand = make_hand()
+    batch = hand.take(deliveries())
+
+    async def end_later():
+        await trio.sleep(3.0)
+        hand.end(batch)
+
+    nursery.start_soon(end_later)
+    started = trio.current_time()
+    await hand.wait_empty()
+
+    assert trio.current_time() - started == 3.0
