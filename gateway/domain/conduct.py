@@ -216,24 +216,26 @@ class Sampled(Record):
 
 @attrs.define(eq=False)
 class Run:
-    """The records of a run, by kind, each kind in the order of time."""
+    """The records of a run in the order of time; at one moment as their process wrote them."""
 
+    _records: Sequence[Record]
     _by_kind: dict[type[Record], list[Record]]
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> "Run":
+        in_order = sorted(records, key=lambda record: record.at)
         by_kind: dict[type[Record], list[Record]] = defaultdict(list)
-        for record in sorted(records, key=_moment):
+        for record in in_order:
             by_kind[type(record)].append(record)
-        return cls(by_kind)
+        return cls(in_order, by_kind)
 
     def all(self, kind: type[R]) -> Sequence[R]:
         found = self._by_kind.get(kind, [])
         return [record for record in found if isinstance(record, kind)]
 
     def mixed(self, *kinds: type[Record]) -> Sequence[Record]:
-        """All of these kinds, in the order of time."""
-        return sorted((one for kind in kinds for one in self.all(kind)), key=_moment)
+        """All of these kinds."""
+        return [record for record in self._records if isinstance(record, kinds)]
 
     def first(self, kind: type[R]) -> R | None:
         found = self.all(kind)
@@ -248,8 +250,3 @@ class Run:
         """Each fault and when it ended; one that nobody ended lasts for ever."""
         ended = {record.fault: record.at for record in self.all(FaultEnded)}
         return [(fault, ended.get(fault.fault, float("inf"))) for fault in self.all(FaultBegan)]
-
-
-def _moment(record: Record) -> tuple[float, bool]:
-    """At the same moment a cause stands before the move that it led to."""
-    return record.at, isinstance(record, StandingMoved)

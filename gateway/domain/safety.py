@@ -115,15 +115,16 @@ def inflight_bound(run: Run) -> Decision:
 
 def failovers(run: Run) -> tuple[Decision, Decision]:
     """S9 and S10, from each gateway's attempts at each entity."""
-    streaks: dict[tuple[str, str], _Streak] = {}
-    causes: list[str] = []
-    times: list[str] = []
+    gateways: dict[str, _Gateway] = {}
+    found: list[tuple[Invariant, str]] = []
     over = 0
     for record in run.mixed(Attempted, Paused, Killed, StandingMoved):
-        for streak in _concerned(streaks, record, run.bounds):
-            for invariant, problem in streak.note(record):
-                (causes if invariant is Invariant.S9 else times).append(problem)
+        assert isinstance(record, Attempted | Paused | Killed | StandingMoved)
+        gateway = gateways.setdefault(record.process, _Gateway(run.bounds))
+        found += gateway.note(record)
         over += isinstance(record, StandingMoved) and _fails_over(record)
+    causes = [problem for invariant, problem in found if invariant is Invariant.S9]
+    times = [problem for invariant, problem in found if invariant is Invariant.S10]
     if over and not run.all(Attempted):
         causes, times, missing = [], [], "no gateway recorded its attempts"
     else:
@@ -207,14 +208,22 @@ class _Streak:
             yield Invariant.S10, f"{self.entity} failed over at {now:.3f}, after {after:.3f} s"
 
 
-def _concerned(
-    streaks: dict[tuple[str, str], _Streak], record: Record, bounds: Bounds
-) -> list[_Streak]:
-    match record:
-        case Attempted(way=Way.PRIMARY) | StandingMoved():
-            key = (record.process, record.entity)
-            return [streaks.setdefault(key, _Streak(record.entity, bounds))]
-        case Paused() | Killed():
-            return [one for (process, _), one in streaks.items() if process == record.process]
-        case _:
-            return []
+@attrs.define(eq=False)
+class _Gateway:
+    """What one gateway made of its entities."""
+
+    bounds: Bounds
+    streaks: dict[str, _Streak] = attrs.field(factory=dict)
+    void_before: float = -inf
+
+    def note(
+        self, record: Attempted | Paused | Killed | StandingMoved
+    ) -> Iterator[tuple[Invariant, str]]:
+        match record:
+            case Attempted(way=Way.PRIMARY) | StandingMoved():
+                fresh = _Streak(record.entity, self.bounds, void_before=self.void_before)
+                yield from self.streaks.setdefault(record.entity, fresh).note(record)
+            case Paused() | Killed():
+                self.void_before = record.at
+                for streak in self.streaks.values():
+                    yield from streak.note(record)
