@@ -77,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="is made; the checker judges it")
     parser.add_argument("--planted", choices=[one.name for one in MUTANTS], help="a bug")
     chosen = parser.parse_args(arguments)
+    if any(chosen.folder.glob("*.jsonl")):
+        parser.error(
+            f"{chosen.folder} has a history already, and the checker would take it for one"
+        )
     for path in put_down(chosen.seed, chosen.folder, chosen.planted):
         print(path)
     return 0

@@ -9,7 +9,7 @@ causes; that a message arrived is only ever shown by a consumer or the audit.
 import enum
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import attrs
 from attrs import validators
@@ -105,7 +105,7 @@ class End(enum.Enum):
     REFUSED = "refused"  # the caller's fault, or the entity's: never counts
 
 
-MAY_HAVE_ARRIVED = frozenset({End.UNKNOWN, End.CUT_OFF})
+MAY_HAVE_ARRIVED: Final = frozenset({End.UNKNOWN, End.CUT_OFF})
 
 
 @attrs.frozen(kw_only=True)
@@ -145,6 +145,9 @@ class Paused(Record):
     """That gateway noticed that it had stood still, and threw its streaks away."""
 
     process: str
+
+
+BUSY: Final = "busy"  # the kind of fault that makes sends wait, as they should
 
 
 class Target(enum.Enum):

@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 
 from gateway.domain.conduct import (
+    BUSY,
     Attempted,
     Drained,
     End,
@@ -26,7 +27,6 @@ from gateway.domain.rulings import Decision, Invariant, decide
 
 FAILED_OVER: Final = frozenset({State.SECONDARY, State.HALF_OPEN})
 ONE_NAMESPACE: Final = ({Target.PRIMARY}, {Target.SECONDARY})
-BUSY: Final = "busy"  # the kind of fault that makes sends wait, as they should
 NOT_HEALED: Final = "nobody says when the faults were over"
 
 

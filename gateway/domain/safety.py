@@ -1,16 +1,18 @@
 """What a run must never show beside the fate of a single message: S5 to S11."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Final
 
 import attrs
 
 from gateway.domain.conduct import (
+    BUSY,
     Attempted,
     Bounds,
     End,
+    FaultBegan,
     Killed,
     Paused,
     Run,
@@ -25,6 +27,8 @@ from gateway.domain.failover import State
 from gateway.domain.history import Acked, Invoked, Record
 from gateway.domain.rulings import Decision, Invariant, decide
 from gateway.domain.verdict import Verdict, Violation
+
+Problem = tuple[Invariant, str]
 
 NOT_OVER: Final = frozenset({State.PRIMARY, State.SUSPECT})
 MAY_COUNT: Final = frozenset({End.OUTAGE, End.UNKNOWN, End.CUT_OFF})
@@ -48,12 +52,12 @@ def isolation(run: Run) -> Decision:
 
 
 def _reached(run: Run, move: StandingMoved) -> bool:
-    return any(
-        fault.at <= move.at
-        and fault.target in REACHES_THE_PRIMARY
-        and (fault.entities is None or move.entity in fault.entities)
-        for fault, _ in run.faults()
-    )
+    return any(_reaches(fault, move) for fault, _ in run.faults())
+
+
+def _reaches(fault: FaultBegan, move: StandingMoved) -> bool:
+    covered = fault.entities is None or move.entity in fault.entities
+    return fault.at <= move.at and fault.target in REACHES_THE_PRIMARY and covered
 
 
 def outside_bound(run: Run, verdict: Verdict) -> Decision:
@@ -114,25 +118,36 @@ def inflight_bound(run: Run) -> Decision:
 
 
 def failovers(run: Run) -> tuple[Decision, Decision]:
-    """S9 and S10, from each gateway's attempts at each entity."""
-    gateways: dict[str, _Gateway] = {}
-    found: list[tuple[Invariant, str]] = []
-    over = 0
-    for record in run.mixed(Attempted, Paused, Killed, StandingMoved):
-        assert isinstance(record, Attempted | Paused | Killed | StandingMoved)
-        gateway = gateways.setdefault(record.process, _Gateway(run.bounds))
-        found += gateway.note(record)
-        over += isinstance(record, StandingMoved) and _fails_over(record)
+    """S9 and S10, from each gateway's attempts at each entity, or else from the faults."""
+    over = [move for move in run.all(StandingMoved) if _fails_over(move)]
+    found = list(_by_attempts(run) if run.all(Attempted) else _by_faults(run, over))
     causes = [problem for invariant, problem in found if invariant is Invariant.S9]
     times = [problem for invariant, problem in found if invariant is Invariant.S10]
-    if over and not run.all(Attempted):
-        causes, times, missing = [], [], "no gateway recorded its attempts"
-    else:
-        missing = ""
-    return (
-        decide(Invariant.S9, over, causes, missing),
-        decide(Invariant.S10, over, times, missing),
-    )
+    return decide(Invariant.S9, len(over), causes), decide(Invariant.S10, len(over), times)
+
+
+def _by_attempts(run: Run) -> Iterator[Problem]:
+    gateways: dict[str, _Gateway] = {}
+    for record in run.mixed(Attempted, Paused, Killed, StandingMoved):
+        assert isinstance(record, Attempted | Paused | Killed | StandingMoved)
+        yield from gateways.setdefault(record.process, _Gateway(run.bounds)).note(record)
+
+
+def _by_faults(run: Run, over: Sequence[StandingMoved]) -> Iterator[Problem]:
+    """Seen from outside: an outage was there, and had been for the interval."""
+    bounds = run.bounds
+    felt = bounds.failover_interval + bounds.attempt_timeout + bounds.slack  # after its end
+    for move in over:
+        began = [
+            fault.at
+            for fault, ended in run.faults()
+            if fault.kind != BUSY and _reaches(fault, move) and ended + felt >= move.at
+        ]
+        if not began:
+            yield Invariant.S9, f"{move.entity} failed over at {move.at:.3f} without an outage"
+        elif move.at - min(began) < bounds.failover_interval - bounds.slack:
+            after = move.at - min(began)
+            yield Invariant.S10, f"{move.entity} failed over at {move.at:.3f}, after {after:.3f} s"
 
 
 def _fails_over(move: StandingMoved) -> bool:
@@ -158,7 +173,7 @@ class _Streak:
     last: float = -inf
     overdue: float | None = None
 
-    def note(self, record: Record) -> Iterator[tuple[Invariant, str]]:
+    def note(self, record: Record) -> Iterator[Problem]:
         match record:
             case Attempted(end=End.ACCEPTED):
                 self._forget()
@@ -176,7 +191,7 @@ class _Streak:
     def _forget(self) -> None:
         self.may_count_since = self.counts_since = self.overdue = None
 
-    def _failed(self, attempt: Attempted) -> Iterator[tuple[Invariant, str]]:
+    def _failed(self, attempt: Attempted) -> Iterator[Problem]:
         if self.may_count_since is None:
             self.may_count_since = attempt.at
         late = attempt.began <= self.void_before
@@ -192,7 +207,7 @@ class _Streak:
         if self.overdue is None and attempt.at - self.counts_since >= interval:
             self.overdue = attempt.at
 
-    def _moved(self, move: StandingMoved) -> Iterator[tuple[Invariant, str]]:
+    def _moved(self, move: StandingMoved) -> Iterator[Problem]:
         if _fails_over(move):
             yield from self._judge_failover(move.at)
         self.standing = move.after
@@ -200,7 +215,7 @@ class _Streak:
             self._forget()
             self.void_before = move.at
 
-    def _judge_failover(self, now: float) -> Iterator[tuple[Invariant, str]]:
+    def _judge_failover(self, now: float) -> Iterator[Problem]:
         if self.may_count_since is None:
             yield Invariant.S9, f"{self.entity} failed over at {now:.3f} without an outage"
         elif now - self.may_count_since < self.bounds.failover_interval - self.bounds.slack:
@@ -216,9 +231,7 @@ class _Gateway:
     streaks: dict[str, _Streak] = attrs.field(factory=dict)
     void_before: float = -inf
 
-    def note(
-        self, record: Attempted | Paused | Killed | StandingMoved
-    ) -> Iterator[tuple[Invariant, str]]:
+    def note(self, record: Attempted | Paused | Killed | StandingMoved) -> Iterator[Problem]:
         match record:
             case Attempted(way=Way.PRIMARY) | StandingMoved():
                 fresh = _Streak(record.entity, self.bounds, void_before=self.void_before)

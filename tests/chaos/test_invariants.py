@@ -179,6 +179,18 @@ BROKEN = {
         ],
         Invariant.S9,
     ),
+    "failed over while it was only busy, seen from outside": (
+        [*WELL, attrs.evolve(DOWN, kind="busy"), moved(70, P, B), UP, moved(101, B, P)],
+        Invariant.S9,
+    ),
+    "failed over long after the outage, seen from outside": (
+        [*WELL, DOWN, UP, moved(122, P, B), moved(123, B, P)],
+        Invariant.S9,
+    ),
+    "failed over early, seen from outside": (
+        [*WELL, DOWN, moved(58, P, B), UP, moved(101, B, P)],
+        Invariant.S10,
+    ),
     "failed over early": (
         [*WELL, DOWN, attempt(50), attempt(58), moved(58, P, B), UP, moved(101, B, P)],
         Invariant.S10,
@@ -288,6 +300,14 @@ HOLDS = {
             moved(101, B, P),
         ],
         Invariant.S9,
+    ),
+    "an outage, seen from outside": (
+        [*WELL, DOWN, moved(120, P, B), UP, moved(121, B, P)],
+        Invariant.S9,
+    ),
+    "after its interval, seen from outside": (
+        [*WELL, DOWN, moved(60, P, B), UP, moved(101, B, P)],
+        Invariant.S10,
     ),
     "after its interval": ([*WELL, *FAILS_OVER, moved(101, B, P)], Invariant.S10),
     "silence in between": (
@@ -439,7 +459,6 @@ def without(*kinds):
 @pytest.mark.parametrize(
     ("records", "invariants"),
     [
-        ([*WELL, moved(60, P, B), moved(61, B, P), DOWN, *END], {Invariant.S9, Invariant.S10}),
         ([*WELL, attempt(1), *without(Sampled)], {Invariant.S11, Invariant.L6}),
         (
             [*WELL, attempt(1), *without(Healed)],

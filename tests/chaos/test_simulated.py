@@ -26,3 +26,12 @@ def test_a_planted_bug_is_seen_in_the_folder(tmp_path):
     judgement = check(tmp_path)
     assert exit_code(judgement) == VIOLATED
     assert Invariant.S8 in judgement.ruled(Ruling.BROKEN)
+
+
+def test_two_runs_are_not_mixed(tmp_path):
+    assert main(["1", str(tmp_path)]) == 0
+
+    with pytest.raises(SystemExit) as caught:
+        main(["2", str(tmp_path)])
+
+    assert caught.value.code == 2
