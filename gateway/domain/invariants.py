@@ -9,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.conduct import Closed, FaultEnded, Healed, Killed, Opened, Run
+from gateway.domain.conduct import Closed, FaultEnded, Healed, Killed, Opened, Run, RunBegan
 from gateway.domain.history import (
     Acked,
     AuditBegan,
@@ -107,7 +107,10 @@ def _rules(run: Run) -> Rules:
 
 
 def _unfinished(run: Run) -> Iterator[str]:
-    """A process that stopped recording; only one that was killed may."""
+    """Records that are missing, or of two runs; only who was killed may stop recording."""
+    began = len(run.all(RunBegan))
+    if began != 1:
+        yield f"{began} runs began in these records"
     ended: dict[str, float] = {}
     for record in run.mixed(Closed, Killed):
         if isinstance(record, Closed | Killed):

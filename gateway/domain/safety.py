@@ -71,7 +71,7 @@ def outside_bound(run: Run, verdict: Verdict) -> Decision:
     bound = swallowed + in_hand + sum(sends.values()) - len(sends)
     extra = verdict.counts.get("duplicated", 0)
     problems = [f"{extra} extra copies, where {bound} are explained"] if extra > bound else []
-    return decide(Invariant.S6, len(sends), problems)
+    return decide(Invariant.S6, 1 if sends else 0, problems)
 
 
 def power_cuts(run: Run, verdict: Verdict) -> Decision:

@@ -432,6 +432,7 @@ def test_every_invariant_has_a_bad_history_and_a_near_miss():
         ([*WELL, *END, AuditFailed(at=502, queue="b", reason="x")], "couldn't read b"),
         ([*WELL, *END[:-1]], "didn't finish orders"),
         ([*WELL, *END, Opened(at=0, process="syphon")], "records of syphon"),
+        ([*WELL, *END, BEGAN], "2 runs began"),
         (
             [*WELL, *END, Opened(at=9, process="s"), Killed(at=8, process="s")],
             "records of s since",
@@ -443,6 +444,12 @@ def test_nothing_is_decided_of_an_incomplete_history(records, reason):
 
     assert judgement.decisions == ()
     assert any(reason in text for text in judgement.undecided)
+
+
+def test_nothing_is_decided_without_the_bounds():
+    judgement = judge_run([*WELL, *END])
+
+    assert judgement.undecided == ("0 runs began in these records",)
 
 
 @pytest.mark.parametrize("end", [Closed(at=9, process="s"), Killed(at=9, process="s")])
