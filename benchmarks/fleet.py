@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,7 @@ class Fleet:
 
     folder: Path
     nursery: trio.Nursery
+    watch: Callable[[str, LogLine], None] = lambda name, line: None  # of each line of each log
     events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
     machines: list[Machine] = attrs.field(factory=list)
 
@@ -57,6 +58,7 @@ class Fleet:
 
     def _note(self, machine: Machine, line: LogLine) -> None:
         self.events[machine.name, str(line.get("event"))] += 1
+        self.watch(machine.name, line)
 
 
 @asynccontextmanager

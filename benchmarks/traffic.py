@@ -16,7 +16,7 @@ from gateway.ports import Broker
 
 DEADLINE: Final = 12.0  # seconds: a producer's patience
 WINDOW: Final = 0.1  # seconds
-_BODY: Final = b"x" * 1024
+BODY: Final = b"x" * 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -43,6 +43,12 @@ class OpenLoop:
     sends: list[Send] = attrs.field(factory=list)
     records: list[Record] = attrs.field(factory=list)
     stopping: bool = False
+    _begun: int = attrs.field(default=0, init=False)
+
+    @property
+    def under_way(self) -> int:
+        """Sends that aren't answered yet."""
+        return self._begun - len(self.sends)
 
     async def run(self, broker: Broker, rate: float) -> None:
         """Send until `stopping`; return when the last one is answered or given up."""
@@ -56,7 +62,8 @@ class OpenLoop:
                 number += 1
 
     async def _send(self, broker: Broker, identity: str, due: float) -> None:
-        message = Message(message_id=identity, body=_BODY, properties={"source": self.name})
+        self._begun += 1
+        message = Message(message_id=identity, body=BODY, properties={"source": self.name})
         self.records.append(
             Invoked(
                 at=trio.current_time(),
@@ -66,17 +73,18 @@ class OpenLoop:
             )
         )
         leg: Leg | None = None
-        answer: type[Acked | Failed | Unknown] = Unknown
+        failure: type[Failed | Unknown] = Unknown
         with trio.move_on_at(due + DEADLINE):
             try:
                 leg = await broker.send(self.entity, [message])
             except BrokerError as error:
-                answer = Unknown if error.outcome is Outcome.UNKNOWN else Failed
-            else:
-                answer = Acked
+                failure = Unknown if error.outcome is Outcome.UNKNOWN else Failed
         now = trio.current_time()
-        self.records.append(answer(at=now, message_id=identity))
-        answered = now if answer is Acked else math.inf
+        if leg is None:
+            self.records.append(failure(at=now, message_id=identity))
+        else:
+            self.records.append(Acked(at=now, message_id=identity, leg=leg))
+        answered = math.inf if leg is None else now
         self.sends.append(Send(message_id=identity, due=due, answered=answered, leg=leg))
 
 

@@ -14,7 +14,7 @@ from math import inf
 
 import attrs
 
-from gateway.domain.message import Message
+from gateway.domain.message import Leg, Message
 
 
 @attrs.frozen(kw_only=True)
@@ -37,9 +37,10 @@ class Invoked(Record):
 
 @attrs.frozen(kw_only=True)
 class Acked(Record):
-    """The send was answered with success."""
+    """The send was answered with success; by which leg, where the answer says so."""
 
     message_id: str
+    leg: Leg | None = None
 
 
 @attrs.frozen(kw_only=True)

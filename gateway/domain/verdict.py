@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from gateway.domain.conduct import MAY_HAVE_ARRIVED, Attempted
 from gateway.domain.history import (
     Acked,
     AuditBegan,
@@ -41,6 +42,7 @@ class Violation(enum.Enum):
     DUPLICATED = "more copies than unknown outcomes explain"
     STUCK = "still on the backlog"
     PARKED = "dead-lettered for no good reason"
+    MORTAL = "expired, and was sent to live for ever"
     EARLY = "delivered before its scheduled date"
     WRONG_EXPIRY = "lives longer or shorter than it was sent to"
     RESURRECTED = "delivered again after its completion was confirmed"
@@ -80,7 +82,8 @@ class Verdict:
     What can be said of a history. `undecided` names why nothing can be said, if so.
 
     `counts` has acked, failed, unknown (messages by answer), duplicated (extra copies),
-    redelivered, recovered and vanished (of the unknown), expired, parked.
+    redelivered, recovered and vanished (of the unknown), expired, parked, and allowed (extra
+    copies that sends and unknown outcomes explain, whether they came or not).
     """
 
     undecided: tuple[str, ...]
@@ -147,13 +150,14 @@ class _Fate:
         on_primary = [(found.queue, found.copy) for found in self._found_in(Place.PRIMARY)]
         return {(each.entity, each.copy) for each in self.delivered}.union(on_primary)
 
+    @property
+    def allowed(self) -> int:
+        """Each send that may have worked makes a copy, each unknown attempt may make one more."""
+        return max(1, len(self.invoked) - self.failed) + self.uncertain
+
     def excess_copies(self) -> int:
-        """
-        Copies that nothing explains: each send that may have worked makes one, and each
-        attempt whose outcome nobody knows may make one more.
-        """
-        sends = max(1, len(self.invoked) - self.failed)
-        return max(0, len(self.copies) - sends - self.uncertain)
+        """Copies that nothing explains."""
+        return max(0, len(self.copies) - self.allowed)
 
     def describe_copies(self) -> str:
         return (
@@ -184,7 +188,9 @@ class _Fate:
         for found in self._dead_letters():
             expired = found.reason == EXPIRED and self._expired_by(audit_began)
             if self.outcome != "failed" and not expired and found.reason not in rules.parkable:
-                yield Finding(Violation.PARKED, self.id, f"in {found.queue}: {found.reason!r}")
+                mortal = found.reason != EXPIRED or any(one.expires < inf for one in self.invoked)
+                violation = Violation.PARKED if mortal else Violation.MORTAL
+                yield Finding(violation, self.id, f"in {found.queue}: {found.reason!r}")
 
     def _badly_delivered(self, each: Delivered, rules: Rules) -> Iterator[Finding]:
         sent = self.invoked[0]
@@ -229,6 +235,7 @@ class _Fate:
     def counted(self, audit_began: float) -> Counter[str]:
         counts = Counter({self.outcome: 1})
         counts["duplicated"] = max(0, len(self.copies) - 1)
+        counts["allowed"] = self.allowed - 1
         counts["redelivered"] = len(self.delivered) - len(
             {(each.entity, each.copy) for each in self.delivered}
         )
@@ -267,6 +274,9 @@ class _History:
                 self._add_answer(record)
             case Uncertain():
                 self._fate(record.message_id).uncertain += 1
+            case Attempted() if record.end in MAY_HAVE_ARRIVED:
+                for message_id in record.message_ids:
+                    self._fate(message_id).uncertain += 1
             case Delivered():
                 self._fate(record.message_id).delivered.append(record)
             case Completed():

@@ -81,8 +81,10 @@ class Producer:
             self.journal.records.append(invoked(entity, message, began))
         leg, answer = await self._send(entity, messages)
         now, ids = trio.current_time(), [str(message.message_id) for message in messages]
-        self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
-        if leg is not None:
+        if leg is None:
+            self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
+        else:
+            self.journal.records.extend(Acked(at=now, message_id=each, leg=leg) for each in ids)
             self.journal.acked.update(ids)
         self.journal.note(f"{answer.__name__} {ids[0]} after {now - began:.3f} s")
         self.laws.note_send(ids[0], accepted=leg is not None, took=now - began)

@@ -133,8 +133,11 @@ class Call:
     entity: EntityPath
     messages: tuple[Message, ...] = ()
     outcome: Outcome | None = None
+    error: BrokerError | None = None  # None beside an outcome: the caller stopped waiting
     took: float = 0.0  # seconds
     late: bool = False
+    settlement: Settlement | None = None  # of one copy
+    copy: str = ""  # its sequence number
 
 
 NAMESPACE: Final = EntityPath("$namespace")  # the entity of an operation that has none
@@ -254,19 +257,20 @@ class FaultyBroker:
     async def operate(self, call: Call, work: Work[T]) -> T:
         """Do that, under the fault of the moment, and tell who watches how it ended."""
         outcome: Outcome | None = Outcome.UNKNOWN  # also of a cancellation
+        told: BrokerError | None = None
         began, ended = trio.current_time(), trio.Event()
         try:
             answer = await self._until_crash(call, work, ended)
             outcome = None
         except BrokerError as error:
-            outcome = error.outcome
+            outcome, told = error.outcome, error
             raise
         else:
             return answer
         finally:
             ended.set()
             took = trio.current_time() - began
-            self.watch(attrs.evolve(call, outcome=outcome, took=took))
+            self.watch(attrs.evolve(call, outcome=outcome, error=told, took=took))
 
     def under_way(self, operation: Operation) -> int:
         """How many of these have no answer yet."""
@@ -347,7 +351,13 @@ class FaultyReceiver:
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         self._check_same_life(LockLost("locks don't survive a restart"))
-        call = Call(operation=Operation.SETTLE, entity=self.entity, messages=(delivery.message,))
+        call = Call(
+            operation=Operation.SETTLE,
+            entity=self.entity,
+            messages=(delivery.message,),
+            settlement=settlement,
+            copy=str(delivery.sequence_number),
+        )
         await self.broker.operate(call, lambda: self.inner.settle(delivery, settlement))
         self._unsettled.pop(delivery.lock_token, None)
 

@@ -204,7 +204,12 @@ class GatewayProcess(Process):
         async with trio.open_nursery() as nursery:
             await nursery.start(pair.run)
             if self.syphons:
-                syphon = self.site.syphon(self.name, primary, secondary, pair.standings)
+                # Over links of its own, so that one can tell who of the two asked.
+                name = f"syphon in {self.name}"
+                to_primary = await self.site.connect(name, "primary")
+                to_secondary = await self.site.connect(name, "secondary")
+                self._links += (to_primary, to_secondary)
+                syphon = self.site.syphon(self.name, to_primary, to_secondary, pair.standings)
                 await nursery.start(syphon.run)
             self.pair = pair
             task_status.started()

@@ -21,7 +21,6 @@ from gateway.brokers.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope_fields import SCHEDULED, SESSION
-from gateway.domain.errors import Outcome
 from gateway.domain.events import Event
 from gateway.domain.failover import State
 from gateway.domain.history import (
@@ -30,11 +29,11 @@ from gateway.domain.history import (
     Place,
     QueueRead,
     Record,
-    Uncertain,
     fingerprint,
 )
+from gateway.domain.invariants import Judgement, judge_run
 from gateway.domain.message import DEAD_LETTER_REASON, Leg, Message
-from gateway.domain.verdict import Rules, Verdict, judge
+from gateway.domain.verdict import Verdict
 from gateway.pairing.pair import Surroundings
 from gateway.testing.clients import Consumer, Journal, Producer
 from gateway.testing.clocks import VirtualClock
@@ -42,6 +41,7 @@ from gateway.testing.determinism import run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
 from gateway.testing.laws import Laws
 from gateway.testing.processes import GatewayProcess, Process, Site, SyphonProcess
+from gateway.testing.recorder import GATEWAY, Recorder
 from gateway.testing.scenario import (
     CHAOS,
     ENTITIES,
@@ -58,6 +58,7 @@ from gateway.wire.amqp.message import encoded_size
 DRAIN: Final = 400.0  # seconds in which a healed pair must have moved its backlog
 LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt may take
 LOOK: Final = 5.0
+QUIET: Final = 60.0  # seconds without traffic, in which nothing may be done
 DEAD_AFTER: Final = 20.0  # seconds until a receiver finds its connection dead
 ONE_DAY: Final = 86_400.0
 QUEUE: Final = QueueProperties(max_delivery_count=1000)
@@ -72,19 +73,24 @@ class Outcomes:
     """What one seed led to."""
 
     scenario: Scenario
-    verdict: Verdict
+    judgement: Judgement
     broken_laws: tuple[str, ...]
     seen: Counter[str]  # interesting things that happened
     records: tuple[Record, ...]
     trace: tuple[str, ...]
 
     @property
+    def verdict(self) -> Verdict:
+        return self.judgement.verdict
+
+    @property
     def passed(self) -> bool:
-        return self.verdict.passed and not self.broken_laws
+        return self.judgement.passed and not self.broken_laws
 
     def describe(self) -> str:
-        findings = [str(finding) for finding in self.verdict.findings]
-        problems = [*self.verdict.undecided, *findings, *self.broken_laws]
+        problems = [*self.judgement.undecided, *self.broken_laws]
+        for one in self.judgement.decisions:
+            problems += [f"{one.invariant.name} {one.ruling.value}: {p}" for p in one.problems]
         return f"seed {self.scenario.seed}: " + "; ".join(problems or ["all is well"])
 
 
@@ -101,6 +107,7 @@ class World:
     clock: VirtualClock = attrs.field(factory=VirtualClock)
     journal: Journal = attrs.field(factory=Journal)
     laws: Laws = attrs.field(init=False)
+    recorder: Recorder = attrs.field(init=False)
     rng: random.Random = attrs.field(init=False)
     stores: dict[str, MemoryBroker] = attrs.field(init=False)
     namespaces: dict[str, FaultyBroker] = attrs.field(init=False)
@@ -110,11 +117,13 @@ class World:
 
     def __attrs_post_init__(self) -> None:
         self.laws = Laws(self.scenario, seen=self.journal.seen)
+        self.recorder = Recorder(self.scenario, self.journal.records)
         self.rng = random.Random(f"world {self.scenario.seed}")
         self.stores = {name: MemoryBroker(self.clock, self.rng) for name in NAMES}
         self.namespaces = {name: self._namespace(name) for name in NAMES}
 
     async def run(self) -> Outcomes:
+        self.recorder.begin(self._expiry_slack())
         with trio.fail_after(ONE_DAY):
             async with trio.open_nursery() as nursery:
                 await self._start(nursery)
@@ -126,11 +135,12 @@ class World:
                     chaos.start_soon(trio.sleep_until, CHAOS)
                 await self._drain()
                 await self._send_once_more()
+                await self._be_quiet()
                 nursery.cancel_scope.cancel()
             await self._audit()
         return Outcomes(
             scenario=self.scenario,
-            verdict=judge(self.journal.records, Rules(expiry_slack=self._expiry_slack())),
+            judgement=judge_run(self.journal.records),
             broken_laws=tuple(self.laws.broken),
             seen=self.journal.seen,
             records=tuple(self.journal.records),
@@ -144,7 +154,7 @@ class World:
             inner=self.stores[name],
             fault=partial(self._fault, name),
             latency=self._latency,
-            watch=self._watch_namespace,
+            watch=partial(self._watch_namespace, name),
         )
 
     async def _start(self, nursery: trio.Nursery) -> None:
@@ -214,6 +224,7 @@ class World:
     async def _crash(self, crash: Crash) -> None:
         await trio.sleep_until(crash.at)
         self.journal.note(f"{crash.what} goes down")
+        fault = self.recorder.note_crash(crash)
         match crash.what:
             case "pause":
                 await self._wait_for_a_send()
@@ -228,6 +239,7 @@ class World:
                     await self._kill(syphon, crash.back)
             case name:
                 await self._crash_namespace(self.namespaces[name], crash.back)
+        self.recorder.note_return(fault)
         self.journal.note(f"{crash.what} is back")
 
     async def _wait_for_a_send(self) -> None:
@@ -264,8 +276,10 @@ class World:
         self.journal.note(repr(event))
         self.journal.seen[type(event).__name__] += 1
         self.laws.note_event(event)
+        self.recorder.note_event(event)
 
-    def _watch_namespace(self, call: Call) -> None:
+    def _watch_namespace(self, name: str, call: Call) -> None:
+        self.recorder.note_at_namespace(name, call)
         accepted = self.journal.acked.issuperset(str(each.message_id) for each in call.messages)
         if call.late and call.operation is Operation.SEND and accepted:
             self.journal.seen["late success after the message was accepted elsewhere"] += 1
@@ -273,27 +287,22 @@ class World:
     def _watch(self, process: str, namespace: str, call: Call) -> None:
         ids = [str(message.message_id) for message in call.messages]
         self.laws.note_call(process, namespace, call)
+        self.recorder.note_call(process, namespace, call)
         match call.operation:
             case Operation.SEND:
                 self.journal.note(f"{process}: {ids} to {namespace} {call.entity}: {call.outcome}")
                 self._watch_send(process, namespace, call, ids)
             case Operation.LEAVE if namespace == "secondary":
-                # Nobody confirmed the completion, so what was transferred may come again.
-                self._be_uncertain(ids)
                 between = not self._transferred.isdisjoint(ids)
                 self.journal.seen["syphon ended between accept and complete"] += between
 
     def _watch_send(self, process: str, namespace: str, call: Call, ids: Sequence[str]) -> None:
-        if call.outcome is Outcome.UNKNOWN:
-            self._be_uncertain(ids)
-        elif call.outcome is None and namespace == "secondary":
+        if process == GATEWAY and self.gateway.pair is not None:
+            self.recorder.sample(process, self.gateway.pair.broker.inflight.total)
+        if call.outcome is None and namespace == "secondary":
             self._see_diverted(call.messages)
         elif call.outcome is None and process.startswith("syphon"):
             self._transferred.update(ids)
-
-    def _be_uncertain(self, ids: Sequence[str]) -> None:
-        now = trio.current_time()
-        self.journal.records.extend(Uncertain(at=now, message_id=each) for each in ids)
 
     def _see_diverted(self, messages: Sequence[Message]) -> None:
         seen = self.journal.seen
@@ -305,22 +314,37 @@ class World:
     # --- the end
 
     async def _drain(self) -> None:
-        await trio.sleep(LONGEST_HOLD + LOOK)
-        for _ in range(int(DRAIN / LOOK)):
-            if await self._quiet():
+        """Return when all is back where it belongs, or has had the time for it."""
+        self.recorder.note_healed(await self._left("secondary"))
+        began, drained = trio.current_time(), False
+        while trio.current_time() < began + LONGEST_HOLD + DRAIN:
+            if not drained and not await self._left("secondary"):
+                drained = True
+                self.recorder.note_drained()
+            if trio.current_time() > began + LONGEST_HOLD and await self._quiet():
                 return
             await trio.sleep(LOOK)
+
+    async def _be_quiet(self) -> None:
+        processes = [GATEWAY, f"syphon in {GATEWAY}", *(one.name for one in self.syphons)]
+        await trio.sleep(LOOK)
+        for process in processes:
+            self.recorder.sample(process)
+        await trio.sleep(QUIET)
+        for process in processes:
+            self.recorder.sample(process)
+
+    async def _left(self, name: str) -> int:
+        await trio.lowlevel.checkpoint()
+        store = self.stores[name]
+        return sum([len(await store.peek(one.path)) for one in await store.list_queues()])
 
     async def _quiet(self) -> bool:
         await trio.lowlevel.checkpoint()
         pair = self.gateway.pair
         if pair is None or pair.standings.failed_over():
             return False
-        for store in self.stores.values():
-            for info in await store.list_queues():
-                if await store.peek(info.path):
-                    return False
-        return True
+        return not await self._left("primary") and not await self._left("secondary")
 
     async def _send_once_more(self) -> None:
         """All is well again, so the primary must take the next message of each entity."""

@@ -80,7 +80,11 @@ BAD = {
     "stuck, of an unknown send": ([INVOKED, UNKNOWN, ON_BACKLOG], Violation.STUCK),
     "a stuck second copy": ([INVOKED, ACKED, DELIVERED, ON_BACKLOG], Violation.STUCK),
     "parked": ([INVOKED, ACKED, DEAD], Violation.PARKED),
-    "parked as expired, which it wasn't": ([INVOKED, ACKED, DEAD_EXPIRED], Violation.PARKED),
+    "parked as expired, which it wasn't": (
+        [attrs.evolve(INVOKED, expires=101), ACKED, DEAD_EXPIRED],
+        Violation.PARKED,
+    ),
+    "parked as expired, without an end": ([INVOKED, ACKED, DEAD_EXPIRED], Violation.MORTAL),
     "early": (
         [attrs.evolve(INVOKED, not_before=3.5), ACKED, DELIVERED],
         Violation.EARLY,
@@ -198,7 +202,7 @@ def test_the_counts_say_what_became_of_the_messages():
 
     assert +counts == {
         "acked": 1, "failed": 1, "unknown": 2, "duplicated": 1, "redelivered": 1,
-        "recovered": 1, "vanished": 1,
+        "recovered": 1, "vanished": 1, "allowed": 1,
     }  # fmt: skip
 
 

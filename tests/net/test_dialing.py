@@ -1,6 +1,9 @@
 """Streams to servers that can't be there."""
 
+import socket
+
 import pytest
+import trio
 
 from gateway.domain.errors import Unavailable
 from gateway.net.dialing import Place, dial
@@ -10,3 +13,36 @@ from gateway.net.dialing import Place, dial
 async def test_a_name_that_no_host_can_have_is_an_outage(host):
     with pytest.raises(Unavailable, match="no host can have that name"):
         await dial(Place(host=host, port=1))
+
+
+class Names(trio.abc.HostnameResolver):
+    """Every name is at `address`."""
+
+    def __init__(self, address):
+        self.address = address
+
+    async def getaddrinfo(self, host, port, family=0, kind=0, proto=0, flags=0):
+        await trio.lowlevel.checkpoint()
+        return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (self.address, port))]
+
+    async def getnameinfo(self, sockaddr, flags):
+        raise AssertionError("nobody asks for that")
+
+
+async def test_a_name_is_looked_up_for_each_connection():
+    names = Names("127.0.0.1")
+    trio.socket.set_custom_hostname_resolver(names)
+    [first] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = first.socket.getsockname()[1]
+    [second] = await trio.open_tcp_listeners(port, host="127.0.0.2")
+    place = Place(host="primary.test", port=port)
+
+    reached = []
+    for names.address in ("127.0.0.1", "127.0.0.2"):
+        stream = await dial(place)
+        reached.append(stream.socket.getpeername()[0])
+        await stream.aclose()
+    await first.aclose()
+    await second.aclose()
+
+    assert reached == ["127.0.0.1", "127.0.0.2"]

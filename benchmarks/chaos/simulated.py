@@ -1,0 +1,90 @@
+"""
+Puts a simulated run into a folder: `python -m benchmarks.chaos.simulated SEED FOLDER`.
+
+The run is one of those that `tests/pairing/test_chaos.py` judges. With `--planted` a bug is in it,
+so that one can see what the checker says then.
+"""
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from benchmarks.chaos.checker import write
+from gateway.domain.conduct import (
+    Attempted,
+    Closed,
+    FaultBegan,
+    FaultEnded,
+    Killed,
+    Opened,
+    Paused,
+    Sampled,
+    Settled,
+    StandingMoved,
+    Swallowed,
+)
+from gateway.domain.history import (
+    Acked,
+    Completed,
+    Delivered,
+    Failed,
+    Invoked,
+    Record,
+    Uncertain,
+    Unknown,
+)
+from gateway.testing.mutants import MUTANTS
+from gateway.testing.world import run_world
+
+
+def put_down(seed: int, folder: Path, planted: str | None = None) -> list[Path]:
+    """Run that seed and write a file for each who took part; return the files."""
+    bug = next((one.planted() for one in MUTANTS if one.name == planted), nullcontext())
+    with bug:
+        outcomes = run_world(seed)
+    files: dict[str, list[Record]] = defaultdict(list)
+    for record in outcomes.records:
+        files[_recorder(record)].append(record)
+    folder.mkdir(parents=True, exist_ok=True)
+    began, ended = outcomes.records[0].at, max(record.at for record in outcomes.records)
+    return [
+        write(folder, name, [Opened(at=began, process=name), *mine, Closed(at=ended, process=name)])
+        for name, mine in files.items()
+    ]
+
+
+def _recorder(record: Record) -> str:
+    """Who would write that record, were each of them a process."""
+    match record:
+        case Invoked() | Acked() | Failed() | Unknown():
+            return "producers"
+        case Delivered() | Completed():
+            return "consumers"
+        case FaultBegan() | FaultEnded() | Killed() | Swallowed() | Uncertain():
+            return "nemesis"
+        case Attempted() | StandingMoved() | Paused() | Settled() | Sampled():
+            return f"watch of {record.process}"
+        case _:
+            return "auditor"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Put down the history of a simulated run.")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("folder", type=Path, help="is made; the checker judges it")
+    parser.add_argument("--planted", choices=[one.name for one in MUTANTS], help="a bug")
+    chosen = parser.parse_args(arguments)
+    if any(chosen.folder.glob("*.jsonl")):
+        parser.error(
+            f"{chosen.folder} has a history already, and the checker would take it for one"
+        )
+    for path in put_down(chosen.seed, chosen.folder, chosen.planted):
+        print(path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""
+Is a recorded history a way through the model? Each message's records are read as its steps.
+
+What nobody records (a request is applied, a lock runs out) may have happened in between: all
+states are kept in which the model may be. A record that fits none of them deviates.
+
+Messages with a time to live are left out: the model has no time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from math import inf
+from typing import Final
+
+import attrs
+
+from gateway.domain.conduct import Attempted, End, Settled, Way
+from gateway.domain.history import (
+    Acked,
+    Delivered,
+    Failed,
+    Found,
+    Invoked,
+    Place,
+    Record,
+    Unknown,
+)
+from gateway.testing.model.protocol import (
+    GONE,
+    Design,
+    Message,
+    Send,
+    State,
+    Step,
+    start,
+)
+from gateway.testing.model.steps import moves
+
+# One hand stands for all that a message may be in at once: it may lose its lock, remember what it
+# knows of one copy, and take the next.
+SYPHONS: Final = 1
+TROUBLES: Final = 1  # always as many again: a history may have any number
+DESIGN: Final = Design()
+HIDDEN: Final = frozenset(
+    {
+        *(Step.ASK_PRIMARY, Step.ASK_BACKLOG, Step.APPLY, Step.LATE_ARRIVES, Step.LOCK),
+        *(Step.TRANSFER, Step.GIVE_BACK, Step.SETTLE_REFUSED, Step.SETTLE_UNKNOWN),
+        Step.LOCK_EXPIRES,
+    }
+)
+REFUSED: Final = frozenset({End.OUTAGE, End.BUSY, End.REFUSED})
+STEPS: Final = {
+    Way.PRIMARY: (Step.PRIMARY_ACCEPTS, Step.PRIMARY_REFUSES, Step.PRIMARY_UNKNOWN),
+    Way.BACKLOG: (Step.BACKLOG_ACCEPTS, Step.BACKLOG_REFUSES, Step.BACKLOG_UNKNOWN),
+    Way.SPOOL: (Step.BACKLOG_ACCEPTS, Step.BACKLOG_REFUSES, Step.BACKLOG_UNKNOWN),
+    Way.SYPHON: (Step.TRANSFER_ACCEPTED, Step.TRANSFER_REFUSED, Step.TRANSFER_UNKNOWN),
+}
+NO_ANSWER: Final = frozenset({Step.PRIMARY_UNKNOWN, Step.BACKLOG_UNKNOWN})
+
+
+@attrs.frozen(kw_only=True)
+class Deviation:
+    """The first record of a message that no way through the model explains."""
+
+    message_id: str
+    at: float
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.message_id} at {self.at:.3f}: {self.text}"
+
+
+def deviations(records: Iterable[Record]) -> Iterator[Deviation]:
+    """Those of each message; the records in the order in which things happened."""
+    for message_id, mine in _by_message(records).items():
+        deviation = _deviation(message_id, mine)
+        if deviation is not None:
+            yield deviation
+
+
+def followed(records: Iterable[Record]) -> int:
+    """How many messages of that history are compared with the model."""
+    return len(_by_message(records))
+
+
+def _by_message(records: Iterable[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = defaultdict(list)
+    mortal: set[str] = set()
+    for record in records:
+        match record:
+            case Attempted():
+                for message_id in record.message_ids:
+                    found[message_id].append(record)
+            case Invoked() | Acked() | Failed() | Unknown() | Delivered() | Settled() | Found():
+                found[record.message_id].append(record)
+        if isinstance(record, Invoked) and record.expires < inf:
+            mortal.add(record.message_id)
+    return {message_id: mine for message_id, mine in found.items() if message_id not in mortal}
+
+
+def _deviation(message_id: str, records: Sequence[Record]) -> Deviation | None:
+    states = _closure({_normal(start(messages=1, syphons=SYPHONS, troubles=TROUBLES))})
+    for record in records:
+        states = _closure(set(_after(states, record)))
+        if not states:
+            return Deviation(message_id=message_id, at=record.at, text=f"{record}")
+    came = any(_shows_a_copy(record) for record in records)
+    if not any(_may_end(state.messages[0], came=came) for state in states):
+        text = "it came" if came else "it never came"
+        return Deviation(message_id=message_id, at=records[-1].at, text=f"in the end {text}")
+    return None
+
+
+def _may_end(message: Message, *, came: bool) -> bool:
+    return message.arrived is came and all(owner == GONE for owner in message.copies)
+
+
+def _shows_a_copy(record: Record) -> bool:
+    return isinstance(record, Delivered) or (
+        isinstance(record, Found) and record.place is Place.PRIMARY
+    )
+
+
+def _after(states: set[State], record: Record) -> Iterator[State]:
+    """Where the model may be when that was recorded."""
+    if _shows_a_copy(record):
+        yield from (state for state in states if state.messages[0].arrived)
+    elif isinstance(record, Invoked):
+        yield from map(_sent, states)
+    elif isinstance(record, Found):
+        return  # on the backlog, or dead, in the end: the model has no such way
+    else:
+        steps = _steps(record)
+        if not steps.isdisjoint(NO_ANSWER):
+            # A gateway that is killed: its client may learn of it before its attempt ends.
+            yield from (state for state in states if state.messages[0].send is Send.UNKNOWN)
+        for state in states:
+            yield from (
+                _normal(after) for (step, _, _), after in moves(state, DESIGN) if step in steps
+            )
+
+
+def _sent(state: State) -> State:
+    """The producer sends it, perhaps once more, with the same id."""
+    message = state.messages[0]
+    fresh = message._replace(send=Send.OPEN, tainted=False)
+    return _normal(State((fresh,), state.syphons, state.troubles))
+
+
+def _steps(record: Record) -> frozenset[Step]:
+    match record:
+        case Acked():
+            return frozenset({Step.ANSWER_ACKED})
+        case Failed():
+            return frozenset({Step.ANSWER_FAILED})
+        case Unknown():  # or no answer, since the gateway or the producer's patience ended
+            return frozenset({Step.ANSWER_UNKNOWN, Step.KILL_GATEWAY})
+        case Settled():
+            return frozenset({Step.SETTLE})
+        case Attempted():
+            accepted, refused, unknown = STEPS[record.way]
+            if record.end is End.ACCEPTED:
+                return frozenset({accepted})
+            return frozenset({refused if record.end in REFUSED else unknown})
+    raise AssertionError(f"{record} is no step")
+
+
+def _closure(states: Iterable[State]) -> set[State]:
+    """With all that may happen unseen."""
+    return {after for state in states for after in _unseen(state)}
+
+
+@cache
+def _unseen(begin: State) -> frozenset[State]:
+    found, queue = {begin}, [begin]
+    while queue:
+        state = queue.pop()
+        for (step, _, _), after in moves(state, DESIGN):
+            normal = _normal(after)
+            if step in HIDDEN and normal not in found:
+                found.add(normal)
+                queue.append(normal)
+    return frozenset(found)
+
+
+def _normal(state: State) -> State:
+    """Without what only counts, and what is gone."""
+    message = state.messages[0]
+    left = [copy for copy, owner in enumerate(message.copies) if owner != GONE]
+    copies = {old: new for new, old in enumerate(left)}
+    hand = state.syphons[0]
+    known = tuple((0, copies[copy]) for _, copy in hand.remembered if copy in copies)
+    hand = hand._replace(copy=copies.get(hand.copy, -1), remembered=known)
+    kept = message._replace(
+        allowed=1,
+        late_primary=0 if message.arrived else message.late_primary,  # it would change nothing
+        copies=tuple(message.copies[copy] for copy in left),
+    )
+    return State((kept,), (hand,), TROUBLES)

@@ -1,0 +1,182 @@
+"""Writes down what the installation of a seed did: the records of `domain/conduct.py`."""
+
+from collections import Counter
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.conduct import (
+    Attempted,
+    Bounds,
+    Drained,
+    End,
+    FaultBegan,
+    FaultEnded,
+    Healed,
+    Killed,
+    Paused,
+    RunBegan,
+    Sampled,
+    Settled,
+    StandingMoved,
+    Swallowed,
+    Target,
+    Way,
+)
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope_fields import PATH
+from gateway.domain.errors import Busy, Outcome
+from gateway.domain.events import Event, LoopPaused, StandingChanged
+from gateway.domain.failover import State
+from gateway.domain.history import Record, Uncertain
+from gateway.domain.message import Complete
+from gateway.testing.faults import Call, Operation
+from gateway.testing.scenario import LONGEST_HOLD, Crash, Scenario
+
+GATEWAY: Final = "gateway"
+JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
+LOCK: Final = 60.0  # seconds, of a backlog queue
+TARGETS: Final = {
+    "primary": Target.PRIMARY,
+    "secondary": Target.SECONDARY,
+    "gateway": Target.GATEWAY,
+    "syphon": Target.SYPHON,
+    "pause": Target.HOST,
+}
+ASKS: Final = frozenset({Operation.RECEIVE, Operation.PROBE, Operation.MANAGE})
+
+
+@attrs.define(eq=False)
+class Recorder:
+    """Appends to `records`. It stands outside of the processes: nobody's death hides a record."""
+
+    scenario: Scenario
+    records: list[Record]
+    _asked: Counter[str] = attrs.field(factory=Counter, init=False)
+    _faults: int = attrs.field(default=0, init=False)
+
+    def begin(self, expiry_slack: float) -> None:
+        """The bounds of the run, and the faults that the scenario has planned."""
+        pair, syphon = self.scenario.pair, self.scenario.syphon
+        bounds = Bounds(
+            failover_interval=pair.failover_interval,
+            send_timeout=pair.send_timeout,
+            attempt_timeout=pair.attempt_timeout,
+            suspect_wait=pair.suspect_wait,
+            ping_interval=pair.ping_interval,
+            successes_to_return=pair.successes_to_return,
+            max_inflight=pair.max_inflight,
+            lock=LOCK,
+            longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
+            horizon=LONGEST_HOLD,
+            expiry_slack=expiry_slack,
+        )
+        self.records.append(RunBegan(at=trio.current_time(), bounds=bounds))
+        for window in self.scenario.windows:
+            fault = self._next_fault()
+            self.records.append(
+                FaultBegan(
+                    at=window.start,
+                    fault=fault,
+                    kind=window.kind,
+                    target=TARGETS[window.namespace],
+                    entities=window.entities,
+                )
+            )
+            self.records.append(FaultEnded(at=window.end, fault=fault))
+
+    def note_crash(self, crash: Crash) -> str:
+        """Something goes down; return what `note_return` wants to hear."""
+        now, fault, target = trio.current_time(), self._next_fault(), TARGETS[crash.what]
+        self.records.append(FaultBegan(at=now, fault=fault, kind="down", target=target))
+        if target is Target.GATEWAY:
+            self.records.append(Killed(at=now, process=GATEWAY))
+        return fault
+
+    def note_return(self, fault: str) -> None:
+        self.records.append(FaultEnded(at=trio.current_time(), fault=fault))
+
+    def note_healed(self, backlog: int) -> None:
+        self.records.append(Healed(at=trio.current_time(), backlog=backlog))
+
+    def note_drained(self) -> None:
+        self.records.append(Drained(at=trio.current_time()))
+
+    def sample(self, process: str, inflight: int = 0) -> None:
+        now, polls = trio.current_time(), self._asked[process]
+        self.records.append(Sampled(at=now, process=process, inflight=inflight, polls=polls))
+
+    def note_event(self, event: Event) -> None:
+        now = trio.current_time()
+        if isinstance(event, LoopPaused):
+            self.records.append(Paused(at=now, process=GATEWAY))
+        if isinstance(event, StandingChanged):
+            self.records.append(
+                StandingMoved(
+                    at=now,
+                    process=GATEWAY,
+                    entity=event.entity.key,
+                    before=State(event.before),
+                    after=State(event.after),
+                )
+            )
+
+    def note_at_namespace(self, namespace: str, call: Call) -> None:
+        """Seen from the namespace: who asked got no answer."""
+        lost = call.operation is Operation.SEND and call.outcome is Outcome.UNKNOWN
+        left = call.operation is Operation.LEAVE and namespace == "secondary"
+        if (lost or left) and call.messages:
+            self.records.append(Swallowed(at=trio.current_time(), messages=len(call.messages)))
+
+    def note_call(self, process: str, namespace: str, call: Call) -> None:
+        """A process asked a namespace, and that ended."""
+        now = trio.current_time()
+        self._asked[process] += call.operation in ASKS
+        if call.operation is Operation.SEND:
+            self.records.append(self._attempt(process, namespace, call))
+        if call.operation is Operation.LEAVE and namespace == "secondary":
+            # Nobody confirmed the completion, so what was transferred may come again.
+            ids = [str(message.message_id) for message in call.messages]
+            self.records.extend(Uncertain(at=now, message_id=each) for each in ids)
+        completed = isinstance(call.settlement, Complete) and call.outcome is None
+        if call.operation is Operation.SETTLE and namespace == "secondary" and completed:
+            self.records.append(
+                Settled(
+                    at=now,
+                    process=process,
+                    queue=call.entity.key,
+                    copy=call.copy,
+                    message_id=str(call.messages[0].message_id),
+                )
+            )
+
+    def _attempt(self, process: str, namespace: str, call: Call) -> Attempted:
+        way, entity = Way.PRIMARY if process == GATEWAY else Way.SYPHON, call.entity
+        if namespace == "secondary":
+            way, entity = Way.BACKLOG, EntityPath(str(call.messages[0].properties[PATH]))
+        now = trio.current_time()
+        return Attempted(
+            at=now,
+            process=process,
+            entity=entity.key,
+            message_ids=tuple(str(message.message_id) for message in call.messages),
+            way=way,
+            end=self._end(call),
+            began=now - call.took,
+        )
+
+    def _end(self, call: Call) -> End:
+        if call.outcome is None:
+            return End.ACCEPTED
+        if call.error is None:
+            # Nobody but the clients cuts a fair attempt off before its time is over.
+            in_time = self.scenario.clients_deadline is not None or call.took < JUDGED
+            return End.CUT_OFF if in_time else End.UNKNOWN
+        if not call.error.counts_as_outage:
+            return End.BUSY if isinstance(call.error, Busy) else End.REFUSED
+        return End.UNKNOWN if call.outcome is Outcome.UNKNOWN else End.OUTAGE
+
+    def _next_fault(self) -> str:
+        self._faults += 1
+        return str(self._faults)

@@ -1,0 +1,506 @@
+"""For every invariant a history that breaks exactly it, and one near it that doesn't."""
+
+import attrs
+import pytest
+
+from gateway.domain.conduct import (
+    Attempted,
+    Bounds,
+    Closed,
+    Drained,
+    End,
+    FaultBegan,
+    FaultEnded,
+    Healed,
+    Killed,
+    Opened,
+    Paused,
+    RunBegan,
+    Sampled,
+    Settled,
+    StandingMoved,
+    Swallowed,
+    Target,
+    Way,
+)
+from gateway.domain.failover import State
+from gateway.domain.history import (
+    Acked,
+    AuditBegan,
+    AuditFailed,
+    Completed,
+    Delivered,
+    Failed,
+    Found,
+    Invoked,
+    Place,
+    QueueRead,
+    Uncertain,
+    Unknown,
+)
+from gateway.domain.invariants import judge_run
+from gateway.domain.message import Leg
+from gateway.domain.rulings import Invariant, Ruling
+from gateway.domain.verdict import EXPIRED
+
+P, S, B, H = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN
+
+# Bounds that follow: stall 2 + 1 + 10 + 1 = 14, return 12 + 10 + 1 = 23, drain 20 + 30 + 1 = 51.
+BEGAN = RunBegan(
+    at=0,
+    bounds=Bounds(
+        failover_interval=10,
+        send_timeout=5,
+        attempt_timeout=10,
+        suspect_wait=1,
+        ping_interval=10,
+        successes_to_return=1,
+        lock=20,
+        longest_hold=30,
+        max_inflight=1000,
+        horizon=100,
+        quiet=30,
+    ),
+)
+END = [
+    Healed(at=300, backlog=0),
+    Drained(at=310),
+    Sampled(at=311, process="gateway", inflight=0),
+    AuditBegan(at=500, queues=frozenset({"orders"})),
+    QueueRead(at=501, queue="orders"),
+]
+SENT = Invoked(at=1, message_id="1", entity="orders", fingerprint="f")
+ACKED = Acked(at=1, message_id="1", leg=Leg.PRIMARY)
+FAILED = Failed(at=1, message_id="1")
+UNKNOWN = Unknown(at=1, message_id="1")
+UNCERTAIN = Uncertain(at=1, message_id="1")
+CAME = Delivered(at=2, message_id="1", entity="orders", fingerprint="f", copy="1")
+AGAIN = attrs.evolve(CAME, at=3, copy="2")
+WELL = [SENT, ACKED, CAME]
+PARKED = Found(at=501, place=Place.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason="x")
+STUCK = Found(at=501, place=Place.BACKLOG, queue="b", message_id="1")
+DOWN = FaultBegan(at=50, fault="1", kind="kill", target=Target.PRIMARY)
+UP = FaultEnded(at=100, fault="1")
+
+
+def attempt(at, end=End.OUTAGE, *, way=Way.PRIMARY, entity="orders", began=None, message="1"):
+    return Attempted(
+        at=at,
+        process="gateway",
+        entity=entity,
+        message_ids=(message,),
+        way=way,
+        end=end,
+        began=at if began is None else began,
+    )
+
+
+def moved(at, before, after, entity="orders"):
+    return StandingMoved(at=at, process="gateway", entity=entity, before=before, after=after)
+
+
+def send(at, message, answer=Acked, entity="orders", after=0.0, **told):
+    told = told or ({"leg": Leg.PRIMARY} if answer is Acked else {})
+    sent = Invoked(at=at, message_id=message, entity=entity, fingerprint="f")
+    came = Delivered(
+        at=at + after, message_id=message, entity=entity, fingerprint="f", copy=message
+    )
+    return [sent, answer(at=at + after, message_id=message, **told), came]
+
+
+def diverted(message, stored, moved_at, entity="orders"):
+    """A message that went round by the backlog."""
+    sent = Invoked(at=stored, message_id=message, entity=entity, fingerprint="f")
+    came = Delivered(at=moved_at, message_id=message, entity=entity, fingerprint="f", copy=message)
+    return [
+        sent,
+        Acked(at=stored, message_id=message, leg=Leg.BACKLOG),
+        attempt(stored, End.ACCEPTED, way=Way.BACKLOG, entity=entity, message=message),
+        attempt(moved_at, End.ACCEPTED, way=Way.SYPHON, entity=entity, message=message),
+        Settled(at=moved_at, process="syphon", queue="b", copy=message, message_id=message),
+        came,
+    ]
+
+
+FAILS_OVER = [DOWN, attempt(50), moved(50, P, S), attempt(60), moved(60, S, B), UP]
+ANOTHER_DOWN = attrs.evolve(DOWN, entities=frozenset({"invoices"}))
+
+BROKEN = {
+    "lost": ([SENT, ACKED], Invariant.S1),
+    "parked for no good reason": ([SENT, ACKED, PARKED], Invariant.S1),
+    "delivered, and nobody sent it": ([CAME], Invariant.S2),
+    "not sent, and delivered": ([SENT, FAILED, CAME], Invariant.S3),
+    "another body": ([SENT, ACKED, attrs.evolve(CAME, fingerprint="g")], Invariant.S4),
+    "another end of its life": (
+        [attrs.evolve(SENT, expires=50.0), ACKED, attrs.evolve(CAME, expires=60.0)],
+        Invariant.S4,
+    ),
+    "another entity": ([SENT, ACKED, attrs.evolve(CAME, entity="invoices")], Invariant.S5),
+    "a fault of another entity": (
+        [*WELL, ANOTHER_DOWN, UP, moved(60, P, S), moved(61, S, P)],
+        Invariant.S5,
+    ),
+    "before there was a fault": ([*WELL, moved(49, P, S), DOWN, UP], Invariant.S5),
+    "a fault of the secondary": (
+        [*WELL, attrs.evolve(DOWN, target=Target.SECONDARY), UP, moved(60, P, S)],
+        Invariant.S5,
+    ),
+    "two copies of one send": ([*WELL, AGAIN, Swallowed(at=1, messages=1)], Invariant.S6),
+    "two copies, where nothing was swallowed": ([*WELL, UNCERTAIN, AGAIN], Invariant.S6),
+    "completed, and came again": (
+        [*WELL, Completed(at=2, entity="orders", copy="1"), attrs.evolve(CAME, at=3)],
+        Invariant.S8,
+    ),
+    "completed before it was sent on": (
+        [
+            *WELL,
+            Settled(at=5, process="syphon", queue="b", copy="1", message_id="1"),
+            attempt(6, End.ACCEPTED, way=Way.SYPHON),
+        ],
+        Invariant.S8,
+    ),
+    "two copies completed for one transfer": (
+        [
+            *WELL,
+            attempt(4, End.ACCEPTED, way=Way.SYPHON),
+            Settled(at=5, process="syphon", queue="b", copy="1", message_id="1"),
+            Settled(at=6, process="syphon", queue="b", copy="2", message_id="1"),
+        ],
+        Invariant.S8,
+    ),
+    "failed over since it was busy": (
+        [*WELL, DOWN, attempt(50, End.BUSY), moved(60, P, B), UP, moved(101, B, P)],
+        Invariant.S9,
+    ),
+    "failed over though a send worked": (
+        [
+            *WELL, DOWN, attempt(50), attempt(55, End.ACCEPTED), moved(61, P, B), UP,
+            moved(101, B, P),
+        ],
+        Invariant.S9,
+    ),
+    "failed over while it was only busy, seen from outside": (
+        [*WELL, attrs.evolve(DOWN, kind="busy"), moved(70, P, B), UP, moved(101, B, P)],
+        Invariant.S9,
+    ),
+    "failed over long after the outage, seen from outside": (
+        [*WELL, DOWN, UP, moved(122, P, B), moved(123, B, P)],
+        Invariant.S9,
+    ),
+    "failed over early, seen from outside": (
+        [*WELL, DOWN, moved(58, P, B), UP, moved(101, B, P)],
+        Invariant.S10,
+    ),
+    "failed over early": (
+        [*WELL, DOWN, attempt(50), attempt(58), moved(58, P, B), UP, moved(101, B, P)],
+        Invariant.S10,
+    ),
+    "failed over early after a restart": (
+        [
+            *WELL, DOWN, attempt(50), Killed(at=55, process="gateway"), attempt(60),
+            attempt(62), moved(62, P, B), UP, moved(101, B, P),
+        ],
+        Invariant.S10,
+    ),
+    "failed for its interval, and stayed": (
+        [*WELL, DOWN, attempt(50), attempt(55), attempt(60), attempt(64), UP],
+        Invariant.S10,
+    ),
+    "too many bytes": ([*WELL, Sampled(at=5, process="gateway", inflight=1001)], Invariant.S11),
+    "came before its date": ([attrs.evolve(SENT, not_before=4.0), ACKED, CAME], Invariant.S12),
+    "expired without an end": (
+        [SENT, ACKED, attrs.evolve(PARKED, reason=EXPIRED)],
+        Invariant.S12,
+    ),
+    "still by the backlog": (send(323, "1", leg=Leg.BACKLOG), Invariant.L1),
+    "still not answered well": ([*send(323, "1", Unknown)], Invariant.L1),
+    "didn't come back": ([*WELL, *FAILS_OVER], Invariant.L2),
+    "came back late": ([*WELL, *FAILS_OVER, moved(324, B, P)], Invariant.L2),
+    "stuck on the backlog": ([*WELL, STUCK], Invariant.L3),
+    "waited behind another's trouble": (
+        [ANOTHER_DOWN, *diverted("1", 55, 77), attrs.evolve(UP, at=90)],
+        Invariant.L4,
+    ),
+    "no answer for long": ([DOWN, UP, *send(51, "1", after=14.5)], Invariant.L5),
+    "only failures for long": (
+        [
+            DOWN, UP, *send(51, "1", Unknown, after=10), *send(60, "2", Unknown, after=10),
+            *send(69, "3"),
+        ],
+        Invariant.L5,
+    ),
+    "the syphon sends though nobody did": (
+        [*WELL, attempt(400, End.BUSY, way=Way.SYPHON)],
+        Invariant.L6,
+    ),
+    "asks too often": (
+        [
+            *WELL,
+            Sampled(at=320, process="syphon", inflight=0),
+            Sampled(at=380, process="syphon", inflight=0, polls=61),
+        ],
+        Invariant.L6,
+    ),
+    "spins": (
+        [
+            *WELL,
+            Sampled(at=320, process="syphon", inflight=0),
+            Sampled(at=380, process="syphon", inflight=0, processor=7.0),
+        ],
+        Invariant.L6,
+    ),
+}  # fmt: skip
+
+HOLDS = {
+    "delivered": (WELL, Invariant.S1),
+    "parked for a good reason": (
+        [SENT, ACKED, attrs.evolve(PARKED, reason="gone")],
+        Invariant.S1,
+    ),
+    "unknown, and arrived": ([SENT, UNKNOWN, CAME], Invariant.S2),
+    "not sent, and sent again": ([SENT, FAILED, SENT, ACKED, CAME], Invariant.S3),
+    "its own end": (
+        [attrs.evolve(SENT, expires=50.0), ACKED, attrs.evolve(CAME, expires=50.0)],
+        Invariant.S4,
+    ),
+    "a fault of its own": (
+        [*WELL, attrs.evolve(DOWN, entities=frozenset({"orders"})), UP, moved(60, P, S)],
+        Invariant.S5,
+    ),
+    "an operator": ([*WELL, moved(60, P, State.PINNED)], Invariant.S5),
+    "the machine stood still": (
+        [*WELL, attrs.evolve(DOWN, target=Target.HOST), UP, moved(60, P, S)],
+        Invariant.S5,
+    ),
+    "two copies that are explained": (
+        [*WELL, UNCERTAIN, AGAIN, Swallowed(at=1, messages=1)],
+        Invariant.S6,
+    ),
+    "two copies by an attempt without an answer": (
+        [*WELL, attempt(1, End.UNKNOWN), AGAIN, Swallowed(at=1, messages=1)],
+        Invariant.S6,
+    ),
+    "two copies of what a killed one had": (
+        [*WELL, AGAIN, Killed(at=1, process="syphon", in_flight=1)],
+        Invariant.S6,
+    ),
+    "acknowledged before the cut, and there": (
+        [*WELL, Killed(at=5, process="primary", power_cut=True)],
+        Invariant.S7,
+    ),
+    "completed after it was sent on": (diverted("1", 1, 2), Invariant.S8),
+    "completed once more after an answer got lost": (
+        [*diverted("1", 1, 2), Settled(at=9, process="s", queue="b", copy="1", message_id="1")],
+        Invariant.S8,
+    ),
+    "an outage": ([*WELL, *FAILS_OVER, moved(101, B, P)], Invariant.S9),
+    "a cut-off attempt may count": (
+        [
+            *WELL, DOWN, attempt(50, End.CUT_OFF), attempt(60, End.CUT_OFF), moved(60, P, B), UP,
+            moved(101, B, P),
+        ],
+        Invariant.S9,
+    ),
+    "an outage, seen from outside": (
+        [*WELL, DOWN, moved(120, P, B), UP, moved(121, B, P)],
+        Invariant.S9,
+    ),
+    "after its interval, seen from outside": (
+        [*WELL, DOWN, moved(60, P, B), UP, moved(101, B, P)],
+        Invariant.S10,
+    ),
+    "after its interval": ([*WELL, *FAILS_OVER, moved(101, B, P)], Invariant.S10),
+    "silence in between": (
+        [*WELL, DOWN, attempt(50), attempt(61), attempt(70), UP, *FAILS_OVER[1:-1],
+         moved(101, B, P)],
+        Invariant.S10,
+    ),
+    "a pause in between": (
+        [*WELL, DOWN, attempt(50), Paused(at=55, process="gateway"), attempt(61), attempt(66),
+         attempt(71), moved(71, P, B), UP, moved(101, B, P)],
+        Invariant.S10,
+    ),
+    "all bytes that are allowed": (
+        [*WELL, Sampled(at=5, process="gateway", inflight=1000)],
+        Invariant.S11,
+    ),
+    "came at its date": ([attrs.evolve(SENT, not_before=2.0), ACKED, CAME], Invariant.S12),
+    "by the backlog, soon after the healing": (
+        [*send(322, "1", leg=Leg.BACKLOG), *send(340, "2")],
+        Invariant.L1,
+    ),
+    "came back in time": ([*WELL, *FAILS_OVER, moved(323, B, P)], Invariant.L2),
+    "drained": (WELL, Invariant.L3),
+    "waited for a lock": (
+        [ANOTHER_DOWN, *diverted("1", 55, 75), attrs.evolve(UP, at=90)],
+        Invariant.L4,
+    ),
+    "waited for its own rest": (
+        [
+            ANOTHER_DOWN, *diverted("1", 55, 99), attempt(56, End.BUSY, way=Way.SYPHON),
+            attrs.evolve(UP, at=150),
+        ],
+        Invariant.L4,
+    ),
+    "an answer just in time": ([DOWN, UP, *send(51, "1", after=13.5)], Invariant.L5),
+    "nobody was waiting": ([DOWN, UP, *send(51, "1"), *send(90, "2")], Invariant.L5),
+    "both were in trouble": (
+        [
+            DOWN, UP, attrs.evolve(DOWN, fault="2", target=Target.SECONDARY, at=60),
+            FaultEnded(at=100, fault="2"), *send(51, "1"), *send(61, "2", after=30),
+        ],
+        Invariant.L5,
+    ),
+    "asked to wait": (
+        [
+            DOWN, UP, attrs.evolve(DOWN, fault="2", kind="busy", at=60),
+            FaultEnded(at=100, fault="2"), *send(51, "1"), *send(61, "2", after=30),
+        ],
+        Invariant.L5,
+    ),
+    "asks now and then": (
+        [
+            *WELL,
+            Sampled(at=320, process="syphon", inflight=0),
+            Sampled(at=380, process="syphon", inflight=0, polls=60, processor=5.0),
+        ],
+        Invariant.L6,
+    ),
+}  # fmt: skip
+
+PARKABLE = attrs.evolve(
+    BEGAN, bounds=attrs.evolve(BEGAN.bounds, parkable=frozenset({"gone"}), slack=1)
+)
+
+
+def run_of(records):
+    return [PARKABLE, *records, *END]
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_bad_history_breaks_exactly_its_invariant(name):
+    records, invariant = BROKEN[name]
+
+    judgement = judge_run(run_of(records))
+
+    assert judgement.undecided == ()
+    assert judgement.ruled(Ruling.BROKEN) == [invariant]
+
+
+@pytest.mark.parametrize("name", HOLDS)
+def test_a_near_miss_breaks_nothing_and_was_judged(name):
+    records, invariant = HOLDS[name]
+
+    judgement = judge_run(run_of(records))
+
+    assert judgement.undecided == ()
+    assert judgement.ruled(Ruling.BROKEN) == []
+    assert invariant in judgement.ruled(Ruling.HOLDS)
+
+
+def test_a_loss_after_a_power_cut_says_so():
+    judgement = judge_run(run_of([SENT, ACKED, Killed(at=5, process="p", power_cut=True)]))
+
+    assert judgement.ruled(Ruling.BROKEN) == [Invariant.S1, Invariant.S7]
+
+
+def test_a_backlog_that_stays_is_late():
+    end = [one for one in END if not isinstance(one, Drained)]
+
+    judgement = judge_run([PARKABLE, *WELL, *end])
+
+    assert judgement.ruled(Ruling.BROKEN) == [Invariant.L3]
+
+
+def test_a_backlog_that_is_drained_late_is_late():
+    end = [attrs.evolve(one, at=352) if isinstance(one, Drained) else one for one in END]
+
+    judgement = judge_run([PARKABLE, *WELL, *end])
+
+    assert judgement.ruled(Ruling.BROKEN) == [Invariant.L3]
+
+
+def test_every_invariant_has_a_bad_history_and_a_near_miss():
+    assert {invariant for _, invariant in BROKEN.values()} | {Invariant.S7} == set(Invariant)
+    assert {invariant for _, invariant in HOLDS.values()} == set(Invariant)
+
+
+@pytest.mark.parametrize(
+    ("records", "reason"),
+    [
+        (WELL, "there was no audit"),
+        ([*WELL, *END, AuditFailed(at=502, queue="b", reason="x")], "couldn't read b"),
+        ([*WELL, *END[:-1]], "didn't finish orders"),
+        ([*WELL, *END, Opened(at=0, process="syphon")], "records of syphon"),
+        ([*WELL, *END, BEGAN], "2 runs began"),
+        (
+            [*WELL, *END, Opened(at=9, process="s"), Killed(at=8, process="s")],
+            "records of s since",
+        ),
+    ],
+)
+def test_nothing_is_decided_of_an_incomplete_history(records, reason):
+    judgement = judge_run([PARKABLE, *records])
+
+    assert judgement.decisions == ()
+    assert any(reason in text for text in judgement.undecided)
+
+
+def test_nothing_is_decided_without_the_bounds():
+    judgement = judge_run([*WELL, *END])
+
+    assert judgement.undecided == ("0 runs began in these records",)
+
+
+@pytest.mark.parametrize("end", [Closed(at=9, process="s"), Killed(at=9, process="s")])
+def test_a_process_that_closed_its_records_or_was_killed_is_complete(end):
+    judgement = judge_run(run_of([*WELL, Opened(at=0, process="s"), end]))
+
+    assert judgement.undecided == ()
+
+
+def without(*kinds):
+    return [one for one in END if not isinstance(one, kinds)]
+
+
+@pytest.mark.parametrize(
+    ("records", "invariants"),
+    [
+        ([*WELL, attempt(1), *without(Sampled)], {Invariant.S11, Invariant.L6}),
+        (
+            [*WELL, attempt(1), *without(Healed)],
+            {Invariant.L1, Invariant.L2, Invariant.L3},
+        ),
+        (
+            [*WELL, SENT, FAILED, attempt(1), FaultEnded(at=401, fault="1"), *END],
+            {Invariant.S3},
+        ),
+    ],
+)
+def test_what_the_history_does_not_show_is_undecided(records, invariants):
+    judgement = judge_run([PARKABLE, *records])
+
+    assert set(judgement.ruled(Ruling.UNDECIDED)) == invariants
+
+
+def test_what_could_not_have_been_broken_is_idle():
+    judgement = judge_run(run_of(WELL))
+
+    assert {Invariant.S7, Invariant.L2, Invariant.L4, Invariant.L5} <= set(
+        judgement.ruled(Ruling.IDLE)
+    )
+
+
+def test_the_order_of_the_records_does_not_matter():
+    records = run_of([*WELL, *FAILS_OVER, moved(101, B, P)])
+
+    assert (
+        judge_run(records).decisions
+        == judge_run(sorted(records, key=lambda one: -one.at)).decisions
+    )
+
+
+def test_the_amplification_is_of_what_is_explained():
+    judgement = judge_run(run_of([*WELL, UNCERTAIN, UNCERTAIN, AGAIN, Swallowed(at=1, messages=2)]))
+
+    assert judgement.amplification == 0.5
