@@ -35,8 +35,8 @@ async def test_each_lock_is_renewed_when_it_is_due(nursery):
     locks.watch(soon)
     await trio.sleep(20.0)
 
-    assert [round(at - began, 1) for at in soon.renewed] == [3.5, 13.0]
-    assert [round(at - began, 1) for at in late.renewed] == [8.5, 18.0]
+    assert [round(at - began, 1) for at in soon.renewed] == [4.0, 14.0]
+    assert [round(at - began, 1) for at in late.renewed] == [9.0, 19.0]
 
 
 async def test_what_is_forgotten_is_never_renewed_again(nursery):
