@@ -54,7 +54,7 @@ class Work(Generic[T]):
         desk.locks.watch(self)
         try:
             with self._scope:
-                await self.desk.settle(self.delivery, Complete()); await self._judge()
+                await self._settle(await self._judge())
             if self._scope.cancelled_caught:
                 await self._end_early()
         finally:

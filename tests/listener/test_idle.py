@@ -253,7 +253,6 @@ async def test_a_trigger_in_the_middle_of_the_last_look_isnt_lost(hall):
             looks.append(trio.current_time())
             if len(looks) == 1:
                 triggers.publish(Trigger(queue=ORDERS))
-        return None
 
     faulty.fault = fault
     hall.poll()
