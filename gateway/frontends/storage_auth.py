@@ -176,7 +176,7 @@ def failed(detail: str) -> StorageRefusal:
 def _terms(sas: Sas, policy: storage.StoredPolicy | None) -> dict[str, str]:
     """Each from the SAS or from its policy, and never from both."""
     own = {name: sas.get(name) for name in ("st", "se", "sp")}
-    if not sas.get("si"):
+    if sas.of_account or not sas.get("si"):  # an account's signature doesn't cover `si`
         return own
     if policy is None:
         raise failed("The stored policy that the signature names isn't there.")
