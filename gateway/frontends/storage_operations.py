@@ -7,9 +7,10 @@ import attrs
 import trio
 
 from gateway.capabilities import Visibility
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityExists, EntityNotFound
 from gateway.domain.message import Delivery, Leg, Message
+from gateway.domain.poison import UNLIMITED
 from gateway.domain.visibility import Shown, Ticket
 from gateway.frontends import storage_messages as messages
 from gateway.frontends.storage_notes import (
@@ -20,13 +21,12 @@ from gateway.frontends.storage_notes import (
     read_service_properties,
     write_notes,
 )
+from gateway.frontends.storage_settings import check_settings, terms_for
 from gateway.ports import Broker, WallClock
 from gateway.wire import storage_queue_operations as storage
 from gateway.wire.storage_queue_errors import StorageRefusal
 from gateway.wire.storage_queue_fields import is_name
 
-# As much as there can be: the service has no dead letters, and 500 TiB for an account.
-PROPERTIES: Final = QueueProperties(max_delivery_count=2**31 - 1, max_size_in_megabytes=80 * 1024)
 _PAGE: Final = 1000  # queues asked for at once
 _NO_STAMP: Final = -1
 
@@ -123,7 +123,7 @@ class StorageOperations:
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.GetMessages(limit=limit, visibility=hidden):
-                taken = await self.visibility.take(entity, limit, timedelta(seconds=hidden))
+                taken = await self.visibility.take(entity, limit, terms_for(hidden))
                 now = self.wall_clock()
                 return storage.Messages(tuple(messages.get_answer(each, now) for each in taken))
             case storage.PeekMessages(limit=limit):
@@ -177,10 +177,12 @@ class StorageOperations:
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.CreateQueue(metadata=metadata):
+                check_settings(operation.queue, metadata)
                 return await self._create(entity, Notes(metadata=metadata))
             case storage.DeleteQueue():
                 await self.broker.delete_queue(entity)
             case storage.SetMetadata(metadata=metadata):
+                check_settings(operation.queue, metadata)
                 await change_notes(self.broker, entity, metadata=metadata)
             case storage.SetAcl(policies=policies):
                 await change_notes(self.broker, entity, policies=policies)
@@ -195,7 +197,7 @@ class StorageOperations:
     async def _create(self, entity: EntityPath, notes: Notes) -> storage.Answer:
         """A queue that is there with the same metadata will do."""
         await trio.lowlevel.checkpoint()
-        properties = attrs.evolve(PROPERTIES, user_metadata=write_notes(notes))
+        properties = attrs.evolve(UNLIMITED, user_metadata=write_notes(notes))
         try:
             await self.broker.create_queue(entity, properties)
         except EntityExists:
