@@ -159,17 +159,21 @@ class VisibilityRules:
         return True
 
     def _taken(self, row: Row, hidden: int, now: Now) -> Row:
-        return self._stamped(attrs.evolve(row, deliveries=row.deliveries + 1), hidden, now)
+        return self._stamped(row, hidden, now, deliveries=1)
 
-    def _stamped(self, row: Row, hidden: int, now: Now) -> Row:
-        """Hide it, or show it at once."""
+    def _stamped(self, row: Row, hidden: int, now: Now, *, deliveries: int = 0) -> Row:
+        """Hide it, or show it at once; it was delivered so often more."""
         contents = self._contents
-        stamp = contents.next_sequence()
+        new = attrs.evolve(
+            row,
+            state=State.SCHEDULED if hidden > 0 else State.ACTIVE,
+            due=now.wall + hidden if hidden > 0 else None,
+            original=contents.next_sequence(),
+            deliveries=row.deliveries + deliveries,
+        )
         if hidden > 0:
-            new = attrs.evolve(row, state=State.SCHEDULED, due=now.wall + hidden, original=stamp)
             contents.holdings.replace(row, new)
             return new
-        new = attrs.evolve(row, state=State.ACTIVE, due=None, original=stamp)
         if row.state is State.ACTIVE:
             contents.holdings.replace(row, new)
         else:

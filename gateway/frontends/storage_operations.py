@@ -111,7 +111,7 @@ class StorageOperations:
             (messages.put_answer(Shown(delivery=delivery, ticket=None), now),)
         ), leg
 
-    async def _of_messages(
+    async def _of_messages(  # noqa: ASYNC910 every case waits
         self,
         operation: storage.GetMessages
         | storage.PeekMessages
@@ -119,7 +119,6 @@ class StorageOperations:
         | storage.DeleteMessage
         | storage.ClearMessages,
     ) -> storage.Answer:
-        await trio.lowlevel.checkpoint()
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.GetMessages(limit=limit, visibility=hidden):
@@ -133,14 +132,19 @@ class StorageOperations:
             case storage.UpdateMessage():
                 return await self._update(entity, operation)
             case storage.DeleteMessage(message_id=name, pop_receipt=receipt):
-                await self.visibility.remove(entity, await self._ticket(entity, name, receipt))
+                ticket = messages.read_receipt(receipt, name)
+                if ticket is None or ticket == messages.UNNUMBERED:
+                    ticket = await self._ticket(entity, name, ticket)
+                await self.visibility.remove(entity, ticket)
                 return storage.Done()
             case storage.ClearMessages():
                 await self.visibility.clear(entity)
                 return storage.Done()
 
     async def _update(self, entity: EntityPath, wish: storage.UpdateMessage) -> storage.Updated:
-        ticket = await self._ticket(entity, wish.message_id, wish.pop_receipt)
+        ticket = messages.read_receipt(wish.pop_receipt, wish.message_id)
+        if ticket is None or ticket == messages.UNNUMBERED:
+            ticket = await self._ticket(entity, wish.message_id, ticket)
         hidden = timedelta(seconds=wish.visibility)
         shown = await self.visibility.change(entity, ticket, hidden, wish.body)
         return storage.Updated(
@@ -148,19 +152,19 @@ class StorageOperations:
             visible=shown.delivery.locked_until or self.wall_clock(),
         )
 
-    async def _ticket(self, entity: EntityPath, message_id: str, receipt: str) -> Ticket:
+    async def _ticket(
+        self, entity: EntityPath, message_id: str, unnumbered: Ticket | None
+    ) -> Ticket:
         """
-        The ticket in a receipt.
+        The ticket of a receipt that has none: of a put whose number wasn't told, or of none.
 
         Raises:
             MessageNotFound, LockLost: it is none of that message, or there is no such message.
         """
-        ticket = messages.read_receipt(receipt, message_id)
-        if ticket == messages.UNNUMBERED:
+        if unnumbered is not None:
             ticket = await self.visibility.sent(entity, message_id)
-        if ticket is not None:
-            await trio.lowlevel.checkpoint()
-            return ticket
+            if ticket is not None:
+                return ticket
         number = messages.number_of(message_id)
         if number is not None:
             # Of no message: it tells whether there is one.

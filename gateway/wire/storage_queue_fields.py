@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -51,7 +51,7 @@ def is_name(queue: str) -> bool:
 class Query:
     """The parameters of one request."""
 
-    values: Mapping[str, list[str]]
+    values: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, request: Request) -> "Query":

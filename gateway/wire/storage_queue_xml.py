@@ -9,6 +9,7 @@ as Base64.
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final, TypeVar
@@ -31,6 +32,13 @@ from gateway.wire.storage_sas import parse_time
 
 T = TypeVar("T")
 
+# A message as nearly all clients write it, with nothing that a parser would change or refuse: it's
+# read at a tenth of the cost.
+_PLAIN: Final = re.compile(
+    rb"(?:<\?xml version=[\"']1\.0[\"'] encoding=[\"'](?:utf|UTF)-8[\"'] ?\?>)?"
+    rb"[ \t\n]*<QueueMessage>[ \t\n]*<MessageText>([^<>&\r]*)</MessageText>"
+    rb"[ \t\n]*</QueueMessage>[ \t\n]*"
+)
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)  # when nothing expires
 MAX_POLICY_ID: Final = 64  # characters
 PERMISSIONS: Final = "raup"
@@ -81,10 +89,21 @@ def parse_text(document: bytes) -> bytes:
     Raises:
         StorageRefusal: InvalidXmlDocument.
     """
+    plain = _PLAIN.fullmatch(document)
+    if plain is not None and (text := _legal(plain[1])) is not None:
+        return text
     child = root_of(document, "QueueMessage").find("{*}MessageText")
     if child is None or len(child):
         raise StorageRefusal("InvalidXmlDocument", "MessageText with a text is expected.")
     return (child.text or "").encode()
+
+
+def _legal(text: bytes) -> bytes | None:
+    """The text, if a document can hold it."""
+    try:
+        return text if is_legal(text.decode()) else None
+    except UnicodeDecodeError:
+        return None
 
 
 def as_text(body: bytes) -> str:

@@ -9,6 +9,7 @@ service used the short form under the long name.
 """
 
 import base64
+import functools
 import hashlib
 import hmac
 import re
@@ -148,12 +149,13 @@ def _own_headers(fields: Mapping[str, str]) -> list[str]:
     return [f"{name}:{fields[name]}" for name in names]
 
 
-def collation(name: str) -> tuple[str, list[int]]:
+@functools.lru_cache(maxsize=256)
+def collation(name: str) -> tuple[str, tuple[int, ...]]:
     """
     The order of the service: underscores before digits before letters, and as if there were no
     hyphens; of two that are the same then, the one whose first hyphen stands later comes first.
     """
-    hyphens = [-place for place, char in enumerate(name) if char == "-"]
+    hyphens = tuple(-place for place, char in enumerate(name) if char == "-")
     return name.replace("-", "").replace("_", " "), hyphens
 
 
