@@ -94,7 +94,7 @@ def _visibility(
     """How that namespace hides messages; `seen` is what clients see of it."""
     if isinstance(namespace, LocalBroker):
         return LocalVisibility(namespace)
-    return LeasedVisibility(seen, leases, outside.now)
+    return LeasedVisibility(seen, leases, outside.now, outside.observer)
 
 
 def _has_storage(config: Config) -> bool:

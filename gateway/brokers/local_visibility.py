@@ -11,6 +11,7 @@ from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_receiver import to_delivery
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.events import Poisoned
 from gateway.domain.forwarding import Forward
 from gateway.domain.message import Delivery, Message
 from gateway.domain.namespace import Namespace
@@ -69,17 +70,20 @@ class LocalVisibility:
         read is put aside.
         """
 
+        gone: list[Row] = []
+
         def step(space: Namespace, now: Now) -> tuple[list[Row], bool]:
             queue = _receivable(space, entity, now)
             terms = terms_of(queue.properties.user_metadata)
             poison = None
             if terms.poison_after is not None:
                 onward = Forward(poison_queue(queue.path), lambda _: _made(space, queue.path, now))
-                poison = Poison(terms.poison_after, onward)
+                poison = Poison(terms.poison_after, onward, gone.append)
             return queue.visibility.take(limit, terms.hidden // MICROSECOND, now, poison)
 
         while True:
             rows, more = await self._broker.run_on(entity, step)
+            self._report(entity, gone)
             read = ((row, self._read(entity, row)) for row in rows)
             shown = [_shown(row, message) for row, message in read if message is not None]
             if shown or not more:  # else all that it has looked at went, and there is more
@@ -119,6 +123,18 @@ class LocalVisibility:
         return await self._broker.run_on(
             entity, lambda space, now: work(_receivable(space, entity, now), now)
         )
+
+    def _report(self, entity: EntityPath, gone: list[Row]) -> None:
+        for row in gone:
+            self._broker.report(
+                Poisoned(
+                    queue=entity,
+                    to=poison_queue(entity),
+                    sequence_number=row.sequence,
+                    deliveries=row.deliveries,
+                )
+            )
+        gone.clear()
 
     def _read(self, entity: EntityPath, row: Row) -> Message | None:
         try:

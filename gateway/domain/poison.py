@@ -13,6 +13,7 @@ import attrs
 from gateway.domain.contents import Onward
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import DeadLetter
+from gateway.domain.stored import Row
 
 SUFFIX: Final = "-poison"
 REASON: Final = "PoisonThresholdExceeded"
@@ -35,10 +36,11 @@ TermsOf = Callable[[str | None], Terms]
 
 @attrs.frozen
 class Poison:
-    """What was taken `after` times goes `onward`."""
+    """What was taken `after` times goes `onward`; `note` is told of each row that went."""
 
     after: int
     onward: Onward
+    note: Callable[[Row], None]
 
 
 def poison_queue(queue: EntityPath) -> EntityPath:

@@ -156,6 +156,7 @@ class VisibilityRules:
             return False
         why = too_many(self._contents.entity.path, row.deliveries, poison.after)
         self._contents.move(row, why, targets, now)
+        poison.note(row)
         return True
 
     def _taken(self, row: Row, hidden: int, now: Now) -> Row:

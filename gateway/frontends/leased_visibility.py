@@ -24,6 +24,7 @@ from gateway.domain.errors import (
     NotSupported,
     Unavailable,
 )
+from gateway.domain.events import Poisoned
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -36,7 +37,7 @@ from gateway.domain.message import (
 from gateway.domain.poison import UNLIMITED, TermsOf, poison_queue, too_many
 from gateway.domain.visibility import Shown, Ticket
 from gateway.frontends.leases import Leases
-from gateway.ports import Broker, WallClock
+from gateway.ports import Broker, Observer, WallClock
 
 LOOK: Final = 1.0  # seconds in which a namespace that has messages gives some
 _CLEAR: Final = 100  # messages taken at once to be removed
@@ -68,6 +69,7 @@ class LeasedVisibility:
     _broker: Broker
     _leases: Leases
     _wall_clock: WallClock
+    _observer: Observer | None = None
     _held: dict[tuple[str, int], _Held] = attrs.field(factory=dict, init=False)
     _texts: dict[str, tuple[str | None, float]] = attrs.field(factory=dict, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -159,6 +161,14 @@ class LeasedVisibility:
             await self.remove(entity, shown.ticket)
         except BrokerError:  # it comes again, and goes again
             await trio.lowlevel.checkpoint()
+        if self._observer is not None:
+            event = Poisoned(
+                queue=entity,
+                to=target,
+                sequence_number=delivery.sequence_number,
+                deliveries=delivery.delivery_count - 1,
+            )
+            self._observer.report(event)
         return True
 
     async def _send_to(self, queue: EntityPath, message: Message) -> None:

@@ -25,6 +25,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.LogLinesDropped: "warning",
     events.LoopPaused: "warning",
     events.Parked: "warning",
+    events.Poisoned: "warning",
     events.Quarantined: "error",
     events.SessionStateDamaged: "error",
     events.StandingChanged: "warning",

@@ -17,10 +17,12 @@ from gateway.brokers.local_visibility import CLEAR_STEP, LocalVisibility
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound
+from gateway.domain.events import Poisoned
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.poison import Terms, TermsOf, poison_queue
 from gateway.domain.visibility import Shown, Ticket
 from gateway.testing.clocks import VirtualClock
+from tests.brokers.embedded.stores import Events
 
 ORDERS: Final = EntityPath("orders")
 POISON: Final = poison_queue(ORDERS)
@@ -409,9 +411,12 @@ async def test_what_the_queue_for_poison_does_not_take_is_served(
     assert shown.delivery.delivery_count == 3
 
 
-async def test_poison_is_in_one_queue_after_a_restart(tmp_path: Path) -> None:
+async def test_poison_is_in_one_queue_after_a_restart_and_reported(tmp_path: Path) -> None:
+    events = Events()
+
     def opened() -> EmbeddedBroker:
-        return EmbeddedBroker(tmp_path / "store.db", VirtualClock(), random.Random(1))
+        path, clock = tmp_path / "store.db", VirtualClock()
+        return EmbeddedBroker(path, clock, random.Random(1), observer=events)
 
     async with opened() as broker:
         await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
@@ -425,5 +430,7 @@ async def test_poison_is_in_one_queue_after_a_restart(tmp_path: Path) -> None:
         counts = [(await broker.inspect(queue)).active for queue in (ORDERS, POISON)]
         (moved,) = await LocalVisibility(broker).take(POISON, 1, terms(1))
 
+    moved_one = Poisoned(queue=ORDERS, to=POISON, sequence_number=1, deliveries=1)
+    assert [each for each in events.seen if isinstance(each, Poisoned)] == [moved_one]
     assert counts == [0, 1]
     assert moved.delivery.message.properties["DeadLetterReason"] == "PoisonThresholdExceeded"

@@ -19,11 +19,13 @@ from gateway.domain.errors import (
     InvalidRequest,
     LockLost,
     MessageNotFound,
+    NotAuthorized,
     NotSupported,
     OutcomeUnknown,
     Unavailable,
 )
 from gateway.domain.message import Complete, Leg, Message, ValueBody
+from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.storage_notes import SETTINGS, LastNotes, Notes, write_notes
 from gateway.wire import storage_queue_operations as storage
 from gateway.wire.http import Headers, Response
@@ -640,3 +642,42 @@ async def test_a_setting_that_came_by_another_way_and_is_bad_is_none(
         found = await client.do(storage.GetMessages(queue="orders"))
         assert isinstance(found, storage.Messages)
         assert found.items[0].visible == client.clock() + timedelta(seconds=30)
+
+
+async def test_poison_that_is_sent_and_not_removed_is_in_both_queues(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(leased=True) as client:
+        await settle_metadata(client, poisonthreshold="1")
+        (put,) = await client.put("bad")
+        await client.get(hidden=1)
+        await trio.sleep(2)
+
+        async def fail(*_: object) -> None:
+            await trio.lowlevel.checkpoint()
+            raise OutcomeUnknown("cut")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LeasedVisibility, "remove", fail)
+            assert await client.get(hidden=1) == []
+        await trio.sleep(2)
+
+        for queue in ("orders", "orders-poison"):
+            found = await client.do(storage.PeekMessages(queue=queue))
+            assert isinstance(found, storage.Messages)
+            assert [each.message_id for each in found.items] == [put.message_id]
+
+
+async def test_who_may_not_see_the_settings_gets_messages_all_the_same(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(leased=True) as client:
+        await client.put("a")
+
+        async def refuse(*_: object) -> None:
+            await trio.lowlevel.checkpoint()
+            raise NotAuthorized("Manage is needed")
+
+        monkeypatch.setattr(client.broker, "inspect", refuse)
+        (got,) = await client.get()
+        assert got.body == b"a"
