@@ -26,6 +26,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.azurite_client import azurite_queue
 from benchmarks.closed_loop import (
     AZURITE,
     HTTP,
@@ -43,7 +44,6 @@ from benchmarks.machine import facts
 from benchmarks.over_http import over_http
 from benchmarks.quorum_queue import quorum_queue
 from benchmarks.sizes import Growth, grow
-from benchmarks.storage_queue import storage_queue
 
 OpenWay = Callable[[Path], AbstractAsyncContextManager[Way]]
 
@@ -54,7 +54,7 @@ WAYS: Final[Mapping[str, OpenWay]] = {
     IN_PROCESS: in_process,
     HTTP: over_http,
     RABBITMQ: quorum_queue,
-    AZURITE: storage_queue,
+    AZURITE: azurite_queue,
 }
 SIZES: Final = ("messages", "entities", "idle entities")
 

@@ -1,89 +1,358 @@
 """
-Azurite's queue, by the REST API of Storage Queues, each request signed with the account's key.
+How fast Storage Queue is with Pairgate: over its own durable store, and in front of Azurite.
 
-A get costs it time for each message that it holds, so that it holds few here: that's its best.
+    clients ──HTTP──▶ pairgate serve ──▶ embedded:          durable
+    clients ──HTTP──▶ Azurite                               saves every 5 s
+    clients ──HTTP──▶ pairgate serve ──HTTP──▶ Azurite      what the gateway costs
+
+A queue has so many messages that stay. In turns some are put, and then as many are got and
+deleted. Afterwards each queue must hold as many as before.
 """
 
-import base64
-import hashlib
-import hmac
-import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from email.utils import formatdate
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import attrs
+import trio
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 
-from benchmarks.closed_loop import AZURITE, BODY, Client, Way
-from benchmarks.keepalive import Connection, connect, request
+from benchmarks.azurite_client import QUEUE, StorageQueueClient, held, signed
+from benchmarks.closed_loop import MessagesMissing
+from benchmarks.fleet import open_fleet
+from benchmarks.keepalive import connect
+from benchmarks.machine import facts
+from benchmarks.sizes import fill
+from benchmarks.storage_figures import (
+    AZURITE,
+    GET,
+    PAIRGATE,
+    PUT,
+    SHALLOW,
+    THROUGH,
+    Flight,
+    Pair,
+    Place,
+    Report,
+    flight,
+    report,
+)
 from gateway.testing.azurite import ACCOUNT, KEY, azurite, version
 
-QUEUE: Final = f"/{ACCOUNT}/messages"
-_MOST: Final = 256
-_API: Final = "2021-12-02"
-_KEY: Final = base64.b64decode(KEY)
-_CONTENT: Final = b"<QueueMessage><MessageText>" + BODY + b"</MessageText></QueueMessage>"
-_ID: Final = re.compile(rb"<MessageId>(.+?)</MessageId>")
-_RECEIPT: Final = re.compile(rb"<PopReceipt>(.+?)</PopReceipt>")
+WIDTH: Final = 120  # characters of the tables
+REST: Final = 0.3  # seconds for a server to tidy up, before the next one is measured
+LIMIT: Final = 300.0  # seconds of one turn
+CONNECTIONS: Final = (1, 8, 32)
+DEPTHS: Final = (SHALLOW, 10_000, 1_000_000)
+FILLERS: Final = 8  # connections that fill a queue
+# Through Pairgate Azurite's own depth costs what it costs directly.
+MOST_DEPTH: Final = {PAIRGATE: DEPTHS[-1], AZURITE: 10_000, THROUGH: SHALLOW}
+_ENDPOINT: Final = """
+[[endpoints]]
+protocol = "storage-queue"
+bind = "127.0.0.1:0"
+"""
+_STORE: Final = f"""
+[namespaces.here]
+url = "embedded:broker.db"
+{_ENDPOINT}"""
 
 
-def signed(method: str, path: str, parameters: dict[str, str], body: bytes = b"") -> bytes:
-    """A request with SharedKey authorization ("Authorize with Shared Key", version 2015-02-21)."""
-    date = formatdate(usegmt=True)
-    length = str(len(body)) if body else ""
-    headers = f"x-ms-date:{date}\nx-ms-version:{_API}\n"
-    resource = f"/{ACCOUNT}{path}" + "".join(
-        f"\n{name}:{value}" for name, value in sorted(parameters.items())
-    )
-    text = f"{method}\n\n\n{length}\n\n\n\n\n\n\n\n\n{headers}{resource}"
-    digest = hmac.digest(_KEY, text.encode(), hashlib.sha256)
-    signature = base64.b64encode(digest).decode()
-    query = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
-    return request(
-        method,
-        f"{path}?{query}" if query else path,
-        {
-            "x-ms-date": date,
-            "x-ms-version": _API,
-            "Authorization": f"SharedKey {ACCOUNT}:{signature}",
-        },
-        body,
-    )
+@attrs.frozen(kw_only=True)
+class Effort:
+    """How long to measure, and how much."""
+
+    rounds: int
+    seconds: float  # of each measurement, whose last turn ends after that
+    turn: int = 500  # messages put, and then got
+    deep_turn: int = 50  # the same in an Azurite that holds many
 
 
-@attrs.define(eq=False)
-class StorageQueueClient:
-    _connection: Connection
+FULL: Final = Effort(rounds=3, seconds=2.0)
+QUICK: Final = Effort(rounds=1, seconds=0.2, turn=50, deep_turn=10)
 
-    async def send(self, number: int) -> None:
-        """The service numbers messages itself."""
-        await self._connection.ask(signed("POST", f"{QUEUE}/messages", {}, _CONTENT), 201)
 
-    async def receive_and_complete(self) -> int:
-        get = signed("GET", f"{QUEUE}/messages", {"numofmessages": "1", "visibilitytimeout": "60"})
-        answer = await self._connection.ask(get, 200)
-        identity, receipt = _ID.search(answer.body), _RECEIPT.search(answer.body)
-        if identity is None or receipt is None:
-            return 0
-        path = f"{QUEUE}/messages/{identity[1].decode()}"
-        delete = signed("DELETE", path, {"popreceipt": receipt[1].decode()})
-        await self._connection.ask(delete, 204)
-        return 1
+@attrs.frozen(kw_only=True)
+class Server:
+    """One that is measured, with a queue of `depth` messages."""
+
+    way: str
+    depth: int
+    port: int
+
+
+async def measure(
+    folder: Path,
+    ways: Sequence[str],
+    depths: Sequence[int],
+    connections: Sequence[int],
+    effort: Effort,
+) -> Report:
+    """
+    Raises:
+        MessagesMissing: a queue doesn't hold what it has to.
+    """
+    about = dict(facts(folder))
+    rounds: dict[Place, list[Pair]] = {}
+    async with AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(_OPEN[way](folder / f"{way} {depth}", depth))
+            for depth in depths
+            for way in ways
+            if depth <= MOST_DEPTH[way]
+        ]
+        # Round 0 warms up.
+        for number in range(effort.rounds + 1):
+            for count in connections:
+                for server in servers:
+                    pair = await _pair(server, count, effort)
+                    await trio.sleep(REST)
+                    if number:
+                        place = Place(server.way, server.depth, count)
+                        rounds.setdefault(place, []).append(pair)
+        for server in servers:
+            await _audit(server)
+    if AZURITE in ways:
+        about[AZURITE] = version()
+    about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
+    return report(about, rounds)
+
+
+# --- the servers
 
 
 @asynccontextmanager
-async def storage_queue(folder: Path) -> AsyncIterator[Way]:
-    """An Azurite with one queue."""
+async def _pairgate(folder: Path, depth: int) -> AsyncIterator[Server]:
+    """Its store is filled before it's opened."""
+    home = folder / PAIRGATE
+    home.mkdir(parents=True)
+    fill(home / "broker.db", depth)
+    async with open_fleet(folder) as fleet:
+        machine = await fleet.start(PAIRGATE, _STORE)
+        yield Server(way=PAIRGATE, depth=depth, port=machine.port)
 
-    @asynccontextmanager
-    async def open_client() -> AsyncIterator[Client]:
-        async with connect(port) as connection:
-            yield StorageQueueClient(connection)
 
+@asynccontextmanager
+async def _azurite(folder: Path, depth: int) -> AsyncIterator[Server]:
     async with azurite(folder) as (_, port):
+        await _fill(port, depth)
+        yield Server(way=AZURITE, depth=depth, port=port)
+
+
+@asynccontextmanager
+async def _through(folder: Path, depth: int) -> AsyncIterator[Server]:
+    """Azurite is the primary of a pair, of which the secondary isn't needed."""
+    async with azurite(folder / "azurite") as (_, port), open_fleet(folder) as fleet:
+        await _fill(port, depth)
+        secret = folder / "connection"
+        secret.write_text(_connection_string(port))
+        machine = await fleet.start("gateway", _gateway_config(secret))
+        yield Server(way=THROUGH, depth=depth, port=machine.port)
+
+
+def _connection_string(port: int) -> str:
+    return (
+        f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};"
+        f"QueueEndpoint=http://127.0.0.1:{port}/{ACCOUNT};"
+    )
+
+
+def _gateway_config(secret: Path) -> str:
+    return f"""
+[namespaces.azurite]
+url = "storage-queue:"
+connection_string = {{ file = {json.dumps(str(secret))} }}
+
+[namespaces.other]
+url = "embedded:backlog.db"
+
+[pairing]
+primary = "azurite"
+secondary = "other"
+label = "bench"
+{_ENDPOINT}"""
+
+
+OpenServer = Callable[[Path, int], AbstractAsyncContextManager[Server]]
+_OPEN: Final[dict[str, OpenServer]] = {
+    PAIRGATE: _pairgate,
+    AZURITE: _azurite,
+    THROUGH: _through,
+}
+
+
+async def _fill(port: int, depth: int) -> None:
+    """Make the queue, with so many messages."""
+    async with connect(port) as connection:
+        await connection.ask(signed("PUT", QUEUE, {}), 201)
+    left = iter(range(depth))
+
+    async def put() -> None:
         async with connect(port) as connection:
-            await connection.ask(signed("PUT", QUEUE, {}), 201)
-        yield Way(name=AZURITE, open_client=open_client, most=_MOST, version=version())
+            client = StorageQueueClient(connection)
+            for number in left:
+                await client.send(number)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(FILLERS):
+            nursery.start_soon(put)
+
+
+async def _audit(server: Server) -> None:
+    async with connect(server.port) as connection:
+        found = await held(connection)
+    if found != server.depth:
+        raise MessagesMissing(f"{server.way}: {server.depth} messages stay, {found} are there")
+
+
+# --- measuring
+
+
+@attrs.define(eq=False)
+class Laps:
+    """The turns of one kind of operation: latencies, wall and processor time."""
+
+    latencies: list[float] = attrs.field(factory=list)
+    seconds: float = 0.0
+    processor: float = 0.0
+
+    async def run(
+        self, clients: Sequence[StorageQueueClient], one: "Operation", number: int
+    ) -> None:
+        """
+        Let the clients do so many operations together.
+
+        Raises:
+            MessagesMissing: they didn't come to their end in time.
+        """
+        left = iter(range(number))
+
+        async def loop(client: StorageQueueClient) -> None:
+            for each in left:
+                began = time.perf_counter()
+                while not await one(client, each):  # a get that found nothing; others have some
+                    await trio.lowlevel.checkpoint()
+                self.latencies.append(time.perf_counter() - began)
+
+        began, processor = time.perf_counter(), time.process_time()
+        with trio.move_on_after(LIMIT) as limit:
+            async with trio.open_nursery() as nursery:
+                for client in clients:
+                    nursery.start_soon(loop, client)
+        if limit.cancelled_caught:
+            raise MessagesMissing(f"a turn of {number} took longer than {LIMIT:.0f} s")
+        self.seconds += time.perf_counter() - began
+        self.processor += time.process_time() - processor
+
+    def flight(self) -> Flight:
+        return flight(self.latencies, self.seconds, self.processor / self.seconds)
+
+
+Operation = Callable[[StorageQueueClient, int], Awaitable[int]]
+
+
+async def put(client: StorageQueueClient, number: int) -> int:
+    await client.send(number)
+    return 1
+
+
+async def get(client: StorageQueueClient, _: int) -> int:
+    return await client.receive_and_complete()
+
+
+async def _pair(server: Server, connections: int, effort: Effort) -> Pair:
+    is_slow = server.way != PAIRGATE and server.depth > SHALLOW
+    turn = effort.deep_turn if is_slow else effort.turn
+    puts, gets = Laps(), Laps()
+    async with AsyncExitStack() as stack:
+        clients = [
+            StorageQueueClient(await stack.enter_async_context(connect(server.port)))
+            for _ in range(connections)
+        ]
+        while puts.seconds + gets.seconds < effort.seconds:
+            await puts.run(clients, put, turn)
+            await gets.run(clients, get, turn)
+    return Pair(put=puts.flight(), get=gets.flight())
+
+
+# --- showing
+
+
+def _show(found: Report, console: Console) -> None:
+    for name, text in found.facts.items():
+        console.print(f"{name}: {text}", highlight=False)
+    _show_cells(found, console)
+    table = Table("way", "beside", "depth", "beside", "connections", PUT, GET, box=SIMPLE_HEAD)
+    for one in found.ratios:
+        table.add_row(
+            one.place.way,
+            one.baseline.way,
+            str(one.place.depth),
+            str(one.baseline.depth),
+            str(one.place.connections),
+            f"{one.put:.2f}",
+            f"{one.get:.2f}",
+        )
+    if found.ratios:
+        console.print(table)
+    for target in found.targets:
+        mark = "[green]reached[/green]" if target.reached else "[yellow]missed[/yellow]"
+        console.print(f"{mark}: {target.text}: {target.found}", highlight=False)
+
+
+def _show_cells(found: Report, console: Console) -> None:
+    columns = ("depth", "connections", "way", "operation", "per s", "p50 ms", "p99 ms", "client")
+    table = Table(*columns, title="messages of 1 KiB", box=SIMPLE_HEAD)
+    for cell in sorted(found.cells, key=lambda cell: (cell.place.depth, cell.place.connections)):
+        table.add_row(
+            str(cell.place.depth),
+            str(cell.place.connections),
+            cell.place.way,
+            cell.operation,
+            f"{cell.rate:.0f}",
+            f"{1e3 * cell.p50:.2f}",
+            f"{1e3 * cell.p99:.2f}",
+            f"{100 * cell.busy:.0f} %",
+        )
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="How fast Storage Queue is with Pairgate.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--only", nargs="+", choices=[*_OPEN], help="ways")
+    parser.add_argument("--depths", nargs="+", type=int, default=DEPTHS, help="messages that stay")
+    parser.add_argument("--connections", nargs="+", type=int, default=CONNECTIONS)
+    parser.add_argument("--rounds", type=int, help="that count, after one that doesn't")
+    parser.add_argument("--seconds", type=float, help="of each measurement")
+    parser.add_argument("--quick", action="store_true", help="see that it runs; no figures")
+    parser.add_argument("--folder", type=Path, help="where the stores are made: choose the disk")
+    arguments = parser.parse_args()
+    effort = QUICK if arguments.quick else FULL
+    effort = attrs.evolve(
+        effort,
+        rounds=arguments.rounds or effort.rounds,
+        seconds=arguments.seconds or effort.seconds,
+    )
+    depths = (SHALLOW, 1000) if arguments.quick else arguments.depths
+    ways = arguments.only or [*_OPEN]
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
+        found = trio.run(measure, Path(folder), ways, depths, arguments.connections, effort)
+    if arguments.json:
+        print(json.dumps(attrs.asdict(found), indent=2))
+    else:
+        _show(found, Console(width=WIDTH))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
+from gateway.domain.poison import TermsOf
 from gateway.domain.rules import Rule
 from gateway.domain.topology import (
     SubscriptionInfo,
@@ -307,11 +308,14 @@ class Visibility(Protocol):
         """A ticket for a message that was sent with that id of late; None: nobody knows it."""
         ...
 
-    async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
+    async def take(self, entity: EntityPath, limit: int, terms_of: TermsOf) -> Sequence[Shown]:
         """
-        Hide up to `limit` messages for that long; none where there are none.
+        Hide up to `limit` messages for as long as the terms say; none where there are none.
 
-        Cancelled, what was taken is visible again after that time.
+        What was taken too often by them goes to the queue for its poison (`domain/poison.py`),
+        which is made if it's missing: it is in one of both, or in both where nobody knows. One
+        that can't go there is served as before. Cancelled, what was taken is visible again after
+        its time.
         """
         ...
 

@@ -119,7 +119,7 @@ def _visibility(
     """
     if isinstance(namespace, LocalBroker) and not isinstance(seen, ClaimedBroker | PackedBroker):
         return LocalVisibility(namespace)
-    return LeasedVisibility(seen, leases, outside.now)
+    return LeasedVisibility(seen, leases, outside.now, outside.observer)
 
 
 def _has_storage(config: Config) -> bool:

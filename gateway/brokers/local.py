@@ -25,7 +25,7 @@ from gateway.brokers.recent import Recent
 from gateway.brokers.step import STEP_COST, Step
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
-from gateway.domain.events import Quarantined, SessionStateDamaged
+from gateway.domain.events import Event, Quarantined, SessionStateDamaged
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.domain.namespace import Namespace
 from gateway.domain.property_values import id_text
@@ -288,6 +288,11 @@ class LocalBroker(LocalTopology):
     ) -> T:
         """Do `work`; `cost` is what it holds in memory until then, in bytes."""
         return await self._run(self._step(entity, work, cost=cost))
+
+    def report(self, event: Event) -> None:
+        """Tell whoever observes this namespace."""
+        if self._observer is not None:
+            self._observer.report(event)
 
     # --- for the receivers
 

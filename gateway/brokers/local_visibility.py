@@ -11,8 +11,11 @@ from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_receiver import to_delivery
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.events import Poisoned
+from gateway.domain.forwarding import Forward
 from gateway.domain.message import Delivery, Message
 from gateway.domain.namespace import Namespace
+from gateway.domain.poison import UNLIMITED, Poison, TermsOf, poison_queue
 from gateway.domain.queue import Queue
 from gateway.domain.queue_checks import accept
 from gateway.domain.queue_values import Taken
@@ -61,16 +64,40 @@ class LocalVisibility:
         number = None if recent is None else recent.number_of(entity.key, message_id)
         return None if number is None else Ticket(number, 0)
 
-    async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
-        """As `Visibility.take`. A message that can't be read is put aside."""
-        span = hidden // MICROSECOND
-        rows = await self._on_queue(entity, lambda q, now: q.visibility.take(limit, span, now))
-        return [_shown(row, read) for row in rows if (read := self._read(entity, row)) is not None]
+    async def take(self, entity: EntityPath, limit: int, terms_of: TermsOf) -> Sequence[Shown]:
+        """
+        As `Visibility.take`: what is poison moves in the same transaction. A message that can't be
+        read is put aside.
+        """
+
+        gone: list[Row] = []
+
+        def step(space: Namespace, now: Now) -> tuple[list[Row], bool]:
+            queue = _receivable(space, entity, now)
+            terms = terms_of(queue.properties.user_metadata)
+            poison = None
+            if terms.poison_after is not None:
+                onward = Forward(poison_queue(queue.path), lambda _: _made(space, queue.path, now))
+                poison = Poison(terms.poison_after, onward, gone.append)
+            return queue.visibility.take(limit, terms.hidden // MICROSECOND, now, poison)
+
+        while True:
+            rows, more = await self._broker.run_on(entity, step)
+            self._report(entity, gone)
+            read = ((row, self._read(entity, row)) for row in rows)
+            shown = [_shown(row, message) for row, message in read if message is not None]
+            if shown or not more:  # else all that it has looked at went, and there is more
+                return shown
 
     async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
-        rows = await self._on_queue(entity, lambda queue, _now: queue.visibility.look(limit))
-        found = ((row, self._read(entity, row)) for row in rows)
-        return [_delivery(row, message) for row, message in found if message is not None]
+        await trio.lowlevel.checkpoint()
+        found: list[Delivery] = []
+        last: int | None = -1
+        while last is not None and len(found) < limit:
+            rows, last = await self._on_queue(entity, _look_after(last, limit - len(found)))
+            read = ((row, self._read(entity, row)) for row in rows)
+            found += [_delivery(row, message) for row, message in read if message is not None]
+        return found
 
     async def change(
         self, entity: EntityPath, ticket: Ticket, hidden: timedelta, body: bytes | None = None
@@ -93,14 +120,21 @@ class LocalVisibility:
             last = await self._on_queue(entity, _clear_after(last))
 
     async def _on_queue(self, entity: EntityPath, work: Callable[[Queue, Now], T]) -> T:
-        def step(space: Namespace, now: Now) -> T:
-            queue = space.find(entity)
-            queue.check_receivable()
-            queue.sweep(now)
-            queue.entity.touch(now)
-            return work(queue, now)
+        return await self._broker.run_on(
+            entity, lambda space, now: work(_receivable(space, entity, now), now)
+        )
 
-        return await self._broker.run_on(entity, step)
+    def _report(self, entity: EntityPath, gone: list[Row]) -> None:
+        for row in gone:
+            self._broker.report(
+                Poisoned(
+                    queue=entity,
+                    to=poison_queue(entity),
+                    sequence_number=row.sequence,
+                    deliveries=row.deliveries,
+                )
+            )
+        gone.clear()
 
     def _read(self, entity: EntityPath, row: Row) -> Message | None:
         try:
@@ -110,12 +144,34 @@ class LocalVisibility:
             return None
 
 
+def _receivable(space: Namespace, entity: EntityPath, now: Now) -> Queue:
+    queue = space.find(entity)
+    queue.check_receivable()
+    queue.sweep(now)
+    queue.entity.touch(now)
+    return queue
+
+
+def _made(space: Namespace, queue: EntityPath, now: Now) -> Queue:
+    """The queue for poison of that queue: like any that Storage Queue's clients make."""
+    path = poison_queue(queue)
+    if space.known(path) is None:
+        space.create(path, UNLIMITED, now)
+        space.concern(path)
+    return space.find(path)
+
+
+def _look_after(sequence: int, limit: int) -> Callable[[Queue, Now], tuple[list[Row], int | None]]:
+    return lambda queue, now: queue.visibility.look(sequence, limit, now)
+
+
 def _clear_after(sequence: int) -> Callable[[Queue, Now], int | None]:
     return lambda queue, _now: queue.visibility.clear(sequence, CLEAR_STEP)
 
 
 def _shown(row: Row, message: Message) -> Shown:
-    return Shown(delivery=_delivery(row, message), ticket=Ticket(row.sequence, row.stamp))
+    ticket = Ticket(row.sequence, row.stamp, row.deliveries)
+    return Shown(delivery=_delivery(row, message), ticket=ticket)
 
 
 def _delivery(row: Row, message: Message) -> Delivery:

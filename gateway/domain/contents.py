@@ -190,6 +190,11 @@ class Contents:
             due = expiry
         return None if due is None else now.when(due)
 
+    def is_due(self, now: Now) -> bool:
+        """Whether there was more for the last sweep to do than it does at once."""
+        date = self.next_date(now)
+        return date is not None and date <= now.monotonic
+
     def _enqueue(self, row: Row) -> None:
         """
         Service Bus too gives a scheduled message its sequence number when it's due.
@@ -239,6 +244,19 @@ class Contents:
         self.holdings.remove(row)
         dead = attrs.evolve(dead, content=stored.content, source=self.entity.path.name)
         self.pass_on(dead, self.onward_dead, 1, now)
+
+    def move(self, row: Row, why: DeadLetter, targets: Sequence[Target], now: Now) -> None:
+        """Move a row, with its content, to other queues; it doesn't expire there."""
+        self.holdings.remove(row)
+        moved = attrs.evolve(
+            row,
+            expires=None,
+            reason=why.reason,
+            description=why.description,
+            source=self.entity.path.name,
+        )
+        for target in targets:
+            target.arrive(moved, 1, now)
 
     def bury_new(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
         """The same with a row that isn't stored yet."""

@@ -191,6 +191,16 @@ class Quarantined(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Poisoned(Event):
+    """A message was dequeued too often, and went to the queue for poison."""
+
+    queue: EntityPath
+    to: EntityPath
+    sequence_number: int  # that it had in `queue`
+    deliveries: int
+
+
+@attrs.frozen(kw_only=True)
 class SessionStateDamaged(Event):
     """The stored state of a session can't be read any more; its messages go on. Told once."""
 

@@ -17,6 +17,7 @@ from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueuePro
 from gateway.domain.errors import (
     EntityDisabled,
     InvalidRequest,
+    MessageNotFound,
     SessionRequired,
 )
 from gateway.domain.handout import Handout
@@ -131,12 +132,14 @@ class Queue:
         Remove scheduled messages, all or none.
 
         Raises:
-            MessageNotFound: one isn't there; it may have become due.
+            MessageNotFound: one isn't there, or only hidden; it may have become due.
         """
         self.sweep(now)
-        rows = [
-            self._contents.find(sequence, State.SCHEDULED) for sequence in dict.fromkeys(sequences)
-        ]
+        find = self._contents.find
+        rows = [find(sequence, State.SCHEDULED) for sequence in dict.fromkeys(sequences)]
+        for row in rows:
+            if row.stamp:
+                raise MessageNotFound(f"{self.path}: message {row.sequence} isn't scheduled")
         self.entity.touch(now)
         for row in rows:
             self._contents.holdings.remove(row)

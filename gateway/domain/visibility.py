@@ -4,7 +4,7 @@ does it: no lock that ends with a connection or a process, but a date that is st
 
     take, change     the message is scheduled for when it's visible again, and gets a new stamp
     visible again    the stamp stays: who had the message may still remove it
-    taken again      the next stamp; tickets of before are stale
+    taken again      the next stamp, or one more delivery; tickets of before are stale
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import attrs
 
 from gateway.domain.contents import SWEEP, Contents
-from gateway.domain.errors import LockLost, MessageNotFound, MessageTooLarge
+from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, MessageTooLarge
 from gateway.domain.message import Delivery
+from gateway.domain.poison import Poison, too_many
 from gateway.domain.stored import Now, Row, State
 
 _PAGE = 64  # rows that are looked at together
@@ -21,10 +22,15 @@ _PAGE = 64  # rows that are looked at together
 
 @attrs.frozen
 class Ticket:
-    """What changes or removes a message: good until somebody takes or changes it after that."""
+    """
+    What changes or removes a message: good until somebody takes or changes it after that.
+
+    `deliveries` is how often it had been taken, in whichever way: a lock leaves no stamp.
+    """
 
     sequence: int
     stamp: int
+    deliveries: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -46,8 +52,13 @@ class VisibilityRules:
 
     _contents: Contents
 
-    def take(self, limit: int, hidden: int, now: Now) -> list[Row]:
-        """Hide up to `limit` messages for so many microseconds, the oldest first."""
+    def take(
+        self, limit: int, hidden: int, now: Now, poison: Poison | None = None
+    ) -> tuple[list[Row], bool]:
+        """
+        Hide up to `limit` messages for so many microseconds, the oldest first; say whether there
+        may be more than it has looked at. Messages that are `poison` go there instead.
+        """
         holdings, fit = self._contents.holdings, self._contents.fit
         taken: list[Row] = []
         looked_at = 0
@@ -55,21 +66,24 @@ class VisibilityRules:
             rows = holdings.next(State.ACTIVE, limit - len(taken))
             looked_at += len(rows)
             if not rows:
-                break
-            taken += [self._taken(row, hidden, now) for row in rows if fit(row, now)]
-        return taken
+                return taken, self._contents.is_due(now)
+            taken += [
+                self._taken(row, hidden, now)
+                for row in rows
+                if fit(row, now) and not self._set_aside(row, poison, now)
+            ]
+        return taken, True
 
-    def look(self, limit: int) -> list[Row]:
-        """The first messages that anybody could take now; none is touched."""
-        found: list[Row] = []
-        last = -1
-        while len(found) < limit:
-            rows = self._contents.storage.rows.after(State.ACTIVE, last, _PAGE)
-            if not rows:
-                break
-            last = rows[-1].sequence
-            found += [row for row in rows if self._is_visible(row)]
-        return found[:limit]
+    def look(self, after: int, limit: int, now: Now) -> tuple[list[Row], int | None]:
+        """
+        Some messages with a higher number that anybody could take now; none is touched. And the
+        last number that was looked at; None: there are no more.
+        """
+        contents = self._contents
+        page = limit + min(len(contents.holdings.locked), _PAGE) if after < 0 else _PAGE
+        rows = contents.storage.rows.after(State.ACTIVE, after, page)
+        found = [row for row in rows if self._is_visible(row, now)]
+        return found[:limit], rows[-1].sequence if len(rows) == page else None
 
     def hide_new(self, row: Row, hidden: int, now: Now) -> Row:
         """Hide a message that was sent in this step, if it's here."""
@@ -110,7 +124,8 @@ class VisibilityRules:
         gone = row is None or row.damaged or row.state not in {State.ACTIVE, State.SCHEDULED}
         if row is None or gone or self._is_expired(row, now):
             raise MessageNotFound(f"{self._contents.entity.path}: no message {ticket.sequence}")
-        if row.stamp != ticket.stamp or row.sequence in self._contents.holdings.locked:
+        since = row.stamp != ticket.stamp or row.deliveries > ticket.deliveries
+        if since or row.sequence in self._contents.holdings.locked:
             raise LockLost(f"message {ticket.sequence} was taken or changed since")
         return row
 
@@ -131,18 +146,35 @@ class VisibilityRules:
                 last = found[-1].sequence if last is None else min(last, found[-1].sequence)
         return last
 
-    def _taken(self, row: Row, hidden: int, now: Now) -> Row:
-        return self._stamped(attrs.evolve(row, deliveries=row.deliveries + 1), hidden, now)
+    def _set_aside(self, row: Row, poison: Poison | None, now: Now) -> bool:
+        """Whether the message is one that has gone. It stays, and is served, where it can't go."""
+        if poison is None or row.deliveries < poison.after:
+            return False
+        try:
+            targets = poison.onward.targets(row, 1, now)
+        except BrokerError:
+            return False
+        why = too_many(self._contents.entity.path, row.deliveries, poison.after)
+        self._contents.move(row, why, targets, now)
+        poison.note(row)
+        return True
 
-    def _stamped(self, row: Row, hidden: int, now: Now) -> Row:
-        """Hide it, or show it at once."""
+    def _taken(self, row: Row, hidden: int, now: Now) -> Row:
+        return self._stamped(row, hidden, now, deliveries=1)
+
+    def _stamped(self, row: Row, hidden: int, now: Now, *, deliveries: int = 0) -> Row:
+        """Hide it, or show it at once; it was delivered so often more."""
         contents = self._contents
-        stamp = contents.next_sequence()
+        new = attrs.evolve(
+            row,
+            state=State.SCHEDULED if hidden > 0 else State.ACTIVE,
+            due=now.wall + hidden if hidden > 0 else None,
+            original=contents.next_sequence(),
+            deliveries=row.deliveries + deliveries,
+        )
         if hidden > 0:
-            new = attrs.evolve(row, state=State.SCHEDULED, due=now.wall + hidden, original=stamp)
             contents.holdings.replace(row, new)
             return new
-        new = attrs.evolve(row, state=State.ACTIVE, due=None, original=stamp)
         if row.state is State.ACTIVE:
             contents.holdings.replace(row, new)
         else:
@@ -162,8 +194,9 @@ class VisibilityRules:
         if stored is not None and stored.stamp == row.stamp:
             self._contents.holdings.quarantine(stored)
 
-    def _is_visible(self, row: Row) -> bool:
-        return not row.damaged and row.sequence not in self._contents.holdings.locked
+    def _is_visible(self, row: Row, now: Now) -> bool:
+        free = row.sequence not in self._contents.holdings.locked
+        return free and not row.damaged and not self._is_expired(row, now)
 
     def _is_expired(self, row: Row, now: Now) -> bool:
         return row.expires is not None and row.expires <= now.wall and now.trusted

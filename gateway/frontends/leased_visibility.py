@@ -15,14 +15,35 @@ import trio
 
 from gateway.capabilities import Peeks
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, MessageNotFound, NotSupported, Unavailable
-from gateway.domain.message import Abandon, Complete, Delivery, Message, MessageState
+from gateway.domain.errors import (
+    BrokerError,
+    EntityExists,
+    EntityNotFound,
+    LockLost,
+    MessageNotFound,
+    NotSupported,
+    Unavailable,
+)
+from gateway.domain.events import Poisoned
+from gateway.domain.message import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    Abandon,
+    Complete,
+    Delivery,
+    Message,
+    MessageState,
+)
+from gateway.domain.poison import UNLIMITED, TermsOf, poison_queue, too_many
 from gateway.domain.visibility import Shown, Ticket
 from gateway.frontends.leases import Leases
-from gateway.ports import Broker, WallClock
+from gateway.ports import Broker, Observer, WallClock
 
 LOOK: Final = 1.0  # seconds in which a namespace that has messages gives some
 _CLEAR: Final = 100  # messages taken at once to be removed
+_PAGE: Final = 100  # messages that are looked at together, where the first ones don't do
+_REMEMBERED: Final = 10.0  # seconds that a queue's metadata is taken to be the same
+MOST_REMEMBERED: Final = 1000  # queues
 _PAUSE: Final = 1.0  # seconds after which a renewal that failed is tried again
 
 
@@ -48,7 +69,9 @@ class LeasedVisibility:
     _broker: Broker
     _leases: Leases
     _wall_clock: WallClock
+    _observer: Observer | None = None
     _held: dict[tuple[str, int], _Held] = attrs.field(factory=dict, init=False)
+    _texts: dict[str, tuple[str | None, float]] = attrs.field(factory=dict, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _last_stamp: int = attrs.field(default=0, init=False)
 
@@ -76,14 +99,87 @@ class LeasedVisibility:
         await trio.lowlevel.checkpoint()
         return None
 
-    async def take(self, entity: EntityPath, limit: int, hidden: timedelta) -> Sequence[Shown]:
-        """As `Visibility.take`; where there are no messages it takes a second to know that."""
+    async def take(self, entity: EntityPath, limit: int, terms_of: TermsOf) -> Sequence[Shown]:
+        """
+        As `Visibility.take`; where there are no messages it takes a second to know that.
+
+        What the queue's metadata says is asked for every `_REMEMBERED` seconds.
+        """
         if self._nursery is None:
             raise Unavailable("the gateway isn't receiving now")
+        terms = terms_of(await self._told(entity))
         deliveries: Sequence[Delivery] = ()
         with trio.move_on_after(LOOK):
             deliveries = await self._leases.receive(entity, limit)
-        return [self._hold(self._nursery, entity, each, hidden) for each in deliveries]
+        shown = [self._hold(self._nursery, entity, each, terms.hidden) for each in deliveries]
+        if terms.poison_after is None:
+            return shown
+        return [each for each in shown if not await self._goes(entity, each, terms.poison_after)]
+
+    async def _told(self, entity: EntityPath) -> str | None:
+        """The queue's user metadata; in trouble what it was last."""
+        await trio.lowlevel.checkpoint()
+        now = trio.current_time()
+        known, until = self._texts.get(entity.key, (None, now))
+        if until > now:
+            return known
+        try:
+            with trio.move_on_after(LOOK):
+                known = (await self._broker.inspect(entity)).properties.user_metadata
+        except BrokerError:
+            # Who may receive may not be told; and of what is in trouble the receive tells.
+            await trio.lowlevel.checkpoint()
+        self._texts.pop(entity.key, None)
+        self._texts[entity.key] = known, now + _REMEMBERED
+        if len(self._texts) > MOST_REMEMBERED:
+            del self._texts[next(iter(self._texts))]
+        return known
+
+    async def _goes(self, entity: EntityPath, shown: Shown, after: int) -> bool:
+        """
+        Send what was taken too often to the queue for poison, and remove it then; whether it was.
+
+        Where it can't go it stays as it was taken. An end in between leaves it in both.
+        """
+        await trio.lowlevel.checkpoint()
+        if shown.ticket is None or shown.delivery.delivery_count <= after:
+            return False
+        delivery, target = shown.delivery, poison_queue(entity)
+        why = too_many(entity, delivery.delivery_count - 1, after)
+        says = {DEAD_LETTER_REASON: why.reason, DEAD_LETTER_DESCRIPTION: why.description}
+        message = attrs.evolve(
+            delivery.message,
+            properties={**delivery.message.properties, **says},
+            time_to_live=None,
+            scheduled=None,
+        )
+        try:
+            await self._send_to(target, message)
+        except BrokerError:
+            return False
+        try:
+            await self.remove(entity, shown.ticket)
+        except BrokerError:  # it comes again, and goes again
+            await trio.lowlevel.checkpoint()
+        if self._observer is not None:
+            event = Poisoned(
+                queue=entity,
+                to=target,
+                sequence_number=delivery.sequence_number,
+                deliveries=delivery.delivery_count - 1,
+            )
+            self._observer.report(event)
+        return True
+
+    async def _send_to(self, queue: EntityPath, message: Message) -> None:
+        try:
+            await self._broker.send(queue, [message])
+        except EntityNotFound:
+            try:
+                await self._broker.create_queue(queue, UNLIMITED)
+            except EntityExists:  # somebody was faster
+                await trio.lowlevel.checkpoint()
+            await self._broker.send(queue, [message])
 
     async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
@@ -96,12 +192,13 @@ class LeasedVisibility:
             raise NotSupported("this namespace can't show messages without taking them")
         await trio.lowlevel.checkpoint()
         found: list[Delivery] = []
-        first = 0
+        first, page = 0, limit
         while len(found) < limit:
-            some = await self._broker.peek(entity, from_sequence=first, limit=limit)
+            some = await self._broker.peek(entity, from_sequence=first, limit=page)
             found += [each for each in some if self._is_visible(entity, each)]
-            if len(some) < limit:
+            if len(some) < page:
                 break
+            page = _PAGE
             first = some[-1].sequence_number + 1
         return found[:limit]
 

@@ -1,6 +1,7 @@
 """Who asks the Queue service: the owner of an account, or whoever has a shared access signature."""
 
 import base64
+import functools
 import hmac
 import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -121,7 +122,7 @@ class Accounts:
         strings = strings_to_sign(request, signature.scheme, address.account, version)
         self._check(address.account, strings, signature.digest)
         text = request.headers.get("x-ms-date") or request.headers.get("Date") or ""
-        date = parse_http_date(text)
+        date = _date(text)
         if date is None:
             raise failed("x-ms-date or Date: a date is expected.")
         if abs(date - self._wall_clock()) > MAX_CLOCK_SKEW:
@@ -169,6 +170,11 @@ class Accounts:
             raise StorageRefusal("AuthorizationPermissionMismatch")
 
 
+@functools.lru_cache(maxsize=64)  # thousands of requests are of one second
+def _date(text: str) -> datetime | None:
+    return parse_http_date(text)
+
+
 def failed(detail: str) -> StorageRefusal:
     return StorageRefusal("AuthenticationFailed", extra={"AuthenticationErrorDetail": detail})
 
@@ -176,7 +182,7 @@ def failed(detail: str) -> StorageRefusal:
 def _terms(sas: Sas, policy: storage.StoredPolicy | None) -> dict[str, str]:
     """Each from the SAS or from its policy, and never from both."""
     own = {name: sas.get(name) for name in ("st", "se", "sp")}
-    if not sas.get("si"):
+    if sas.of_account or not sas.get("si"):  # an account's signature doesn't cover `si`
         return own
     if policy is None:
         raise failed("The stored policy that the signature names isn't there.")

@@ -29,6 +29,7 @@ from gateway.domain.errors import (
 )
 from gateway.ports import Broker
 from gateway.wire import storage_queue_operations as storage
+from gateway.wire.storage_queue_fields import is_metadata
 
 PATIENCE: Final = 1.0  # seconds for a namespace to tell what is allowed
 MOST_REMEMBERED: Final = 1000  # queues
@@ -56,7 +57,7 @@ def read_notes(user_metadata: str | None) -> Notes:
         notes = None if own is None else _CONVERTER.structure(own, Notes)
     except (ValueError, TypeError, KeyError, cattrs.BaseValidationError):
         return Notes(text=user_metadata)
-    if notes is None:
+    if notes is None or not all(is_metadata(*each) for each in notes.metadata.items()):
         return Notes(text=user_metadata or None)
     text = found.get("text")
     return attrs.evolve(notes, text=text if isinstance(text, str) else None)

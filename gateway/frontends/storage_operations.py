@@ -7,9 +7,10 @@ import attrs
 import trio
 
 from gateway.capabilities import Visibility
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityExists, EntityNotFound
 from gateway.domain.message import Delivery, Leg, Message
+from gateway.domain.poison import UNLIMITED
 from gateway.domain.visibility import Shown, Ticket
 from gateway.frontends import storage_messages as messages
 from gateway.frontends.storage_notes import (
@@ -20,13 +21,12 @@ from gateway.frontends.storage_notes import (
     read_service_properties,
     write_notes,
 )
+from gateway.frontends.storage_settings import check_settings, terms_for
 from gateway.ports import Broker, WallClock
 from gateway.wire import storage_queue_operations as storage
 from gateway.wire.storage_queue_errors import StorageRefusal
 from gateway.wire.storage_queue_fields import is_name
 
-# As much as there can be: the service has no dead letters, and 500 TiB for an account.
-PROPERTIES: Final = QueueProperties(max_delivery_count=2**31 - 1, max_size_in_megabytes=80 * 1024)
 _PAGE: Final = 1000  # queues asked for at once
 _NO_STAMP: Final = -1
 
@@ -111,7 +111,7 @@ class StorageOperations:
             (messages.put_answer(Shown(delivery=delivery, ticket=None), now),)
         ), leg
 
-    async def _of_messages(
+    async def _of_messages(  # noqa: ASYNC910 every case waits
         self,
         operation: storage.GetMessages
         | storage.PeekMessages
@@ -119,11 +119,10 @@ class StorageOperations:
         | storage.DeleteMessage
         | storage.ClearMessages,
     ) -> storage.Answer:
-        await trio.lowlevel.checkpoint()
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.GetMessages(limit=limit, visibility=hidden):
-                taken = await self.visibility.take(entity, limit, timedelta(seconds=hidden))
+                taken = await self.visibility.take(entity, limit, terms_for(hidden))
                 now = self.wall_clock()
                 return storage.Messages(tuple(messages.get_answer(each, now) for each in taken))
             case storage.PeekMessages(limit=limit):
@@ -133,14 +132,19 @@ class StorageOperations:
             case storage.UpdateMessage():
                 return await self._update(entity, operation)
             case storage.DeleteMessage(message_id=name, pop_receipt=receipt):
-                await self.visibility.remove(entity, await self._ticket(entity, name, receipt))
+                ticket = messages.read_receipt(receipt, name)
+                if ticket is None or ticket == messages.UNNUMBERED:
+                    ticket = await self._ticket(entity, name, ticket)
+                await self.visibility.remove(entity, ticket)
                 return storage.Done()
             case storage.ClearMessages():
                 await self.visibility.clear(entity)
                 return storage.Done()
 
     async def _update(self, entity: EntityPath, wish: storage.UpdateMessage) -> storage.Updated:
-        ticket = await self._ticket(entity, wish.message_id, wish.pop_receipt)
+        ticket = messages.read_receipt(wish.pop_receipt, wish.message_id)
+        if ticket is None or ticket == messages.UNNUMBERED:
+            ticket = await self._ticket(entity, wish.message_id, ticket)
         hidden = timedelta(seconds=wish.visibility)
         shown = await self.visibility.change(entity, ticket, hidden, wish.body)
         return storage.Updated(
@@ -148,19 +152,19 @@ class StorageOperations:
             visible=shown.delivery.locked_until or self.wall_clock(),
         )
 
-    async def _ticket(self, entity: EntityPath, message_id: str, receipt: str) -> Ticket:
+    async def _ticket(
+        self, entity: EntityPath, message_id: str, unnumbered: Ticket | None
+    ) -> Ticket:
         """
-        The ticket in a receipt.
+        The ticket of a receipt that has none: of a put whose number wasn't told, or of none.
 
         Raises:
             MessageNotFound, LockLost: it is none of that message, or there is no such message.
         """
-        ticket = messages.read_receipt(receipt, message_id)
-        if ticket == messages.UNNUMBERED:
+        if unnumbered is not None:
             ticket = await self.visibility.sent(entity, message_id)
-        if ticket is not None:
-            await trio.lowlevel.checkpoint()
-            return ticket
+            if ticket is not None:
+                return ticket
         number = messages.number_of(message_id)
         if number is not None:
             # Of no message: it tells whether there is one.
@@ -177,10 +181,12 @@ class StorageOperations:
         entity = EntityPath.parse(operation.queue)
         match operation:
             case storage.CreateQueue(metadata=metadata):
+                check_settings(operation.queue, metadata)
                 return await self._create(entity, Notes(metadata=metadata))
             case storage.DeleteQueue():
                 await self.broker.delete_queue(entity)
             case storage.SetMetadata(metadata=metadata):
+                check_settings(operation.queue, metadata)
                 await change_notes(self.broker, entity, metadata=metadata)
             case storage.SetAcl(policies=policies):
                 await change_notes(self.broker, entity, policies=policies)
@@ -195,7 +201,7 @@ class StorageOperations:
     async def _create(self, entity: EntityPath, notes: Notes) -> storage.Answer:
         """A queue that is there with the same metadata will do."""
         await trio.lowlevel.checkpoint()
-        properties = attrs.evolve(PROPERTIES, user_metadata=write_notes(notes))
+        properties = attrs.evolve(UNLIMITED, user_metadata=write_notes(notes))
         try:
             await self.broker.create_queue(entity, properties)
         except EntityExists:

@@ -27,9 +27,9 @@ class Headers:
 
     def get(self, name: str) -> str | None:
         """The first value of that name, or None."""
-        wanted = name.lower()
+        wanted, length = name.lower(), len(name)
         for key, value in self.items:
-            if key.lower() == wanted:
+            if len(key) == length and key.lower() == wanted:  # most are told apart by length
                 return value
         return None
 

@@ -136,8 +136,8 @@ def _parsed_rule(element: Element) -> CorsRule:
     return CorsRule(
         origins=parsed_or_refused("AllowedOrigins", _some, text_of(element, "AllowedOrigins")),
         methods=parsed_or_refused("AllowedMethods", _methods, text_of(element, "AllowedMethods")),
-        headers=text_of(element, "AllowedHeaders"),
-        exposed=text_of(element, "ExposedHeaders"),
+        headers=parsed_or_refused("AllowedHeaders", _plain, text_of(element, "AllowedHeaders")),
+        exposed=parsed_or_refused("ExposedHeaders", _plain, text_of(element, "ExposedHeaders")),
         max_age=parsed_or_refused("MaxAgeInSeconds", _age, text_of(element, "MaxAgeInSeconds")),
     )
 
@@ -168,6 +168,13 @@ def _number(text: str, least: int, most: int) -> int:
 def _some(text: str) -> str:
     if not text:
         raise ValueError("at least one is expected")
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    """What can stand in a header of an answer."""
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("printable ASCII characters are expected")
     return text
 
 

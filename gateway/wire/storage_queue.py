@@ -27,7 +27,6 @@ from gateway.wire.storage_queue_fields import (
 )
 from gateway.wire.storage_queue_operations import (
     DEFAULT_TIME_TO_LIVE,
-    DEFAULT_VISIBILITY,
     MAX_MESSAGES,
     MAX_QUEUES,
     MAX_VISIBILITY,
@@ -134,8 +133,8 @@ def _get(_request: Request, query: Query, address: Address) -> Operation:
     limit = query.number("numofmessages", 1, 1, MAX_MESSAGES)
     if (query.get("peekonly") or "").lower() == "true":
         return PeekMessages(queue=_queue(address), limit=limit)
-    hidden = query.number("visibilitytimeout", DEFAULT_VISIBILITY, 1, MAX_VISIBILITY)
-    return GetMessages(queue=_queue(address), limit=limit, visibility=hidden)
+    hidden = query.number("visibilitytimeout", 0, 1, MAX_VISIBILITY)
+    return GetMessages(queue=_queue(address), limit=limit, visibility=hidden or None)
 
 
 def _update(request: Request, query: Query, address: Address) -> UpdateMessage:

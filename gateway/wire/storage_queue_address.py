@@ -6,7 +6,8 @@ Where a request of the Queue service goes: which account, and what in it.
     ...contoso-secondary...                             the account's secondary, which only reads
 """
 
-from collections.abc import Collection
+import functools
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -74,7 +75,8 @@ def locate(request: Request, accounts: Collection[str], *, secure: bool) -> Addr
     )
 
 
-def parameters_of(target: str) -> dict[str, list[str]]:
+@functools.lru_cache(maxsize=16)  # one request is asked for them in several places
+def parameters_of(target: str) -> Mapping[str, Sequence[str]]:
     """
     The values of each parameter by its name in small letters, decoded.
 

@@ -5,6 +5,7 @@ from typing import Final
 
 import attrs
 
+from gateway.wire.hardened_xml import without_illegal
 from gateway.wire.http import Headers, Response
 from gateway.wire.http_date import format_http_date, parse_http_date
 from gateway.wire.storage_properties import build_properties, parse_properties
@@ -108,7 +109,7 @@ def _body(operation: Operation, answer: Answer, style: Style) -> bytes:
 
 def _asked(operation: ListQueues) -> Iterable[tuple[str, str]]:
     if operation.prefix:
-        yield "Prefix", operation.prefix
+        yield "Prefix", without_illegal(operation.prefix)
     if operation.marker:
         yield "Marker", operation.marker
     if operation.limit is not None:

@@ -3,11 +3,12 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import attrs
 
+from gateway.wire.hardened_xml import is_legal
 from gateway.wire.http import Headers, Request
 from gateway.wire.storage_queue_address import parameters_of
 from gateway.wire.storage_queue_errors import StorageRefusal
@@ -20,6 +21,7 @@ MIN_NAME: Final = 3  # characters of a queue's name
 MAX_NAME: Final = 63
 _NAME: Final = re.compile(r"[a-z0-9](?:-?[a-z0-9])*", re.ASCII)
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_CONTROL: Final = re.compile("[\0-\x08\n-\x1f\x7f]")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,12}", re.ASCII)
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
@@ -49,7 +51,7 @@ def is_name(queue: str) -> bool:
 class Query:
     """The parameters of one request."""
 
-    values: Mapping[str, list[str]]
+    values: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, request: Request) -> "Query":
@@ -133,11 +135,19 @@ def metadata_of(headers: Headers) -> dict[str, str]:
             raise StorageRefusal("EmptyMetadataKey")
         if not _IDENTIFIER.fullmatch(name) or name.lower() in seen:
             raise StorageRefusal("InvalidMetadata", f"{name[:60]!r} is no name, or is there twice.")
+        if not is_metadata(name, value):
+            raise StorageRefusal("InvalidMetadata", f"{name[:60]}: characters of XML are expected.")
         seen.add(name.lower())
         metadata[name] = value
     if sum(len(name) + len(value) for name, value in metadata.items()) > MAX_METADATA:
         raise StorageRefusal("MetadataTooLarge")
     return metadata
+
+
+def is_metadata(name: str, value: str) -> bool:
+    """Whether headers and documents can say it."""
+    written = is_legal(value) and not _CONTROL.search(value)
+    return _IDENTIFIER.fullmatch(name) is not None and written
 
 
 def metadata_headers(metadata: Mapping[str, str]) -> Iterable[tuple[str, str]]:

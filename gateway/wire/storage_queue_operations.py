@@ -149,9 +149,11 @@ class PutMessage:
 
 @attrs.frozen(kw_only=True)
 class GetMessages:
+    """`visibility` None: as the queue has it, or else `DEFAULT_VISIBILITY`."""
+
     queue: str
     limit: int = 1
-    visibility: int = DEFAULT_VISIBILITY
+    visibility: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -270,7 +272,11 @@ class Acl:
 
 @attrs.frozen(kw_only=True)
 class QueueMessage:
-    """None is what this operation doesn't tell. `expires` None: never."""
+    """
+    None is what this operation doesn't tell. `expires` None: never.
+
+    `reason` and `description` say why a message was moved here; the service itself moves none.
+    """
 
     message_id: str
     inserted: datetime
@@ -279,6 +285,8 @@ class QueueMessage:
     visible: datetime | None = None
     dequeues: int | None = None
     body: bytes | None = None
+    reason: str | None = None
+    description: str | None = None
 
 
 @attrs.frozen

@@ -9,6 +9,7 @@ service used the short form under the long name.
 """
 
 import base64
+import functools
 import hashlib
 import hmac
 import re
@@ -39,6 +40,7 @@ _HEADERS: Final = (
 _LITE_HEADERS: Final = ("content-md5", "content-type", "date")
 _SPACES: Final = re.compile(r"[^\S\n]{2,}|\t")
 _LITE_SINCE: Final = "2009-09-19"  # the version from which on the long form is used
+_EMPTY_SINCE: Final = "2015-02-21"  # until then the length of no body was signed as 0
 
 
 @attrs.frozen(kw_only=True)
@@ -84,6 +86,8 @@ def strings_to_sign(request: Request, scheme: str, account: str, version: str | 
         # The service folds white space within a value; its own SDKs don't.
         forms.append({name: _SPACES.sub(" ", value) for name, value in forms[0].items()})
     makers = [make for make, wanted in ((_long, long), (_lite, lite)) if wanted]
+    if long and version is not None and version < _EMPTY_SINCE:
+        makers.append(_long_of_old)
     return [
         make(request, form, account, path) for make in makers for form in forms for path in paths
     ]
@@ -121,6 +125,11 @@ def _long(request: Request, fields: Mapping[str, str], account: str, path: str) 
     return "\n".join(lines)
 
 
+def _long_of_old(request: Request, fields: Mapping[str, str], account: str, path: str) -> str:
+    method, encoding, language, length, rest = _long(request, fields, account, path).split("\n", 4)
+    return "\n".join([method, encoding, language, length or "0", rest])
+
+
 def _lite(request: Request, fields: Mapping[str, str], account: str, path: str) -> str:
     comp = parameters_of(request.target).get("comp")
     resource = f"/{account}{path}" + (f"?comp={comp[-1]}" if comp else "")
@@ -140,12 +149,13 @@ def _own_headers(fields: Mapping[str, str]) -> list[str]:
     return [f"{name}:{fields[name]}" for name in names]
 
 
-def collation(name: str) -> tuple[str, list[int]]:
+@functools.lru_cache(maxsize=256)
+def collation(name: str) -> tuple[str, tuple[int, ...]]:
     """
     The order of the service: underscores before digits before letters, and as if there were no
     hyphens; of two that are the same then, the one whose first hyphen stands later comes first.
     """
-    hyphens = [-place for place, char in enumerate(name) if char == "-"]
+    hyphens = tuple(-place for place, char in enumerate(name) if char == "-")
     return name.replace("-", "").replace("_", " "), hyphens
 
 

@@ -15,20 +15,29 @@ from trio.testing import MockClock
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local_visibility import CLEAR_STEP, LocalVisibility
 from gateway.brokers.memory import MemoryBroker
-from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound
-from gateway.domain.message import Complete, Message
+from gateway.domain.events import Poisoned
+from gateway.domain.message import Abandon, Complete, Message
+from gateway.domain.poison import Terms, TermsOf, poison_queue
 from gateway.domain.visibility import Shown, Ticket
 from gateway.testing.clocks import VirtualClock
+from tests.brokers.embedded.stores import Events
 
 ORDERS: Final = EntityPath("orders")
+POISON: Final = poison_queue(ORDERS)
 NOW: Final = timedelta()
+CROWD: Final = 1000  # messages, more than one step looks at
 LARGE: Final = 100_000  # bytes of a body
 MOST: Final = 20_000_000  # of memory
 
 
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
+
+
+def terms(hidden: float, poison_after: int | None = None) -> TermsOf:
+    return lambda _: Terms(hidden=seconds(hidden), poison_after=poison_after)
 
 
 @attrs.frozen
@@ -40,7 +49,7 @@ class Site:
         return [await self.visibility.put(ORDERS, Message(body=body), NOW) for body in bodies]
 
     async def take(self, limit: int = 32, hidden: float = 30.0) -> list[Shown]:
-        return list(await self.visibility.take(ORDERS, limit, seconds(hidden)))
+        return list(await self.visibility.take(ORDERS, limit, terms(hidden)))
 
     async def bodies(self) -> list[object]:
         return [shown.delivery.message.body for shown in await self.take(hidden=1)]
@@ -229,7 +238,7 @@ async def test_clear_removes_all_but_what_a_receiver_has(
 async def test_there_must_be_a_queue(site: Site, autojump_clock: MockClock) -> None:
     nowhere = EntityPath("nowhere")
     with pytest.raises(EntityNotFound):
-        await site.visibility.take(nowhere, 1, NOW)
+        await site.visibility.take(nowhere, 1, terms(0))
     with pytest.raises(EntityNotFound):
         await site.visibility.clear(nowhere)
 
@@ -243,14 +252,14 @@ async def test_tickets_and_counts_outlive_the_process(tmp_path: Path) -> None:
         await broker.create_queue(ORDERS, QueueProperties())
         for body in (b"a", b"b"):
             await visibility.put(ORDERS, Message(body=body), NOW)
-        hidden, shown = await visibility.take(ORDERS, 2, seconds(1000))
+        hidden, shown = await visibility.take(ORDERS, 2, terms(1000))
         assert hidden.ticket is not None
         assert shown.ticket is not None
         shown = await visibility.change(ORDERS, shown.ticket, NOW, b"other")
     async with opened() as broker:
         visibility = LocalVisibility(broker)
         assert shown.ticket is not None
-        (found,) = await visibility.take(ORDERS, 2, seconds(10))
+        (found,) = await visibility.take(ORDERS, 2, terms(10))
         assert (found.delivery.message.body, found.delivery.delivery_count) == (b"other", 2)
         with pytest.raises(LockLost):
             await visibility.remove(ORDERS, shown.ticket)
@@ -275,3 +284,153 @@ async def test_a_queue_is_cleared_without_all_of_it_in_memory(tmp_path: Path) ->
 
     assert info.active == 0
     assert peak < 2 * CLEAR_STEP * LARGE < MOST
+
+
+async def test_what_has_expired_hides_nothing_that_has_not(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    short = Message(body=b"short", time_to_live=seconds(5))
+    await site.broker.send(ORDERS, [short] * CROWD)
+    await site.put(b"long")
+    await trio.sleep(6)
+
+    assert [each.message.body for each in await site.visibility.look(ORDERS, 3)] == [b"long"]
+
+
+async def test_a_take_finds_what_stands_behind_what_has_expired(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    short = Message(body=b"short", time_to_live=seconds(5))
+    await site.broker.send(ORDERS, [short] * CROWD)
+    await site.put(b"long")
+    await trio.sleep(6)
+
+    assert await site.bodies() == [b"long"]
+
+
+async def test_a_ticket_is_stale_once_somebody_has_locked_the_message(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a")
+    (shown,) = await site.take(hidden=1)
+    await trio.sleep(2)
+    async with site.broker.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        await receiver.settle(delivery, Abandon())
+
+    with pytest.raises(LockLost):
+        await site.remove(shown.ticket)
+
+
+async def test_a_ticket_stays_good_where_nobody_saw_the_message(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a")
+    (shown,) = await site.take(hidden=1)
+    await trio.sleep(2)
+    async with site.broker.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        await receiver.settle(delivery, Abandon(delivered=False))
+
+    await site.remove(shown.ticket)
+
+
+async def test_a_hidden_message_is_none_that_was_scheduled(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a")
+    (shown,) = await site.take(hidden=10)
+
+    with pytest.raises(MessageNotFound):
+        await site.broker.cancel_scheduled(ORDERS, [shown.delivery.sequence_number])
+    await site.remove(shown.ticket)
+
+
+# --- poison
+
+
+async def test_what_was_taken_too_often_goes_to_the_queue_for_poison(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.put(b"a", b"b")
+    for _ in range(2):
+        (shown,) = await site.visibility.take(ORDERS, 1, terms(1, poison_after=2))
+        assert shown.delivery.message.body == b"a"
+        await trio.sleep(2)
+
+    (shown,) = await site.visibility.take(ORDERS, 1, terms(1, poison_after=2))
+    (moved,) = await site.visibility.take(POISON, 9, terms(1))
+
+    assert shown.delivery.message.body == b"b"
+    assert moved.delivery.message.body == b"a"
+    assert moved.delivery.message.properties == {
+        "DeadLetterReason": "PoisonThresholdExceeded",
+        "DeadLetterErrorDescription": "orders: dequeued 2 times and not removed; 2 expected.",
+    }
+    assert moved.delivery.dead_letter_source == "orders"
+    assert moved.delivery.delivery_count == 1
+
+
+async def test_poison_does_not_expire(site: Site, autojump_clock: MockClock) -> None:
+    short = Message(body=b"a", time_to_live=seconds(60))
+    await site.visibility.put(ORDERS, short, NOW)
+    for _ in range(2):
+        await site.visibility.take(ORDERS, 1, terms(1, poison_after=1))
+        await trio.sleep(2)
+    await trio.sleep(100)
+
+    (moved,) = await site.visibility.take(POISON, 9, terms(1))
+    assert moved.delivery.expires is None
+
+
+async def test_more_poison_than_a_step_moves_hides_nothing(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    await site.broker.send(ORDERS, [Message(body=b"bad")] * CROWD)
+    taken = 0
+    while taken < CROWD:
+        taken += len(await site.visibility.take(ORDERS, 32, terms(1)))
+    await site.visibility.put(ORDERS, Message(body=b"good"), seconds(1))
+    await trio.sleep(2)
+
+    (shown,) = await site.visibility.take(ORDERS, 32, terms(9, poison_after=1))
+    assert shown.delivery.message.body == b"good"
+    assert (await site.broker.inspect(POISON)).active == CROWD
+
+
+async def test_what_the_queue_for_poison_does_not_take_is_served(
+    site: Site, autojump_clock: MockClock
+) -> None:
+    disabled = QueueProperties(status=EntityStatus.SEND_DISABLED)
+    await site.broker.create_queue(POISON, disabled)
+    await site.put(b"a")
+    for _ in range(3):
+        (shown,) = await site.visibility.take(ORDERS, 1, terms(1, poison_after=1))
+        await trio.sleep(2)
+
+    assert shown.delivery.delivery_count == 3
+
+
+async def test_poison_is_in_one_queue_after_a_restart_and_reported(tmp_path: Path) -> None:
+    events = Events()
+
+    def opened() -> EmbeddedBroker:
+        path, clock = tmp_path / "store.db", VirtualClock()
+        return EmbeddedBroker(path, clock, random.Random(1), observer=events)
+
+    async with opened() as broker:
+        await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
+        visibility = LocalVisibility(broker)
+        await visibility.put(ORDERS, Message(body=b"a"), NOW)
+        (shown,) = await visibility.take(ORDERS, 1, terms(1000))
+        assert shown.ticket is not None
+        await visibility.change(ORDERS, shown.ticket, NOW)
+        assert await visibility.take(ORDERS, 1, terms(1000, poison_after=1)) == []
+    async with opened() as broker:
+        counts = [(await broker.inspect(queue)).active for queue in (ORDERS, POISON)]
+        (moved,) = await LocalVisibility(broker).take(POISON, 1, terms(1))
+
+    moved_one = Poisoned(queue=ORDERS, to=POISON, sequence_number=1, deliveries=1)
+    assert [each for each in events.seen if isinstance(each, Poisoned)] == [moved_one]
+    assert counts == [0, 1]
+    assert moved.delivery.message.properties["DeadLetterReason"] == "PoisonThresholdExceeded"

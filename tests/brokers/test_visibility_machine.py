@@ -17,6 +17,7 @@ from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import LockLost, MessageNotFound
 from gateway.domain.message import Abandon, Complete, Delivery, Message
+from gateway.domain.poison import Terms
 from gateway.domain.visibility import Ticket
 from gateway.ports import Receiver
 from gateway.testing.clocks import VirtualClock
@@ -70,7 +71,8 @@ class Run:
 
     async def take(self, hidden: int) -> None:
         expected = [number for number, each in self.known.items() if each.can_be_had]
-        taken = await self.visibility.take(ORDERS, 2, timedelta(seconds=hidden))
+        terms = Terms(hidden=timedelta(seconds=hidden))
+        taken = await self.visibility.take(ORDERS, 2, lambda _: terms)
         assert [each.delivery.sequence_number for each in taken] == sorted(expected)[:2]
         for each in taken:
             assert each.ticket is not None
@@ -151,7 +153,12 @@ class Run:
     def _judged(self, ticket: Ticket) -> Iterator[None]:
         """What the model says of a ticket is what the namespace does."""
         known = self.known.get(ticket.sequence)
-        good = known is not None and known.stamp == ticket and known.locked <= trio.current_time()
+        good = (
+            known is not None
+            and known.stamp == ticket
+            and known.deliveries == ticket.deliveries  # nobody has had it in another way since
+            and known.locked <= trio.current_time()
+        )
         try:
             yield
         except MessageNotFound:

@@ -72,6 +72,21 @@ async function queues() {
   return found;
 }
 
+async function poison() {
+  const [client, moved] = [await fresh("bad"), queue("bad-poison")];
+  const found = { refused: await codeOf(() => client.setMetadata({ defaulttimeout: "1s" })), dequeues: [] };
+  await client.setMetadata({ defaulttimeout: "1", poisonthreshold: "2" });
+  await client.sendMessage("bad");
+  const deadline = Date.now() + 30e3;
+  while ((await codeOf(() => moved.getProperties())) && Date.now() < deadline) {
+    for (const each of await get(client)) found.dequeues.push(each.dequeueCount);
+    await pause(100);
+  }
+  found.moved = (await get(moved)).map((each) => [each.messageText, each.dequeueCount]);
+  found.left = (await client.getProperties()).approximateMessagesCount;
+  return found;
+}
+
 async function messages() {
   const client = await fresh("messages");
   const found = { empty: await texts(client) };
@@ -213,7 +228,7 @@ async function sending() {
   return found;
 }
 
-const KNOWN = { queues, messages, refusals, access, properties, "send-all-the-time": sending };
+const KNOWN = { queues, poison, messages, refusals, access, properties, "send-all-the-time": sending };
 
 (async () => {
   const found = {};

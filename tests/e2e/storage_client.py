@@ -121,6 +121,23 @@ async def queues():
     return found
 
 
+async def poison():
+    client, moved = await fresh("bad"), queue("bad-poison")
+    settings = {"defaulttimeout": "1", "poisonthreshold": "2"}
+    found = {"refused": await code_of(lambda: client.set_queue_metadata({"defaulttimeout": "1s"}))}
+    await do(client.set_queue_metadata(settings))
+    await do(client.send_message("bad"))
+    found["dequeues"], deadline = [], time.monotonic() + 30
+    while await code_of(moved.get_queue_properties) and time.monotonic() < deadline:
+        got = await listed(client.receive_messages())
+        found["dequeues"] += [each.dequeue_count for each in got]
+        await asyncio.sleep(0.1)
+    got = await listed(moved.receive_messages())
+    found["moved"] = [[each.content, each.dequeue_count] for each in got]
+    found["left"] = (await do(client.get_queue_properties())).approximate_message_count
+    return found
+
+
 async def messages():
     client = await fresh("messages")
     found = {"empty": await texts(client)}

@@ -65,6 +65,12 @@ EXPECTED: Final[dict[str, dict[str, Any]]] = {
         "cleared": 0,
         "expired": [[], "MessageNotFound"],
     },
+    "poison": {
+        "refused": "InvalidMetadata",
+        "dequeues": [1, 2],
+        "moved": [["bad", 1]],
+        "left": 0,
+    },
     "refusals": {
         "no queue": "QueueNotFound",
         "no queue to get": "QueueNotFound",
@@ -167,7 +173,7 @@ key = {{ env = "{KEY_VARIABLE}" }}
     gateway = await gateways.start(far + ENDPOINT)
     unclear = {"no such message": "PopReceiptMismatch"}  # who sends gives out ids
     expected = {
-        **{part: EXPECTED[part] for part in ("queues", "access", "properties")},
+        **{part: EXPECTED[part] for part in ("queues", "poison", "access", "properties")},
         "refusals": EXPECTED["refusals"] | unclear,
         **MORE["plain"],
     }

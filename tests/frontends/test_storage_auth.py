@@ -182,3 +182,14 @@ def test_every_operation_needs_something_or_the_key() -> None:
     free = {storage.GetAcl, storage.SetAcl, storage.Preflight}
 
     assert set(NEEDS) | free == set(storage.Operation.__args__)
+
+
+async def test_a_stored_policy_adds_nothing_to_a_signature_of_the_account(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_client() as client:
+        policy = storage.StoredPolicy(id="p", expiry=SOON)
+        await client.do(storage.SetAcl(queue="orders", policies=(policy,)))
+        endless = {name: value for name, value in OF_ACCOUNT.items() if name != "se"}
+        response = await by(client, {**endless, "si": "p"})
+        assert code(response) == "AuthenticationFailed"

@@ -19,17 +19,19 @@ from gateway.domain.errors import (
     InvalidRequest,
     LockLost,
     MessageNotFound,
+    NotAuthorized,
     NotSupported,
     OutcomeUnknown,
     Unavailable,
 )
 from gateway.domain.message import Complete, Leg, Message, ValueBody
-from gateway.frontends.storage_notes import SETTINGS, LastNotes
+from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.frontends.storage_notes import SETTINGS, LastNotes, Notes, write_notes
 from gateway.wire import storage_queue_operations as storage
 from gateway.wire.http import Headers, Response
 from gateway.wire.storage_queue import build_request
 from gateway.wire.storage_sas import build_sas
-from tests.frontends.storage_client import KEY, ORDERS, code, open_client
+from tests.frontends.storage_client import KEY, ORDERS, Client, code, open_client
 
 
 async def test_a_message_is_put_taken_changed_and_deleted(autojump_clock: MockClock) -> None:
@@ -503,3 +505,179 @@ async def test_over_locks_clear_and_peek_work_and_a_text_stays(autojump_clock: M
         await client.do(storage.ClearMessages(queue="orders"))
         await client.delete(got)
         assert (await client.broker.inspect(ORDERS)).active == 0
+
+
+async def test_metadata_is_what_headers_and_documents_can_say(autojump_clock: MockClock) -> None:
+    async with open_client() as client:
+        made = storage.CreateQueue(queue="blue", metadata={"team": "\ufffe"})
+        response = await client.send(build_request(made))
+        assert code(response) == "InvalidMetadata"
+        smuggled = write_notes(Notes(metadata={"a><b": "1"}))
+        await client.broker.update_queue(ORDERS, QueueProperties(user_metadata=smuggled))
+        told = await client.do(storage.GetMetadata(queue="orders"))
+        assert told == storage.QueueMetadata()
+
+
+async def test_a_list_says_any_prefix(autojump_clock: MockClock) -> None:
+    async with open_client() as client:
+        found = await client.do(storage.ListQueues(prefix="\x01"))
+        assert found == storage.QueueList()
+
+
+@pytest.mark.parametrize("field", ["origins", "headers", "exposed"])
+async def test_a_rule_has_what_a_header_can_say(field: str, autojump_clock: MockClock) -> None:
+    async with open_client() as client:
+        rule = attrs.evolve(storage.CorsRule(origins="*", methods="GET"), **{field: "a\nb"})
+        wish = storage.SetServiceProperties(properties=storage.ServiceProperties(cors=(rule,)))
+        response = await client.send(build_request(wish))
+        assert code(response) == "InvalidXmlNodeValue"
+
+
+@pytest.mark.parametrize("field", ["start", "expiry"])
+async def test_a_stored_policy_has_times(field: str, autojump_clock: MockClock) -> None:
+    async with open_client() as client:
+        policy = attrs.evolve(storage.StoredPolicy(id="p"), **{field: "soon"})
+        response = await client.send(
+            build_request(storage.SetAcl(queue="orders", policies=(policy,)))
+        )
+        assert code(response) == "InvalidXmlNodeValue"
+
+
+# --- what a queue's metadata says of its gets
+
+
+async def settle_metadata(client: Client, **metadata: str) -> None:
+    await client.do(storage.SetMetadata(queue="orders", metadata=metadata))
+
+
+async def test_a_queue_has_its_own_default_timeout(autojump_clock: MockClock) -> None:
+    async with open_client() as client:
+        await client.put("a")
+        await settle_metadata(client, DefaultTimeout="5")
+        unsaid = storage.GetMessages(queue="orders")
+        found = await client.do(unsaid)
+        assert isinstance(found, storage.Messages)
+        assert found.items[0].visible == client.clock() + timedelta(seconds=5)
+        await trio.sleep(6)
+
+        (got,) = await client.get(hidden=9)
+        assert got.visible == client.clock() + timedelta(seconds=9)
+
+
+@pytest.mark.parametrize("leased", [False, True])
+async def test_poison_goes_to_a_queue_of_its_own_and_says_why(
+    leased: bool, autojump_clock: MockClock
+) -> None:
+    async with open_client(leased=leased) as client:
+        await settle_metadata(client, poisonthreshold="2")
+        await client.put("bad")
+        for count in (1, 2):
+            (got,) = await client.get(hidden=1)
+            assert (got.body, got.dequeues) == (b"bad", count)
+            await trio.sleep(2)
+
+        assert await client.get() == []
+        found = await client.do(storage.GetMessages(queue="orders-poison"))
+        assert isinstance(found, storage.Messages)
+        (moved,) = found.items
+        assert (moved.body, moved.dequeues, moved.expires) == (b"bad", 1, None)
+        assert moved.reason == "PoisonThresholdExceeded"
+        assert moved.description == "orders: dequeued 2 times and not removed; 2 expected."
+        assert (await client.broker.inspect(ORDERS)).active == 0
+
+
+async def test_poison_that_can_not_go_is_served_from_others_too(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_client(leased=True) as client:
+        await client.broker.create_queue(
+            EntityPath("orders-poison"), QueueProperties(status=EntityStatus.SEND_DISABLED)
+        )
+        await settle_metadata(client, poisonthreshold="1")
+        await client.put("bad")
+        for count in (1, 2, 3):
+            (got,) = await client.get(hidden=1)
+            assert got.dequeues == count
+            await trio.sleep(2)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [
+        ("defaulttimeout", "0", "from 1 to 604800"),
+        ("DefaultTimeout", "604801", "from 1 to 604800"),
+        ("defaulttimeout", "30s", "from 1 to 604800"),
+        ("poisonthreshold", "", "from 1 to 2147483647"),
+        ("poisonthreshold", "-1", "from 1 to 2147483647"),
+    ],
+)
+async def test_a_bad_setting_is_refused_by_its_key_and_limit(
+    key: str, value: str, limit: str, autojump_clock: MockClock
+) -> None:
+    async with open_client() as client:
+        for wish in (
+            storage.SetMetadata(queue="orders", metadata={key: value}),
+            storage.CreateQueue(queue="other", metadata={key: value}),
+        ):
+            response = await client.send(build_request(wish))
+            assert code(response) == "InvalidMetadata"
+            assert f"{key}: a number {limit} is expected" in response.body.decode()
+
+
+async def test_the_queue_for_poison_has_a_name_of_the_service(autojump_clock: MockClock) -> None:
+    async with open_client() as client:
+        for length, expected in ((56, None), (57, "InvalidMetadata")):
+            wish = storage.CreateQueue(queue="a" * length, metadata={"poisonthreshold": "5"})
+            assert code(await client.send(build_request(wish))) == expected
+
+
+async def test_a_setting_that_came_by_another_way_and_is_bad_is_none(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_client() as client:
+        text = write_notes(Notes(metadata={"poisonthreshold": "none", "defaulttimeout": "0"}))
+        await client.broker.update_queue(ORDERS, QueueProperties(user_metadata=text))
+        await client.put("a")
+
+        found = await client.do(storage.GetMessages(queue="orders"))
+        assert isinstance(found, storage.Messages)
+        assert found.items[0].visible == client.clock() + timedelta(seconds=30)
+
+
+async def test_poison_that_is_sent_and_not_removed_is_in_both_queues(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(leased=True) as client:
+        await settle_metadata(client, poisonthreshold="1")
+        (put,) = await client.put("bad")
+        await client.get(hidden=1)
+        await trio.sleep(2)
+
+        async def fail(*_: object) -> None:
+            await trio.lowlevel.checkpoint()
+            raise OutcomeUnknown("cut")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(LeasedVisibility, "remove", fail)
+            assert await client.get(hidden=1) == []
+        await trio.sleep(2)
+
+        for queue in ("orders", "orders-poison"):
+            found = await client.do(storage.PeekMessages(queue=queue))
+            assert isinstance(found, storage.Messages)
+            assert [each.message_id for each in found.items] == [put.message_id]
+
+
+async def test_who_may_not_see_the_settings_gets_messages_all_the_same(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_client(leased=True) as client:
+        await client.put("a")
+
+        async def refuse(*_: object) -> None:
+            await trio.lowlevel.checkpoint()
+            raise NotAuthorized("Manage is needed")
+
+        monkeypatch.setattr(client.broker, "inspect", refuse)
+        (got,) = await client.get()
+        assert got.body == b"a"

@@ -26,7 +26,7 @@ from gateway.wire.storage_queue_errors import (
     parse_error,
 )
 from gateway.wire.storage_queue_fields import md5_of
-from gateway.wire.storage_queue_xml import as_text
+from gateway.wire.storage_queue_xml import as_text, parse_text
 
 HERE = "http://127.0.0.1:10001/contoso"
 VERSION = ("x-ms-version", "2026-10-06")
@@ -453,3 +453,22 @@ def test_an_error_without_a_body_is_read_from_its_header(code: str) -> None:
 def test_what_nobody_understands_is_an_unknown_outcome() -> None:
     assert type(parse_error(Response(status=500, body=b"<html>"))) is OutcomeUnknown
     assert type(parse_error(Response(status=404))) is EntityNotFound
+
+
+@given(
+    st.sampled_from([b"", b'<?xml version="1.0" encoding="utf-8"?>\n', b"\n", b"\x0c"]),
+    st.text(st.characters() | st.sampled_from("<>&;\r\n]\0\x0b\ufffe")).map(
+        lambda text: text.encode("utf-8", "surrogatepass")
+    )
+    | st.binary(),
+)
+def test_a_plain_message_is_read_as_the_parser_reads_it(head: bytes, text: bytes) -> None:
+    document = head + b"<QueueMessage><MessageText>" + text + b"</MessageText></QueueMessage>"
+
+    def read(body: bytes) -> bytes | str:
+        try:
+            return parse_text(body)
+        except StorageRefusal as error:
+            return error.code
+
+    assert read(document) == read(document + b"<!-- not plain -->")

@@ -113,6 +113,16 @@ def test_without_a_version_the_first_version_s_signature_passes() -> None:
     assert not passes(attrs.evolve(request, headers=later))
 
 
+@pytest.mark.parametrize(("version", "good"), [("2014-02-14", True), ("2015-02-21", False)])
+def test_old_versions_sign_the_length_of_no_body_as_zero(version: str, good: bool) -> None:
+    fields = {"Content-Length": "0", "x-ms-date": "now", "x-ms-version": version}
+    string = f"PUT\n\n\n0\n\n\n\n\n\n\n\n\nx-ms-date:now\nx-ms-version:{version}\n/{ACCOUNT}/orders"
+    digest = base64.b64encode(sign(string, KEY)).decode()
+    headers = Headers.of({**fields, "Authorization": f"SharedKey {ACCOUNT}:{digest}"})
+
+    assert passes(Request(method="PUT", target="/orders", headers=headers)) is good
+
+
 def test_the_secondary_may_be_signed_with_and_without_its_name() -> None:
     fields = {"Host": "127.0.0.1", "x-ms-date": "now", "x-ms-version": "2021-02-12"}
     for path in ("/contoso-secondary/", "/contoso/"):
