@@ -6,7 +6,8 @@ Messages as texts of Storage Queue, which has nothing else.
 
 `amqp` is the message as AMQP 1.0 encodes it, in Base64: no field and no type is lost, and no text
 is illegal in XML. `expires` is there where the message has a time to live: the service's own dates
-have whole seconds. A text that begins like the second form goes in it too.
+have whole seconds, to which the life of a bare text is rounded up. A text that begins like the
+second form goes in it too.
 
 The service gives its own id and date of insertion. What the endpoint `storage-queue` makes of a
 text, an id and a date of creation, is given up for them; any other id travels in the second form.
@@ -15,7 +16,7 @@ text, an id and a date of creation, is given up for them; any other id travels i
 import base64
 import math
 import re
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -41,7 +42,6 @@ MAX_ENCODED: Final = (MAX_MESSAGE - _AROUND) // 4 * 3
 """The largest message, encoded, that the second form can hold, in bytes."""
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
-_SECOND: Final = timedelta(seconds=1)
 _LONGEST_LIFE: Final = 2**31 - 1  # seconds
 
 
@@ -102,7 +102,7 @@ def _plain(message: Message, *, keep_ids: bool) -> bytes | None:
     if rest != Message() or not _may_lose_id(message, keep_ids=keep_ids):
         return None
     life = message.time_to_live
-    if life is not None and (life % _SECOND or not 0 < life.total_seconds() <= _LONGEST_LIFE):
+    if life is not None and life.total_seconds() > _LONGEST_LIFE:
         return None
     return body if _is_safe(body) else None
 
