@@ -73,7 +73,7 @@ def _refuse(properties: QueueProperties) -> None:
 
 
 def _number(text: str | None, most: int) -> int | None:
-    if text is None or not text.isdecimal() or len(text) > len(str(most)):
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
         return None
     return int(text) if 1 <= int(text) <= most else None
 

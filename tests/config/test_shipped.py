@@ -48,7 +48,10 @@ STORAGE_CONNECTION = "AccountName=contoso;AccountKey=YSBzZWNyZXQ="
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
     environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
-    environ |= {"STORAGE_CONNECTION": STORAGE_CONNECTION, "STORAGE_CONNECTION_2": STORAGE_CONNECTION}
+    environ |= {
+        "STORAGE_CONNECTION": STORAGE_CONNECTION,
+        "STORAGE_CONNECTION_2": STORAGE_CONNECTION,
+    }
     environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
