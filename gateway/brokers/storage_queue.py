@@ -43,7 +43,7 @@ from gateway.wire.storage_queue_metadata import build_metadata, parse_metadata
 CANNOT: Final[Mapping[str, str]] = MappingProxyType(
     {
         "sessions": "a session id travels with its message, but no receiver can hold a session",
-        "order": "nearly the order of the sends; what is abandoned goes behind the rest",
+        "strict order": "nearly the order of the sends; what is abandoned goes behind the rest",
         "duplicate detection": "consumers must be idempotent",
         "deferral": "refused",
         "cancelling of a schedule": "what is scheduled comes",
@@ -51,7 +51,7 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
         "topics": "queues only",
         "peek beyond the first 32 messages": "locked and scheduled ones aren't shown either",
         "changes of a queue": "make another one",
-        "waiting receive": "receivers ask again and again, after longer and longer pauses",
+        "long polls": "receivers ask again and again, after longer and longer pauses",
     }
 )
 """What this kind of namespace can't do, and what happens instead."""

@@ -20,7 +20,7 @@ from gateway.testing.azurite import KEY, azurite
 from gateway.testing.servers import ServerProcess
 from tests.brokers.storage_queue.azurites import client, url_of
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
-from tests.e2e.test_storage_clients import CLIENTS, ENDPOINT, Producer, run_at
+from tests.e2e.test_storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Producer, run_at
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -149,6 +149,26 @@ async def drained(port: int) -> None:
                 if not await pending(south):
                     return
                 await trio.sleep(0.2)  # another process: nobody here can tell when
+
+
+async def test_the_sdk_reaches_an_azurite_through_a_gateway(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    key.chmod(0o600)
+    unclear = {"no such message": "PopReceiptMismatch"}  # who sends gives out ids
+    expected = {"refusals": EXPECTED["refusals"] | unclear, **MORE["plain"]}
+    async with azurite(tmp_path / "azurite") as (_, port):
+        here = f"""
+[namespaces.here]
+url = "storage-queue:{url_of(port)}"
+key = {{ file = "{key}" }}
+{ENDPOINT}"""
+        gateway = await gateways.start(here)
+
+        assert await run_at(gateway.port, "plain", *expected) == expected
+    assert gateway.count("connection_crashed") == 0
 
 
 async def test_no_sdk_notices_that_an_azurite_freezes_and_stops(
