@@ -260,6 +260,19 @@ async def test_what_is_delivered_too_often_goes_to_the_poison_queue_with_its_rea
         assert (await here.broker.inspect(ORDERS)).dead_lettered == 2
 
 
+async def test_what_is_given_back_as_often_as_allowed_is_dead_lettered_at_once(autojump_clock):
+    async with lab() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1))
+        await here.broker.send(ORDERS, numbered(1))
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            await receiver.settle(await take_one(receiver), Abandon(properties={"a": 1}))
+        async with here.broker.open_receiver(ORDERS.dead_letter) as receiver:
+            dead = await take_one(receiver)
+
+        assert dead.message.properties["a"] == 1
+        assert dead.message.properties["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+
+
 async def test_a_queue_of_somebody_else_gives_nothing_up_and_gets_a_poison_queue_when_needed(
     autojump_clock,
 ):
