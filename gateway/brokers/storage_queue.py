@@ -39,6 +39,7 @@ from gateway.ports import WallClock
 from gateway.wire import storage_queue_operations as storage
 from gateway.wire.storage_queue_body import MAX_ENCODED, build_put, parse_item
 from gateway.wire.storage_queue_metadata import build_metadata, parse_metadata
+from gateway.wire.storage_queue_xml import MAX_ANSWER
 
 CANNOT: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -56,7 +57,6 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
 )
 """What this kind of namespace can't do, and what happens instead."""
 
-_MAX_RESPONSE: Final = 16 * 1024 * 1024  # bytes: 32 messages of which each character is escaped
 _CLOSE_TIMEOUT: Final = 5.0
 
 
@@ -84,7 +84,7 @@ def open_namespace(
                 max_connections=options.max_connections,
                 connect_timeout=options.connect_timeout,
                 idle_timeout=options.idle_timeout,
-                max_body=_MAX_RESPONSE,
+                max_body=MAX_ANSWER,
             ),
         )
         clients.append(client)

@@ -230,6 +230,15 @@ def test_what_xml_cannot_hold_goes_as_base64(body: bytes) -> None:
     assert text.encode() == body or base64.b64decode(text) == body
 
 
+def test_the_largest_answer_is_read() -> None:
+    item = storage.QueueMessage(
+        message_id="an-id", inserted=datetime(2026, 1, 1, tzinfo=UTC), body=b"&" * 65536
+    )
+    get, whole = storage.GetMessages(queue="orders", limit=32), storage.Messages((item,) * 32)
+
+    assert parse_response(get, build_response(get, whole, Style())) == whole
+
+
 def test_answers_look_as_the_service_s() -> None:
     item = storage.QueueMessage(
         message_id="an-id",

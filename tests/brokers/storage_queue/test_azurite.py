@@ -13,6 +13,7 @@ from gateway.testing.azurite import KEY
 from gateway.testing.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
 from gateway.testing.servers import free_port
 from gateway.wire import storage_queue_operations as storage
+from gateway.wire.storage_queue_body import MAX_ENCODED
 from tests.brokers.storage_queue.azurites import Azurites, client, url_of
 
 pytestmark = pytest.mark.live
@@ -59,6 +60,22 @@ async def test_what_xml_would_change_or_refuse_comes_back(azurites: Azurites, bo
                 [delivery] = await receiver.receive(1)
 
         assert delivery.message.body == body
+
+
+@pytest.mark.parametrize("char", [b"x", b"&"], ids=["letters", "markup"])
+async def test_as_many_and_as_large_messages_as_there_can_be_come_at_once(
+    azurites: Azurites, char: bytes
+) -> None:
+    most = MAX_ENCODED - 100 if char == b"&" else storage.MAX_MESSAGE
+    body = char * most
+    async with azurites.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [text(body)] * storage.MAX_MESSAGES)
+        async with room.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                taken = await receiver.receive(100)
+
+        assert [each.message.body for each in taken] == [body] * storage.MAX_MESSAGES
 
 
 async def test_what_a_queue_was_made_with_is_kept_there(azurites: Azurites) -> None:
