@@ -68,10 +68,7 @@ class Taken:
 
     held: Held
     delivery: Delivery
-    _expired: bool
-
-    def is_expired(self, now: datetime) -> bool:
-        return self._expired or (self.held.expires is not None and self.held.expires <= now)
+    is_expired: bool
 
 
 def read_taken(
@@ -98,7 +95,8 @@ def read_taken(
         deliveries=delivery.delivery_count,
         expires=read.expires,
     )
-    return Taken(held=held, delivery=delivery, expired=_is_past(item, lock))
+    past = _is_past(item, read.expires, lock, asked)
+    return Taken(held=held, delivery=delivery, is_expired=past)
 
 
 def shown(item: QueueMessage, read: Read, number: int) -> Delivery:
@@ -113,12 +111,16 @@ def shown(item: QueueMessage, read: Read, number: int) -> Delivery:
     )
 
 
-def _is_past(item: QueueMessage, lock: timedelta) -> bool:
+def _is_past(item: QueueMessage, expires: datetime | None, lock: timedelta, now: datetime) -> bool:
     """
-    Whether it has expired by the service's own clock: some emulators hand it out all the same.
+    Whether it has expired, by the service's own clock: ours and the sender's may be wrong.
 
-    That clock can be read from when the message is visible again; whole seconds, so one more.
+    That clock can be read from when the message is visible again. It has whole seconds, so that
+    within the last ones it's ours that says more. Some emulators hand out what is long past.
     """
     if item.expires is None or item.visible is None:
         return False
-    return item.expires + _SECOND < item.visible - lock
+    there = item.visible - lock
+    if item.expires + _SECOND < there:
+        return True
+    return expires is not None and expires <= now and item.expires - 2 * _SECOND <= there

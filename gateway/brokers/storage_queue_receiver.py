@@ -179,7 +179,7 @@ class StorageQueueReceiver:
         held, now = taken.held, self._clock()
         if self._poison is None:
             return await self._deleted(held)
-        if taken.is_expired(now):
+        if taken.is_expired:
             await self._delete(held)
             return False
         scheduled = held.message.scheduled

@@ -60,7 +60,7 @@ class Account:
 class Lab:
     broker: StorageQueueBroker
     accounts: list[Account]
-    clock: VirtualClock
+    clock: VirtualClock  # the gateway's; the accounts have their own
 
     @property
     def account(self) -> Account:
@@ -70,7 +70,7 @@ class Lab:
 @asynccontextmanager
 async def lab(accounts: int = 1, **options: Any) -> AsyncIterator[Lab]:
     clock, rng = VirtualClock(), random.Random(0)
-    served = [_account(clock) for _ in range(accounts)]
+    served = [_account(VirtualClock()) for _ in range(accounts)]
     connection = parse_storage_connection("UseDevelopmentStorage=true")
     broker = StorageQueueBroker(
         clients=[],

@@ -385,6 +385,28 @@ async def test_what_a_server_hands_out_after_its_end_is_removed(autojump_clock):
         assert (await here.broker.inspect(ORDERS)).active == 0
 
 
+@pytest.mark.parametrize("skew", [-10, 10], ids=["behind", "ahead"])
+@pytest.mark.parametrize("wrong", ["sender", "receiver"])
+async def test_a_clock_that_is_wrong_ends_no_message_s_life(autojump_clock, skew, wrong):
+    async with lab() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        minutes = timedelta(minutes=skew)
+        here.clock.skew = minutes if wrong == "sender" else timedelta()
+        sent = Message(message_id="1", time_to_live=60 * SECOND)
+        await here.broker.send(ORDERS, [sent])
+        here.clock.skew = minutes if wrong == "receiver" else timedelta()
+        await trio.sleep(50)
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            delivery = await take_one(receiver)
+            await receiver.settle(delivery, Abandon())
+            await trio.sleep(15)
+            with trio.move_on_after(1):
+                await receiver.receive(1)
+                pytest.fail("it has expired by now")
+
+        assert delivery.message == sent
+
+
 async def test_a_cancelled_receive_gives_its_messages_back_after_their_lock(autojump_clock):
     async with lab() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=30 * SECOND))
