@@ -78,7 +78,7 @@ class StorageQueueReceiver:
             rings = self._bell.rings
             pause = 0.0
             try:
-                taken = await self._take(min(limit, storage.MAX_MESSAGES))
+                taken = await self.poll(limit)
             except Busy as error:
                 pause = jittered(error.retry_after, self._poll.jitter, self._rng)
             else:
@@ -88,6 +88,14 @@ class StorageQueueReceiver:
             pause = max(pause, self._poll.delay(looks, self._rng))
             if await self._bell.wait(rings, pause):
                 looks = 0
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """
+        As `Polls.poll`; of an entity with shards, one request to each until one has something.
+        """
+        lock = None if lock is None else min(lock, timedelta(seconds=storage.MAX_VISIBILITY))
+        await self._read_properties()
+        return await self._take(min(limit, storage.MAX_MESSAGES), lock or self._lock)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
@@ -132,19 +140,19 @@ class StorageQueueReceiver:
 
     # Taking.
 
-    async def _take(self, limit: int) -> list[Delivery]:
+    async def _take(self, limit: int, lock: timedelta) -> list[Delivery]:
         """
         From the first shard that has something, beginning with any of them.
 
         Raises:
             BrokerError: none has anything, and one can't be asked.
         """
-        await self._read_properties()
+        await trio.lowlevel.checkpoint()
         first = self._rng.randrange(len(self._shards))
         problem: BrokerError | None = None
         for shard in [*self._shards[first:], *self._shards[:first]]:
             try:
-                if taken := await self._take_from(shard, limit):
+                if taken := await self._take_from(shard, limit, lock):
                     return taken
             except BrokerError as error:
                 problem = error
@@ -152,9 +160,9 @@ class StorageQueueReceiver:
             raise problem
         return []
 
-    async def _take_from(self, shard: Shard, limit: int) -> list[Delivery]:
+    async def _take_from(self, shard: Shard, limit: int, lock: timedelta) -> list[Delivery]:
         asked = self._clock()
-        hidden = int(self._lock.total_seconds())
+        hidden = -(-lock // timedelta(seconds=1))  # rounded up
         answer = await shard.peer.run(
             storage.GetMessages(queue=shard.queue, limit=limit, visibility=hidden)
         )
@@ -164,7 +172,7 @@ class StorageQueueReceiver:
         for item in items:
             number = self._numbers.of(shard.queue, item.message_id)
             token = self._numbers.new_token()
-            taken = read_taken(shard, item, self._lock, asked, number=number, token=token)
+            taken = read_taken(shard, item, lock, asked, number=number, token=token)
             try:
                 if await self._is_for_somebody(taken):
                     found.append(self._handed_over(taken))

@@ -113,6 +113,25 @@ async def test_who_finds_nothing_asks_after_longer_and_longer_pauses(autojump_cl
         assert 600 / 6 < here.account.count("GET", "/messages") < 600 / 4 + 7
 
 
+async def test_a_poll_is_one_request_and_locks_for_as_long_as_it_is_told(autojump_clock):
+    async with lab() as it:
+        await it.broker.create_queue(ORDERS, QueueProperties())
+        async with it.broker.open_receiver(ORDERS) as receiver:
+            nothing = await receiver.poll(10)
+            asked = it.account.count("GET", "messages")
+            await it.broker.send(ORDERS, numbered(1))
+            [delivery] = await receiver.poll(10, lock=300 * SECOND)
+            await trio.sleep(290)
+            still_locked = await receiver.poll(10)
+            await trio.sleep(20)
+            [again] = await receiver.poll(10)
+
+    assert (list(nothing), asked) == ([], 1)
+    assert delivery.locked_until - it.clock() <= 300 * SECOND
+    assert list(still_locked) == []
+    assert again.delivery_count == 2
+
+
 async def test_a_send_through_this_gateway_wakes_who_waits_and_only_as_many_as_needed(
     autojump_clock,
 ):
