@@ -237,8 +237,8 @@ OVER_AMQP = EVERYTHING & ~(
 
 # Large bodies lie in a store, and the namespace sees their references.
 WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.SENDS_MANY)
-# A batch has a leg of its own, and each is tried by itself.
-OF_PAIRS = EVERYTHING & ~Capability.SENDS_MANY
+# A batch has a leg of its own, and each is tried by itself; or it waits for others to be packed.
+OF_PAIRS = WITH_PACKS = EVERYTHING & ~Capability.SENDS_MANY
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
 PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
@@ -313,7 +313,9 @@ KINDS = [
         open=with_claims(on_rabbitmq("primary"), real_date),
         can=RABBITMQ & ~Capability.SIZES,
     ),
-    BrokerKind(name="memory, with packs", open=with_packs(memory), virtual_time=True),
+    BrokerKind(
+        name="memory, with packs", open=with_packs(memory), can=WITH_PACKS, virtual_time=True
+    ),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
     BrokerKind(
         name="pair of rabbitmq",

@@ -119,3 +119,23 @@ async def test_when_the_first_step_is_unknown_the_second_one_gets_no_answer(hous
 
     assert (detached.link, detached.error.condition) == (link, "com.microsoft:timeout")
     assert not [event for event in sdk.told if isinstance(event, amqp.DispositionReceived)]
+
+
+async def test_beside_a_settled_message_that_is_refused_the_others_have_their_answers(
+    house, autojump_clock
+):
+    queue = EntityPath("s")
+    await house.broker.create_queue(queue, QueueProperties(requires_session=True))
+    sdk = await house.client()
+    link = await sdk.sender(queue.name)
+    wrong = Message(message_id="1")
+
+    deliveries = [sdk.transfer(link, *in_session(0))]
+    sdk.transfer(link, wrong, settled=True)
+    deliveries += [sdk.transfer(link, *in_session(2))]
+    outcomes = [await sdk.outcome(delivery) for delivery in deliveries]
+    detached = await sdk.until(amqp.LinkDetached)
+
+    assert outcomes == [amqp.ACCEPTED] * 2
+    assert detached.link == link
+    assert detached.error is not None
