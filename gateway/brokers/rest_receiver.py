@@ -53,20 +53,26 @@ class RestReceiver:
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`. A namespace that is no Pairgate gives one at a time."""
         while True:
-            is_pairgate = await self._peer.is_pairgate(self._entity)
-            operation = ReceiveMessages(
-                entity=self._entity,
-                mode=self._mode,
-                timeout=self._poll,
-                limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
-            )
             began = trio.current_time()
-            answer = await self._polls.run(operation)
-            if isinstance(answer, Delivered) and answer.deliveries:
-                self._hold(answer.deliveries)
-                return answer.deliveries
+            if deliveries := await self.poll(limit):
+                return deliveries
             if trio.current_time() - began < _SHORT_POLL:
                 await trio.sleep(_SHORT_POLL)
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`, which waits. How long a message is locked is its queue's matter."""
+        is_pairgate = await self._peer.is_pairgate(self._entity)
+        operation = ReceiveMessages(
+            entity=self._entity,
+            mode=self._mode,
+            timeout=self._poll,
+            limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
+        )
+        answer = await self._polls.run(operation)
+        if not isinstance(answer, Delivered):
+            return ()
+        self._hold(answer.deliveries)
+        return answer.deliveries
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """

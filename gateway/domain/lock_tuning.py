@@ -33,6 +33,10 @@ class LockTuning:
     def late_share(self) -> float:
         return sum(self._late) / len(self._late) if self._late else 0.0
 
+    def observe(self, lock: float) -> None:
+        """A message came with a lock of so many seconds."""
+        self.lock = max(self.lock, lock)
+
     def note(self, *, late: bool, work: float) -> Advice | None:
         """A message was worked on for so many seconds; return what is to change, if anything."""
         self._late.append(late)

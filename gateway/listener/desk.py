@@ -51,7 +51,8 @@ class Desk(Generic[T]):
         """
         receiver = self.receiver
         if isinstance(receiver, Polls):
-            lock = timedelta(seconds=self.tuning.lock) if self.ledger.advice else None
+            is_tuned = self.ledger.advice is not None and self.job.options.tune_lock
+            lock = timedelta(seconds=self.tuning.lock) if is_tuned else None
             try:
                 deliveries = list(await receiver.poll(limit, lock))
             except BrokerError:

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
 from gateway.domain.events import Event
 from gateway.domain.message import Message
 from gateway.domain.scaling import Rule, Shares, parse_weights
@@ -41,8 +42,19 @@ class Silence:
         """Nothing is to be done."""
 
 
-def _weights(queues: str | Mapping[str, int]) -> Mapping[str, int]:
-    return parse_weights(queues) if isinstance(queues, str) else dict(queues)
+def _weights(queues: str | Mapping[str, int]) -> Mapping[EntityPath, int]:
+    """
+    Raises:
+        InvalidRequest: the text names what is wrong.
+    """
+    text = queues
+    if not isinstance(text, str):
+        text = " ".join(f"{name}:{weight}" for name, weight in text.items())
+    named = parse_weights(text)
+    weights = {EntityPath.parse(name): weight for name, weight in named.items()}
+    if len(weights) < len(named):
+        raise InvalidRequest(f"queues: a queue is named twice in {text!r}; case doesn't matter")
+    return weights
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -56,7 +68,7 @@ class QueueListener(Generic[T]):
     """
 
     broker: Broker
-    queues: Mapping[str, int] = attrs.field(converter=_weights)
+    queues: Mapping[EntityPath, int] = attrs.field(converter=_weights)
     format: Format[T]
     handle: Handler[T]
     clock: WallClock
@@ -121,8 +133,7 @@ class QueueListener(Generic[T]):
         return {station.queue: await station.query_state() for station in self._stations}
 
     def _open_stations(self, locks: Locks, subscriptions: ExitStack) -> list[Station[T]]:
-        paths = {name: EntityPath.parse(name) for name in self.queues}
-        weights = {path.key: self.queues[name] for name, path in paths.items()}
+        weights = {path.key: weight for path, weight in self.queues.items()}
         options, job = self.options, self._job()
         room = Room(
             parallel=options.parallel,
@@ -140,7 +151,7 @@ class QueueListener(Generic[T]):
                 locks=locks,
                 bell=self._subscribe(path, subscriptions),
             )
-            for path in paths.values()
+            for path in self.queues
         ]
 
     def _subscribe(self, queue: EntityPath, subscriptions: ExitStack) -> Subscription:

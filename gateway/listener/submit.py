@@ -34,7 +34,13 @@ class Submitter(Generic[T]):
     timeout: float = 30.0  # seconds
 
     async def submit(
-        self, value: T, *, request_id: str | None = None, reply_to: str | None = None
+        self,
+        value: T,
+        *,
+        message_id: str | None = None,
+        request_id: str | None = None,
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
     ) -> str:
         """
         Return once the namespace owns the message; say its id. Cancelled, nobody knows.
@@ -43,7 +49,13 @@ class Submitter(Generic[T]):
             SubmitError: whatever the namespace or the way to it answered; `outcome` says whether
                 the message may have arrived, the cause what it was.
         """
-        message = self.message(value, request_id=request_id, reply_to=reply_to)
+        message = self.message(
+            value,
+            message_id=message_id,
+            request_id=request_id,
+            reply_to=reply_to,
+            correlation_id=correlation_id,
+        )
         await self._send(message)
         if self.triggers is not None:
             size = body_size(message)
@@ -51,17 +63,25 @@ class Submitter(Generic[T]):
         return str(message.message_id)
 
     def message(
-        self, value: T, *, request_id: str | None = None, reply_to: str | None = None
+        self,
+        value: T,
+        *,
+        message_id: str | None = None,
+        request_id: str | None = None,
+        reply_to: str | None = None,
+        correlation_id: str | None = None,
     ) -> Message:
-        """What `submit` sends. One that has an id or properties of its own keeps them."""
+        """What `submit` sends. What the format has set and isn't named here stays as it is."""
         built = self.format.build(value)
-        message_id = built.message_id if built.message_id is not None else self.new_id()
-        common = {CLIENT_ID: self.client_id, REQUEST_ID: request_id or str(message_id)}
+        chosen = message_id or built.message_id
+        chosen = self.new_id() if chosen is None else chosen
+        common = {CLIENT_ID: self.client_id, REQUEST_ID: request_id or str(chosen)}
         known = {name: text for name, text in common.items() if text is not None}
         return attrs.evolve(
             built,
-            message_id=message_id,
-            reply_to=reply_to if reply_to is not None else built.reply_to,
+            message_id=chosen,
+            reply_to=reply_to or built.reply_to,
+            correlation_id=correlation_id or built.correlation_id,
             properties={**known, **built.properties},
         )
 

@@ -21,7 +21,7 @@ from gateway.domain.events import ItemFailed, ListenerPaused, Poisoned
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Settlement
 from gateway.listener import poison
 from gateway.listener.desk import Desk, margin
-from gateway.listener.errors import EndpointDown, FormatError, text_of
+from gateway.listener.errors import EndpointDown, text_of
 from gateway.listener.items import Item
 
 T = TypeVar("T")
@@ -50,7 +50,9 @@ class Work(Generic[T]):
     async def run(self) -> None:
         """Return when the message is settled, or its lock about to end, or lost."""
         desk = self.desk
-        self._extend(desk.seconds_locked(self.delivery.locked_until))
+        seconds = desk.seconds_locked(self.delivery.locked_until)
+        desk.tuning.observe(seconds)
+        self._extend(seconds)
         desk.locks.watch(self)
         try:
             with self._scope:
@@ -98,7 +100,7 @@ class Work(Generic[T]):
             return poison.dead_letter(poison.TOO_MANY_ATTEMPTS, why, attempts - 1)
         try:
             item = self._parse()
-        except FormatError as error:
+        except Exception as error:  # foreign code: a format of the user's own may raise anything
             desk.job.tell_error(desk.queue, error)
             return poison.dead_letter(poison.MALFORMED, error, attempts)
         while True:
@@ -131,14 +133,14 @@ class Work(Generic[T]):
         """What the handler says; the error if it fails."""
         self._began = trio.current_time()
         failure: Exception | None = None
-        settlement: Settlement | None = None
+        settlement: Settlement = Complete()
         try:
-            settlement = await self.desk.job.handle(item)
+            settlement = _checked(await self.desk.job.handle(item))
         except* Exception as group:  # foreign code: whatever it raises is about this one message
             failure = _alone(group)
         if not isinstance(failure, EndpointDown):
             self.desk.endpoint.answer(self)
-        return failure or settlement or Complete()
+        return settlement if failure is None else failure
 
     def _pause(self, down: EndpointDown) -> bool:
         """Whether this message is the one that tries again."""
@@ -242,6 +244,16 @@ class Work(Generic[T]):
         job, delivery = self.desk.job, self.delivery
         value = job.format.parse(delivery.message)
         return Item(value=value, delivery=delivery, queue=self.desk.queue, account=job.account)
+
+
+def _checked(settlement: Settlement | None) -> Settlement:
+    if settlement is None:
+        return Complete()
+    if not isinstance(settlement, Settlement):
+        raise TypeError(
+            f"a handler returns None or a settlement, got a {type(settlement).__name__}"
+        )
+    return settlement
 
 
 def _alone(group: ExceptionGroup[Exception]) -> Exception:

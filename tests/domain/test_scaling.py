@@ -110,6 +110,15 @@ def test_a_share_of_late_settlements_recommends_a_longer_lock():
     assert tuning.lock == 80.0
 
 
+def test_what_is_recommended_is_longer_than_the_longest_lock_that_was_seen():
+    tuning = LockTuning(lock=30.0)
+    tuning.observe(300.0)
+    tuning.observe(10.0)
+    advice = [tuning.note(late=True, work=1.0) for _ in range(ENOUGH)]
+
+    assert advice[-1].lock == 600.0
+
+
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 1e7)), max_size=500))
 def test_a_lock_is_only_lengthened_and_never_past_a_week(history):
     tuning = LockTuning(lock=30.0)

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import trio
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
@@ -13,7 +13,8 @@ from gateway.testing.faults import Hang, LoseAnswer, Refuse
 from tests.listener.hall import LONGEST_TEST, Hall, until
 
 
-@settings(max_examples=40)
+# A smaller example says no more, and each takes its time.
+@settings(max_examples=40, phases=[Phase.generate])
 @given(st.integers(0, 2**32), st.booleans(), st.random_module())
 def test_nothing_is_lost_whatever_fails_and_whoever_is_cancelled(seed, polls, module):
     """Faults, handlers that fail or hang, listeners that are cancelled or drained at any time."""

@@ -10,6 +10,7 @@ from gateway.domain.events import TasksEnded, WorkDetected
 from gateway.listener.job import Idle
 from gateway.listener.ledger import Operation
 from gateway.listener.triggers import Trigger, Triggers
+from gateway.testing.faults import Operation as Asked
 from tests.listener.hall import ORDERS, ids, nothing, state_of, until, virtual_time
 
 pytestmark = virtual_time
@@ -240,3 +241,22 @@ async def test_a_message_that_comes_resets_the_back_off(hall):
     await until(lambda: len(hall.items) == 2, seconds=1.0)
 
     assert ids(hall.items) == ["m1", "m2"]
+
+
+async def test_a_trigger_in_the_middle_of_the_last_look_isnt_lost(hall):
+    triggers = Triggers()
+    faulty = await hall.make_faulty()
+    looks = []
+
+    def fault(operation, _):
+        if operation is Asked.RECEIVE and len(looks) < 2:
+            looks.append(trio.current_time())
+            if len(looks) == 1:
+                triggers.publish(Trigger(queue=ORDERS))
+
+    faulty.fault = fault
+    hall.poll()
+    await hall.listen(nothing, triggers=triggers, on_empty=lambda _: Idle(delay=0.0, end=True))
+    await trio.sleep(10.0)
+
+    assert len(looks) == 2

@@ -5,6 +5,8 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.events import Poisoned
 from gateway.domain.message import Abandon, DeadLetter, Defer
 from gateway.listener.items import Json
 from gateway.listener.ledger import Operation
@@ -193,6 +195,61 @@ async def test_bytes_in_flight_are_bounded(hall):
     await until(lambda: len(hall.items) == 40)
 
     assert most == 5
+
+
+async def test_a_handler_that_returns_something_else_has_failed(hall):
+    async def handle(item):
+        return "done" if item.attempt == 1 else None
+
+    await hall.send("m1")
+    await hall.listen(handle)
+    await until(lambda: bool(hall.items))
+
+    assert hall.items[0].attempt == 2
+    assert "got a str" in str(hall.errors[0])
+
+
+async def test_a_format_that_breaks_is_the_fault_of_its_message(hall):
+    class Broken:
+        def parse(self, message):
+            return message.properties["missing"]
+
+    await hall.send("m1", "m2")
+    await hall.listen(nothing, format=Broken())
+    await until(lambda: len(hall.of(Poisoned)) == 2)
+
+    assert len(await hall.dead_letters()) == 2
+
+
+async def test_handlers_may_raise_groups_of_errors(hall):
+    async def handle(item):
+        async def fail():
+            raise ValueError
+
+        if item.attempt == 1:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(fail)
+                nursery.start_soon(trio.sleep_forever)
+
+    await hall.send("m1")
+    await hall.listen(handle)
+    await until(lambda: bool(hall.items))
+
+    assert [type(error) for error in hall.errors] == [ValueError]
+
+
+@pytest.mark.parametrize(
+    ("queues", "wrong"),
+    [
+        ("orders Orders", "named twice"),
+        ({}, "at least one"),
+        ({"orders": 0}, "a weight of 1 to 1000"),
+        ("or//ders", "entity name"),
+    ],
+)
+async def test_queues_that_make_no_sense_are_refused_at_once(hall, queues, wrong):
+    with pytest.raises(InvalidRequest, match=wrong):
+        hall.listener(nothing, queues)
 
 
 @attrs.frozen

@@ -1,8 +1,10 @@
-"""Listeners on a store on disk, and on a pair."""
+"""Listeners on a store on disk, also when they are killed, and on a pair."""
 
 import random
+import sys
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -97,3 +99,28 @@ async def test_a_listener_on_a_pair_gets_what_was_diverted_and_came_back():
         nursery.cancel_scope.cancel()
 
     assert (before, seen) == ([], ["m1"])
+
+
+@pytest.mark.slow
+async def test_listeners_that_are_killed_in_the_middle_lose_nothing(tmp_path: Path) -> None:
+    path, notes = tmp_path / "a.db", tmp_path / "notes"
+    notes.touch()
+    async with EmbeddedBroker(path, lambda: datetime.now(UTC), random.Random(0)) as store:
+        await store.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
+        await store.send(ORDERS, [Message(message_id=each, body=b"x") for each in SENT])
+
+    def noted() -> list[str]:
+        return notes.read_text().split()
+
+    command = [sys.executable, "-m", "tests.listener.worker", str(path), str(notes)]
+    with trio.fail_after(200.0):
+        for goal in (300, 900, len(SENT)):
+            async with trio.open_nursery() as nursery:
+                process = await nursery.start(partial(trio.run_process, command, check=False))
+                while len(set(noted())) < goal:
+                    assert process.poll() is None, "the worker has ended by itself"
+                    await trio.sleep(0.05)
+                process.kill()
+
+    assert set(noted()) == set(SENT)
+    assert len(noted()) <= len(SENT) + 3 * 64  # what was in hand when it was killed comes again

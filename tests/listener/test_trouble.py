@@ -231,6 +231,26 @@ async def test_a_busy_namespace_is_left_alone_for_as_long_as_it_wants(hall):
     assert 9 <= len(asked) <= 11
 
 
+async def test_a_failure_to_receive_doesnt_wait_for_long_work(hall):
+    async def handle(item):
+        await trio.sleep(10_000.0 if item.message.message_id == "long" else 0.0)
+
+    faulty = await hall.make_faulty()
+    hall.poll()
+    await hall.send("long")
+    await hall.listen(handle)
+    await trio.sleep(1.0)
+    faults = [Refuse()]
+    faulty.fault = lambda operation, _: (
+        faults.pop() if operation is Operation.RECEIVE and faults else None
+    )
+    await trio.sleep(10.0)
+    await hall.send("m1")
+    await until(lambda: bool(hall.items), seconds=61.0)
+
+    assert faults == []
+
+
 @pytest.mark.parametrize("fault", [Refuse(), LoseAnswer(), Hang()])
 async def test_a_settlement_is_tried_again_while_the_lock_holds(hall, fault):
     faulty = await hall.make_faulty()

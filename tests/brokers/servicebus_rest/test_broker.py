@@ -9,6 +9,7 @@ import trio
 from gateway.brokers.registry import Surroundings, build
 from gateway.brokers.rest_peer import RestPeer, Tokens
 from gateway.brokers.servicebus_rest import ServiceBusRestBroker, ServiceBusRestOptions
+from gateway.capabilities import Polls
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -343,6 +344,16 @@ async def test_an_empty_poll_is_followed_by_the_next(autojump_clock):
 
     assert len(found) == 1
     assert trio.current_time() - began == 2.0  # who doesn't wait is not asked in a tight loop
+
+
+async def test_who_counts_requests_asks_with_one():
+    nothing = Response(status=204, headers=OURS)
+    script = Script([PROBED, nothing, delivering])
+    async with broker_of(script).open_receiver(ORDERS) as receiver:
+        assert isinstance(receiver, Polls)
+        first, second = await receiver.poll(1), await receiver.poll(1)
+
+    assert (len(first), len(second)) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""
+Changes in several steps, made safe by a queue: the intent is enqueued, a worker does the steps, and
+the message is completed last. After a crash it comes again, and the work is resumed.
+
+Each step must bear to be done twice. One that changes what others change too does so with `update`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+import trio
+
+from gateway.domain.errors import PreconditionFailed
+from gateway.listener.items import Item
+from gateway.listener.job import Handler
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+ANY: Final = "*"  # as an ETag: overwrite, whatever is there
+
+
+class Versioned(Protocol[S]):
+    """Where values have an ETag that changes with each write."""
+
+    async def read(self, key: str) -> tuple[S, str]:
+        """The value and its ETag."""
+        ...
+
+    async def write(self, key: str, value: S, *, if_match: str) -> str:
+        """
+        Return the new ETag once the value is stored.
+
+        Raises:
+            PreconditionFailed: the value has another ETag now; it stays as it is.
+        """
+        ...
+
+
+async def update(store: Versioned[S], key: str, edit: Callable[[S], S], *, attempts: int = 10) -> S:
+    """
+    Read, edit, and write if nobody else has meanwhile; otherwise read again. `edit` returns what it
+    was given when there is nothing to do (any more), and then nothing is written.
+
+    Raises:
+        PreconditionFailed: somebody else was quicker each time.
+    """
+    await trio.lowlevel.checkpoint()
+    for _ in range(attempts):
+        value, etag = await store.read(key)
+        edited = edit(value)
+        if edited == value:
+            return value
+        try:
+            await store.write(key, edited, if_match=etag)
+        except PreconditionFailed:
+            continue
+        return edited
+    raise PreconditionFailed(f"{key}: changed by others {attempts} times in a row")
+
+
+def steps(*each: Callable[[Item[T]], Awaitable[None]]) -> Handler[T]:
+    """A handler that does these steps one after the other, from the first one on each attempt."""
+
+    async def handle(intent: Item[T]) -> None:
+        await trio.lowlevel.checkpoint()
+        for step in each:
+            await step(intent)
+
+    return handle

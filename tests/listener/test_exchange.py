@@ -1,0 +1,198 @@
+"""Requests and replies, intents, and settlements by whoever has the item."""
+
+import random
+from itertools import count
+from typing import Any
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Busy, EntityNotFound, LockLost, PreconditionFailed
+from gateway.domain.message import Abandon
+from gateway.listener.exchange import Requester, replying
+from gateway.listener.intents import steps, update
+from gateway.listener.items import Json
+from gateway.listener.settling import settle
+from gateway.listener.submit import Submitter
+from gateway.testing.clocks import VirtualClock
+from tests.listener.hall import ORDERS, Hall, until, virtual_time
+
+pytestmark = virtual_time
+
+REPLIES = EntityPath("replies")
+
+
+@attrs.frozen
+class Sum:
+    numbers: list[int]
+
+
+@attrs.frozen
+class Total:
+    value: int
+
+
+async def asking(hall: Hall, **fields: Any) -> Requester[Sum, Total]:
+    """A requester that runs."""
+    await hall.create(REPLIES)
+    numbers = count(1)
+    requests = Submitter(
+        broker=hall.broker, queue=ORDERS, format=Json(Sum), new_id=lambda: f"r{next(numbers)}"
+    )
+    requester = Requester(
+        requests=requests,
+        replies=REPLIES,
+        broker=hall.broker,
+        format=Json(Total),
+        clock=VirtualClock(),
+        rng=random.Random(3),
+        **fields,
+    )
+    await hall.nursery.start(requester.run)
+    return requester
+
+
+async def answering(hall: Hall, work: Any) -> None:
+    """A worker that replies."""
+    handle = replying(work, broker=hall.broker, format=Json(Total), new_id=lambda: "x")
+    await hall.listen(handle, format=Json(Sum))
+
+
+async def total(request):
+    await trio.sleep(random.Random(request.value.numbers[0]).uniform(0.0, 5.0))
+    return Total(sum(request.value.numbers))
+
+
+async def test_a_request_gets_its_reply(hall):
+    requester = await asking(hall)
+    await answering(hall, total)
+
+    assert await requester.ask(Sum([1, 2, 3])) == Total(6)
+    await until(lambda: bool(hall.items))
+    assert await hall.waiting() == await hall.waiting(REPLIES) == []
+
+
+async def test_slices_fan_out_and_their_replies_come_in_order(hall):
+    requester = await asking(hall)
+    await answering(hall, total)
+    totals = await requester.scatter([Sum([number]) for number in range(50)])
+
+    assert [each.value for each in totals] == list(range(50))
+    assert await requester.scatter([]) == []
+
+
+async def test_a_worker_that_fails_before_its_reply_is_asked_again(hall):
+    async def work(request):
+        if request.attempt == 1:
+            raise ValueError
+        return Total(request.attempt)
+
+    requester = await asking(hall)
+    await answering(hall, work)
+
+    assert await requester.ask(Sum([1])) == Total(2)
+
+
+async def test_a_reply_that_nobody_awaits_any_more_is_done(hall):
+    requester = await asking(hall)
+    with trio.move_on_after(1.0) as scope:
+        await requester.ask(Sum([1]))
+    await answering(hall, total)
+    await trio.sleep(60.0)
+
+    assert scope.cancelled_caught
+    assert await hall.waiting() == await hall.waiting(REPLIES) == []
+
+
+async def test_no_more_requests_wait_than_the_bound(hall):
+    requester = await asking(hall, max_pending=3)
+
+    with pytest.raises(Busy, match="at most 3 requests"):
+        await requester.scatter([Sum([1])] * 4)
+
+
+async def test_a_request_without_a_reply_queue_is_dead(hall):
+    await answering(hall, total)
+    await hall.send("m1", body=b'{"numbers": [1]}')
+    await until(lambda: bool(hall.items))
+    (dead,) = await hall.dead_letters()
+
+    assert dead.properties["DeadLetterReason"] == "NoReplyQueue"
+
+
+@attrs.define
+class Shelf:
+    """A `Versioned` store in which others write too."""
+
+    value: int = 0
+    version: int = 0
+    intruders: int = 0
+
+    async def read(self, key):
+        read = self.value, str(self.version)
+        if self.intruders:
+            self.intruders -= 1
+            await self.write(key, self.value + 100, if_match="*")
+        return read
+
+    async def write(self, key, value, *, if_match):
+        await trio.lowlevel.checkpoint()
+        if if_match not in {"*", str(self.version)}:
+            raise PreconditionFailed(key)
+        self.value, self.version = value, self.version + 1
+        return str(self.version)
+
+
+async def test_a_change_that_others_overtook_is_made_to_what_they_left():
+    shelf = Shelf(intruders=3)
+
+    assert await update(shelf, "k", lambda value: value + 1) == 301
+    assert shelf.value == 301
+
+
+async def test_a_change_that_is_there_already_writes_nothing():
+    shelf = Shelf(value=5)
+    await update(shelf, "k", lambda value: max(value, 5))
+
+    assert shelf.version == 0
+
+
+async def test_a_change_that_others_always_overtake_is_given_up():
+    with pytest.raises(PreconditionFailed, match="4 times"):
+        await update(Shelf(intruders=100), "k", lambda value: value + 1, attempts=4)
+
+
+async def test_an_intent_whose_worker_failed_midway_is_resumed(hall):
+    done = set()
+    shelf = Shelf()
+
+    async def first(item):
+        if "first" not in done:
+            await update(shelf, "k", lambda value: value + 1)
+            done.add("first")
+
+    async def second(item):
+        if item.attempt == 1:
+            raise ConnectionError
+        done.add("second")
+
+    await hall.send("m1")
+    await hall.listen(steps(first, second))
+    await until(lambda: bool(hall.items))
+
+    assert (done, shelf.value) == ({"first", "second"}, 1)
+
+
+async def test_an_item_is_settled_by_its_uri(hall):
+    await hall.send("m1")
+    async with hall.store.open_receiver(ORDERS) as receiver:
+        (delivery,) = await receiver.receive(1)
+        await settle({"contoso": hall.store}, "queue://contoso/orders", delivery)
+
+        with pytest.raises(LockLost):
+            await settle({"contoso": hall.store}, "queue://contoso/orders", delivery, Abandon())
+        with pytest.raises(EntityNotFound, match="no account 'fabrikam'"):
+            await settle({"contoso": hall.store}, "queue://fabrikam/orders", delivery)
+    assert await hall.waiting() == []

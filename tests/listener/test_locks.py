@@ -1,0 +1,64 @@
+"""Whose lock is renewed, and when."""
+
+from math import inf
+
+import attrs
+import trio
+
+from gateway.listener.locks import Locks
+from tests.listener.hall import virtual_time
+
+pytestmark = virtual_time
+
+
+@attrs.define(eq=False)
+class Paper:
+    """A lock of ten seconds."""
+
+    renew_at: float
+    takes: float = 0.0
+    renewed: list[float] = attrs.field(factory=list)
+
+    async def renew(self) -> None:
+        self.renewed.append(trio.current_time())
+        await trio.sleep(self.takes)
+        self.renew_at = trio.current_time() + 10.0
+
+
+async def test_each_lock_is_renewed_when_it_is_due(nursery):
+    began = trio.current_time()
+    locks = Locks()
+    await nursery.start(locks.run)
+    late, soon = Paper(began + 9.0), Paper(began + 4.0)
+    locks.watch(late)
+    await trio.sleep(1.0)
+    locks.watch(soon)
+    await trio.sleep(20.0)
+
+    assert [round(at - began, 1) for at in soon.renewed] == [4.0, 14.0]
+    assert [round(at - began, 1) for at in late.renewed] == [9.0, 19.0]
+
+
+async def test_what_is_forgotten_is_never_renewed_again(nursery):
+    locks = Locks()
+    await nursery.start(locks.run)
+    resting, busy = Paper(trio.current_time() + 5.0), Paper(trio.current_time(), takes=3.0)
+    locks.watch(resting)
+    locks.watch(busy)
+    await trio.sleep(1.0)
+    locks.forget(resting)
+    locks.forget(busy)
+    await trio.sleep(100.0)
+
+    assert (len(resting.renewed), len(busy.renewed)) == (0, 1)
+
+
+async def test_a_renewal_that_hangs_holds_up_no_other(nursery):
+    locks = Locks()
+    await nursery.start(locks.run)
+    hangs, well = Paper(trio.current_time(), takes=inf), Paper(trio.current_time())
+    locks.watch(hangs)
+    locks.watch(well)
+    await trio.sleep(35.0)
+
+    assert (len(hangs.renewed), len(well.renewed)) == (1, 4)
