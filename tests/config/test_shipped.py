@@ -19,6 +19,7 @@ from gateway.config.options import (
     Config,
     Endpoint,
     Limits,
+    Listen,
     Logging,
     Namespace,
     Pairing,
@@ -81,6 +82,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("limits.storage", attrs.fields(Limits).storage.type),
         ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
+        ("listener", Listen),
         ("logging", Logging),
     ],
 )
