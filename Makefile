@@ -72,6 +72,7 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.amqp
 	.venv/bin/python -m benchmarks.namespaces
 	.venv/bin/python -m benchmarks.syphon
+	.venv/bin/python -m benchmarks.listener
 
 # As long as you like: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp

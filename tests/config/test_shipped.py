@@ -127,17 +127,20 @@ def test_examples_are_there() -> None:
     assert found >= {
         "embedded.toml",
         "pairgate.service",
+        "pairgate-listen.service",
         "pairgate-syphon.service",
         "servicebus-pair.toml",
         "two-machines.toml",
     }
 
 
-@pytest.mark.parametrize("name", ["pairgate.service", "pairgate-syphon.service"])
+@pytest.mark.parametrize(
+    "name", ["pairgate.service", "pairgate-listen.service", "pairgate-syphon.service"]
+)
 def test_units_start_a_command_that_there_is(name: str) -> None:
     unit = configparser.RawConfigParser(strict=False)
     unit.read(CONF / "examples" / name)
-    _, command, option, _ = unit["Service"]["ExecStart"].split()
+    _, command, option, *_ = unit["Service"]["ExecStart"].split()
 
     assert command in main.commands
     assert option in {name for each in main.commands[command].params for name in each.opts}
