@@ -73,6 +73,7 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.namespaces
 	.venv/bin/python -m benchmarks.syphon
 	.venv/bin/python -m benchmarks.storage_queue
+	.venv/bin/python -m benchmarks.listener
 
 # As long as you like: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp

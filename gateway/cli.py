@@ -21,6 +21,7 @@ from gateway.app.outside import Outside
 from gateway.demo.screen import main as show_demo
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message
+from gateway.listen_commands import listen
 from gateway.store_commands import store
 from gateway.terminal import (
     Duration,
@@ -45,6 +46,7 @@ def main() -> None:
     """A messaging gateway that pairs two namespaces, so that a producer notices no outage."""
 
 
+main.add_command(listen)
 main.add_command(store)
 
 add_port_offset = click.option(

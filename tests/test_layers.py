@@ -37,7 +37,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": PORTS | {"app", "config", "brokers", "net", "wire", "domain"},
     "terminal": {"app", "config", "domain"},
     "store_commands": {"terminal", "app"},
-    "cli": PORTS | {"store_commands", "terminal", "demo", "app", "workers", "config", "domain"},
+    "listen_commands": {"terminal", "app", "config"},
+    "cli": PORTS
+    | {
+        "listen_commands",
+        "store_commands",
+        "terminal",
+        "demo",
+        "app",
+        "workers",
+        "config",
+        "domain",
+    },
     "__main__": {"cli"},
     "__init__": set(),
 }

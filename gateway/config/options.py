@@ -19,6 +19,7 @@ from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.leases import LeaseOptions
 from gateway.frontends.servicebus_rest import RestOptions
 from gateway.frontends.storage_queue import StorageQueueOptions
+from gateway.listener.options import ListenerOptions as HandlingOptions
 from gateway.net.http_server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions
 from gateway.net.sniffing import SniffingOptions
@@ -135,6 +136,16 @@ class Limits:
 
 
 @attrs.frozen(kw_only=True)
+class Listen:
+    """`[listener]`, of `pairgate listen`."""
+
+    # Of one call of an endpoint or a command.
+    handler_timeout: float = attrs.field(default=60.0, validator=validators.gt(0.0))
+    triggers: str | None = None  # the URL of a gateway's admin endpoint; None: the one found here
+    options: HandlingOptions = attrs.field(factory=HandlingOptions, metadata=FLAT)
+
+
+@attrs.frozen(kw_only=True)
 class Logging:
     """`[logging]`."""
 
@@ -219,4 +230,5 @@ class Config:
     accounts: tuple[StorageAccount, ...] = ()
     entities: tuple[EntityRule, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
+    listener: Listen = attrs.field(factory=Listen)
     logging: Logging = attrs.field(factory=Logging)

@@ -30,7 +30,7 @@ Hook = Callable[[Any, Any], Any]
 Read = Callable[[Any], Any]
 
 # A number's unit isn't in its type: these fields are no durations (float) and no counts (int).
-PLAIN_NUMBERS: Final = frozenset({"jitter", "max_drain_rate"})
+PLAIN_NUMBERS: Final = frozenset({"jitter", "max_drain_rate", "max_load"})
 SIZES: Final = frozenset(
     {
         "above",

@@ -16,6 +16,7 @@ these means anything else to Service Bus:
     peek             GET  /{entity}/messages?from-sequence=0&limit=10     200, 204 none
     dead-letter      PUT  /{entity}/messages/{id}/{lock}/$dead-letter     200
                      {"reason": "...", "description": "..."}
+    abandon          X-Pairgate-Delivered: false: nobody has looked at it, it doesn't count
     probe            HEAD /{entity}/messages        200 if it could be sent to; needs Send only
     renew            the answer's X-Pairgate-Locked-Until: ISO 8601
     send             the answer's X-Pairgate-Leg: primary, backlog or spool
@@ -62,6 +63,8 @@ RECEIVE: Final = "X-Pairgate-Receive"
 MAX_TIMEOUT: Final = 86400.0  # seconds
 _MAX_SETTLEMENT: Final = 64 * 1024  # bytes of reason and description
 _DEAD_LETTER: Final = "$dead-letter"
+_DELIVERED: Final = "X-Pairgate-Delivered"
+_NOT: Final = "false"
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
 _NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _RECEIVE: Final = re.compile(r"limit=([0-9]{1,9})", re.ASCII)
@@ -236,7 +239,7 @@ def _parse_locked(
         case "DELETE", 3:
             settlement = Complete()
         case "PUT", 3:
-            settlement = Abandon()
+            settlement = Abandon(delivered=request.headers.get(_DELIVERED) != _NOT)
         case "PUT", 4:
             settlement = _parse_dead_letter(request.body)
         case _:
@@ -258,8 +261,9 @@ def _build_settle(path: str, settlement: Settlement) -> Request:
     match settlement:
         case Complete():
             return Request(method="DELETE", target=path)
-        case Abandon():
-            return Request(method="PUT", target=path)
+        case Abandon(delivered=delivered):
+            fields = {} if delivered else {_DELIVERED: _NOT}
+            return Request(method="PUT", target=path, headers=Headers.of(fields))
         case DeadLetter(reason=reason, description=description):
             why = {"reason": reason, "description": description}
             return Request(

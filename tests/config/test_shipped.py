@@ -22,6 +22,7 @@ from gateway.config.options import (
     Config,
     Endpoint,
     Limits,
+    Listen,
     Logging,
     Namespace,
     Pairing,
@@ -93,6 +94,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("limits.storage", attrs.fields(Limits).storage.type),
         ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
+        ("listener", Listen),
         ("logging", Logging),
     ],
 )
@@ -139,6 +141,7 @@ def test_examples_are_there() -> None:
     assert found >= {
         "embedded.toml",
         "pairgate.service",
+        "pairgate-listen.service",
         "pairgate-syphon.service",
         "rabbitmq-pair.toml",
         "rabbitmq-primary-embedded-secondary.toml",
@@ -170,11 +173,13 @@ def test_only_who_provisions_may_change_a_rabbitmq(path: Path) -> None:
     assert not any(user["password_hash"] or user["tags"] for user in definitions["users"])
 
 
-@pytest.mark.parametrize("name", ["pairgate.service", "pairgate-syphon.service"])
+@pytest.mark.parametrize(
+    "name", ["pairgate.service", "pairgate-listen.service", "pairgate-syphon.service"]
+)
 def test_units_start_a_command_that_there_is(name: str) -> None:
     unit = configparser.RawConfigParser(strict=False)
     unit.read(CONF / "examples" / name)
-    _, command, option, _ = unit["Service"]["ExecStart"].split()
+    _, command, option, *_ = unit["Service"]["ExecStart"].split()
 
     assert command in main.commands
     assert option in {name for each in main.commands[command].params for name in each.opts}

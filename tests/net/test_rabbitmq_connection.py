@@ -83,11 +83,13 @@ class Peer:
         await self.say(number, commands.Channel.OpenOk())
 
     async def open_lane(self) -> None:
-        """Answer to who opens channel 1 to send on it."""
+        """Answer to who opens channel 1 to send on it, and asks by a first message if it may."""
         await self.read_until(commands.Channel.Open)
         await self.say(1, commands.Channel.OpenOk())
         await self.read_until(commands.Confirm.Select)
         await self.say(1, commands.Confirm.SelectOk())
+        await self.read_until(commands.Basic.Publish)
+        await self.say(1, commands.Basic.Ack(1))
 
     async def say(self, channel: int, *methods: base.Frame) -> None:
         await self.stream.send_all(b"".join(method_frame(channel, each) for each in methods))
@@ -166,7 +168,7 @@ async def test_a_message_that_no_frame_holds_is_refused_and_the_confirms_stay_in
         for name in ("accepted", "refused"):
             nursery.start_soon(outcome_of, sender, results, name)
             await trio.testing.wait_all_tasks_blocked()
-        await peer.say(1, commands.Basic.Ack(1), commands.Basic.Nack(2, requeue=False))
+        await peer.say(1, commands.Basic.Ack(2), commands.Basic.Nack(3, requeue=False))
         await trio.testing.wait_all_tasks_blocked()
 
         assert [(name, type(error)) for name, error in results.items()] == [

@@ -161,7 +161,7 @@ def deliveries(messages, moments) -> st.SearchStrategy[Delivery]:
 locks = {"entity": entities, "message": st.text(min_size=1, max_size=8), "lock_token": st.text()}
 settlements = (
     st.just(Complete())
-    | st.just(Abandon())
+    | st.builds(Abandon, delivered=st.booleans())
     | st.builds(DeadLetter, reason=anything, description=anything)
 )
 sends = (

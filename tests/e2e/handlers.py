@@ -1,0 +1,37 @@
+"""Handlers for `pairgate listen --python`: they note what they did in the folder they run in."""
+
+import os
+import time
+from pathlib import Path
+
+import trio
+
+from gateway.domain.message import Message
+from gateway.listener import Item
+
+NOTES = Path("notes")
+
+
+def note(item: Item[Message]) -> None:
+    """Blocks for a while. A body that is `poison` can't be worked on."""
+    body = item.message.body
+    assert isinstance(body, bytes)
+    if body == b"poison":
+        raise ValueError("poison")
+    time.sleep(0.005)
+    _write(body)
+
+
+async def note_without_a_thread(item: Item[Message]) -> None:
+    assert isinstance(item.message.body, bytes)
+    await trio.sleep(0.005)
+    _write(item.message.body)
+
+
+def _write(body: bytes) -> None:
+    """In one call, so that what is noted is whole, whoever is killed meanwhile."""
+    notes = os.open(NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(notes, body + b"\n")
+    finally:
+        os.close(notes)

@@ -1,0 +1,284 @@
+"""`pairgate listen` as a process, on namespaces that are real."""
+
+import json
+import random
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from gateway.app.outside import Silence
+from gateway.brokers.registry import Surroundings, build, options_class
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message
+from gateway.ports import Broker
+from gateway.testing.rabbitmq import rabbitmq
+from tests.e2e.installation import client
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config
+from tests.e2e.test_admin import ADMIN
+
+pytestmark = pytest.mark.slow
+
+ORDERS = EntityPath("orders")
+LOCK = timedelta(seconds=5)  # what a killed listener had is locked for so long
+SENT = [str(number) for number in range(1000)]
+LIMIT = 90.0  # seconds, on a busy machine
+LOOK = 0.05
+NOTE = ("--python", "tests.e2e.handlers:note")
+
+
+@attrs.define(eq=False, kw_only=True)
+class Place:
+    """A namespace with the queue `orders`, and the configuration by which a listener finds it."""
+
+    config: str
+    broker: Broker
+
+
+@asynccontextmanager
+async def behind_a_gateway(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
+    gateway = await gateways.start(broker_config() + ADMIN, name="gateway")
+    async with client(gateway) as broker:
+        await broker.create_queue(ORDERS, QueueProperties(lock_duration=LOCK))
+        yield Place(config=gateway.config, broker=broker)
+
+
+@asynccontextmanager
+async def on_rabbitmq(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
+    data = folder / "rabbit"
+    data.mkdir()
+    secret = folder / "password"
+    secret.write_text("guest\n")
+    async with rabbitmq(data) as (_, port):
+        url = f"rabbitmq://guest@127.0.0.1:{port}"
+        config = f"""
+            logging = {{ level = "debug" }}
+            [namespaces.here]
+            url = "{url}"
+            password = {{ file = {json.dumps(str(secret))} }}
+        """
+        options = options_class(url)(password="guest")
+        around = Surroundings(
+            clock=lambda: datetime.now(UTC), rng=random.Random(), observer=Silence()
+        )
+        async with build(url, "here", around, options) as broker:
+            await broker.create_queue(ORDERS, QueueProperties())
+            yield Place(config=config, broker=broker)
+
+
+OpenPlace = Callable[[Gateways, Path], AbstractAsyncContextManager[Place]]
+everywhere = pytest.mark.parametrize("open_place", [behind_a_gateway, on_rabbitmq])
+
+
+async def send(broker: Broker, *bodies: str) -> None:
+    for start in range(0, len(bodies), 100):
+        chunk = bodies[start : start + 100]
+        await broker.send(ORDERS, [Message(message_id=each, body=each.encode()) for each in chunk])
+
+
+async def start_listener(
+    gateways: Gateways, place: Place, *arguments: str, name: str = "listener"
+) -> GatewayProcess:
+    command = ("listen", "orders", *arguments)
+    return await gateways.start(place.config, name=name, command=command)
+
+
+def noted(*listeners: GatewayProcess) -> list[str]:
+    files = [listener.folder / "notes" for listener in listeners]
+    return [line for file in files if file.exists() for line in file.read_text().split()]
+
+
+async def until_noted(count: int, *listeners: GatewayProcess) -> None:
+    """Return when so many different messages were worked on."""
+    with trio.fail_after(LIMIT):
+        while True:  # another process: nobody here can tell when
+            if len(set(noted(*listeners))) >= count:
+                return
+            await trio.sleep(LOOK)
+
+
+async def until_active(broker: Broker, entity: EntityPath, count: int) -> None:
+    with trio.fail_after(LIMIT):
+        while True:
+            if (await broker.inspect(entity)).active == count:
+                return
+            await trio.sleep(LOOK)
+
+
+@everywhere
+async def test_sigterm_under_load_loses_and_repeats_nothing(
+    open_place: OpenPlace, gateways: Gateways, tmp_path: Path
+) -> None:
+    async with open_place(gateways, tmp_path) as place:
+        await send(place.broker, *SENT)
+        first = await start_listener(gateways, place, *NOTE)
+        await until_noted(200, first)
+        code = await first.stop()
+        done_first = len(noted(first))
+        second = await start_listener(gateways, place, *NOTE, name="second")
+        await until_noted(len(SENT), first, second)
+        codes = [code, await second.stop()]
+        await until_active(place.broker, ORDERS, 0)
+
+    assert codes == [0, 0]
+    assert done_first < len(SENT)  # it was under load
+    assert Counter(noted(first, second)) == Counter(SENT)
+
+
+@everywhere
+async def test_a_listener_that_is_killed_in_the_middle_loses_nothing(
+    open_place: OpenPlace, gateways: Gateways, tmp_path: Path
+) -> None:
+    async with open_place(gateways, tmp_path) as place:
+        await send(place.broker, *SENT)
+        listeners = []
+        for goal in (200, 500, len(SENT)):
+            listeners.append(await start_listener(gateways, place, *NOTE, name=f"listener-{goal}"))
+            await until_noted(goal, *listeners)
+            if goal < len(SENT):
+                await listeners[-1].kill()
+        code = await listeners[-1].stop()
+        await until_active(place.broker, ORDERS, 0)
+
+    assert code == 0
+    assert set(noted(*listeners)) == set(SENT)
+
+
+@everywhere
+async def test_a_poison_message_holds_up_no_others(
+    open_place: OpenPlace, gateways: Gateways, tmp_path: Path
+) -> None:
+    async with open_place(gateways, tmp_path) as place:
+        await send(place.broker, "poison", *SENT[:50])
+        listener = await start_listener(gateways, place, *NOTE, "--poison-after", "2")
+        await until_noted(50, listener)
+        line = await listener.seen("poisoned")
+        code = await listener.stop()
+        async with place.broker.open_receiver(ORDERS.dead_letter) as receiver:
+            with trio.fail_after(LIMIT):
+                (found,) = await receiver.receive(1)
+
+    assert (code, line["message_id"], line["attempts"]) == (0, "poison", 2)
+    assert found.message.body == b"poison"
+    assert "ValueError" in found.message.properties["DeadLetterErrorDescription"]
+
+
+async def test_a_command_has_the_body_as_input_and_the_rest_in_its_environment(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    script = tmp_path / "work.sh"
+    script.write_text(
+        'read -r body; echo "$PAIRGATE_QUEUE:$PAIRGATE_PROPERTY_colour:$body" >> notes'
+    )
+    async with behind_a_gateway(gateways, tmp_path) as place:
+        await place.broker.send(ORDERS, [Message(body=b"one\n", properties={"colour": "red"})])
+        listener = await start_listener(gateways, place, "--exec", f"/bin/sh {script}")
+        await until_noted(1, listener)
+        await until_active(place.broker, ORDERS, 0)
+        code = await listener.stop()
+
+    assert (code, noted(listener)) == (0, ["orders:red:one"])
+
+
+async def test_a_command_that_is_killed_gets_its_message_again(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    script = tmp_path / "work.sh"
+    script.write_text('[ "$PAIRGATE_ATTEMPT" = 1 ] && kill -KILL $$; cat >> notes; echo >> notes')
+    async with behind_a_gateway(gateways, tmp_path) as place:
+        await send(place.broker, "one")
+        listener = await start_listener(gateways, place, "--exec", f"/bin/sh {script}")
+        await until_noted(1, listener)
+        await until_active(place.broker, ORDERS, 0)
+        await listener.stop()
+
+    assert noted(listener) == ["one"]
+    assert listener.count("item_failed", attempts=1) == 1
+
+
+async def test_an_endpoint_that_is_down_pauses_the_listener_and_poisons_nothing(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+    async with behind_a_gateway(gateways, tmp_path) as place, trio.open_nursery() as nursery:
+        port = await _closed_port()
+        options = ("--to", f"http://127.0.0.1:{port}/work", "--poison-after", "1")
+        await send(place.broker, *SENT[:20])
+        listener = await start_listener(gateways, place, *options)
+        await listener.seen("listener_paused")
+        nursery.start_soon(
+            partial(trio.run_process, [sys.executable, str(script), str(port)], cwd=listener.folder)
+        )
+        await until_noted(20, listener)
+        await until_active(place.broker, ORDERS, 0)
+        code = await listener.stop()
+        dead = (await place.broker.inspect(ORDERS)).dead_lettered
+        nursery.cancel_scope.cancel()
+
+    assert code == 0
+    assert dead == 0
+    assert Counter(noted(listener)) == Counter(SENT[:20])
+
+
+async def _closed_port() -> int:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port: int = listener.socket.getsockname()[1]
+    await listener.aclose()
+    return port
+
+
+SERVER = """
+import http.server, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        assert self.headers["ce-source"] == "/orders" and self.headers["ce-specversion"] == "1.0"
+        with open("notes", "ab") as notes:
+            notes.write(body + b"\\n")
+        self.send_response(204)
+        self.end_headers()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+async def test_a_second_signal_cuts_a_handler_that_hangs(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    async with behind_a_gateway(gateways, tmp_path) as place:
+        await send(place.broker, "one")
+        script = tmp_path / "work.sh"
+        script.write_text("echo begun >> notes; exec sleep 1000")
+        listener = await start_listener(
+            gateways, place, "--exec", f"/bin/sh {script}", "--grace", "1h"
+        )
+        await until_noted(1, listener)
+        listener.signal(signal.SIGTERM)
+        await listener.seen("draining")
+        code = await listener.stop()
+        left = (await place.broker.inspect(ORDERS)).active
+
+    assert (code, left) == (0, 1)
+
+
+async def test_a_listener_that_is_told_wakes_up_for_each_message(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    async with behind_a_gateway(gateways, tmp_path) as place:
+        listener = await start_listener(gateways, place, *NOTE)
+        await listener.seen("triggers_regained")
+        for number in range(3):
+            await send(place.broker, str(number))
+            await until_noted(number + 1, listener)
+        code = await listener.stop()
+
+    assert (code, noted(listener)) == (0, ["0", "1", "2"])
