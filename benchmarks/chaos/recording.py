@@ -107,7 +107,7 @@ class _Run:
                 for consumer in consumers:
                     watching.start_soon(consumer.run)
                 await self._load(site, stack, nemesis, at_secondary)
-                await self._drain(at_secondary)
+                await _drained(at_secondary)
                 await trio.sleep(recording.bounds.quiet + 2 * LOOK)
                 watching.cancel_scope.cancel()
             for machine in (*site.syphons, site.gateway):
@@ -152,16 +152,13 @@ class _Run:
                 await trio.sleep(LOOK)
                 waiting = await left(backlog)
             self.auditor.append(Healed(at=trio.current_time(), backlog=waiting))
+            sending.start_soon(self._note_drain, backlog)
             await trio.sleep(recording.bounds.return_within + AFTERWARDS)
             for loop in (*recording.loops, recording.baseline):
                 loop.stopping = True
 
-    async def _drain(self, backlog: KnownQueues) -> None:
-        with trio.move_on_after(DRAIN_LIMIT):
-            while True:
-                if await left(backlog) == 0:
-                    break
-                await trio.sleep(LOOK)  # another process: nobody here can tell when
+    async def _note_drain(self, backlog: KnownQueues) -> None:
+        if await _drained(backlog):
             self.auditor.append(Drained(at=trio.current_time()))
 
     def note(self, name: str, line: LogLine) -> None:
@@ -203,6 +200,16 @@ def parted(found: Sequence[Record]) -> tuple[list[Record], list[Record]]:
             case _:
                 mine.append(one)
     return mine, baseline
+
+
+async def _drained(backlog: KnownQueues) -> bool:
+    """Whether it became empty in time."""
+    with trio.move_on_after(DRAIN_LIMIT):
+        while True:
+            if await left(backlog) == 0:
+                return True
+            await trio.sleep(LOOK)  # another process: nobody here can tell when
+    return False
 
 
 async def _audit(at_primary: KnownQueues, at_secondary: KnownQueues) -> list[Record]:

@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 import cattrs
 from attrs import validators
+from cattrs.v import format_exception
 
 from gateway.domain.conduct import Target
 
@@ -169,7 +170,7 @@ def read(path: Path) -> Scenario:
     except (OSError, ValueError) as error:
         raise ScenarioFailed(f"{path}: {error}") from error
     except cattrs.BaseValidationError as error:
-        reasons = "; ".join(cattrs.transform_error(error))
+        reasons = "; ".join(cattrs.transform_error(error, format_exception=_told))
         raise ScenarioFailed(f"{path}: {reasons}") from error
 
 
@@ -184,6 +185,11 @@ def find(names: Sequence[str]) -> list[Scenario]:
         Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml" for name in names
     ] or sorted(FOLDER.glob("*.toml"))
     return [read(path) for path in paths]
+
+
+def _told(error: BaseException, kind: type | None) -> str:
+    """What a rule of this file says, in its own words."""
+    return str(error) if isinstance(error, ValueError) else format_exception(error, kind)
 
 
 _CONVERTER: Final = cattrs.Converter(forbid_extra_keys=True)
