@@ -73,6 +73,9 @@ class Nemesis:
     loops: Sequence[OpenLoop]
     records: list[Record] = attrs.field(factory=list)
     _number: int = attrs.field(default=0, init=False)
+    _one_by_one: dict[Target, trio.Lock] = attrs.field(
+        factory=lambda: {target: trio.Lock() for target in Target}, init=False
+    )
 
     async def run(self, began: float) -> None:
         """Return when all faults are over. `began`: when the load did."""
@@ -82,7 +85,12 @@ class Nemesis:
                     nursery.start_soon(self._strike, fault, began + begin, began + end)
 
     async def _strike(self, fault: Fault, begin: float, end: float) -> None:
+        """On a busy machine a process may start for so long that the next time has come."""
         await trio.sleep_until(begin)
+        async with self._one_by_one[fault.target]:
+            await self._harm(fault, end)
+
+    async def _harm(self, fault: Fault, end: float) -> None:
         self._number += 1
         name = str(self._number)
         kind = BUSY if fault.kind is Kind.BUSY else fault.kind.value

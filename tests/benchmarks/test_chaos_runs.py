@@ -19,7 +19,7 @@ def test_a_primary_in_trouble_loses_nothing(name, tmp_path):
     # How long things take says how busy the machine is: the safety alone is asked for here.
     unsafe = [text for text in result.problems if text.startswith("S")]
     page = (tmp_path / "index.html").read_text()
-    assert result.undecided == []
+    assert not result.undecided
     assert unsafe == []
     assert result.messages["lost"] == 0
     assert result.messages["acked"] > 200
