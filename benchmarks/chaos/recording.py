@@ -99,6 +99,15 @@ class _Run:
                 KnownQueues(await stack.enter_async_context(side.client()), side.queues)
                 for side in (site.primary, site.secondary)
             ]
+            through = [
+                await stack.enter_async_context(
+                    client_of(site.gateway.port, connections=CONNECTIONS)
+                )
+                for _ in recording.loops
+            ]
+            direct = await stack.enter_async_context(
+                site.primary.server.client(site.primary.reached_at)
+            )
             consumers = [Consumer(site.primary, EntityPath(queue)) for queue in ENTITIES]
             nemesis = Nemesis(site, recording.loops)
             watcher = Watcher(site, recording.loops, at_secondary)
@@ -106,7 +115,7 @@ class _Run:
                 watching.start_soon(watcher.run)
                 for consumer in consumers:
                     watching.start_soon(consumer.run)
-                await self._load(site, stack, nemesis, at_secondary)
+                await self._load(through, direct, nemesis, at_secondary)
                 await _drained(at_secondary)
                 await trio.sleep(recording.bounds.quiet + 2 * LOOK)
                 watching.cancel_scope.cancel()
@@ -133,18 +142,17 @@ class _Run:
         }
 
     async def _load(
-        self, site: Site, stack: AsyncExitStack, nemesis: Nemesis, backlog: KnownQueues
+        self,
+        through: Sequence[Broker],
+        direct: Broker,
+        nemesis: Nemesis,
+        backlog: KnownQueues,
     ) -> None:
         recording, rate = self.recording, self.recording.scenario.rate
         async with trio.open_nursery() as sending:
-            for loop in recording.loops:
-                client = client_of(site.gateway.port, connections=CONNECTIONS)
-                broker: Broker = await stack.enter_async_context(client)
+            for loop, broker in zip(recording.loops, through, strict=True):
                 sending.start_soon(loop.run, broker, rate)
-            direct = site.primary.server.client(site.primary.reached_at)
-            sending.start_soon(
-                recording.baseline.run, await stack.enter_async_context(direct), rate / 2
-            )
+            sending.start_soon(recording.baseline.run, direct, rate / 2)
             recording.began = trio.current_time()
             await nemesis.run(recording.began)
             waiting = await left(backlog)

@@ -112,12 +112,22 @@ class RabbitServer:
     process: ServerProcess
     running: bool = True
 
+    def __attrs_post_init__(self) -> None:
+        self._password.touch(mode=0o600)
+        self._password.write_text(USER)
+
+    @property
+    def _password(self) -> Path:
+        """A file for gateways."""
+        return self.process.folder / "password"
+
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def url(self, port: int) -> str:
-        return f'url = "rabbitmq://{USER}:{USER}@127.0.0.1:{port}/"'
+        file = json.dumps(str(self._password))
+        return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\npassword = {{ file = {file} }}'
 
     def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
         rest = f"//{USER}:{USER}@127.0.0.1:{port}/"
