@@ -20,7 +20,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long powercut fuzz check ruff flake8 flake8-tests mypy layers bench lock clean
+.PHONY: run test test-long powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock clean
 
 run: .venv/.run-stamp
 	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
@@ -74,6 +74,11 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.syphon
 	.venv/bin/python -m benchmarks.storage_queue
 	.venv/bin/python -m benchmarks.listener
+
+# Real processes, harmed under load; some twenty minutes. The page: build/chaos/index.html.
+chaos: .venv/.test-stamp
+	@$(call debian,$(TEST_PACKAGES))
+	.venv/bin/python -m benchmarks.chaos.run
 
 # As long as you like: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp

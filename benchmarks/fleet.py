@@ -35,14 +35,14 @@ class Fleet:
     events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
     machines: list[Machine] = attrs.field(factory=list)
 
-    async def start(self, name: str, config: str) -> Machine:
+    async def start(self, name: str, config: str, command: str = "serve") -> Machine:
         """
-        Return the machine when it listens.
+        Return the machine when it listens; a syphon when it has begun.
 
         Raises:
             MachineFailed: it didn't in time.
         """
-        machine = Machine(name, self.folder / name, config, self._note)
+        machine = Machine(name, self.folder / name, config, self._note, command)
         self.machines.append(machine)
         await machine.start(self.nursery)
         return machine

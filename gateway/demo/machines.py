@@ -1,4 +1,4 @@
-"""`pairgate serve` as processes that are started, killed and started again."""
+"""`pairgate serve` and `pairgate syphon` as processes that are started, killed, started again."""
 
 import json
 import re
@@ -36,15 +36,16 @@ class Machine:
     folder: Path
     config: str
     on_log: Callable[["Machine", LogLine], None]
+    command: str = "serve"  # or "syphon", which listens nowhere
     port: int = attrs.field(default=0, init=False)
     pid: int = attrs.field(default=0, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
-    _listening: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
     _tail: list[str] = attrs.field(factory=list, init=False)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """
-        Return when it listens.
+        Return when it listens; a syphon when it has begun.
 
         Raises:
             MachineFailed: it didn't in time.
@@ -52,8 +53,8 @@ class Machine:
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / "pairgate.toml"
         file.write_text(_BIND.sub(f'bind = "127.0.0.1:{self.port}"', self.config))
-        self._listening = trio.Event()
-        command = [sys.executable, "-m", "gateway", "serve", "--json", "--config", str(file)]
+        self._ready = trio.Event()
+        command = [sys.executable, "-m", "gateway", self.command, "--json", "--config", str(file)]
         self._process = await trio.lowlevel.open_process(
             command,
             cwd=self.folder,
@@ -65,9 +66,13 @@ class Machine:
         self.pid = self._process.pid
         nursery.start_soon(self._read_log, self._process)
         with trio.move_on_after(START_LIMIT):
-            await self._listening.wait()
-        if self.port == 0 or self._process.returncode is not None:
-            raise MachineFailed(f"{self.name} doesn't listen: {' '.join(self._tail)}")
+            await self._ready.wait()
+        if not self._ready.is_set() or self._process.poll() is not None:
+            raise MachineFailed(f"{self.name} doesn't start: {' '.join(self._tail)}")
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     async def kill(self) -> None:
         """SIGKILL: no goodbye. Returns when it is gone."""
@@ -102,7 +107,7 @@ class Machine:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._take(line.decode(errors="replace"))
-        self._listening.set()  # whoever waits for a process that ended looks at its exit code
+        self._ready.set()  # whoever waits for a process that ended looks at its exit code
 
     def _take(self, text: str) -> None:
         self._tail = [*self._tail[-4:], text]
@@ -112,7 +117,9 @@ class Machine:
             return  # no log line: it stays in the tail, for an error message
         if line.get("event") == "listening":
             self.port = int(str(line["address"]).rpartition(":")[2])
-            self._listening.set()
+            self._ready.set()
+        if line.get("event") == "started" and self.command == "syphon":
+            self._ready.set()
         self.on_log(self, line)
 
 

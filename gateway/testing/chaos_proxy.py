@@ -2,7 +2,8 @@
 A TCP proxy that harms connections on purpose, so that clients of it can be tested.
 
 A fault is one small class; the proxy asks it for every chunk of bytes, so a new fault also hits
-connections that are open. It may break a connection or keep bytes back, but never changes them.
+connections that are open. It may break a connection or keep bytes back; only `Corrupt` changes
+them.
 """
 
 import random
@@ -137,6 +138,24 @@ class BlackHole(Pass):
 
     async def down(self, link: Link, data: bytes) -> None:
         await trio.lowlevel.checkpoint()
+
+
+@attrs.frozen
+class HalfOpen(Pass):
+    """Requests pass, and their answers vanish."""
+
+    async def down(self, link: Link, data: bytes) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+@attrs.frozen
+class Corrupt(Pass):
+    """One byte of each piece of an answer has one bit changed."""
+
+    async def down(self, link: Link, data: bytes) -> None:
+        changed = bytearray(data)
+        changed[link.proxy.rng.randrange(len(data))] ^= 1 << link.proxy.rng.randrange(8)
+        await link.send_down(bytes(changed))
 
 
 @attrs.frozen

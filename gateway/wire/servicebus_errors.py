@@ -119,8 +119,8 @@ def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
     """
     Read what an answer that isn't a success says; never raises.
 
-    A bare 5xx, and every success that isn't the expected one, is an unknown outcome. With
-    `settling`, not found and gone are about the lock.
+    A bare 5xx, every success that isn't the expected one, and a redirect that doesn't say where to
+    (RFC 9110, 15.4), is an unknown outcome. With `settling`, not found and gone are about the lock.
     """
     detail = _detail(response.body)
     name = response.headers.get(ERROR) or ""
@@ -138,11 +138,13 @@ def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
     judge = _JUDGES.get(response.status)
     if judge is not None:
         return judge(text, response)
-    return _unlisted(text, response.status)
+    return _unlisted(text, response)
 
 
-def _unlisted(text: str, status: int) -> BrokerError:
-    if 300 <= status < 400:
+def _unlisted(text: str, response: Response) -> BrokerError:
+    status = response.status
+    # 301 is 201 with one changed bit: only an answer that says where to go is a redirect.
+    if 300 <= status < 400 and response.headers.get("Location"):
         return NotSupported(f"redirects aren't followed: {text}")
     if 400 <= status < 500:
         return InvalidRequest(text)

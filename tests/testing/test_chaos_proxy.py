@@ -8,6 +8,8 @@ import trio
 from gateway.testing.chaos_proxy import (
     BlackHole,
     ChaosProxy,
+    Corrupt,
+    HalfOpen,
     Hold,
     Pass,
     Refuse,
@@ -189,3 +191,30 @@ async def test_the_same_seed_makes_the_same_faults(nursery):
 
     assert first == again
     assert set(first) == {None, b"<hello>"}
+
+
+async def test_half_open_lets_requests_pass_and_no_answer(proxy, server):
+    async with await connect(proxy) as stream:
+        assert await ask(stream) == b"<hello>"
+        proxy.fault = HalfOpen()
+        await stream.send_all(b"there")
+        with trio.fail_after(5):
+            while not server.received.endswith(b"there"):
+                await settle()
+
+        with trio.move_on_after(0.1) as waited:
+            await stream.receive_some()
+
+    assert waited.cancelled_caught
+
+
+async def test_corrupt_changes_one_bit_of_an_answer(proxy, server):
+    proxy.fault = Corrupt()
+    async with await connect(proxy) as stream:
+        await stream.send_all(b"hello")
+        with trio.fail_after(5):
+            answer = await stream.receive_some()
+
+    changed = [a ^ b for a, b in zip(answer, b"<hello>", strict=True)]
+    assert sum(each.bit_count() for each in changed) == 1
+    assert server.received == b"hello"

@@ -127,7 +127,8 @@ def test_a_text_is_written_so_that_any_parser_reads_it():
         (answer(504), OutcomeUnknown),
         (answer(504, X_Pairgate_Outcome="unknown"), OutcomeUnknown),
         (answer(507), StorageFull),
-        (answer(301), NotSupported),
+        (answer(301, Location="https://elsewhere.example/"), NotSupported),
+        (answer(301), OutcomeUnknown),  # 201 with one changed bit
         (answer(200), OutcomeUnknown),
         (answer(599, X_Pairgate_Error="from-the-future"), OutcomeUnknown),
     ],

@@ -1,0 +1,162 @@
+"""From what producers saw to the figures of the report; nothing here starts anything."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import attrs
+
+from benchmarks.traffic import DEADLINE, WINDOW, Send
+from gateway.domain.conduct import Drained, FaultBegan, Healed, Run
+from gateway.domain.history import Acked, Delivered, Record
+from gateway.domain.message import Leg
+
+RECOVERED: Final = 5.0  # seconds of good service that count as recovered
+GOOD: Final = 0.99  # share of the sends, each answered within `PROMPT`
+PROMPT: Final = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class Service:
+    """What producers saw. Times are seconds; latencies count from when a send was due."""
+
+    sent: int
+    acknowledged: int  # within the deadline
+    windows: float  # share of those of 100 ms in which a send was answered
+    stall: float  # longest time without an answer for an entity, beyond the pause between sends
+    p50: float
+    p99: float
+    p999: float
+    worst: float
+
+    @property
+    def availability(self) -> float:
+        return self.acknowledged / max(1, self.sent)
+
+
+@attrs.frozen(kw_only=True)
+class Recovery:
+    """When what came after the first fault, and after the last. Seconds; None: it never did."""
+
+    failover: float | None  # from the first fault to the first answer by the backlog
+    good_again: float | None  # to the first five good seconds: the recovery time
+    failback: float | None  # from the healing to the first answer by the primary
+    drain: float | None  # to an empty backlog
+    diverted: int
+    detour_p50: float | None  # from when a diverted send was due until a consumer had it
+    detour_p99: float | None
+    detour_worst: float | None
+
+
+def service(entities: Sequence[Sequence[Send]], rate: float) -> Service:
+    """Of all sends of these entities, each at `rate`."""
+    sends = [send for each in entities for send in each]
+    answered = [send for send in sends if send.latency <= DEADLINE]
+    latencies = sorted(send.latency for send in answered)
+    return Service(
+        sent=len(sends),
+        acknowledged=len(answered),
+        windows=_windows(sends),
+        stall=max((_stall(each, rate) for each in entities), default=0.0),
+        p50=quantile(latencies, 0.5),
+        p99=quantile(latencies, 0.99),
+        p999=quantile(latencies, 0.999),
+        worst=quantile(latencies, 1.0),
+    )
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The least that so many are not above; of nothing there is none."""
+    if not ordered:
+        return math.nan
+    return ordered[min(len(ordered), max(1, math.ceil(share * len(ordered)))) - 1]
+
+
+def _stall(sends: Sequence[Send], rate: float) -> float:
+    """Between two answers, and before the first and after the last one."""
+    if not sends:
+        return 0.0
+    began, ended = min(send.due for send in sends), max(send.due for send in sends)
+    answers = sorted(send.answered for send in sends if send.answered < ended)
+    return max(0.0, max(b - a for a, b in pairwise([began, *answers, ended])) - 1 / rate)
+
+
+def _windows(sends: Sequence[Send]) -> float:
+    if not sends:
+        return math.nan
+    began, ended = min(send.due for send in sends), max(send.due for send in sends)
+    number = max(1, int((ended - began) / WINDOW))
+    seen = {int((send.answered - began) / WINDOW) for send in sends if send.answered < ended}
+    return len([window for window in seen if window < number]) / number
+
+
+def recovery(
+    records: Sequence[Record], entities: Sequence[Sequence[Send]], baseline_leg: bool = False
+) -> Recovery:
+    """`baseline_leg`: sends say no leg, since no gateway answered them."""
+    run = Run.of(records)
+    sends = sorted((send for each in entities for send in each), key=lambda send: send.due)
+    fault, healed, drained = run.first(FaultBegan), run.first(Healed), run.first(Drained)
+    diverted = [send for send in sends if send.leg not in {None, Leg.PRIMARY}]
+    direct = [send for send in sends if send.leg is Leg.PRIMARY or baseline_leg]
+    detours = sorted(_detours(run, diverted))
+    began = fault.at if fault else math.inf
+    over = healed.at if healed else math.inf
+    return Recovery(
+        failover=_first([send.answered for send in diverted], began),
+        good_again=_good_again(sends, began),
+        failback=_first([send.answered for send in direct], over),
+        drain=drained.at - over if drained else None,
+        diverted=len(diverted),
+        detour_p50=quantile(detours, 0.5) if detours else None,
+        detour_p99=quantile(detours, 0.99) if detours else None,
+        detour_worst=detours[-1] if detours else None,
+    )
+
+
+def _first(moments: Sequence[float], since: float) -> float | None:
+    return min((at - since for at in moments if since <= at < math.inf), default=None)
+
+
+def _detours(run: Run, diverted: Sequence[Send]) -> list[float]:
+    arrived: dict[str, float] = {}
+    for one in run.all(Delivered):
+        arrived.setdefault(one.message_id, one.at)
+    return [arrived[send.message_id] - send.due for send in diverted if send.message_id in arrived]
+
+
+def _good_again(sends: Sequence[Send], since: float) -> float | None:
+    """From then to the begin of the first seconds in which almost all are answered promptly."""
+    later = [send for send in sends if send.due >= since]
+    if not later:
+        return None
+    last = later[-1].due
+    begin = since
+    while begin + RECOVERED <= last:
+        within = [send for send in later if begin <= send.due < begin + RECOVERED]
+        late = [send for send in within if send.latency > PROMPT]
+        if within and len(late) <= (1 - GOOD) * len(within):
+            return begin - since
+        begin = max(begin + WINDOW, late[0].due if late else begin)
+    return None
+
+
+def per_second(records: Sequence[Record], began: float, leg: Leg | None) -> list[tuple[int, int]]:
+    """How many sends that leg answered in each second of the run; None: whichever it was."""
+    counts = Counter(
+        int(one.at - began)
+        for one in records
+        if isinstance(one, Acked) and (leg is None or one.leg is leg)
+    )
+    return [(second, counts[second]) for second in range(max(counts, default=0) + 1)]
+
+
+def as_json(value: Any) -> Any:
+    """JSON has no infinite and no missing numbers."""
+    if isinstance(value, dict):
+        return {name: as_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,131 @@
+"""Who uses the site during a run: open loops, consumers at the primary, and a watcher."""
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from benchmarks.chaos.topologies import KnownQueues, Namespace, Site
+from benchmarks.stopwatch import processor_time
+from benchmarks.traffic import BODY, OpenLoop
+from gateway.demo.audit import pending
+from gateway.domain.conduct import Sampled
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.domain.history import Completed, Delivered, Record, fingerprint
+from gateway.domain.message import Complete, Delivery
+from gateway.ports import Broker, Receiver
+
+LOOK: Final = 0.25  # seconds
+PATIENCE: Final = 0.5  # seconds: what doesn't tell by then can't be seen
+PAGE: Final = 20
+REST: Final = 0.2  # seconds after a failure
+_PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@attrs.define(eq=False)
+class Consumer:
+    """Takes all messages of one entity from the primary itself, and completes them."""
+
+    primary: Namespace
+    entity: EntityPath
+    records: list[Record] = attrs.field(factory=list)
+
+    async def run(self) -> None:
+        """Until cancelled; comes back after each trouble."""
+        async with self.primary.client() as broker:
+            while True:
+                try:
+                    await self._receive(broker)
+                except BrokerError:
+                    await trio.sleep(REST)
+
+    async def _receive(self, broker: Broker) -> None:
+        async with broker.open_receiver(self.entity) as receiver:
+            while True:
+                for delivery in await receiver.receive(PAGE):
+                    await self._consume(receiver, delivery)
+
+    async def _consume(self, receiver: Receiver, delivery: Delivery) -> None:
+        copy = str(delivery.sequence_number)
+        delivered = Delivered(
+            at=trio.current_time(),
+            message_id=str(delivery.message.message_id),
+            entity=self.entity.key,
+            fingerprint=fingerprint(delivery.message),
+            copy=copy,
+            expires=math.inf if delivery.expires is None else None,
+        )
+        self.records.append(delivered)
+        await receiver.settle(delivery, Complete())
+        done = Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
+        self.records.append(done)
+
+
+@attrs.frozen(kw_only=True)
+class Depth:
+    """How many messages were on the backlog at that time; None: the secondary doesn't tell."""
+
+    at: float
+    messages: int | None
+
+
+@attrs.define(eq=False)
+class Watcher:
+    """Measures the gateway and the backlog, from outside."""
+
+    site: Site
+    loops: Sequence[OpenLoop]
+    backlog: KnownQueues
+    records: list[Record] = attrs.field(factory=list, init=False)
+    depths: list[Depth] = attrs.field(factory=list, init=False)
+    memory: int = attrs.field(default=0, init=False)  # bytes, the most that were seen
+    files: int = attrs.field(default=0, init=False)  # open at once, the most that were seen
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._watch_backlog)
+            while True:
+                self._look_at_gateway()
+                await trio.sleep(LOOK)
+
+    def _look_at_gateway(self) -> None:
+        pid = self.site.gateway.pid
+        try:
+            processor = processor_time(pid)
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            files = len(os.listdir(f"/proc/{pid}/fd"))
+        except (OSError, ValueError):
+            return  # it was just killed
+        self.memory = max(self.memory, pages * _PAGE_SIZE)
+        self.files = max(self.files, files)
+        waiting = sum(loop.under_way for loop in self.loops)
+        self.records.append(
+            Sampled(
+                at=trio.current_time(),
+                process=f"gateway {pid}",
+                inflight=waiting * len(BODY),
+                processor=processor,
+            )
+        )
+
+    async def _watch_backlog(self) -> None:
+        while True:
+            messages = await left(self.backlog)
+            self.depths.append(Depth(at=trio.current_time(), messages=messages))
+            await trio.sleep(LOOK)
+
+
+async def left(backlog: KnownQueues) -> int | None:
+    """Messages on the backlog; None: the secondary doesn't tell in time."""
+    with trio.move_on_after(PATIENCE):
+        try:
+            return await pending(backlog)
+        except BrokerError:
+            return None
+    return None

@@ -1,0 +1,233 @@
+"""One run of a scenario with processes of its own, and all that was recorded of it."""
+
+import re
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from benchmarks.chaos.faults import Nemesis, excuses
+from benchmarks.chaos.load import LOOK, Consumer, Depth, Watcher, left
+from benchmarks.chaos.scenario import Scenario, Topology
+from benchmarks.chaos.topologies import (
+    BASELINE,
+    CONNECTIONS,
+    ENTITIES,
+    KnownQueues,
+    Site,
+    bounds_of,
+    open_site,
+)
+from benchmarks.fleet import client_of, open_fleet
+from benchmarks.traffic import OpenLoop
+from gateway.demo.audit import Site as Audited
+from gateway.demo.audit import audit
+from gateway.demo.machines import LogLine
+from gateway.domain.conduct import Bounds, Closed, Drained, Healed, Opened, RunBegan, StandingMoved
+from gateway.domain.entity import EntityPath
+from gateway.domain.failover import State
+from gateway.domain.history import AuditBegan, AuditFailed, Found, Place, QueueRead, Record
+from gateway.ports import Broker
+
+AFTERWARDS: Final = 3.0  # seconds of load once all must be as before
+DRAIN_LIMIT: Final = 60.0
+NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
+
+
+@attrs.define(eq=False)
+class Recording:
+    """What is known of a run when it is over. Times are Trio's."""
+
+    scenario: Scenario
+    topology: Topology
+    interval: str
+    began: float = 0.0  # the load
+    loops: list[OpenLoop] = attrs.field(
+        factory=lambda: [OpenLoop(queue, EntityPath(queue)) for queue in ENTITIES]
+    )
+    baseline: OpenLoop = attrs.field(factory=lambda: OpenLoop(BASELINE, EntityPath(BASELINE)))
+    histories: dict[str, list[Record]] = attrs.field(factory=dict)  # by who recorded it
+    of_baseline: list[Record] = attrs.field(factory=list)  # all of its own
+    depths: list[Depth] = attrs.field(factory=list)
+    memory: int = 0
+    files: int = 0
+
+    @property
+    def name(self) -> str:
+        return f"{self.scenario.name}-{self.topology.value}-{self.interval}"
+
+    @property
+    def bounds(self) -> Bounds:
+        return bounds_of(self.interval)
+
+    def all(self) -> list[Record]:
+        """What everybody recorded, without the baseline."""
+        return [record for records in self.histories.values() for record in records]
+
+
+async def record(scenario: Scenario, topology: Topology, interval: str, folder: Path) -> Recording:
+    """
+    Perform the scenario; the processes have their folders in `folder`, and are gone afterwards.
+
+    Raises:
+        MachineFailed, ServerFailed: a process didn't start.
+    """
+    recording = Recording(scenario, topology, interval)
+    run = _Run(recording)
+    async with open_fleet(folder) as fleet:
+        fleet.watch = run.note
+        async with open_site(fleet, topology, scenario, interval) as site:
+            await run.perform(site)
+    return recording
+
+
+@attrs.define(eq=False)
+class _Run:
+    recording: Recording
+    auditor: list[Record] = attrs.field(factory=list)
+    log: dict[str, list[Record]] = attrs.field(factory=dict)  # by process
+    held: list[tuple[float, str]] = attrs.field(factory=list)
+
+    async def perform(self, site: Site) -> None:
+        recording = self.recording
+        self.auditor.append(RunBegan(at=trio.current_time(), bounds=recording.bounds))
+        async with AsyncExitStack() as stack:
+            at_primary, at_secondary = [
+                KnownQueues(await stack.enter_async_context(side.client()), side.queues)
+                for side in (site.primary, site.secondary)
+            ]
+            through = [
+                await stack.enter_async_context(
+                    client_of(site.gateway.port, connections=CONNECTIONS)
+                )
+                for _ in recording.loops
+            ]
+            direct = await stack.enter_async_context(
+                site.primary.server.client(site.primary.reached_at)
+            )
+            consumers = [Consumer(site.primary, EntityPath(queue)) for queue in ENTITIES]
+            nemesis = Nemesis(site, recording.loops)
+            watcher = Watcher(site, recording.loops, at_secondary)
+            async with trio.open_nursery() as watching:
+                watching.start_soon(watcher.run)
+                for consumer in consumers:
+                    watching.start_soon(consumer.run)
+                await self._load(through, direct, nemesis, at_secondary)
+                await _drained(at_secondary)
+                await trio.sleep(recording.bounds.quiet + 2 * LOOK)
+                watching.cancel_scope.cancel()
+            for machine in (*site.syphons, site.gateway):
+                await machine.stop()
+            found = await _audit(at_primary, at_secondary)
+        recording.depths = watcher.depths
+        recording.memory, recording.files = watcher.memory, watcher.files
+        sends = {loop.entity.key: loop.sends for loop in recording.loops}
+        over = min((one.at for one in found if isinstance(one, AuditBegan)), default=0.0)
+        nemesis.records += excuses(sends, nemesis.records, self.held, over)
+        mine, baseline = parted(found)
+        recording.of_baseline = [*recording.baseline.records, *baseline]
+        recording.histories = {
+            name: whole(name, records)
+            for name, records in {
+                **{f"producer of {loop.name}": loop.records for loop in recording.loops},
+                **{f"consumer of {one.entity.key}": one.records for one in consumers},
+                **{f"log of {name}": records for name, records in self.log.items()},
+                "nemesis": nemesis.records,
+                "watcher": watcher.records,
+                "auditor": [*self.auditor, *mine],
+            }.items()
+        }
+
+    async def _load(
+        self,
+        through: Sequence[Broker],
+        direct: Broker,
+        nemesis: Nemesis,
+        backlog: KnownQueues,
+    ) -> None:
+        recording, rate = self.recording, self.recording.scenario.rate
+        async with trio.open_nursery() as sending:
+            for loop, broker in zip(recording.loops, through, strict=True):
+                sending.start_soon(loop.run, broker, rate)
+            sending.start_soon(recording.baseline.run, direct, rate / 2)
+            recording.began = trio.current_time()
+            await nemesis.run(recording.began)
+            waiting = await left(backlog)
+            while waiting is None:  # it was just started: ask again
+                await trio.sleep(LOOK)
+                waiting = await left(backlog)
+            self.auditor.append(Healed(at=trio.current_time(), backlog=waiting))
+            sending.start_soon(self._note_drain, backlog)
+            await trio.sleep(recording.bounds.return_within + AFTERWARDS)
+            for loop in (*recording.loops, recording.baseline):
+                loop.stopping = True
+
+    async def _note_drain(self, backlog: KnownQueues) -> None:
+        if await _drained(backlog):
+            self.auditor.append(Drained(at=trio.current_time()))
+
+    def note(self, name: str, line: LogLine) -> None:
+        """Of a log: what it says of standings, and of transfers without an answer."""
+        now = trio.current_time()
+        match line.get("event"):
+            case "standing_changed":
+                self.log.setdefault(name, []).append(
+                    StandingMoved(
+                        at=now,
+                        process=name,
+                        entity=EntityPath(str(line["entity"])).key,
+                        before=State(line["before"]),
+                        after=State(line["after"]),
+                    )
+                )
+            case "syphon_held" if NO_ANSWER.search(str(line["reason"])):
+                self.held.append((now, EntityPath(str(line["entity"])).key))
+
+
+def whole(name: str, records: Sequence[Record]) -> list[Record]:
+    """A history that says when it begins and ends."""
+    moments = [record.at for record in records] or [0.0]
+    return [Opened(at=min(moments), process=name), *records, Closed(at=max(moments), process=name)]
+
+
+def parted(found: Sequence[Record]) -> tuple[list[Record], list[Record]]:
+    """What the audit found in the queues of the gateway's, and in the baseline's."""
+    mine: list[Record] = []
+    baseline: list[Record] = []
+    for one in found:
+        match one:
+            case AuditBegan():
+                direct = frozenset(queue for queue in one.queues if queue.startswith(BASELINE))
+                mine.append(AuditBegan(at=one.at, queues=one.queues - direct))
+                baseline.append(AuditBegan(at=one.at, queues=direct))
+            case Found() | QueueRead() | AuditFailed() if one.queue.startswith(BASELINE):
+                baseline.append(one)
+            case _:
+                mine.append(one)
+    return mine, baseline
+
+
+async def _drained(backlog: KnownQueues) -> bool:
+    """Whether it became empty in time."""
+    with trio.move_on_after(DRAIN_LIMIT):
+        while True:
+            if await left(backlog) == 0:
+                return True
+            await trio.sleep(LOOK)  # another process: nobody here can tell when
+    return False
+
+
+async def _audit(at_primary: KnownQueues, at_secondary: KnownQueues) -> list[Record]:
+    sides = (
+        ("primary", at_primary, Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
+        ("secondary", at_secondary, Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
+    )
+    return await audit(
+        [
+            Audited(broker=broker, name=name, place=place, dead_letters=dead)
+            for name, broker, place, dead in sides
+        ]
+    )

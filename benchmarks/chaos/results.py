@@ -1,0 +1,240 @@
+"""A recorded and judged run as one value, for the page and for machines."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import cattrs
+
+from benchmarks.chaos import checker
+from benchmarks.chaos.figures import Recovery, Service, as_json, per_second, recovery, service
+from benchmarks.chaos.recording import Recording
+from gateway.domain.conduct import FaultBegan, FaultEnded, Healed, Run, StandingMoved
+from gateway.domain.history import Uncertain
+from gateway.domain.invariants import Judgement
+from gateway.domain.message import Leg
+from gateway.domain.verdict import Rules, Violation, judge
+
+FILE: Final = "run.json"
+AVAILABLE: Final = {"0s": 0.9999}  # by failover interval
+AVAILABLE_OTHERWISE: Final = 0.999
+AMPLIFICATION: Final = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """What was asked for, and what came of it."""
+
+    name: str
+    wanted: str
+    found: str
+    met: bool
+
+
+@attrs.frozen(kw_only=True)
+class Shade:
+    """A fault on the time line, in seconds since the load began."""
+
+    kind: str
+    target: str
+    begin: float
+    end: float
+
+
+@attrs.frozen(kw_only=True)
+class Move:
+    at: float
+    process: str
+    entity: str
+    state: str
+
+
+@attrs.frozen(kw_only=True)
+class Timeline:
+    """Seconds since the load began. The pairs are (second, number)."""
+
+    primary: Sequence[tuple[float, float]]
+    backlog: Sequence[tuple[float, float]]
+    baseline: Sequence[tuple[float, float]]
+    depth: Sequence[tuple[float, float]]
+    moves: Sequence[Move]
+    faults: Sequence[Shade]
+    healed: float | None
+
+
+@attrs.frozen(kw_only=True)
+class Result:
+    """Everything that the report shows of one run."""
+
+    name: str
+    scenario: str
+    title: str
+    topology: str
+    interval: str
+    rate: float
+    seed: int
+    proxied: bool
+    exit: int  # the checker's
+    undecided: Sequence[str]
+    problems: Sequence[str]
+    messages: Mapping[str, float]
+    gateway: Service
+    baseline: Service
+    baseline_lost: int | None  # None: its queue couldn't be read
+    recovery: Recovery
+    memory: int
+    files: int
+    deepest: int
+    targets: Sequence[Target]
+    timeline: Timeline
+    facts: Mapping[str, str]  # of the machine, when the run began
+
+    @property
+    def passed(self) -> bool:
+        return self.exit == checker.PASSED
+
+    @property
+    def verdict(self) -> str:
+        return {checker.PASSED: "holds", checker.VIOLATED: "broken"}.get(self.exit, "undecided")
+
+
+def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, str]) -> Result:
+    scenario = recording.scenario
+    sends = [loop.sends for loop in recording.loops]
+    served = service(sends, scenario.rate)
+    seen = checker.as_json(judgement)
+    timeline = _timeline(recording)
+    return Result(
+        name=recording.name,
+        scenario=scenario.name,
+        title=scenario.title,
+        topology=recording.topology.value,
+        interval=recording.interval,
+        rate=scenario.rate,
+        seed=scenario.seed,
+        proxied=scenario.proxied,
+        exit=checker.exit_code(judgement),
+        undecided=judgement.undecided,
+        problems=[
+            f"{one.invariant.name}: {text}" for one in judgement.decisions for text in one.problems
+        ],
+        messages=seen["messages"],
+        gateway=served,
+        baseline=service([recording.baseline.sends], scenario.rate / 2),
+        baseline_lost=_baseline_lost(recording),
+        recovery=recovery(recording.all(), sends),
+        memory=recording.memory,
+        files=recording.files,
+        deepest=max((int(number) for _, number in timeline.depth), default=0),
+        targets=targets_of(recording, judgement, served),
+        timeline=timeline,
+        facts=facts,
+    )
+
+
+def targets_of(recording: Recording, judgement: Judgement, served: Service) -> list[Target]:
+    """Availability and stall only where one namespace at a time is harmed, and none is busy."""
+    lost = [one for one in judgement.verdict.findings if one.violation is Violation.LOST]
+    found = [
+        Target(
+            name="lost",
+            wanted="0",
+            found="undecided" if judgement.undecided else str(len(lost)),
+            met=not lost and not judgement.undecided,
+        ),
+        Target(
+            name="amplification",
+            wanted=f"at most {AMPLIFICATION:g}",
+            found=f"{judgement.amplification:.3f}",
+            met=judgement.amplification <= AMPLIFICATION,
+        ),
+    ]
+    if recording.scenario.promised:
+        wanted = AVAILABLE.get(recording.interval, AVAILABLE_OTHERWISE)
+        longest = recording.bounds.attempt_timeout + 1.0
+        found += [
+            Target(
+                name="availability",
+                wanted=f"at least {100 * wanted:g} %",
+                found=f"{100 * served.availability:.3f} %",
+                met=served.availability >= wanted,
+            ),
+            Target(
+                name="longest stall",
+                wanted=f"at most {longest:g} s",
+                found=f"{served.stall:.2f} s",
+                met=served.stall <= longest,
+            ),
+        ]
+    return found
+
+
+def _baseline_lost(recording: Recording) -> int | None:
+    verdict = judge(
+        [
+            *recording.of_baseline,
+            *(
+                Uncertain(at=0.0, message_id=send.message_id)
+                for send in recording.baseline.sends
+                if not math.isfinite(send.answered)
+            ),
+        ],
+        Rules(),
+    )
+    if verdict.undecided:
+        return None
+    return sum(one.violation is Violation.LOST for one in verdict.findings)
+
+
+def _timeline(recording: Recording) -> Timeline:
+    began, records = recording.began, recording.all()
+    run = Run.of(records)
+    healed = run.first(Healed)
+    ended = {one.fault: one.at for one in run.all(FaultEnded)}
+    return Timeline(
+        primary=per_second(records, began, Leg.PRIMARY),
+        backlog=per_second(records, began, Leg.BACKLOG),
+        baseline=per_second(recording.baseline.records, began, None),
+        depth=[
+            (one.at - began, one.messages) for one in recording.depths if one.messages is not None
+        ],
+        moves=[
+            Move(at=one.at - began, process=one.process, entity=one.entity, state=one.after.value)
+            for one in run.all(StandingMoved)
+        ],
+        faults=[
+            Shade(
+                kind=one.kind,
+                target=one.target.value,
+                begin=one.at - began,
+                end=ended[one.fault] - began,
+            )
+            for one in run.all(FaultBegan)
+        ],
+        healed=None if healed is None else healed.at - began,
+    )
+
+
+def save(result: Result, folder: Path) -> Path:
+    path = folder / FILE
+    path.write_text(json.dumps(as_json(cattrs.unstructure(result)), indent=1) + "\n")
+    return path
+
+
+def load(folder: Path) -> list[Result]:
+    """All runs whose folders are in that one, by scenario, topology and interval."""
+    return [
+        _CONVERTER.structure(json.loads(path.read_text()), Result)
+        for path in sorted(folder.glob(f"*/{FILE}"))
+    ]
+
+
+def _number(value: Any, _: type[float]) -> float:
+    return math.nan if value is None else float(value)
+
+
+_CONVERTER: Final = cattrs.Converter()
+_CONVERTER.register_structure_hook(float, _number)

@@ -1,0 +1,195 @@
+"""
+What a chaos run does, as TOML: the files of `scenarios/`.
+
+    title = "the primary is killed"
+    topologies = ["embedded", "rabbitmq"]
+    intervals = ["0s", "10s"]             # failover_interval: a run for each
+
+    [[faults]]
+    kind = "killed"
+    target = "primary"
+    at = 3.0                              # seconds after the load began
+    lasts = 8.0
+"""
+
+import enum
+import tomllib
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import cattrs
+from attrs import validators
+from cattrs.v import format_exception
+
+from gateway.domain.conduct import Target
+
+FOLDER: Final = Path(__file__).parent / "scenarios"
+HEALTHY: Final = 3.0  # seconds of load before the first fault, unless the scenario says otherwise
+QUICK: Final = 0.5  # of each time, with --quick
+
+
+class ScenarioFailed(Exception):
+    """A scenario's file is wrong; the text names the file and the key."""
+
+
+class Topology(enum.Enum):
+    """What the two namespaces are."""
+
+    EMBEDDED = "embedded"
+    RABBITMQ = "rabbitmq"
+    MIXED = "rabbitmq-embedded"  # RabbitMQ, and a secondary that is embedded in a gateway
+
+
+class Kind(enum.Enum):
+    """What is done to a process, or to the bytes on the way to a namespace."""
+
+    KILLED = "killed"  # SIGKILL, and started again in the end
+    FROZEN = "frozen"  # SIGSTOP, and SIGCONT in the end
+    DISK_FULL = "disk-full"  # no file of the process may grow
+    REFUSED = "refused"
+    RESET_BEFORE = "reset-before"
+    RESET_DURING = "reset-during"
+    RESET_AFTER = "reset-after"
+    SWALLOWED = "swallowed"  # done, and a reset instead of the answer
+    TRUNCATED = "truncated"
+    HELD = "held"  # nothing passes, and what was held is delivered in the end
+    BLACK_HOLE = "black-hole"
+    HALF_OPEN = "half-open"  # requests pass, answers don't
+    SLOW = "slow"
+    CORRUPT = "corrupt"  # a byte of an answer is changed
+    BUSY = "busy"  # 503 with Retry-After
+
+
+ON_PROCESSES: Final = frozenset({Kind.KILLED, Kind.FROZEN, Kind.DISK_FULL})
+_NAMESPACES: Final = frozenset({Target.PRIMARY, Target.SECONDARY})
+
+
+@attrs.frozen(kw_only=True)
+class Fault:
+    """
+    One kind of harm to one target. Times are seconds after the load began.
+
+    With `repeat` it comes again every `every` seconds; with `probability` it hits only so many
+    of the pieces of bytes that pass.
+    """
+
+    kind: Kind
+    target: Target
+    lasts: float = attrs.field(validator=validators.gt(0.0))
+    at: float = attrs.field(default=HEALTHY, validator=validators.ge(0.0))
+    repeat: int = attrs.field(default=1, validator=validators.ge(1))
+    every: float = 0.0
+    probability: float = attrs.field(
+        default=1.0, validator=[validators.gt(0.0), validators.le(1.0)]
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.target is Target.HOST:
+            raise ValueError("target: a namespace, the gateway or the syphon expected")
+        if self.kind not in ON_PROCESSES and self.target not in _NAMESPACES:
+            raise ValueError(f"target: {self.kind.value} hits the way to a namespace only")
+        if self.repeat > 1 and self.every <= self.lasts:
+            raise ValueError("every: more than lasts expected, so that the target recovers")
+        if self.probability < 1.0 and self.kind in ON_PROCESSES:
+            raise ValueError(f"probability: a process is {self.kind.value}, or it isn't")
+
+    @property
+    def spans(self) -> list[tuple[float, float]]:
+        """When it begins and ends, each time."""
+        begins = [self.at + number * self.every for number in range(self.repeat)]
+        return [(begin, begin + self.lasts) for begin in begins]
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """One file. `rate`: messages/s to each entity; half of it goes to the primary directly."""
+
+    name: str
+    title: str
+    faults: tuple[Fault, ...] = attrs.field(validator=validators.min_len(1))
+    topologies: tuple[Topology, ...] = attrs.field(
+        default=(Topology.EMBEDDED,), validator=validators.min_len(1)
+    )
+    intervals: tuple[str, ...] = attrs.field(default=("0s",), validator=validators.min_len(1))
+    rate: float = attrs.field(default=40.0, validator=validators.gt(0.0))
+    seed: int = 1
+    syphons: int = attrs.field(default=0, validator=validators.ge(0))  # processes; 0: inside
+    promised: bool = True  # whether the targets of availability and stall are asked for
+
+    def __attrs_post_init__(self) -> None:
+        syphon_hit = any(fault.target is Target.SYPHON for fault in self.faults)
+        if syphon_hit and not self.syphons:
+            raise ValueError("syphons: 1 or more expected, where a fault hits the syphon")
+        for target in Target:
+            spans = sorted(
+                span for one in self.faults if one.target is target for span in one.spans
+            )
+            if any(begin < ended for (_, ended), (begin, _) in pairwise(spans)):
+                raise ValueError(f"faults: two hit the {target.value} at the same time")
+
+    @property
+    def ends(self) -> float:
+        """When the last fault is over."""
+        return max(ended for fault in self.faults for _, ended in fault.spans)
+
+    @property
+    def proxied(self) -> bool:
+        """
+        Whether a proxy stands before the namespaces. Where processes alone are hit there is none:
+        it would accept connections for one that is gone.
+        """
+        return any(fault.kind not in ON_PROCESSES for fault in self.faults)
+
+    def quick(self) -> "Scenario":
+        """The same in less time: one topology, one interval."""
+        faults = [
+            attrs.evolve(one, at=QUICK * one.at, lasts=QUICK * one.lasts, every=QUICK * one.every)
+            for one in self.faults
+        ]
+        return attrs.evolve(
+            self,
+            faults=tuple(faults),
+            topologies=self.topologies[:1],
+            intervals=self.intervals[:1],
+        )
+
+
+def read(path: Path) -> Scenario:
+    """
+    The scenario in that file.
+
+    Raises:
+        ScenarioFailed: it can't be read, or has a key or a value that it may not have.
+    """
+    try:
+        fields: dict[str, Any] = tomllib.loads(path.read_text())
+        return _CONVERTER.structure({"name": path.stem, **fields}, Scenario)
+    except (OSError, ValueError) as error:
+        raise ScenarioFailed(f"{path}: {error}") from error
+    except cattrs.BaseValidationError as error:
+        reasons = "; ".join(cattrs.transform_error(error, format_exception=_told))
+        raise ScenarioFailed(f"{path}: {reasons}") from error
+
+
+def find(names: Sequence[str]) -> list[Scenario]:
+    """
+    Those of the given names or paths; all that there are without any.
+
+    Raises:
+        ScenarioFailed: see `read`.
+    """
+    paths = [
+        Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml" for name in names
+    ] or sorted(FOLDER.glob("*.toml"))
+    return [read(path) for path in paths]
+
+
+def _told(error: BaseException, kind: type | None) -> str:
+    """What a rule of this file says, in its own words."""
+    return str(error) if isinstance(error, ValueError) else format_exception(error, kind)
+
+
+_CONVERTER: Final = cattrs.Converter(forbid_extra_keys=True)

@@ -1,0 +1,141 @@
+"""From what producers saw to figures."""
+
+import math
+
+import pytest
+
+from benchmarks.chaos.faults import excuses
+from benchmarks.chaos.figures import per_second, quantile, recovery, service
+from benchmarks.chaos.recording import parted
+from benchmarks.chaos.topologies import IN_HAND, SYPHON_BATCH
+from benchmarks.traffic import Send
+from gateway.domain.conduct import Drained, FaultBegan, FaultEnded, Healed, Swallowed, Target
+from gateway.domain.history import Acked, AuditBegan, Delivered, QueueRead, Uncertain
+from gateway.domain.message import Leg
+
+
+def send(due, *, after=0.1, leg=Leg.PRIMARY, name="m"):
+    answered = math.inf if leg is None else due + after
+    return Send(message_id=f"{name}-{due:g}", due=due, answered=answered, leg=leg)
+
+
+STEADY = [send(float(second)) for second in range(20)]
+
+
+def test_steady_answers_are_no_stall():
+    served = service([STEADY], rate=1.0)
+
+    assert (served.sent, served.acknowledged) == (20, 20)
+    assert served.stall == pytest.approx(0.0, abs=1e-6)
+    assert (served.p50, served.worst) == (pytest.approx(0.1), pytest.approx(0.1))
+
+
+def test_one_entity_that_stands_still_is_a_stall_whatever_the_other_does():
+    still = [one for one in STEADY if not 5.0 <= one.due < 10.0]
+
+    served = service([STEADY, still], rate=1.0)
+
+    assert served.stall == pytest.approx(5.0)
+
+
+def test_an_answer_after_the_deadline_does_not_count():
+    served = service([[*STEADY, send(20.0, after=13.0), send(21.0, leg=None)]], rate=1.0)
+
+    assert (served.sent, served.acknowledged) == (22, 20)
+    assert served.worst == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("share", "found"), [(0.5, 50), (0.99, 99), (0.999, 100), (1.0, 100), (0.0, 1)]
+)
+def test_a_quantile_is_a_value_that_was_measured(share, found):
+    assert quantile(list(range(1, 101)), share) == found
+
+
+def test_of_nothing_there_is_no_quantile():
+    assert math.isnan(quantile([], 0.5))
+
+
+def test_times_of_recovery_count_from_the_fault_and_from_the_healing():
+    records = [
+        FaultBegan(at=5.0, fault="1", kind="killed", target=Target.PRIMARY),
+        FaultEnded(at=9.0, fault="1"),
+        Healed(at=9.5, backlog=2),
+        Drained(at=12.0),
+        Delivered(at=11.0, message_id="m-6", entity="m", fingerprint="", copy="1"),
+    ]
+    diverted = [send(second, leg=Leg.BACKLOG) for second in (6.0, 7.0, 8.0, 9.0, 10.0)]
+    late = [send(5.0, after=1.5, leg=Leg.BACKLOG)]
+    sends = [*STEADY[:5], *late, *diverted, *STEADY[11:]]
+
+    found = recovery(records, [sends])
+
+    assert found.failover == pytest.approx(1.1)
+    assert found.good_again == pytest.approx(0.1, abs=0.11)
+    assert found.failback == pytest.approx(1.6)
+    assert found.drain == pytest.approx(2.5)
+    assert found.diverted == 6
+    assert found.detour_worst == pytest.approx(5.0)
+
+
+def test_answers_are_counted_by_second_and_leg():
+    records = [
+        Acked(at=10.2, message_id="1", leg=Leg.PRIMARY),
+        Acked(at=12.9, message_id="2", leg=Leg.PRIMARY),
+        Acked(at=12.9, message_id="3", leg=Leg.BACKLOG),
+    ]
+
+    assert per_second(records, 10.0, Leg.PRIMARY) == [(0, 1), (1, 0), (2, 1)]
+    assert per_second(records, 10.0, None) == [(0, 1), (1, 0), (2, 2)]
+
+
+FAULT = [
+    FaultBegan(at=5.0, fault="1", kind="killed", target=Target.PRIMARY),
+    FaultEnded(at=6.0, fault="1"),
+]
+
+
+def test_a_send_that_met_a_fault_excuses_one_copy():
+    found = excuses({"m": STEADY}, FAULT, [], over=20.0)
+
+    assert found == [
+        Swallowed(at=6.0, messages=2),
+        Uncertain(at=6.0, message_id="m-5"),
+        Uncertain(at=6.0, message_id="m-6"),
+    ]
+
+
+def test_a_transfer_without_an_answer_excuses_a_chunk_of_what_was_diverted():
+    sends = {"m": [send(1.0), send(2.0, leg=Leg.BACKLOG)], "n": [send(1.0, leg=Leg.BACKLOG)]}
+
+    found = excuses(sends, [], [(3.0, "m")], over=20.0)
+
+    assert found == [
+        Swallowed(at=3.0, messages=SYPHON_BATCH),
+        Uncertain(at=3.0, message_id="m-2"),
+    ]
+
+
+def test_what_a_syphon_had_in_hand_when_the_secondary_failed_may_come_twice():
+    fault = [
+        FaultBegan(at=5.0, fault="1", kind="killed", target=Target.SECONDARY),
+        FaultEnded(at=6.0, fault="1"),
+    ]
+
+    found = excuses({"m": [send(2.0, leg=Leg.BACKLOG)]}, fault, [], over=20.0)
+
+    assert Swallowed(at=6.0, messages=IN_HAND) in found
+    assert Uncertain(at=6.0, message_id="m-2") in found
+
+
+def test_the_baseline_is_audited_apart():
+    queues = frozenset({"orders", "baseline", "baseline/$deadletterqueue"})
+    found = [AuditBegan(at=1.0, queues=queues), *(QueueRead(at=2.0, queue=one) for one in queues)]
+
+    mine, baseline = parted(found)
+
+    assert mine == [
+        AuditBegan(at=1.0, queues=frozenset({"orders"})),
+        QueueRead(at=2.0, queue="orders"),
+    ]
+    assert {one.queue for one in baseline if isinstance(one, QueueRead)} == queues - {"orders"}

@@ -1,0 +1,47 @@
+"""Short runs of real processes: what the page says of them can be believed."""
+
+import re
+
+import pytest
+
+from benchmarks.chaos.report import HEAD, markdown
+from benchmarks.chaos.results import load
+from benchmarks.chaos.run import main
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+SHORT = """
+title = "a short one"
+
+[[faults]]
+kind = "{}"
+target = "primary"
+at = 1.5
+lasts = 3.0
+"""
+
+
+@pytest.mark.parametrize("kind", ["killed", "swallowed"])
+def test_a_primary_in_trouble_loses_nothing(kind, tmp_path):
+    scenario = tmp_path / "short.toml"
+    scenario.write_text(SHORT.format(kind))
+
+    main([str(scenario), "--out", str(tmp_path)])
+
+    [result] = load(tmp_path)
+    # How long things take says how busy the machine is: the safety alone is asked for here.
+    unsafe = [text for text in result.problems if text.startswith("S")]
+    page = (tmp_path / "index.html").read_text()
+    assert not result.undecided
+    assert unsafe == []
+    assert result.messages["lost"] == 0
+    assert result.messages["acked"] > 200
+    assert result.recovery.diverted > 50
+    assert result.baseline.acknowledged < result.baseline.sent
+    assert result.baseline_lost == 0
+    assert [one.target for one in result.timeline.faults] == ["primary"]
+    assert {move.state for move in result.timeline.moves} >= {"secondary", "primary"}
+    assert "<svg" in page
+    assert not re.search(r'(src|href)="(?!#|[a-z0-9-]+/")', page)
+    assert markdown([result]).count("|") == 3 * (len(HEAD) + 1)
+    assert (tmp_path / result.name / "nemesis.jsonl").exists()

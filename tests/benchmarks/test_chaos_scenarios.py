@@ -1,0 +1,96 @@
+"""What a scenario's file may say, and what is said of one that is wrong."""
+
+import pytest
+
+from benchmarks.chaos.run import main, plans
+from benchmarks.chaos.scenario import FOLDER, Kind, ScenarioFailed, Topology, find, read
+from gateway.domain.conduct import Target
+
+KILLED = """
+title = "a kill"
+
+[[faults]]
+kind = "killed"
+target = "primary"
+at = 2.0
+lasts = 4.0
+"""
+
+
+def written(folder, text):
+    path = folder / "one.toml"
+    path.write_text(text)
+    return path
+
+
+def wrong(folder, text):
+    with pytest.raises(ScenarioFailed) as error:
+        read(written(folder, text))
+    return str(error.value)
+
+
+def test_every_kind_of_fault_has_a_scenario():
+    scenarios = find([])
+
+    assert {fault.kind for one in scenarios for fault in one.faults} == set(Kind)
+    assert {fault.target for one in scenarios for fault in one.faults} == set(Target) - {
+        Target.HOST
+    }
+    assert {where for one in scenarios for where in one.topologies} == set(Topology)
+
+
+def test_a_scenario_is_called_by_its_file(tmp_path):
+    scenario = read(written(tmp_path, KILLED))
+
+    assert scenario.name == "one"
+    assert scenario.ends == 6.0
+    assert not scenario.proxied
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('colour = "red"', "colour"),
+        ("rate = 0", "rate"),
+        ('topologies = ["azure"]', "topologies"),
+        ("intervals = []", "intervals"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(tmp_path, line, told):
+    assert told in wrong(tmp_path, f"{line}\n{KILLED}")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("probability = 0.5", "probability"),
+        ("repeat = 2\nevery = 4.0", "every"),
+        ('[[faults]]\nkind = "frozen"\ntarget = "primary"\nlasts = 1.0\nat = 5.0', "same time"),
+        ('[[faults]]\nkind = "killed"\ntarget = "syphon"\nlasts = 1.0', "syphons"),
+        ('[[faults]]\nkind = "slow"\ntarget = "gateway"\nlasts = 1.0', "target"),
+    ],
+)
+def test_a_fault_that_can_not_be_is_refused(tmp_path, line, told):
+    assert told in wrong(tmp_path, KILLED + line)
+
+
+def test_a_fault_comes_as_often_as_it_says(tmp_path):
+    scenario = read(written(tmp_path, KILLED + "repeat = 3\nevery = 5.0"))
+
+    assert scenario.faults[0].spans == [(2.0, 6.0), (7.0, 11.0), (12.0, 16.0)]
+
+
+def test_each_topology_and_interval_is_a_run():
+    killed = find(["primary-killed"])
+
+    assert len(plans(killed, None, None)) == 6
+    assert len(plans(killed, "rabbitmq", "0s")) == 1
+    assert len(plans([killed[0].quick()], None, None)) == 1
+
+
+def test_a_scenario_that_is_not_there_is_no_run(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["nowhere", "--out", str(tmp_path)])
+
+    assert ended.value.code == 2
+    assert str(FOLDER / "nowhere.toml") in capsys.readouterr().err
