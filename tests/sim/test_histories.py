@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from gateway.testing.world import run_world
+from gateway.testing.sim.world import run_world
 
 SEEDS = 1000
 PARTS = 4  # each is one test: it counts, so that all of it runs in one process

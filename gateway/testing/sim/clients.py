@@ -25,9 +25,9 @@ from gateway.domain.history import (
 from gateway.domain.message import Complete, Delivery, Leg, Message
 from gateway.ports import Broker
 from gateway.testing.clocks import VirtualClock, seconds
-from gateway.testing.laws import Laws
-from gateway.testing.processes import GatewayProcess
-from gateway.testing.scenario import CHAOS, ENTITIES, Scenario
+from gateway.testing.sim.laws import Laws
+from gateway.testing.sim.processes import GatewayProcess
+from gateway.testing.sim.scenario import CHAOS, ENTITIES, Scenario
 
 REST: Final = 5.0  # seconds that a consumer waits after an error
 RECONNECT: Final = 60.0  # seconds that it keeps a receiver

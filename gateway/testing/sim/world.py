@@ -35,14 +35,14 @@ from gateway.domain.invariants import Judgement, judge_run
 from gateway.domain.message import DEAD_LETTER_REASON, Leg, Message
 from gateway.domain.verdict import Verdict
 from gateway.pairing.pair import Surroundings
-from gateway.testing.clients import Consumer, Journal, Producer
 from gateway.testing.clocks import VirtualClock
 from gateway.testing.determinism import run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
-from gateway.testing.laws import Laws
-from gateway.testing.processes import GatewayProcess, Process, Site, SyphonProcess
-from gateway.testing.recorder import GATEWAY, Recorder
-from gateway.testing.scenario import (
+from gateway.testing.sim.clients import Consumer, Journal, Producer
+from gateway.testing.sim.laws import Laws
+from gateway.testing.sim.processes import GatewayProcess, Process, Site, SyphonProcess
+from gateway.testing.sim.recorder import GATEWAY, Recorder
+from gateway.testing.sim.scenario import (
     CHAOS,
     ENTITIES,
     FAULTS,

@@ -12,7 +12,7 @@ from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
-from gateway.testing.scenario import Scenario
+from gateway.testing.sim.scenario import Scenario
 
 BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
 PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})

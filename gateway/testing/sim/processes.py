@@ -20,7 +20,7 @@ from gateway.pairing.state import SavedState, StateFile, build, parse
 from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker
 from gateway.testing.faults import Call, FaultyBroker
-from gateway.testing.scenario import Scenario
+from gateway.testing.sim.scenario import Scenario
 from gateway.wire.amqp.message import encode_sorted
 
 KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")

@@ -26,7 +26,7 @@ from gateway.pairing.prober import Prober
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
-from gateway.testing.scenario import ENTITIES
+from gateway.testing.sim.scenario import ENTITIES
 
 Function = Callable[..., Any]
 
