@@ -84,6 +84,7 @@ class Laws:
             and "busy" not in scenario.kinds
             and not scenario.killed & {"gateway", "pause"}
             and scenario.clients_deadline is None
+            and not scenario.parts.breaking
             and pair.on_unknown is OnUnknown.DIVERT
         )
         share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
