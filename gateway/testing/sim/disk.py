@@ -49,10 +49,10 @@ class DiskBroker(EmbeddedBroker):
             self._stop()
         self._vfs.unregister()
 
-    def cut_power(self) -> str:
+    def cut_power(self) -> int:
         """
         Everything stops, perhaps in the middle of a commit that nobody was told of; what the disk
-        has kept is opened again. Return what became of the last commits, for the trace.
+        has kept is opened again. Return how many writes and syncs it came before.
 
         Raises:
             StoreError: what was acknowledged isn't there, or the store is damaged.
@@ -74,7 +74,7 @@ class DiskBroker(EmbeddedBroker):
         look_again = Step(_ANYWHERE, now, lambda space, now: space.report_all(now))
         self._committer.run([look_again])
         self._tell(look_again.result())
-        return f"{len(log) - reached} of {len(log)} changes were not made"
+        return len(log) - reached
 
     def _stop(self) -> None:
         """Nothing more is written, not even what would tidy up."""

@@ -8,10 +8,9 @@ Calm, chaos, heal, drain, audit, verdict: `run_world(seed)` does all of it.
 """
 
 import random
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from hashlib import blake2b
+from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -28,26 +27,21 @@ from gateway.domain.envelope_fields import SCHEDULED, SESSION
 from gateway.domain.events import Event
 from gateway.domain.failover import State
 from gateway.domain.history import (
-    AuditBegan,
-    Found,
-    Place,
-    QueueRead,
-    Record,
-    fingerprint,
+    Invoked,
 )
-from gateway.domain.invariants import Judgement, judge_run
-from gateway.domain.message import DEAD_LETTER_REASON, Leg, Message
-from gateway.domain.rulings import Ruling
-from gateway.domain.verdict import Verdict
+from gateway.domain.invariants import judge_run
+from gateway.domain.message import Leg, Message
 from gateway.pairing.pair import Surroundings
 from gateway.testing.clocks import VirtualClock
 from gateway.testing.determinism import run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
+from gateway.testing.sim.audit import audit, left
 from gateway.testing.sim.clients import Consumer, Journal, Producer
 from gateway.testing.sim.disk import DiskBroker
 from gateway.testing.sim.laws import Laws
 from gateway.testing.sim.listening import listener
 from gateway.testing.sim.network import Network
+from gateway.testing.sim.outcomes import Outcomes
 from gateway.testing.sim.processes import GatewayProcess, Process, Site, SyphonProcess
 from gateway.testing.sim.recorder import GATEWAY, Recorder
 from gateway.testing.sim.scenario import (
@@ -72,57 +66,6 @@ DEAD_AFTER: Final = 20.0  # seconds until a receiver finds its connection dead
 SETTLING: Final = 90.0  # seconds after a run that isn't healed, until all that is late has come
 ONE_DAY: Final = 86_400.0
 QUEUE: Final = QueueProperties(max_delivery_count=1000)
-PLACES: Final = {
-    "primary": (Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
-    "secondary": (Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
-}
-
-
-@attrs.frozen(kw_only=True)
-class Outcomes:
-    """What one seed led to."""
-
-    scenario: Scenario
-    judgement: Judgement
-    broken_laws: tuple[str, ...]
-    seen: Counter[str]  # interesting things that happened
-    records: tuple[Record, ...]
-    trace: tuple[str, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.judgement.verdict
-
-    @property
-    def passed(self) -> bool:
-        return not self.problems
-
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """What is broken, and what couldn't be decided; in safety mode what is to be safe."""
-        problems = [*self.judgement.undecided, *self.broken_laws]
-        for one in self.judgement.decisions:
-            asked = self.scenario.parts.mode is Mode.LIVENESS or one.invariant.name[0] == "S"
-            if asked and one.ruling in {Ruling.BROKEN, Ruling.UNDECIDED}:
-                problems += [f"{one.invariant.name} {one.ruling.value}: {p}" for p in one.problems]
-        return tuple(problems)
-
-    @property
-    def seconds(self) -> float:
-        """How long the run took, in its own time."""
-        return max(record.at for record in self.records)
-
-    @property
-    def digest(self) -> str:
-        """The same for the same history."""
-        digest = blake2b(digest_size=16)
-        for each in (*self.trace, *map(repr, self.records)):
-            digest.update(each.encode())
-        return digest.hexdigest()
-
-    def describe(self) -> str:
-        problems = self.problems
-        return f"seed {self.scenario.seed}: " + "; ".join(problems or ["all is well"])
 
 
 def run_world(seed: int) -> Outcomes:
@@ -188,7 +131,8 @@ class World:
                 else:
                     await trio.sleep(SETTLING)
                 nursery.cancel_scope.cancel()
-            await self._audit()
+            await audit(self.stores, self.journal.records)
+        self._see_the_whole()
         return Outcomes(
             scenario=self.scenario,
             judgement=judge_run(self.journal.records),
@@ -340,8 +284,10 @@ class World:
         self.journal.seen["a namespace crashed with sends under way"] += cut_off
         namespace.crash()
         if isinstance(store := namespace.inner, DiskBroker):
-            self.journal.note(f"power cut: {store.cut_power()}")
+            undone = store.cut_power()
+            self.journal.note(f"the power is cut, {undone} writes were never made")
             self.journal.seen["a power cut"] += 1
+            self.journal.seen["a power cut in the middle of a commit"] += undone > 0
         await trio.sleep_until(back)
         namespace.restart()
 
@@ -387,14 +333,24 @@ class World:
             seen["a scheduled message was diverted"] += SCHEDULED in message.properties
             seen["a session was diverted"] += SESSION in message.properties
 
+    def _see_the_whole(self) -> None:
+        """What only the whole run shows."""
+        seen, parts = self.journal.seen, self.scenario.parts
+        if parts.over_http:
+            seen["sent over HTTP"] += sum(isinstance(one, Invoked) for one in self.journal.records)
+        seen["both namespaces in trouble at once"] += any(
+            one.namespace != other.namespace and one.start < other.end and other.start < one.end
+            for one, other in combinations(self.scenario.windows, 2)
+        )
+
     # --- the end
 
     async def _drain(self) -> None:
         """Return when all is back where it belongs, or has had the time for it."""
-        self.recorder.note_healed(await self._left("secondary"))
+        self.recorder.note_healed(await left(self.stores["secondary"]))
         began, drained = trio.current_time(), False
         while trio.current_time() < began + LONGEST_HOLD + DRAIN:
-            if not drained and not await self._left("secondary"):
+            if not drained and not await left(self.stores["secondary"]):
                 drained = True
                 self.recorder.note_drained()
             if trio.current_time() > began + LONGEST_HOLD and await self._quiet():
@@ -410,17 +366,12 @@ class World:
         for process in processes:
             self.recorder.sample(process)
 
-    async def _left(self, name: str) -> int:
-        await trio.lowlevel.checkpoint()
-        store = self.stores[name]
-        return sum([len(await store.peek(one.path)) for one in await store.list_queues()])
-
     async def _quiet(self) -> bool:
         await trio.lowlevel.checkpoint()
         pair = self.gateway.pair
         if pair is None or pair.standings.failed_over():
             return False
-        return not await self._left("primary") and not await self._left("secondary")
+        return not await left(self.stores["primary"]) and not await left(self.stores["secondary"])
 
     async def _send_once_more(self) -> None:
         """All is well again, so the primary must take the next message of each entity."""
@@ -429,35 +380,6 @@ class World:
         for entity in ENTITIES:
             leg = await producer.send_once_more(entity)
             self.laws.note_healed(entity, to_primary=leg is Leg.PRIMARY)
-
-    async def _audit(self) -> None:
-        await trio.lowlevel.checkpoint()
-        plan: list[tuple[LocalBroker, EntityPath, Place]] = []
-        for name, (live, dead) in PLACES.items():
-            store = self.stores[name]
-            for info in await store.list_queues():
-                plan += [(store, info.path, live), (store, info.path.dead_letter, dead)]
-        queues = frozenset(path.key for _, path, _ in plan)
-        self.journal.records.append(AuditBegan(at=trio.current_time(), queues=queues))
-        for store, path, place in plan:
-            await self._read(store, path, place)
-
-    async def _read(self, store: LocalBroker, path: EntityPath, place: Place) -> None:
-        now = trio.current_time()
-        for delivery in await store.peek(path, limit=10_000):
-            message = delivery.message
-            self.journal.records.append(
-                Found(
-                    at=now,
-                    place=place,
-                    queue=path.key,
-                    message_id=message.message_id,
-                    fingerprint=fingerprint(message) if place is Place.PRIMARY else None,
-                    copy=str(delivery.sequence_number),
-                    reason=str(message.properties.get(DEAD_LETTER_REASON, "")),
-                )
-            )
-        self.journal.records.append(QueueRead(at=now, queue=path.key))
 
     def _expiry_slack(self) -> float:
         held = 2 * LONGEST_HOLD if "late" in self.scenario.kinds else 0.0
