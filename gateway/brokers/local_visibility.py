@@ -11,7 +11,7 @@ from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_receiver import to_delivery
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, MessageError
-from gateway.domain.events import Poisoned
+from gateway.domain.events import MovedToPoison
 from gateway.domain.forwarding import Forward
 from gateway.domain.message import Delivery, Message
 from gateway.domain.namespace import Namespace
@@ -127,7 +127,7 @@ class LocalVisibility:
     def _report(self, entity: EntityPath, gone: list[Row]) -> None:
         for row in gone:
             self._broker.report(
-                Poisoned(
+                MovedToPoison(
                     queue=entity,
                     to=poison_queue(entity),
                     sequence_number=row.sequence,

@@ -16,6 +16,9 @@ from gateway.brokers.rabbitmq import CANNOT as RABBITMQ_CANNOT
 from gateway.brokers.rabbitmq import RabbitmqOptions
 from gateway.brokers.rabbitmq import open_namespace as open_rabbitmq
 from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
+from gateway.brokers.storage_queue import CANNOT as STORAGE_CANNOT
+from gateway.brokers.storage_queue import open_namespace as open_storage_queue
+from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
 from gateway.wire.amqp.options import why_no_engine
@@ -124,6 +127,12 @@ def _rabbitmq(address: Address) -> Adapter:
     return open_rabbitmq(address.scheme, address.rest, options, around.clock, around.rng)
 
 
+def _storage_queue(address: Address) -> Adapter:
+    around = address.surroundings
+    options = address.options or StorageQueueNamespaceOptions()
+    return open_storage_queue(address.rest, options, around.clock, around.rng)
+
+
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
@@ -134,6 +143,9 @@ KINDS: Final[dict[str, Kind]] = {
     "servicebus": Kind(options=ServiceBusOptions, make=_servicebus),
     "amqp": Kind(options=AmqpNamespaceOptions, make=_amqp),
     "amqps": Kind(options=AmqpNamespaceOptions, make=_amqp),
+    "storage-queue": Kind(
+        options=StorageQueueNamespaceOptions, make=_storage_queue, cannot=STORAGE_CANNOT
+    ),
 }
 
 

@@ -15,9 +15,13 @@ from gateway.domain.errors import InvalidRequest
 from gateway.pairing.sending import PRIMARY_SHARE
 from gateway.wire.blob import check_container, parse_blob_account
 from gateway.wire.connection_string import parse_connection_string
+from gateway.wire.storage_connection import parse_storage_connection
 
 _DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
-_KEY_IN_URL: Final = re.compile(r"^servicebus:.*\bSharedAccessKey *=", re.IGNORECASE)
+_KEY_IN_URL: Final = re.compile(
+    r"^(?:servicebus|storage-queue):.*\b(?:SharedAccessKey|AccountKey|SharedAccessSignature) *=",
+    re.IGNORECASE,
+)
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
 _NETWORK: Final = "://"
 
@@ -32,10 +36,13 @@ def label_of(url: str) -> str:
 def location_of(namespace: Namespace) -> str:
     """The URL that says where it is: of a connection string, its endpoint."""
     scheme, _, rest = namespace.url.partition(":")
-    if scheme != "servicebus":
+    if scheme not in {"servicebus", "storage-queue"}:
         return namespace.url
     text = getattr(namespace.options, "connection_string", "") or rest
     try:
+        if scheme == "storage-queue":
+            found = parse_storage_connection(text)
+            return f"{found.origin}{found.path}"
         return f"sb://{parse_connection_string(text).authority}"
     except InvalidRequest:  # opening it says what is wrong
         return namespace.url

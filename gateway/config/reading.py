@@ -47,7 +47,7 @@ SIZES: Final = frozenset(
     }
 )
 # Texts that don't stand in the file themselves.
-SECRETS: Final = frozenset({"key", "password", "connection_string"})
+SECRETS: Final = frozenset({"key", "password", "connection_string", "further_accounts"})
 # Fields that are filled in from elsewhere in the file.
 FILLED_LATER: Final = frozenset(
     {
@@ -63,7 +63,7 @@ FILLED_LATER: Final = frozenset(
     }
 )
 OFF: Final = "off"
-KINDS_TO_COME: Final = frozenset({"storage-queue"})
+_SECRET_LIST: Final = tuple[Secret, ...]
 
 
 def structure(table: Mapping[str, Any], kind: type[T], secrets: SecretSource) -> T:
@@ -136,9 +136,6 @@ class _TableReader:
         url = table.get("url") if isinstance(table, dict) else None
         if not isinstance(url, str):
             return self._class_hook(Namespace)(table, Namespace)
-        scheme = url.partition(":")[0]
-        if scheme.lower() in KINDS_TO_COME:
-            raise ValueError(f"{scheme}: is not available in this version")
         try:
             kind = options_class(url)
         except InvalidRequest as error:
@@ -202,6 +199,8 @@ class _TableReader:
             return lambda value: timedelta(seconds=seconds(value))
         if kind is str and name in SECRETS:
             return lambda value: self._secrets.read(value).text
+        if kind == tuple[str, ...] and name in SECRETS:
+            return lambda value: tuple(secret.text for secret in self.read(value, _SECRET_LIST))
         return None
 
 

@@ -1,5 +1,6 @@
 """Storage accounts: names and keys of who may do everything on an endpoint of the Queue service."""
 
+import base64
 import re
 from typing import Final
 
@@ -30,3 +31,14 @@ def check_account_name(name: str) -> None:
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"3 to 24 small letters and digits expected, found {name!r:.60}")
+
+
+# Azurite and its predecessor have this one, so the connection strings of developers name it.
+EMULATOR_ACCOUNT: Final = StorageAccount(
+    name="devstoreaccount1",
+    keys=(
+        base64.b64decode(
+            "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+        ),
+    ),
+)

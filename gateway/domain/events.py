@@ -191,7 +191,7 @@ class Quarantined(Event):
 
 
 @attrs.frozen(kw_only=True)
-class Poisoned(Event):
+class MovedToPoison(Event):
     """A message was dequeued too often, and went to the queue for poison."""
 
     queue: EntityPath

@@ -24,7 +24,7 @@ from gateway.domain.errors import (
     NotSupported,
     Unavailable,
 )
-from gateway.domain.events import Poisoned
+from gateway.domain.events import MovedToPoison
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -162,7 +162,7 @@ class LeasedVisibility:
         except BrokerError:  # it comes again, and goes again
             await trio.lowlevel.checkpoint()
         if self._observer is not None:
-            event = Poisoned(
+            event = MovedToPoison(
                 queue=entity,
                 to=target,
                 sequence_number=delivery.sequence_number,

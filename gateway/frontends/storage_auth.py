@@ -1,6 +1,5 @@
 """Who asks the Queue service: the owner of an account, or whoever has a shared access signature."""
 
-import base64
 import functools
 import hmac
 import ipaddress
@@ -10,7 +9,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.accounts import StorageAccount
+from gateway.domain.accounts import EMULATOR_ACCOUNT, StorageAccount
 from gateway.ports import WallClock
 from gateway.wire import storage_queue_operations as storage
 from gateway.wire.http import Request
@@ -20,15 +19,6 @@ from gateway.wire.storage_queue_errors import StorageRefusal
 from gateway.wire.storage_sas import Sas, parse_sas, parse_time
 from gateway.wire.storage_signing import parse_authorization, sign, strings_to_sign
 
-# Azurite and its predecessor take this one, so the connection strings of developers have it.
-EMULATOR_ACCOUNT: Final = StorageAccount(
-    name="devstoreaccount1",
-    keys=(
-        base64.b64decode(
-            "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-        ),
-    ),
-)
 MAX_CLOCK_SKEW: Final = timedelta(minutes=15)
 
 _ACCOUNT: Final = "s"  # signed resource types: the service, a container, an object

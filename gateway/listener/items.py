@@ -17,6 +17,7 @@ T = TypeVar("T")
 CLIENT_ID: Final = "client-id"  # application properties
 REQUEST_ID: Final = "request-id"
 JSON: Final = "application/json"
+MAX_LINE: Final = 500  # characters that say what is wrong with one field
 
 
 @attrs.frozen(kw_only=True)
@@ -156,10 +157,8 @@ def _bytes_of(message: Message) -> bytes | str:
 
 def _lines(error: Exception) -> list[str]:
     """The leaves of what cattrs raises, which name each field and no value."""
-    return [
-        _without_value(line)
-        for line in cattrs.transform_error(error, format_exception=_name_mistake)
-    ]
+    lines = cattrs.transform_error(error, format_exception=_name_mistake)
+    return [line[:MAX_LINE] for line in lines]
 
 
 def _name_mistake(error: BaseException, kind: type | None) -> str:
@@ -169,10 +168,6 @@ def _name_mistake(error: BaseException, kind: type | None) -> str:
         return "unknown field"
     name = getattr(kind, "__name__", str(kind))
     return f"{name} expected"
-
-
-def _without_value(line: str) -> str:
-    return line[:500]
 
 
 def _text(properties: Mapping[str, Any], name: str) -> str | None:

@@ -8,7 +8,7 @@ import trio
 
 from gateway.domain.errors import Unavailable, Untrusted
 
-# Alerts by which a server refuses our certificate.
+# Alerts by which a server refuses our certificate. In TLS 1.3 they come after the handshake.
 _CERTIFICATE_ALERTS: Final = (
     "CERTIFICATE_REQUIRED",
     "ALERT_BAD_CERTIFICATE",
@@ -31,6 +31,10 @@ class Place:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+FAILURES: Final = (OSError, trio.BrokenResourceError, UnicodeError)
+"""What opening a stream may raise; `failure_of` says what it means."""
+
+
 async def dial(place: Place) -> trio.abc.Stream:
     """
     Connect, and shake hands where there is TLS. The caller's scope is the deadline.
@@ -40,22 +44,24 @@ async def dial(place: Place) -> trio.abc.Stream:
         Untrusted: one side doesn't trust the other's certificate.
     """
     try:
-        return await _open(place)
-    except UnicodeError as error:  # of IDNA
-        raise Unavailable(f"{place}: no host can have that name: {error}") from error
-    except (OSError, trio.BrokenResourceError) as error:
-        cause = error.__cause__ or error
-        if isinstance(cause, ssl.SSLCertVerificationError) or _is_certificate_alert(cause):
-            raise Untrusted(f"{place}: {cause}") from error
-        text = error if isinstance(cause, BaseExceptionGroup) else cause
-        raise Unavailable(f"{place}: {text}") from error
+        return await open_stream(place)
+    except FAILURES as error:
+        raise failure_of(place, error) from error
 
 
-async def _open(place: Place) -> trio.abc.Stream:
+async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.abc.Stream:
+    """
+    As `dial`, but it raises what is in `FAILURES`.
+
+    `https_compatible`: the end of a connection needn't be announced, as HTTP's own ends show what
+    is cut.
+    """
     stream = await trio.open_tcp_stream(place.host, place.port)
     if place.tls is None:
         return stream
-    secured = trio.SSLStream(stream, place.tls, server_hostname=place.host)
+    secured = trio.SSLStream(
+        stream, place.tls, server_hostname=place.host, https_compatible=https_compatible
+    )
     try:
         await secured.do_handshake()
     except BaseException:
@@ -64,6 +70,17 @@ async def _open(place: Place) -> trio.abc.Stream:
     return secured
 
 
-def _is_certificate_alert(error: BaseException | None) -> bool:
+def failure_of(where: object, error: Exception) -> Unavailable | Untrusted:
+    """What a connection that couldn't be opened means. Nothing was sent."""
+    if isinstance(error, UnicodeError):  # of IDNA
+        return Unavailable(f"{where}: no host can have that name: {error}")
+    cause = error.__cause__ or error
+    if isinstance(cause, ssl.SSLCertVerificationError) or is_certificate_alert(cause):
+        return Untrusted(f"{where}: {cause}")
+    return Unavailable(f"{where}: {error if isinstance(cause, BaseExceptionGroup) else cause}")
+
+
+def is_certificate_alert(error: BaseException | None) -> bool:
+    """Whether the server says that it refuses our certificate."""
     reason = str(getattr(error, "reason", None) or "")
     return isinstance(error, ssl.SSLError) and reason.endswith(_CERTIFICATE_ALERTS)

@@ -10,6 +10,7 @@ import h11
 import trio
 
 from gateway.domain.errors import InvalidRequest, OutcomeUnknown, Unavailable, Untrusted
+from gateway.net.dialing import FAILURES, Place, failure_of, is_certificate_alert, open_stream
 from gateway.net.http_headers import read_fields, written_fields
 from gateway.wire.http import Request, Response
 
@@ -17,19 +18,9 @@ MAX_RESPONSE_HEAD = 64 * 1024
 _RECEIVE_SIZE = 64 * 1024
 _CLOSE_TIMEOUT = 5.0  # seconds; closing by force never waits
 _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
-# Alerts by which the server refuses our certificate. In TLS 1.3 they come after the handshake, when
-# a request is on its way already; the server has read none of it.
-_CERTIFICATE_ALERTS = (
-    "CERTIFICATE_REQUIRED",
-    "ALERT_BAD_CERTIFICATE",
-    "ALERT_CERTIFICATE_EXPIRED",
-    "ALERT_CERTIFICATE_REVOKED",
-    "ALERT_CERTIFICATE_UNKNOWN",
-    "ALERT_UNKNOWN_CA",
-)
 
 Connect = Callable[[], Awaitable[trio.abc.Stream]]
-"""Opens one connection; raises OSError or trio.BrokenResourceError."""
+"""Opens one connection; raises one of `gateway.net.dialing.FAILURES`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -62,8 +53,9 @@ class HttpClient(trio.abc.AsyncResource):
     ) -> None:
         """`connect` is for tests and for tunnels; otherwise TCP, and TLS where it is given."""
         self._options = options or HttpClientOptions()
-        self._authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._connect = connect or partial(_open_stream, host, port, tls)
+        place = Place(host=host, port=port, tls=tls)
+        self._authority = str(place)
+        self._connect = connect or partial(open_stream, place, https_compatible=True)
         self._slots = trio.Semaphore(self._options.max_connections)
         self._idle: list[_Connection] = []  # the one used last is at the end
         self._closed = False
@@ -134,12 +126,8 @@ class HttpClient(trio.abc.AsyncResource):
         except trio.TooSlowError as error:
             seconds = self._options.connect_timeout
             raise Unavailable(f"{self._authority} did not connect in {seconds:g} s") from error
-        except (OSError, trio.BrokenResourceError) as error:
-            cause = error.__cause__ or error
-            if isinstance(cause, ssl.SSLCertVerificationError) or _is_certificate_alert(cause):
-                raise Untrusted(f"{self._authority}: {cause}") from error
-            text = error if isinstance(cause, BaseExceptionGroup) else cause
-            raise Unavailable(f"{self._authority}: {text}") from error
+        except FAILURES as error:
+            raise failure_of(self._authority, error) from error
         return _Connection(stream, self._authority)
 
     async def _give_back(self, connection: "_Connection") -> None:  # noqa: ASYNC910
@@ -148,24 +136,6 @@ class HttpClient(trio.abc.AsyncResource):
             return
         connection.idle_since = trio.current_time()
         self._idle.append(connection)
-
-
-async def _open_stream(host: str, port: int, tls: ssl.SSLContext | None) -> trio.abc.Stream:
-    stream = await trio.open_tcp_stream(host, port)
-    if tls is None:
-        return stream
-    secured = trio.SSLStream(stream, tls, server_hostname=host, https_compatible=True)
-    try:
-        await secured.do_handshake()
-    except BaseException:
-        await trio.aclose_forcefully(stream)
-        raise
-    return secured
-
-
-def _is_certificate_alert(error: BaseException | None) -> bool:
-    reason = str(getattr(error, "reason", None) or "")
-    return isinstance(error, ssl.SSLError) and reason.endswith(_CERTIFICATE_ALERTS)
 
 
 @attrs.define(eq=False)
@@ -193,7 +163,8 @@ class _Connection:
         except (trio.BrokenResourceError, h11.RemoteProtocolError) as error:
             first = broken or error
             cause = first.__cause__ or first
-            if not self._proven and _is_certificate_alert(cause):
+            if not self._proven and is_certificate_alert(cause):
+                # In TLS 1.3 the alert comes when a request is on its way; none of it was read.
                 raise Untrusted(f"{self.authority}: {cause}") from error
             raise OutcomeUnknown(f"{self.authority}: no whole answer: {cause}") from error
         self._proven = True

@@ -173,7 +173,7 @@ class Mover:
     # Settling at the backlog.
 
     async def _complete_all(self, entity: EntityPath, chunk: Sequence[Cargo]) -> None:
-        self.progress.note(len(chunk))
+        self.progress.note()
         self.observer.report(
             Syphoned(entity=entity, queue=self.receiver_queue, messages=len(chunk))
         )

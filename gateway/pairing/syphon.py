@@ -152,7 +152,7 @@ class Syphon:
         pending = sum(depth or 0 for depth in depths.values())
         still = trio.current_time() - progress.last_move
         if pending == 0:
-            progress.note(0)
+            progress.note()
         elif still >= self.options.stall_after:
             self.observer.report(SyphonStalled(pending=pending, seconds=still))
 

@@ -1,4 +1,4 @@
-"""What a syphon has in hand, what it has moved, and what it must not send twice."""
+"""What a syphon has in hand, how fast it may move it, and what it must not send twice."""
 
 from collections import OrderedDict
 from typing import Final
@@ -49,16 +49,15 @@ class Transferred:
 
 @attrs.define(eq=False)
 class Progress:
-    """What all drains of one syphon have moved, and the pace that they share."""
+    """When one of the drains of a syphon last moved something, and the pace that they share."""
 
     rate: float | None  # messages/s
-    moved: int = 0
     last_move: float = attrs.field(factory=trio.current_time)
     _free_at: float = attrs.field(default=0.0, init=False)
     _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    def note(self, messages: int) -> None:
-        self.moved += messages
+    def note(self) -> None:
+        """Something moves, or there is nothing to move."""
         self.last_move = trio.current_time()
 
     async def pace(self) -> None:

@@ -32,6 +32,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.LockTooShort: "warning",
     events.LogLinesDropped: "warning",
     events.LoopPaused: "warning",
+    events.MovedToPoison: "warning",
     events.Parked: "warning",
     events.Poisoned: "warning",
     events.Quarantined: "error",

@@ -19,6 +19,8 @@ ACCOUNT: Final = "devstoreaccount1"  # the emulator's well-known one
 KEY: Final = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
+# The SDKs speak versions that are younger than it.
+_SWITCHES: Final = ("--silent", "--disableTelemetry", "--skipApiVersionCheck")
 MODULES: Final = Path(__file__).parents[2] / ".node" / "node_modules"  # where make installs it
 
 
@@ -43,7 +45,7 @@ async def azurite(
     options += ["--location", str(folder)]
     server = ServerProcess(
         # By its script: the command of that name starts another process.
-        command=["node", str(script), *options, "--silent", "--disableTelemetry"],
+        command=["node", str(script), *options, *_SWITCHES],
         folder=folder,
         is_ready=lambda: answers(port, _question(port), b"HTTP/1.1 403"),
     )

@@ -40,15 +40,15 @@ class _Builder(TreeBuilder):
         return super().end(tag)
 
 
-def parse_xml(body: bytes) -> Element:
+def parse_xml(body: bytes, *, max_bytes: int = MAX_BYTES) -> Element:
     """
     Read a document in UTF-8, whatever encoding it names.
 
     Raises:
         XmlError: the text says why.
     """
-    if len(body) > MAX_BYTES:
-        raise XmlError(f"XML: up to {MAX_BYTES} bytes expected, got {len(body)}")
+    if len(body) > max_bytes:
+        raise XmlError(f"XML: up to {max_bytes} bytes expected, got {len(body)}")
     parser = DefusedXMLParser(target=_Builder(), forbid_dtd=True)
     try:
         parser.feed(body.decode("utf-8-sig"))

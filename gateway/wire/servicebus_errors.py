@@ -128,7 +128,7 @@ def parse_error(response: Response, *, settling: bool = False) -> BrokerError:
     said = f"{name}, " if known else ""  # the answer to HEAD has no other words
     text = detail or f"{said}HTTP status {response.status}"
     if known is Busy:
-        return Busy(text, retry_after=_retry_after(response))
+        return Busy(text, retry_after=retry_after(response))
     if known is not None:
         return known(text)
     if response.headers.get(OUTCOME) == Unavailable.outcome.value:
@@ -150,7 +150,7 @@ def _unlisted(text: str, status: int) -> BrokerError:
 
 
 def _busy(text: str, response: Response) -> BrokerError:
-    return Busy(text, retry_after=_retry_after(response))
+    return Busy(text, retry_after=retry_after(response))
 
 
 def _unavailable_or_busy(text: str, response: Response) -> BrokerError:
@@ -209,7 +209,8 @@ _JUDGES: Final[dict[int, Callable[[str, Response], BrokerError]]] = {
 }
 
 
-def _retry_after(response: Response) -> float:
+def retry_after(response: Response) -> float:
+    """The seconds that an answer asks to wait; 10 where it doesn't say."""
     text = response.headers.get("Retry-After") or ""
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text, re.ASCII):
         return Busy().retry_after

@@ -7,7 +7,8 @@ Errors as the Queue service answers them, with the codes that its clients ask fo
     Time:2026-11-21T00:50:39.5564321Z</Message></Error>
 
 The code is in `x-ms-error-code` too, for answers without a body (REST API: Queue Storage error
-codes; common error codes). `extra` are further elements, such as MaxLimit.
+codes; common error codes). `extra` are further elements, such as MaxLimit. Several errors share a
+code, so a Pairgate also sends X-Pairgate-Error (the class in kebab case).
 """
 
 import math
@@ -42,6 +43,7 @@ from gateway.domain.errors import (
 )
 from gateway.wire.hardened_xml import XmlError, parse_xml, text_of, without_illegal
 from gateway.wire.http import Headers, Response
+from gateway.wire.servicebus_errors import ERROR, kebab, retry_after
 
 CODE_HEADER: Final = "x-ms-error-code"
 XML_TYPE: Final = "application/xml"
@@ -165,8 +167,8 @@ _BY_STATUS: Final[Mapping[int, type[BrokerError]]] = {
     413: MessageTooLarge,
     429: Busy,
     501: NotSupported,
-    503: Busy,
 }
+_BY_NAME: Final = {kebab(kind): kind for kind in _OF_BROKER}
 # Texts of these say what the service says anyway, and nothing of what is behind the gateway.
 _SILENT: Final = frozenset({"QueueNotFound", "MessageNotFound", "PopReceiptMismatch"})
 _MAX_TEXT: Final = 2000  # characters of somebody else's text that an error repeats
@@ -194,12 +196,13 @@ def build_error(error: BrokerError, trace: Trace) -> Response:
     """Build the answer that says it."""
     if isinstance(error, StorageRefusal):
         return build_refusal(error.code, trace, detail=error.detail, extra=error.extra)
-    code = next(_OF_BROKER[kind] for kind in type(error).__mro__ if kind in _OF_BROKER)
+    known = next(kind for kind in type(error).__mro__ if kind in _OF_BROKER)
+    code = _OF_BROKER[known]
     response = build_refusal(code, trace, detail="" if code in _SILENT else str(error))
+    fields = [(ERROR, kebab(known))]
     if isinstance(error, Busy):
-        retry = ("Retry-After", str(max(0, math.ceil(error.retry_after))))
-        response = attrs.evolve(response, headers=Headers((*response.headers.items, retry)))
-    return response
+        fields.append(("Retry-After", str(max(0, math.ceil(error.retry_after)))))
+    return attrs.evolve(response, headers=Headers((*response.headers.items, *fields)))
 
 
 def build_refusal(
@@ -224,11 +227,15 @@ def parse_error(response: Response) -> BrokerError:
     """
     Read what an answer that isn't a success says; never raises.
 
-    A 5xx that isn't known is an unknown outcome, and so is any success that wasn't expected.
+    A 5xx that isn't known is an unknown outcome, and so is any success that wasn't expected. One
+    without a code comes from something in front, which may have passed the request on.
     """
     code, text = _code_and_text(response)
     said = f"{code}: {text}" if text else code or f"HTTP status {response.status}"
-    kind = _TO_BROKER.get(code) or _BY_STATUS.get(response.status)
+    named = _BY_NAME.get(response.headers.get(ERROR) or "")
+    kind = named or _TO_BROKER.get(code) or _BY_STATUS.get(response.status)
+    if kind is Busy:
+        return Busy(said, retry_after=retry_after(response))
     if kind is not None:
         return kind(said)
     return InvalidRequest(said) if 400 <= response.status < 500 else OutcomeUnknown(said)

@@ -10,6 +10,7 @@ from gateway.ports import Broker
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.kinds import KINDS, BrokerKind, Capability, Place
 from tests.brokers.rabbitmq.nodes import Nodes
+from tests.brokers.storage_queue.azurites import Azurites
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -46,11 +47,23 @@ def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
     rabbits.end()
 
 
+@pytest.fixture(scope="session")
+def azurites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurites]:
+    azurites = Azurites(tmp_path_factory.mktemp("azurites"))
+    yield azurites
+    azurites.end()
+
+
 @pytest.fixture
 async def broker(
-    kind: BrokerKind, clock: Clock | None, tmp_path: Path, elsewhere: Elsewhere, rabbits: Nodes
+    kind: BrokerKind,
+    clock: Clock | None,
+    tmp_path: Path,
+    elsewhere: Elsewhere,
+    rabbits: Nodes,
+    azurites: Azurites,
 ) -> AsyncIterator[Broker]:
-    async with kind.open(Place(tmp_path, elsewhere, rabbits)) as broker:
+    async with kind.open(Place(tmp_path, elsewhere, rabbits, azurites)) as broker:
         yield broker
 
 

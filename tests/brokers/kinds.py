@@ -22,6 +22,8 @@ from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.brokers.servicebus_rest import served as servicebus_rest
+from tests.brokers.storage_queue import served as storage_queue
+from tests.brokers.storage_queue.azurites import Azurites
 from tests.claims.lab import Events, claimed, packing
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,6 +61,7 @@ class Capability(enum.Flag):
     SIZES = enum.auto()  # a body counts whole against the limits of size
     SENDS_MANY = enum.auto()  # several batches in one step
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
+    STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
 
 
 EVERYTHING = ~Capability(0)
@@ -71,6 +74,7 @@ class Place:
     folder: Path
     elsewhere: Elsewhere
     rabbits: Nodes
+    azurites: Azurites
 
 
 Open = Callable[[Place], AbstractAsyncContextManager[Broker]]
@@ -109,6 +113,7 @@ def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[
         tmp_path: Path,
         elsewhere: Elsewhere,
         rabbits: Nodes,
+        azurites: Azurites,
     ) -> None:
         async def run(kind: BrokerKind, broker: Broker) -> None:
             try:
@@ -121,7 +126,7 @@ def waits(test: Callable[[Broker], Awaitable[None]]) -> Callable[..., Awaitable[
         async with AsyncExitStack() as stack:
             brokers = []
             for kind in kinds_at_once:
-                place = Place(tmp_path / kind.name, elsewhere, rabbits)
+                place = Place(tmp_path / kind.name, elsewhere, rabbits, azurites)
                 place.folder.mkdir()
                 brokers.append(await stack.enter_async_context(kind.open(place)))
             async with trio.open_nursery() as nursery:
@@ -187,6 +192,10 @@ def on_rabbitmq(name: str) -> Open:
     return lambda place: place.rabbits.room(name)
 
 
+def on_azurite(name: str) -> Open:
+    return lambda place: place.azurites.room(name)
+
+
 def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
     """The pair itself is in this process."""
 
@@ -243,6 +252,19 @@ RABBITMQ = (
     | Capability.PROMPT_RETURN
     | Capability.PROMPT_CANCEL
     | Capability.SETTLES_MANY
+)
+
+# What a cancelled receive had on its way stays hidden until its lock runs out.
+STORAGE_QUEUE = (
+    Capability.TIME_TO_LIVE
+    | Capability.SCHEDULE
+    | Capability.SHORT_LOCKS
+    | Capability.DEAD_LETTER
+    | Capability.ALL_TYPES
+    | Capability.RECEIVE_AND_DELETE
+    | Capability.PROMPT_RETURN
+    | Capability.DATES
+    | Capability.ANY_CASE
 )
 
 KINDS = [
@@ -302,5 +324,16 @@ KINDS = [
         name="pair of rabbitmq and embedded",
         open=pair(on_rabbitmq("primary"), embedded, real_date),
         can=RABBITMQ,
+    ),
+    BrokerKind(name="storage-queue, Azurite", open=on_azurite("primary"), can=STORAGE_QUEUE),
+    BrokerKind(
+        name="storage-queue, a Pairgate",
+        open=in_this_process(storage_queue.pairgate),
+        can=STORAGE_QUEUE,
+    ),
+    BrokerKind(
+        name="pair of storage-queue",
+        open=pair(on_azurite("primary"), on_azurite("secondary"), real_date),
+        can=STORAGE_QUEUE,
     ),
 ]

@@ -282,7 +282,7 @@ async def test_a_lock_that_runs_out_gives_the_message_back(broker):
         assert second.lock_token != first.lock_token
 
 
-@needs(Capability.SHORT_LOCKS)
+@needs(Capability.SHORT_LOCKS | Capability.STRICT_LOCKS)
 @waits
 async def test_settling_after_the_lock_ran_out_is_too_late(broker):
     queue = await make(broker, lock_duration=SECOND)
@@ -312,7 +312,7 @@ async def test_a_renewed_lock_holds_longer(broker):
     assert await is_empty(broker, queue)
 
 
-@needs(Capability.SHORT_LOCKS)
+@needs(Capability.SHORT_LOCKS | Capability.STRICT_LOCKS)
 @waits
 async def test_renewing_after_the_lock_ran_out_is_too_late(broker):
     queue = await make(broker, lock_duration=SECOND)

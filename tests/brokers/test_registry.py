@@ -6,7 +6,9 @@ from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
-from gateway.brokers.registry import Surroundings, build, options_class
+from gateway.brokers.registry import Surroundings, build, cannot, options_class
+from gateway.brokers.storage_queue import StorageQueueBroker
+from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
 from gateway.domain.errors import InvalidRequest
 from gateway.testing.clocks import VirtualClock
 from tests.brokers.embedded.stores import ORDERS, Events, numbered
@@ -54,6 +56,54 @@ def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, 
         build(url, "one", AROUND, options)
 
     assert "secret" not in str(caught.value).replace("no secret in a URL", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "said"),
+    [
+        ("storage-queue:", None, "AccountName is missing"),
+        ("storage-queue:AccountName=contoso", None, "key: is missing"),
+        ("storage-queue:AccountName=contoso;AccountKey=c2VjcmV0", None, "no secret in a URL"),
+        (
+            "storage-queue:QueueEndpoint=http://a;SharedAccessSignature=sig=secret",
+            None,
+            "no secret in a URL",
+        ),
+        (
+            "storage-queue:AccountName=contoso",
+            StorageQueueNamespaceOptions(key="secret!"),
+            "key: the account's key in Base64",
+        ),
+        (
+            "storage-queue:AccountName=contoso",
+            StorageQueueNamespaceOptions(connection_string="AccountName=contoso"),
+            "connection_string: nothing expected in url",
+        ),
+        (
+            "storage-queue:UseDevelopmentStorage=true",
+            StorageQueueNamespaceOptions(further_accounts=("UseDevelopmentStorage=true",)),
+            "shards: at least one for each account expected, 2, got 1",
+        ),
+    ],
+)
+def test_what_does_not_fit_an_account_of_storage_is_refused_without_its_secrets(url, options, said):
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        build(url, "one", AROUND, options)
+
+    text = str(caught.value).replace("no secret in a URL", "")
+    assert "secret" not in text
+    assert "c2VjcmV0" not in text
+
+
+async def test_an_account_of_storage_is_named_by_its_connection_string():
+    options = StorageQueueNamespaceOptions(connection_string="UseDevelopmentStorage=true")
+    for url, chosen in (
+        ("storage-queue:", options),
+        ("storage-queue:UseDevelopmentStorage=true", None),
+    ):
+        async with build(url, "one", AROUND, chosen) as broker:
+            assert isinstance(broker, StorageQueueBroker)
+    assert "sessions" in cannot("storage-queue:")
 
 
 def test_the_scheme_says_which_options_there_are():

@@ -17,7 +17,7 @@ from gateway.brokers.local_visibility import CLEAR_STEP, LocalVisibility
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound
-from gateway.domain.events import Poisoned
+from gateway.domain.events import MovedToPoison
 from gateway.domain.message import Abandon, Complete, Message
 from gateway.domain.poison import Terms, TermsOf, poison_queue
 from gateway.domain.visibility import Shown, Ticket
@@ -430,7 +430,7 @@ async def test_poison_is_in_one_queue_after_a_restart_and_reported(tmp_path: Pat
         counts = [(await broker.inspect(queue)).active for queue in (ORDERS, POISON)]
         (moved,) = await LocalVisibility(broker).take(POISON, 1, terms(1))
 
-    moved_one = Poisoned(queue=ORDERS, to=POISON, sequence_number=1, deliveries=1)
-    assert [each for each in events.seen if isinstance(each, Poisoned)] == [moved_one]
+    moved_one = MovedToPoison(queue=ORDERS, to=POISON, sequence_number=1, deliveries=1)
+    assert [each for each in events.seen if isinstance(each, MovedToPoison)] == [moved_one]
     assert counts == [0, 1]
     assert moved.delivery.message.properties["DeadLetterReason"] == "PoisonThresholdExceeded"

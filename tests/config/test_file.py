@@ -99,8 +99,8 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
             "pairing.envelope_keys[0].key: set the env",
         ),
         (
-            "[namespaces.far]\nurl = 'storage-queue:a'",
-            "namespaces.far: storage-queue: is not available in this version",
+            "[namespaces.far]\nurl = 'storage-queue:AccountName=a;AccountKey=b'",
+            "namespaces.far.url: no secret in a URL; write key = { env = ... }",
         ),
         ("[namespaces.far]\nurl = 'ftp://a'", "namespaces.far: URL of a namespace: one of "),
         ("[namespaces.far]\nqueues = []", "namespaces.far.url: is missing"),

@@ -44,13 +44,18 @@ SECRETS = (
     "RABBIT_SOUTH_PASSWORD",
 )
 CONNECTION = "Endpoint=sb://contoso-south.example.net/;SharedAccessKeyName=a;SharedAccessKey=k"
-IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2")
+IN_BASE64 = ("CONTOSO_KEY", "CONTOSO_KEY_2", "STORAGE_NORTH_KEY", "STORAGE_SOUTH_KEY")
+STORAGE_CONNECTION = "AccountName=contoso;AccountKey=YSBzZWNyZXQ="
 
 
 def read(text: str, folder: Path) -> Loaded:
     environ = dict.fromkeys(SECRETS, "a secret of sixteen bytes")
     environ |= {"CONNECTION": CONNECTION, "SOUTH_CONNECTION": CONNECTION}
     environ["STORAGE"] = "AccountName=contoso;AccountKey=YQ=="
+    environ |= {
+        "STORAGE_CONNECTION": STORAGE_CONNECTION,
+        "STORAGE_CONNECTION_2": STORAGE_CONNECTION,
+    }
     environ |= dict.fromkeys(IN_BASE64, "YSBzZWNyZXQgb2Ygc2l4dGVlbiBieXRlcw==")
     return parse(text, source="conf", folder=folder, environ=environ)
 
@@ -99,7 +104,9 @@ def test_no_option_is_missing(section: str, kind: Any) -> None:
     assert set(table[0] if isinstance(table, list) else table) == option_names(kind)
 
 
-@pytest.mark.parametrize("names", [("east",), ("north",), ("azure",), ("artemis",), ("rabbit",)])
+@pytest.mark.parametrize(
+    "names", [("east",), ("north",), ("azure",), ("artemis",), ("rabbit",), ("storage",)]
+)
 def test_no_option_of_a_namespace_is_missing(names: tuple[str]) -> None:
     namespaces = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["namespaces"]
     tables = [namespaces[name] for name in names]
@@ -137,6 +144,7 @@ def test_examples_are_there() -> None:
         "rabbitmq-primary-embedded-secondary.toml",
         "servicebus-pair.toml",
         "servicebus-primary-rabbitmq-secondary.toml",
+        "storage-queue-pair.toml",
         "two-machines.toml",
     }
 

@@ -333,13 +333,14 @@ async def send_all_the_time():
 async def take_all():
     """All messages of the queue, deleted; it ends when there was none for a while."""
     client = named("orders", retry_total=3)
-    got, last = [], time.monotonic()
+    got, ids, last = [], [], time.monotonic()
     while time.monotonic() - last < 3:
         for message in await listed(client.receive_messages(messages_per_page=32)):
             got.append(message.content)
+            ids.append(message.id)
             await do(client.delete_message(message))
             last = time.monotonic()
-    return {"got": got}
+    return {"got": got, "ids": ids}
 
 
 async def main():

@@ -123,8 +123,8 @@ MORE: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-def command(kind: str, process: GatewayProcess, *parts: str) -> list[str]:
-    endpoint = f"http://127.0.0.1:{process.ports[-1]}/devstoreaccount1"
+def command(kind: str, port: int, *parts: str) -> list[str]:
+    endpoint = f"http://127.0.0.1:{port}/devstoreaccount1"
     connection = f"{CREDENTIALS}QueueEndpoint={endpoint};"
     program = ["node", str(HERE / "storage_client.js")]
     if kind != "node":
@@ -133,9 +133,13 @@ def command(kind: str, process: GatewayProcess, *parts: str) -> list[str]:
 
 
 async def run(kind: str, process: GatewayProcess, *parts: str) -> dict[str, Any]:
+    return await run_at(process.ports[-1], kind, *parts)
+
+
+async def run_at(port: int, kind: str, *parts: str) -> dict[str, Any]:
     with trio.fail_after(60):
         result = await trio.run_process(
-            command(kind, process, *parts),
+            command(kind, port, *parts),
             env=ENVIRONMENT,
             capture_stdout=True,
             capture_stderr=True,
@@ -196,7 +200,7 @@ class Producer:
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
         """Started when the first message was accepted."""
         process = await trio.lowlevel.open_process(
-            command(self.kind, self.gateway, "send-all-the-time"),
+            command(self.kind, self.gateway.ports[-1], "send-all-the-time"),
             env=ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

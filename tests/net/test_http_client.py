@@ -236,8 +236,9 @@ async def test_a_refused_connection_means_nothing_was_sent(client_of):
         await client.request(POST)
 
 
-async def test_a_name_that_is_unknown_means_nothing_was_sent(client_of):
-    client = client_of("does-not-exist.invalid", 80)
+@pytest.mark.parametrize("host", ["does-not-exist.invalid", f"{'a' * 70}.example"])
+async def test_a_name_that_is_unknown_means_nothing_was_sent(client_of, host):
+    client = client_of(host, 80)
 
     with pytest.raises(Unavailable):
         await client.request(POST)

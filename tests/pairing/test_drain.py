@@ -419,6 +419,7 @@ async def test_after_a_failure_there_is_one_batch_in_hand_again(lab):
     lab.primary.fail(Refuse(), SEND, times=MAX_BATCHES)
     lab.primary.fail(Slow(1.0), SEND)
     await lab.events.first(SyphonHeld)
+    await trio.sleep(1.0)  # what was on its way by then has its answer
 
     at_once = 0
     for _ in range(40):

@@ -230,6 +230,15 @@ def test_what_xml_cannot_hold_goes_as_base64(body: bytes) -> None:
     assert text.encode() == body or base64.b64decode(text) == body
 
 
+def test_the_largest_answer_is_read() -> None:
+    item = storage.QueueMessage(
+        message_id="an-id", inserted=datetime(2026, 1, 1, tzinfo=UTC), body=b"&" * 65536
+    )
+    get, whole = storage.GetMessages(queue="orders", limit=32), storage.Messages((item,) * 32)
+
+    assert parse_response(get, build_response(get, whole, Style())) == whole
+
+
 def test_answers_look_as_the_service_s() -> None:
     item = storage.QueueMessage(
         message_id="an-id",
@@ -436,8 +445,24 @@ def test_every_error_has_a_code_and_no_outcome_is_told_as_better_than_it_is(kind
 
     assert code in CODES
     assert f"<Code>{code}</Code>".encode() in response.body
+    assert isinstance(parse_error(response), BrokerError)
     if kind.outcome is Outcome.UNKNOWN:
         assert parse_error(response).outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize("kind", [each for each in ALL if each is not errors.SessionLockLost])
+def test_an_error_of_a_pairgate_is_the_same_error_at_the_other_side(kind: Any) -> None:
+    assert type(parse_error(build_error(kind("text"), TRACE))) is kind
+
+
+def test_who_is_busy_says_for_how_long() -> None:
+    told = build_error(errors.Busy("text", retry_after=17.2), TRACE)
+    untold = build_refusal("ServerBusy", TRACE)
+    found, default = parse_error(told), parse_error(untold)
+
+    assert isinstance(found, errors.Busy)
+    assert isinstance(default, errors.Busy)
+    assert (found.retry_after, default.retry_after) == (18.0, errors.Busy().retry_after)
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -452,6 +477,8 @@ def test_an_error_without_a_body_is_read_from_its_header(code: str) -> None:
 
 def test_what_nobody_understands_is_an_unknown_outcome() -> None:
     assert type(parse_error(Response(status=500, body=b"<html>"))) is OutcomeUnknown
+    assert type(parse_error(Response(status=503, body=b"<html>"))) is OutcomeUnknown
+    assert type(parse_error(Response(status=429))) is errors.Busy
     assert type(parse_error(Response(status=404))) is EntityNotFound
 
 
@@ -472,3 +499,8 @@ def test_a_plain_message_is_read_as_the_parser_reads_it(head: bytes, text: bytes
             return error.code
 
     assert read(document) == read(document + b"<!-- not plain -->")
+
+
+@pytest.mark.parametrize("code", ["InternalError", "OperationTimedOut"])
+def test_what_the_service_could_not_finish_may_have_happened(code: str) -> None:
+    assert type(parse_error(build_refusal(code, TRACE))) is OutcomeUnknown

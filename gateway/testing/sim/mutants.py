@@ -16,6 +16,7 @@ from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import FailoverRule
 from gateway.domain.message import Leg, Message
+from gateway.frontends import servicebus_rest
 from gateway.pairing import backlog_leg, mover, primary_leg, standings
 from gateway.pairing.backlog_leg import BacklogLeg
 from gateway.pairing.broker import PairedBroker
@@ -225,6 +226,14 @@ def leave_the_client_alone(right: Function) -> Function:
     return diverts
 
 
+def answer_not_sent_for_unknown(right: Function) -> Function:
+    def build_error(error: BrokerError, **named: Any) -> Any:
+        is_unknown = isinstance(error, OutcomeUnknown)
+        return right(Unavailable(str(error)) if is_unknown else error, **named)
+
+    return build_error
+
+
 MUTANTS: Final = (
     Mutant("the answer goes out before a broker has it", PairedBroker, "send", ack_early),
     Mutant("the syphon completes before the primary accepted", Mover, "_send", complete_first),
@@ -248,5 +257,6 @@ MUTANTS: Final = (
     Mutant("a pause counts", Standings, "_notice_pause", nothing_is_a_pause),
     Mutant("the interval is ignored", standings, "rule_for", fail_over_at_once),
     Mutant("all entities fail over together", Standings, "failed", one_failure_is_everybodys),
+    Mutant("the endpoint says not sent", servicebus_rest, "build_error", answer_not_sent_for_unknown),
     Mutant("nothing is diverted at once", PrimaryLeg, "_diverts", leave_the_client_alone),
 )

@@ -1,0 +1,66 @@
+"""One Storage account as a namespace sees it: operations, signed and sent, and what they led to."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+
+from gateway.domain.errors import OutcomeUnknown
+from gateway.ports import WallClock
+from gateway.wire.http import Headers, Request, Response
+from gateway.wire.http_date import format_http_date
+from gateway.wire.storage_connection import StorageConnection
+from gateway.wire.storage_queue import build_request
+from gateway.wire.storage_queue_answers import parse_response
+from gateway.wire.storage_queue_errors import StorageRefusal
+from gateway.wire.storage_queue_fields import VERSION
+from gateway.wire.storage_queue_operations import Answer, Operation
+from gateway.wire.storage_signing import signed
+
+# Newer than anything that is asked for here, and older than any server that there is.
+_SPOKEN: Final = "2020-12-06"
+
+Ask = Callable[[Request], Awaitable[Response]]
+"""Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class StorageAccountPeer:
+    """Asks with the account's key, or with a shared access signature."""
+
+    ask: Ask
+    connection: StorageConnection
+    clock: WallClock
+
+    async def run(self, operation: Operation) -> Answer:
+        """
+        Return what the service answered.
+
+        Raises:
+            BrokerError: it refused, or nobody knows.
+        """
+        response = await self.ask(self._authorized(build_request(operation)))
+        try:
+            return parse_response(operation, response)
+        except StorageRefusal as error:
+            # The request was good enough to be answered; what the answer means is not known.
+            raise OutcomeUnknown(f"an answer that isn't the service's: {error}") from error
+
+    def _authorized(self, request: Request) -> Request:
+        target = f"{self.connection.path}{request.target}"
+        fields = [("x-ms-date", format_http_date(self.clock())), (VERSION, _SPOKEN)]
+        headers = Headers((*request.headers.items, *fields))
+        if self.connection.sas:
+            joint = "&" if "?" in target else "?"
+            target = f"{target}{joint}{self.connection.sas}"
+            return attrs.evolve(request, target=target, headers=headers)
+        unsigned = attrs.evolve(request, target=target, headers=headers)
+        return signed(unsigned, account=self.connection.account, key=self.connection.key)
+
+
+@attrs.frozen(eq=False)
+class Shard:
+    """A queue of one account: an entity has one, or several."""
+
+    peer: StorageAccountPeer
+    queue: str

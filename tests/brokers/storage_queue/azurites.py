@@ -1,0 +1,169 @@
+"""Azurites that all tests share, and an empty namespace on one for each test."""
+
+import itertools
+import random
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import trio
+
+from gateway.brokers.storage_queue import StorageQueueBroker, open_namespace
+from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
+from gateway.ports import Receiver
+from gateway.testing.azurite import ACCOUNT, KEY, azurite
+
+START_SECONDS = 120
+POLL = Backoff(first=0.02, cap=0.3)
+
+_rooms = itertools.count(1)
+
+
+@attrs.define(eq=False)
+class _Azurite:
+    """One server, in a Trio of its own: it outlives that of a test."""
+
+    folder: Path
+    port: int = 0
+    _thread: threading.Thread = attrs.field(init=False)
+    _ready: threading.Event = attrs.field(factory=threading.Event)
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _token: trio.lowlevel.TrioToken | None = None
+    _error: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name=f"azurite {self.folder.name}")
+        self._thread.start()
+
+    def wait(self) -> int:
+        if not self._ready.wait(START_SECONDS) or self._error is not None:
+            raise AssertionError(f"Azurite didn't start: {self._error}") from self._error
+        return self.port
+
+    def end(self) -> None:
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._scope.cancel)
+        self._thread.join(START_SECONDS)
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._hold)
+        except BaseException as error:  # noqa: ASYNC103 it is raised in the tests' thread
+            self._error = error
+            self._ready.set()
+
+    async def _hold(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        with self._scope:
+            async with azurite(self.folder) as (_, self.port):
+                self._ready.set()
+                await trio.sleep_forever()
+
+
+@attrs.define(eq=False)
+class Azurites:
+    """Started when first needed, all at once: whoever needs one mostly needs the other too."""
+
+    folder: Path
+    _servers: dict[str, _Azurite] = attrs.field(factory=dict, init=False)
+
+    def port(self, name: str) -> int:
+        if not self._servers:
+            for each in ("primary", "secondary"):
+                self._servers[each] = _Azurite(self.folder / each)
+                self._servers[each].start()
+        return self._servers[name].wait()
+
+    @asynccontextmanager
+    async def room(self, name: str, **options: Any) -> AsyncIterator["Room"]:
+        """An empty namespace on the server of that name."""
+        async with client(self.port(name), **options) as broker:
+            room = Room(broker, f"room{next(_rooms)}")
+            try:
+                yield room
+            finally:
+                with trio.move_on_after(5, shield=True):
+                    await room.clear()
+
+    def end(self) -> None:
+        for server in self._servers.values():
+            server.end()
+
+
+def client(port: int, **options: Any) -> StorageQueueBroker:
+    """The namespace in the emulator at that port."""
+    settings = {"key": KEY, "poll": POLL, **options}
+    return open_namespace(
+        url_of(port),
+        StorageQueueNamespaceOptions(**settings),
+        lambda: datetime.now(UTC),
+        random.Random(),
+    )
+
+
+def url_of(port: int) -> str:
+    return f"AccountName={ACCOUNT};QueueEndpoint=http://127.0.0.1:{port}/{ACCOUNT}"
+
+
+@attrs.define(eq=False)
+class Room:
+    """The queues whose names begin so: `ports.Broker` and `Peeks`."""
+
+    broker: StorageQueueBroker
+    name: str
+    _made: list[EntityPath] = attrs.field(factory=list)
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        return await self.broker.send(self.inside(entity), messages)
+
+    def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AbstractAsyncContextManager[Receiver]:
+        return self.broker.open_receiver(self.inside(entity), mode)
+
+    async def peek(
+        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        inside = self.inside(entity)
+        return await self.broker.peek(inside, from_sequence=from_sequence, limit=limit)
+
+    async def probe(self, entity: EntityPath) -> None:
+        await self.broker.probe(self.inside(entity))
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return attrs.evolve(await self.broker.inspect(self.inside(entity)), path=entity)
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        found = await self.broker.list_queues(f"{self.name}/{prefix}", skip=skip, top=top)
+        return [attrs.evolve(info, path=self.outside(info.path)) for info in found]
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        inside = self.inside(entity)
+        self._made.append(inside)
+        return attrs.evolve(await self.broker.create_queue(inside, properties), path=entity)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        await self.broker.delete_queue(self.inside(entity))
+
+    async def clear(self) -> None:
+        """What a server holds makes it slow."""
+        for queue in self._made:
+            with suppress(BrokerError):
+                await self.broker.delete_queue(queue)
+
+    def inside(self, entity: EntityPath) -> EntityPath:
+        return EntityPath(f"{self.name}/{entity.name}")
+
+    def outside(self, entity: EntityPath) -> EntityPath:
+        return EntityPath(entity.name.removeprefix(f"{self.name}/"))

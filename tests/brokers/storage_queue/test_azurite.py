@@ -1,0 +1,152 @@
+"""The namespace `storage-queue` on a real Azurite, also over connections that break."""
+
+import random
+from datetime import timedelta
+
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
+from gateway.domain.message import Complete, Message
+from gateway.testing.azurite import KEY
+from gateway.testing.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
+from gateway.testing.servers import free_port
+from gateway.wire import storage_queue_operations as storage
+from gateway.wire.storage_queue_body import MAX_ENCODED
+from tests.brokers.storage_queue.azurites import Azurites, client, url_of
+
+pytestmark = pytest.mark.live
+
+ORDERS = EntityPath("orders")
+PATIENCE = 30  # seconds
+PAST_ITS_KEEP_ALIVE = 6.5  # seconds: Azurite closes what is idle after six
+
+
+def text(body: bytes) -> Message:
+    return Message(body=body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"hello", "<&> ü \U0001f600 ]]>".encode(), b"x" * storage.MAX_MESSAGE, b"a\nb\tc"],
+    ids=["nothing", "a word", "markup", "the most", "lines"],
+)
+async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None:
+    async with azurites.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [text(body)])
+        shard = room.broker._shards_of(room.inside(ORDERS))[0]
+        shown = await shard.peer.run(storage.PeekMessages(queue=shard.queue))
+        async with room.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                [delivery] = await receiver.receive(1)
+
+        assert isinstance(shown, storage.Messages)
+        assert [each.body for each in shown.items] == [body]
+        assert delivery.message.body == body
+        assert delivery.message.message_id == shown.items[0].message_id
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x00\xff", b"a\r\nb", b" a ", b"\x0b", "\ufffe".encode(), b"\n"], ids=repr
+)
+async def test_what_xml_would_change_or_refuse_comes_back(azurites: Azurites, body: bytes) -> None:
+    async with azurites.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [text(body)])
+        async with room.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                [delivery] = await receiver.receive(1)
+
+        assert delivery.message.body == body
+
+
+@pytest.mark.parametrize("char", [b"x", b"&"], ids=["letters", "markup"])
+async def test_as_many_and_as_large_messages_as_there_can_be_come_at_once(
+    azurites: Azurites, char: bytes
+) -> None:
+    most = MAX_ENCODED - 100 if char == b"&" else storage.MAX_MESSAGE
+    body = char * most
+    async with azurites.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [text(body)] * storage.MAX_MESSAGES)
+        async with room.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                taken = await receiver.receive(100)
+
+        assert [each.message.body for each in taken] == [body] * storage.MAX_MESSAGES
+
+
+async def test_what_a_queue_was_made_with_is_kept_there(azurites: Azurites) -> None:
+    wanted = QueueProperties(
+        lock_duration=timedelta(seconds=90), max_delivery_count=3, user_metadata="mine ü"
+    )
+    async with azurites.room("primary") as room:
+        created = await room.create_queue(EntityPath("a/b.c_d"), wanted)
+        listed = await room.list_queues()
+
+        assert created.properties == wanted
+        assert [(each.path.key, each.properties) for each in listed] == [("a/b.c_d", wanted)]
+
+
+async def test_shards_on_two_servers(azurites: Azurites) -> None:
+    second = f"{url_of(azurites.port('secondary'))};AccountKey={KEY}"
+    async with azurites.room("primary", shards=3, further_accounts=(second,)) as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        for first in range(0, 60, 3):
+            await room.send(ORDERS, [text(str(first + n).encode()) for n in range(3)])
+        info = await room.inspect(ORDERS)
+        got: set[int] = set()
+        async with room.open_receiver(ORDERS) as receiver:
+            with trio.fail_after(PATIENCE):
+                while len(got) < 60:
+                    for delivery in await receiver.receive(32):
+                        got.add(int(delivery.message.body))
+                        await receiver.settle(delivery, Complete())
+
+        assert info.active == 60
+        assert got == set(range(60))
+
+
+# --- broken connections
+
+
+@pytest.mark.parametrize(
+    ("fault", "arrived"),
+    [(ResetDuring(40), 0), (SwallowResponse(), 1), (Truncate(10), 1)],
+    ids=["request cut", "no answer", "answer cut"],
+)
+async def test_a_put_on_a_connection_that_breaks_is_unknown(
+    azurites: Azurites, fault: object, arrived: int
+) -> None:
+    proxy = ChaosProxy("127.0.0.1", azurites.port("primary"), rng=random.Random(0))
+    async with azurites.room("primary") as room, trio.open_nursery() as nursery:
+        await room.create_queue(ORDERS, QueueProperties())
+        async with client(await nursery.start(proxy.serve)) as broker:
+            proxy.fault = fault
+            with pytest.raises(OutcomeUnknown) as caught, trio.fail_after(PATIENCE):
+                await broker.send(room.inside(ORDERS), [text(b"x")])
+
+        assert caught.value.outcome is Outcome.UNKNOWN
+        assert (await room.inspect(ORDERS)).active == arrived
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_refused_connection_means_nothing_was_sent() -> None:
+    async with client(free_port()) as broker:
+        with pytest.raises(Unavailable):
+            await broker.send(ORDERS, [text(b"x")])
+
+
+async def test_a_connection_that_the_server_would_close_is_not_used_again(
+    azurites: Azurites,
+) -> None:
+    async with azurites.room("primary") as room:
+        await room.create_queue(ORDERS, QueueProperties())
+        await room.send(ORDERS, [text(b"x")])
+        for pause in (3.9, 4.1, PAST_ITS_KEEP_ALIVE):
+            await trio.sleep(pause)
+            await room.send(ORDERS, [text(b"x")])
+
+        assert (await room.inspect(ORDERS)).active == 4

@@ -1,0 +1,219 @@
+"""A pair of two Azurites: the SDKs of Storage Queue send while the primary freezes and stops."""
+
+import hashlib
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+import trio
+
+from gateway.demo.audit import Site, audit, pending
+from gateway.domain.history import Acked, Delivered, Invoked, Place, Record
+from gateway.domain.verdict import Rules, Verdict, judge
+from gateway.testing.azurite import KEY, azurite
+from gateway.testing.servers import ServerProcess
+from tests.brokers.storage_queue.azurites import client, url_of
+from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
+from tests.e2e.test_storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Producer, run_at
+
+pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
+
+HEALTHY: Final = 1.0  # seconds
+OUTAGE: Final = 2.5
+DRAIN_LIMIT: Final = 90.0
+# An attempt on the primary, one on the backlog, and three seconds for busy cores.
+LONGEST_STALL: Final = 9.0
+SYPHON_BATCH: Final = 10
+NO_ANSWER: Final = re.compile("no answer|no whole answer|OutcomeUnknown")
+
+
+@attrs.frozen(kw_only=True)
+class Servers:
+    primary: ServerProcess
+    secondary: ServerProcess
+    primary_port: int
+    secondary_port: int
+
+
+@asynccontextmanager
+async def two_azurites(folder: Path) -> AsyncIterator[Servers]:
+    async with (
+        azurite(folder / "north") as (primary, primary_port),
+        azurite(folder / "south") as (secondary, secondary_port),
+    ):
+        yield Servers(
+            primary=primary,
+            secondary=secondary,
+            primary_port=primary_port,
+            secondary_port=secondary_port,
+        )
+
+
+def config_of(servers: Servers, key: Path) -> str:
+    def namespace(name: str, port: int) -> str:
+        return f"""
+[namespaces.{name}]
+url = "storage-queue:{url_of(port)}"
+key = {{ file = "{key}" }}
+connect_timeout = "500ms"
+poll = {{ first = "50ms", cap = "500ms" }}
+"""
+
+    return f"""
+logging = {{ level = "debug" }}
+{namespace("north", servers.primary_port)}
+queues = ["orders"]
+{namespace("south", servers.secondary_port)}
+[pairing]
+primary = "north"
+secondary = "south"
+label = "north"
+backlog_queues = 2
+enable_syphon = true
+failover_interval = "1s"
+send_timeout = "8s"
+attempt_timeout = "2s"
+ping_interval = "1s"
+envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
+
+[pairing.syphon]
+batch = {SYPHON_BATCH}
+attempt_timeout = "2s"
+hold = {{ first = "500ms", cap = "2s" }}
+retry = {{ first = "500ms", cap = "2s" }}
+rescan = "2s"
+
+{ENDPOINT}
+"""
+
+
+async def provision(gateways: Gateways, config: str) -> None:
+    process = await gateways.start(config, name="provision", command=("provision",), wait=False)
+    assert await process.wait() == 0, process.garbage
+
+
+def spare(gateway: GatewayProcess) -> int:
+    """Copies that are legal, since an attempt ended and nobody knows how."""
+    held = [line for line in gateway.log if line["event"] == "syphon_held"]
+    suspect = [line for line in gateway.log if line.get("after") == "suspect"]
+    unknown = [line for line in held + suspect if NO_ANSWER.search(line["reason"])]
+    # All producers' sends that were on their way, the trials, and a chunk of the syphon's.
+    return len(unknown) * (len(CLIENTS) + 5 + SYPHON_BATCH)
+
+
+def digest(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()
+
+
+async def judged(servers: Servers, sent: list[str], got: dict[str, str], extra: int) -> Verdict:
+    """By what the SDK took straight from the primary, and by all that any queue has left."""
+    records: list[Record] = []
+    for body in sent:
+        records.append(Invoked(at=0.0, message_id=body, entity="orders", fingerprint=digest(body)))
+        records.append(Acked(at=0.0, message_id=body))
+    for copy, body in got.items():
+        records.append(
+            Delivered(at=0.0, message_id=body, entity="orders", fingerprint=digest(body), copy=copy)
+        )
+    async with client(servers.primary_port) as north, client(servers.secondary_port) as south:
+        records += await audit(
+            [
+                Site(
+                    broker=north,
+                    name="north",
+                    place=Place.PRIMARY,
+                    dead_letters=Place.PRIMARY_DEAD_LETTER,
+                ),
+                Site(
+                    broker=south,
+                    name="south",
+                    place=Place.BACKLOG,
+                    dead_letters=Place.BACKLOG_DEAD_LETTER,
+                ),
+            ]
+        )
+    return judge(records, Rules(spare_duplicates=extra))
+
+
+async def drained(port: int) -> None:
+    """Return when there is no backlog any more."""
+    async with client(port) as south:
+        with trio.fail_after(DRAIN_LIMIT):
+            while True:
+                if not await pending(south):
+                    return
+                await trio.sleep(0.2)  # another process: nobody here can tell when
+
+
+async def test_the_sdk_reaches_an_azurite_through_a_gateway(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    key.chmod(0o600)
+    unclear = {"no such message": "PopReceiptMismatch"}  # who sends gives out ids
+    expected = {"refusals": EXPECTED["refusals"] | unclear, **MORE["plain"]}
+    async with azurite(tmp_path / "azurite") as (_, port):
+        here = f"""
+[namespaces.here]
+url = "storage-queue:{url_of(port)}"
+key = {{ file = "{key}" }}
+{ENDPOINT}"""
+        gateway = await gateways.start(here)
+
+        assert await run_at(gateway.port, "plain", *expected) == expected
+    assert gateway.count("connection_crashed") == 0
+
+
+async def test_no_sdk_notices_that_an_azurite_freezes_and_stops(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text(KEY)
+    key.chmod(0o600)
+    async with two_azurites(tmp_path) as servers:
+        config = config_of(servers, key)
+        await provision(gateways, config)
+        gateway = await gateways.start(config, name="gateway")
+        producers = [Producer(kind, gateway) for kind in CLIENTS]
+
+        async with trio.open_nursery() as nursery:
+            for producer in producers:
+                await nursery.start(producer.run)
+            await trio.sleep(HEALTHY)
+            os.kill(servers.primary.pid, signal.SIGSTOP)
+            await gateway.seen("standing_changed", entity="orders", after="secondary")
+            await trio.sleep(HEALTHY)
+            os.kill(servers.primary.pid, signal.SIGCONT)
+            await gateway.seen("standing_changed", entity="orders", after="primary")
+            await servers.primary.stop()
+            await trio.sleep(OUTAGE)
+            await servers.primary.start()
+            for producer in producers:
+                producer.stop()
+        await drained(servers.secondary_port)
+        code = await gateway.stop()
+
+        # The SDK itself reads what is there: texts, as they were sent, also those that came home.
+        taken = (await run_at(servers.primary_port, "plain", "take-all"))["take-all"]
+        got = dict(zip(taken["ids"], taken["got"], strict=True))
+        sent = [body for producer in producers for body in producer.sent]
+        verdict = await judged(servers, sent, got, spare(gateway))
+
+    told = [(p.kind, len(p.sent), round(p.longest, 2), p.errors[:3]) for p in producers]
+    told += [verdict.counts, verdict.undecided, verdict.findings[:10]]
+    print(told)  # noqa: T201 shown where the test fails
+    assert verdict.passed, told
+    assert all(producer.errors == [] for producer in producers), told
+    assert all(len(producer.sent) > 30 for producer in producers), told
+    assert max(producer.longest for producer in producers) < LONGEST_STALL, told
+    assert gateway.count("diverted") > 30, told
+    assert gateway.count("syphoned") > 0, told
+    assert gateway.count("connection_crashed") == 0
+    assert code == 0
