@@ -226,7 +226,7 @@ def leave_the_client_alone(right: Function) -> Function:
     return diverts
 
 
-def answer_not_sent_for_unknown(right: Function) -> Function:
+def unknown_as_not_sent(right: Function) -> Function:
     def build_error(error: BrokerError, **named: Any) -> Any:
         is_unknown = isinstance(error, OutcomeUnknown)
         return right(Unavailable(str(error)) if is_unknown else error, **named)
@@ -257,6 +257,6 @@ MUTANTS: Final = (
     Mutant("a pause counts", Standings, "_notice_pause", nothing_is_a_pause),
     Mutant("the interval is ignored", standings, "rule_for", fail_over_at_once),
     Mutant("all entities fail over together", Standings, "failed", one_failure_is_everybodys),
-    Mutant("the endpoint says not sent", servicebus_rest, "build_error", answer_not_sent_for_unknown),
+    Mutant("the endpoint guesses", servicebus_rest, "build_error", unknown_as_not_sent),
     Mutant("nothing is diverted at once", PrimaryLeg, "_diverts", leave_the_client_alone),
 )

@@ -8,7 +8,7 @@ from hypothesis.errors import NoSuchExample
 from gateway.testing.sim.scenario import Scenario
 from gateway.testing.sim.world import run_scenario
 
-TRIES = 300
+TRIES = 60
 
 
 def with_faults(scenario: Scenario, kept: frozenset[int]) -> Scenario:
