@@ -11,7 +11,7 @@ from gateway.testing.sim.scenario import draw_parts
 from gateway.testing.sim.swarm import figures_of
 
 SEEDS = 20
-HOURS = 1.2  # some twenty runs
+HOURS = 1.4  # some twenty runs
 COMMAND = [sys.executable, "-m", "gateway.testing.sim", "--hours", str(HOURS), "--json"]
 
 

@@ -37,6 +37,7 @@ class DiskBroker(EmbeddedBroker):
         super().__init__(path, clock, rng, disk=roomy(self._vfs.name))
         self._folder = folder
         self._lives = 1
+        self._begun = trio.Event()
         self._committer = self._open()
         # A new store gets its name at the end, which is no call of SQLite's: the log begins here.
         self._vfs.restart()
@@ -76,6 +77,10 @@ class DiskBroker(EmbeddedBroker):
         self._tell(look_again.result())
         return len(log) - reached
 
+    async def next_step(self) -> None:
+        """Return when a step has been written, and isn't answered yet."""
+        await self._begun.wait()
+
     def _stop(self) -> None:
         """Nothing more is written, not even what would tidy up."""
         self._committer.fail((), "the power was cut")
@@ -86,6 +91,8 @@ class DiskBroker(EmbeddedBroker):
         life = self._lives
         self._post(step)
         log = self._vfs.look()
+        self._begun.set()
+        self._begun = trio.Event()
         with trio.move_on_after(2 * SYNC, shield=True):
             await trio.sleep(SYNC)
         if life != self._lives:

@@ -50,10 +50,20 @@ class Outcomes:
     def digest(self) -> str:
         """The same for the same history."""
         digest = blake2b(digest_size=16)
-        for each in (*self.trace, *map(repr, self.records)):
+        for each in (*self.trace, *map(_text, self.records)):
             digest.update(each.encode())
         return digest.hexdigest()
 
     def describe(self) -> str:
         problems = self.problems
         return f"seed {self.scenario.seed}: " + "; ".join(problems or ["all is well"])
+
+
+def _text(record: Record) -> str:
+    """The same in each process, whose sets have orders of their own."""
+    fields = attrs.asdict(record, recurse=False)
+    ordered = {
+        name: sorted(value) if isinstance(value, frozenset) else value
+        for name, value in fields.items()
+    }
+    return f"{type(record).__name__} {ordered}"

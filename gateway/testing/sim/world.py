@@ -280,10 +280,14 @@ class World:
         process.revive()
 
     async def _crash_namespace(self, namespace: FaultyBroker, back: float) -> None:
+        store = namespace.inner
+        if isinstance(store, DiskBroker):
+            with trio.move_on_after(LOOK):
+                await store.next_step()
         cut_off = namespace.under_way(Operation.SEND)
         self.journal.seen["a namespace crashed with sends under way"] += cut_off
         namespace.crash()
-        if isinstance(store := namespace.inner, DiskBroker):
+        if isinstance(store, DiskBroker):
             undone = store.cut_power()
             self.journal.note(f"the power is cut, {undone} writes were never made")
             self.journal.seen["a power cut"] += 1
