@@ -20,7 +20,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock clean
+.PHONY: run test test-long sim powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock clean
 
 run: .venv/.run-stamp
 	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
@@ -29,6 +29,10 @@ run: .venv/.run-stamp
 test: .venv/.test-stamp .venv/.amqp-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
+
+# Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
+sim: .venv/.test-stamp
+	.venv/bin/python -m gateway.testing.sim --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1)
 
 # As root: it mounts a file system and cuts its power.
 powercut: .venv/.test-stamp

@@ -1,7 +1,7 @@
 """
 Puts a simulated run into a folder: `python -m benchmarks.chaos.simulated SEED FOLDER`.
 
-The run is one of those that `tests/pairing/test_chaos.py` judges. With `--planted` a bug is in it,
+The run is one of those that `tests/sim/test_histories.py` judges. With `--planted` a bug is in it,
 so that one can see what the checker says then.
 """
 
@@ -36,8 +36,8 @@ from gateway.domain.history import (
     Uncertain,
     Unknown,
 )
-from gateway.testing.mutants import MUTANTS
-from gateway.testing.world import run_world
+from gateway.testing.sim.mutants import MUTANTS
+from gateway.testing.sim.world import run_world
 
 
 def put_down(seed: int, folder: Path, planted: str | None = None) -> list[Path]:

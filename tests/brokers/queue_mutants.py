@@ -22,7 +22,7 @@ from gateway.domain.message import Abandon, Complete, Defer, Settlement
 from gateway.domain.queue import Queue
 from gateway.domain.sessions import Sessions
 from gateway.domain.stored import Now, Row, Storage
-from gateway.testing.mutants import Function, Mutant
+from gateway.testing.sim.mutants import Function, Mutant
 
 
 def _instead(wrong: type[Settlement], right: type[Settlement]) -> Any:

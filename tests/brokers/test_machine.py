@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from gateway.testing.mutants import Mutant
+from gateway.testing.sim.mutants import Mutant
 from tests.brokers import queue_mutants
 from tests.brokers.machine import EmbeddedMachine, Machine
 

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.chaos.checker import PASSED, VIOLATED, check, exit_code
 from benchmarks.chaos.simulated import main, put_down
 from gateway.domain.rulings import Invariant, Ruling
-from gateway.testing.world import run_world
+from gateway.testing.sim.world import run_world
 
 
 @pytest.mark.parametrize("seed", [1, 2, 21])

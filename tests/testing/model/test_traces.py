@@ -6,8 +6,8 @@ import pytest
 from gateway.domain.conduct import Attempted, End, Settled, Way
 from gateway.domain.history import Acked, Delivered, Failed, Found, Invoked, Place, Unknown
 from gateway.testing.model.traces import deviations, followed
-from gateway.testing.mutants import MUTANTS
-from gateway.testing.world import run_world
+from gateway.testing.sim.mutants import MUTANTS
+from gateway.testing.sim.world import run_world
 
 SEEDS = range(20)
 SENT = Invoked(at=1, message_id="1", entity="orders", fingerprint="f")

@@ -20,7 +20,9 @@ from gateway.pairing.state import SavedState, StateFile, build, parse
 from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker
 from gateway.testing.faults import Call, FaultyBroker
-from gateway.testing.scenario import Scenario
+from gateway.testing.sim.endpoint import Client, Endpoint
+from gateway.testing.sim.network import Network
+from gateway.testing.sim.scenario import Scenario
 from gateway.wire.amqp.message import encode_sorted
 
 KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")
@@ -56,6 +58,7 @@ class Site:
     around: Surroundings
     watch: Callable[[str, str, Call], None]  # of which process, to which namespace, what
     home: trio.Nursery  # where connections of the dead live on
+    network: Network  # to the gateway's endpoint
     disk: dict[Path, bytes] = attrs.field(factory=dict)
 
     @property
@@ -168,16 +171,22 @@ class GatewayProcess(Process):
     syphons: bool
     pair: Pair | None = attrs.field(default=None, init=False)  # None: it doesn't live
     _clients: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
+    _client: Client = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._client = Client.over(self.site.network, self.site.around.clock)
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         """As a client sees it: no gateway, no connection; a gateway that dies gives no answer."""
         await trio.lowlevel.checkpoint()
-        if self.pair is None:
+        over_http = self.site.scenario.parts.over_http
+        if self.pair is None and not over_http:
             raise Unavailable("connection refused by the gateway")
+        way = self._client if over_http or self.pair is None else self.pair.broker
         with trio.CancelScope() as scope:
             self._clients[scope] = None
             try:
-                return await self.pair.broker.send(entity, messages)
+                return await way.send(entity, messages)
             finally:
                 del self._clients[scope]
         raise OutcomeUnknown("the gateway died")
@@ -193,9 +202,10 @@ class GatewayProcess(Process):
 
     def kill(self) -> None:
         super().kill()
-        self.pair = None
-        for scope in self._clients:
-            scope.cancel()
+        self.pair = self.site.network.serve = None
+        if not self.site.scenario.parts.over_http:  # over HTTP their connections end
+            for scope in self._clients:
+                scope.cancel()
 
     async def live(
         self, primary: Broker, secondary: Broker, *, task_status: trio.TaskStatus[None]
@@ -211,5 +221,14 @@ class GatewayProcess(Process):
                 self._links += (to_primary, to_secondary)
                 syphon = self.site.syphon(self.name, to_primary, to_secondary, pair.standings)
                 await nursery.start(syphon.run)
+            if self.site.scenario.parts.over_http:
+                endpoint = Endpoint(
+                    broker=pair.broker,
+                    clock=self.site.around.clock,
+                    rng=self.site.around.rng,
+                    send_timeout=self.site.scenario.pair.send_timeout,
+                )
+                await nursery.start(endpoint.run)
+                self.site.network.serve = endpoint.serve
             self.pair = pair
             task_status.started()

@@ -32,7 +32,7 @@ from gateway.domain.failover import State
 from gateway.domain.history import Record, Uncertain
 from gateway.domain.message import Complete
 from gateway.testing.faults import Call, Operation
-from gateway.testing.scenario import LONGEST_HOLD, Crash, Scenario
+from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, Scenario
 
 GATEWAY: Final = "gateway"
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little

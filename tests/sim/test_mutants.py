@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.testing.mutants import MUTANTS
-from gateway.testing.world import run_world
+from gateway.testing.sim.mutants import MUTANTS
+from gateway.testing.sim.world import run_world
 
 SEEDS = 50
 

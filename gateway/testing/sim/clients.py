@@ -25,9 +25,9 @@ from gateway.domain.history import (
 from gateway.domain.message import Complete, Delivery, Leg, Message
 from gateway.ports import Broker
 from gateway.testing.clocks import VirtualClock, seconds
-from gateway.testing.laws import Laws
-from gateway.testing.processes import GatewayProcess
-from gateway.testing.scenario import CHAOS, ENTITIES, Scenario
+from gateway.testing.sim.laws import Laws
+from gateway.testing.sim.processes import GatewayProcess
+from gateway.testing.sim.scenario import CHAOS, ENTITIES, Scenario
 
 REST: Final = 5.0  # seconds that a consumer waits after an error
 RECONNECT: Final = 60.0  # seconds that it keeps a receiver
@@ -44,6 +44,22 @@ class Journal:
 
     def note(self, line: str) -> None:
         self.trace.append(f"{trio.current_time():8.3f} {line}")
+
+    def note_delivery(self, entity: EntityPath, delivery: Delivery) -> None:
+        self.records.append(
+            Delivered(
+                at=trio.current_time(),
+                message_id=delivery.message.message_id,
+                entity=entity.key,
+                fingerprint=fingerprint(delivery.message),
+                copy=str(delivery.sequence_number),
+                expires=inf if delivery.expires is None else seconds(delivery.expires),
+            )
+        )
+
+    def note_completion(self, entity: EntityPath, delivery: Delivery) -> None:
+        copy = str(delivery.sequence_number)
+        self.records.append(Completed(at=trio.current_time(), entity=entity.key, copy=copy))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -154,24 +170,6 @@ class Consumer:
         async with self.primary.open_receiver(self.entity) as receiver:
             while True:
                 for delivery in await receiver.receive(10):
-                    self._note_delivery(delivery)
+                    self.journal.note_delivery(self.entity, delivery)
                     await receiver.settle(delivery, Complete())
-                    self._note_completion(delivery)
-
-    def _note_delivery(self, delivery: Delivery) -> None:
-        self.journal.records.append(
-            Delivered(
-                at=trio.current_time(),
-                message_id=delivery.message.message_id,
-                entity=self.entity.key,
-                fingerprint=fingerprint(delivery.message),
-                copy=str(delivery.sequence_number),
-                expires=inf if delivery.expires is None else seconds(delivery.expires),
-            )
-        )
-
-    def _note_completion(self, delivery: Delivery) -> None:
-        copy = str(delivery.sequence_number)
-        self.journal.records.append(
-            Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
-        )
+                    self.journal.note_completion(self.entity, delivery)

@@ -16,6 +16,7 @@ from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import FailoverRule
 from gateway.domain.message import Leg, Message
+from gateway.frontends import servicebus_rest
 from gateway.pairing import backlog_leg, mover, primary_leg, standings
 from gateway.pairing.backlog_leg import BacklogLeg
 from gateway.pairing.broker import PairedBroker
@@ -26,7 +27,7 @@ from gateway.pairing.prober import Prober
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
-from gateway.testing.scenario import ENTITIES
+from gateway.testing.sim.scenario import ENTITIES
 
 Function = Callable[..., Any]
 
@@ -225,6 +226,14 @@ def leave_the_client_alone(right: Function) -> Function:
     return diverts
 
 
+def unknown_as_not_sent(right: Function) -> Function:
+    def build_error(error: BrokerError, **named: Any) -> Any:
+        is_unknown = isinstance(error, OutcomeUnknown)
+        return right(Unavailable(str(error)) if is_unknown else error, **named)
+
+    return build_error
+
+
 MUTANTS: Final = (
     Mutant("the answer goes out before a broker has it", PairedBroker, "send", ack_early),
     Mutant("the syphon completes before the primary accepted", Mover, "_send", complete_first),
@@ -248,5 +257,6 @@ MUTANTS: Final = (
     Mutant("a pause counts", Standings, "_notice_pause", nothing_is_a_pause),
     Mutant("the interval is ignored", standings, "rule_for", fail_over_at_once),
     Mutant("all entities fail over together", Standings, "failed", one_failure_is_everybodys),
+    Mutant("the endpoint guesses", servicebus_rest, "build_error", unknown_as_not_sent),
     Mutant("nothing is diverted at once", PrimaryLeg, "_diverts", leave_the_client_alone),
 )

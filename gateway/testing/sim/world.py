@@ -8,15 +8,18 @@ Calm, chaos, heal, drain, audit, verdict: `run_world(seed)` does all of it.
 """
 
 import random
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import attrs
 import trio
 from trio.testing import MockClock
 
+from gateway.brokers.local import LocalBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -24,25 +27,24 @@ from gateway.domain.envelope_fields import SCHEDULED, SESSION
 from gateway.domain.events import Event
 from gateway.domain.failover import State
 from gateway.domain.history import (
-    AuditBegan,
-    Found,
-    Place,
-    QueueRead,
-    Record,
-    fingerprint,
+    Invoked,
 )
-from gateway.domain.invariants import Judgement, judge_run
-from gateway.domain.message import DEAD_LETTER_REASON, Leg, Message
-from gateway.domain.verdict import Verdict
+from gateway.domain.invariants import judge_run
+from gateway.domain.message import Leg, Message
 from gateway.pairing.pair import Surroundings
-from gateway.testing.clients import Consumer, Journal, Producer
 from gateway.testing.clocks import VirtualClock
 from gateway.testing.determinism import run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
-from gateway.testing.laws import Laws
-from gateway.testing.processes import GatewayProcess, Process, Site, SyphonProcess
-from gateway.testing.recorder import GATEWAY, Recorder
-from gateway.testing.scenario import (
+from gateway.testing.sim.audit import audit, left
+from gateway.testing.sim.clients import Consumer, Journal, Producer
+from gateway.testing.sim.disk import DiskBroker
+from gateway.testing.sim.laws import Laws
+from gateway.testing.sim.listening import listener
+from gateway.testing.sim.network import Network
+from gateway.testing.sim.outcomes import Outcomes
+from gateway.testing.sim.processes import GatewayProcess, Process, Site, SyphonProcess
+from gateway.testing.sim.recorder import GATEWAY, Recorder
+from gateway.testing.sim.scenario import (
     CHAOS,
     ENTITIES,
     FAULTS,
@@ -50,6 +52,7 @@ from gateway.testing.scenario import (
     LONGEST_PAUSE,
     NAMES,
     Crash,
+    Mode,
     Scenario,
     draw,
 )
@@ -60,43 +63,24 @@ LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt m
 LOOK: Final = 5.0
 QUIET: Final = 60.0  # seconds without traffic, in which nothing may be done
 DEAD_AFTER: Final = 20.0  # seconds until a receiver finds its connection dead
+SETTLING: Final = 90.0  # seconds after a run that isn't healed, until all that is late has come
 ONE_DAY: Final = 86_400.0
 QUEUE: Final = QueueProperties(max_delivery_count=1000)
-PLACES: Final = {
-    "primary": (Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
-    "secondary": (Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
-}
-
-
-@attrs.frozen(kw_only=True)
-class Outcomes:
-    """What one seed led to."""
-
-    scenario: Scenario
-    judgement: Judgement
-    broken_laws: tuple[str, ...]
-    seen: Counter[str]  # interesting things that happened
-    records: tuple[Record, ...]
-    trace: tuple[str, ...]
-
-    @property
-    def verdict(self) -> Verdict:
-        return self.judgement.verdict
-
-    @property
-    def passed(self) -> bool:
-        return self.judgement.passed and not self.broken_laws
-
-    def describe(self) -> str:
-        problems = [*self.judgement.undecided, *self.broken_laws]
-        for one in self.judgement.decisions:
-            problems += [f"{one.invariant.name} {one.ruling.value}: {p}" for p in one.problems]
-        return f"seed {self.scenario.seed}: " + "; ".join(problems or ["all is well"])
 
 
 def run_world(seed: int) -> Outcomes:
     """The history of that seed, whole and judged."""
-    return run_seeded(World(scenario=draw(seed)).run, seed=seed)
+    return run_scenario(draw(seed))
+
+
+def run_scenario(scenario: Scenario) -> Outcomes:
+    """The same, of a scenario that somebody has changed."""
+    with TemporaryDirectory(prefix="pairgate-sim-") as folder:
+        world = World(scenario=scenario, folder=Path(folder))
+        try:
+            return run_seeded(world.run, seed=scenario.seed)
+        finally:
+            world.close()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -104,12 +88,13 @@ class World:
     """One installation, from its start to its audit."""
 
     scenario: Scenario
+    folder: Path  # for what is on disk
     clock: VirtualClock = attrs.field(factory=VirtualClock)
     journal: Journal = attrs.field(factory=Journal)
     laws: Laws = attrs.field(init=False)
     recorder: Recorder = attrs.field(init=False)
     rng: random.Random = attrs.field(init=False)
-    stores: dict[str, MemoryBroker] = attrs.field(init=False)
+    stores: dict[str, LocalBroker] = attrs.field(init=False)
     namespaces: dict[str, FaultyBroker] = attrs.field(init=False)
     gateway: GatewayProcess = attrs.field(init=False)
     syphons: list[SyphonProcess] = attrs.field(init=False)
@@ -119,8 +104,14 @@ class World:
         self.laws = Laws(self.scenario, seen=self.journal.seen)
         self.recorder = Recorder(self.scenario, self.journal.records)
         self.rng = random.Random(f"world {self.scenario.seed}")
-        self.stores = {name: MemoryBroker(self.clock, self.rng) for name in NAMES}
+        self.stores = {name: self._store(name) for name in NAMES}
         self.namespaces = {name: self._namespace(name) for name in NAMES}
+
+    def close(self) -> None:
+        """Let go of what is on disk."""
+        for store in self.stores.values():
+            if isinstance(store, DiskBroker):
+                store.close()
 
     async def run(self) -> Outcomes:
         self.recorder.begin(self._expiry_slack())
@@ -133,11 +124,15 @@ class World:
                     for crash in self.scenario.crashes:
                         chaos.start_soon(self._crash, crash)
                     chaos.start_soon(trio.sleep_until, CHAOS)
-                await self._drain()
-                await self._send_once_more()
-                await self._be_quiet()
+                if self.scenario.parts.mode is Mode.LIVENESS:
+                    await self._drain()
+                    await self._send_once_more()
+                    await self._be_quiet()
+                else:
+                    await trio.sleep(SETTLING)
                 nursery.cancel_scope.cancel()
-            await self._audit()
+            await audit(self.stores, self.journal.records)
+        self._see_the_whole()
         return Outcomes(
             scenario=self.scenario,
             judgement=judge_run(self.journal.records),
@@ -148,6 +143,13 @@ class World:
         )
 
     # --- the installation
+
+    def _store(self, name: str) -> LocalBroker:
+        if not self.scenario.parts.on_disk:
+            return MemoryBroker(self.clock, self.rng)
+        folder = self.folder / name
+        folder.mkdir()
+        return DiskBroker(folder, self.clock, self.rng)
 
     def _namespace(self, name: str) -> FaultyBroker:
         return FaultyBroker(
@@ -170,13 +172,27 @@ class World:
             SyphonProcess(name=f"syphon-{number}", site=site)
             for number in range(self.scenario.syphons)
         ]
+        await nursery.start(site.network.run)
         for process in (self.gateway, *self.syphons):
             await nursery.start(process.run)
         for entity in ENTITIES:
-            consumer = Consumer(
-                entity=entity, primary=self.namespaces["primary"], journal=self.journal
-            )
-            nursery.start_soon(consumer.run)
+            nursery.start_soon(self._consumer(entity))
+
+    def _consumer(self, entity: EntityPath) -> Callable[[], Awaitable[None]]:
+        primary, parts = self.namespaces["primary"], self.scenario.parts
+        if not parts.listener:
+            return Consumer(entity=entity, primary=primary, journal=self.journal).run
+        return listener(
+            entity, primary, self.journal, clock=self.clock, rng=self.rng, failing=parts.failing
+        ).run
+
+    def _network(self) -> Network:
+        def note_break() -> None:
+            self.journal.seen["fault: connection of a client"] += 1
+            self.journal.note("a client's connection breaks")
+
+        breaking = self.scenario.parts.breaking
+        return Network(rng=self.rng, breaking=breaking, until=CHAOS, on_break=note_break)
 
     def _site(self, nursery: trio.Nursery) -> Site:
         return Site(
@@ -192,6 +208,7 @@ class World:
             ),
             watch=self._watch,
             home=nursery,
+            network=self._network(),
         )
 
     def _producer(self, number: int) -> Producer:
@@ -263,9 +280,18 @@ class World:
         process.revive()
 
     async def _crash_namespace(self, namespace: FaultyBroker, back: float) -> None:
+        store = namespace.inner
+        if isinstance(store, DiskBroker):
+            with trio.move_on_after(LOOK):
+                await store.next_step()
         cut_off = namespace.under_way(Operation.SEND)
         self.journal.seen["a namespace crashed with sends under way"] += cut_off
         namespace.crash()
+        if isinstance(store, DiskBroker):
+            undone = store.cut_power()
+            self.journal.note(f"the power is cut, {undone} writes were never made")
+            self.journal.seen["a power cut"] += 1
+            self.journal.seen["a power cut in the middle of a commit"] += undone > 0
         await trio.sleep_until(back)
         namespace.restart()
 
@@ -311,14 +337,24 @@ class World:
             seen["a scheduled message was diverted"] += SCHEDULED in message.properties
             seen["a session was diverted"] += SESSION in message.properties
 
+    def _see_the_whole(self) -> None:
+        """What only the whole run shows."""
+        seen, parts = self.journal.seen, self.scenario.parts
+        if parts.over_http:
+            seen["sent over HTTP"] += sum(isinstance(one, Invoked) for one in self.journal.records)
+        seen["both namespaces in trouble at once"] += any(
+            one.namespace != other.namespace and one.start < other.end and other.start < one.end
+            for one, other in combinations(self.scenario.windows, 2)
+        )
+
     # --- the end
 
     async def _drain(self) -> None:
         """Return when all is back where it belongs, or has had the time for it."""
-        self.recorder.note_healed(await self._left("secondary"))
+        self.recorder.note_healed(await left(self.stores["secondary"]))
         began, drained = trio.current_time(), False
         while trio.current_time() < began + LONGEST_HOLD + DRAIN:
-            if not drained and not await self._left("secondary"):
+            if not drained and not await left(self.stores["secondary"]):
                 drained = True
                 self.recorder.note_drained()
             if trio.current_time() > began + LONGEST_HOLD and await self._quiet():
@@ -334,17 +370,12 @@ class World:
         for process in processes:
             self.recorder.sample(process)
 
-    async def _left(self, name: str) -> int:
-        await trio.lowlevel.checkpoint()
-        store = self.stores[name]
-        return sum([len(await store.peek(one.path)) for one in await store.list_queues()])
-
     async def _quiet(self) -> bool:
         await trio.lowlevel.checkpoint()
         pair = self.gateway.pair
         if pair is None or pair.standings.failed_over():
             return False
-        return not await self._left("primary") and not await self._left("secondary")
+        return not await left(self.stores["primary"]) and not await left(self.stores["secondary"])
 
     async def _send_once_more(self) -> None:
         """All is well again, so the primary must take the next message of each entity."""
@@ -353,35 +384,6 @@ class World:
         for entity in ENTITIES:
             leg = await producer.send_once_more(entity)
             self.laws.note_healed(entity, to_primary=leg is Leg.PRIMARY)
-
-    async def _audit(self) -> None:
-        await trio.lowlevel.checkpoint()
-        plan: list[tuple[MemoryBroker, EntityPath, Place]] = []
-        for name, (live, dead) in PLACES.items():
-            store = self.stores[name]
-            for info in await store.list_queues():
-                plan += [(store, info.path, live), (store, info.path.dead_letter, dead)]
-        queues = frozenset(path.key for _, path, _ in plan)
-        self.journal.records.append(AuditBegan(at=trio.current_time(), queues=queues))
-        for store, path, place in plan:
-            await self._read(store, path, place)
-
-    async def _read(self, store: MemoryBroker, path: EntityPath, place: Place) -> None:
-        now = trio.current_time()
-        for delivery in await store.peek(path, limit=10_000):
-            message = delivery.message
-            self.journal.records.append(
-                Found(
-                    at=now,
-                    place=place,
-                    queue=path.key,
-                    message_id=message.message_id,
-                    fingerprint=fingerprint(message) if place is Place.PRIMARY else None,
-                    copy=str(delivery.sequence_number),
-                    reason=str(message.properties.get(DEAD_LETTER_REASON, "")),
-                )
-            )
-        self.journal.records.append(QueueRead(at=now, queue=path.key))
 
     def _expiry_slack(self) -> float:
         held = 2 * LONGEST_HOLD if "late" in self.scenario.kinds else 0.0

@@ -1,5 +1,6 @@
 """What a seed stands for: the options of a pair, its producers, and a schedule of faults."""
 
+import enum
 import random
 from collections.abc import Callable
 from typing import Final
@@ -71,9 +72,29 @@ class Crash:
     back: float
 
 
+class Mode(enum.Enum):
+    """What is asked of a run in its end."""
+
+    LIVENESS = "liveness"  # all faults are healed, and all must come back
+    SAFETY = "safety"  # faults go on to the end, and whatever was done must be right
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """What the installation is made of, beside pair and syphon."""
+
+    on_disk: bool = False  # both namespaces are stores of our own, and a crash is a power cut
+    over_http: bool = False  # clients reach the gateway over its REST endpoint
+    breaking: float = 0.0  # the share of their connections that the network resets
+    listener: bool = False  # consumers are listeners of the library
+    failing: float = 0.0  # how many of their handlers' runs fail
+    mode: Mode = Mode.LIVENESS
+
+
 @attrs.frozen(kw_only=True)
 class Scenario:
     seed: int
+    parts: Parts
     pair: PairOptions
     syphon: SyphonOptions
     syphons: int  # processes, beside the one in the gateway
@@ -133,8 +154,10 @@ def draw(seed: int) -> Scenario:
             namespaces, kinds, windows = NAMES, ["hang", "lose answer", "refuse"], 12
         case 2:  # a gateway that stands still mustn't blame others
             windows, crashes, latency = 0, ["pause"] * 4, 0.2
+    parts = draw_parts(seed)
     return Scenario(
         seed=seed,
+        parts=parts,
         pair=_pair_options(rng),
         syphon=SyphonOptions(
             batch=rng.choice([1, 4, 100]),
@@ -153,6 +176,20 @@ def draw(seed: int) -> Scenario:
         crashes=tuple(
             _crash(rng, what) for what in crashes if what not in NAMES or what in namespaces
         ),
+    )
+
+
+def draw_parts(seed: int) -> Parts:
+    """By a generator of its own, so that the same seed means the same faults for any parts."""
+    rng = random.Random(f"parts {seed}")
+    listener, over_http = rng.random() < 0.3, rng.random() < 0.3
+    return Parts(
+        on_disk=rng.random() < 0.15,
+        over_http=over_http,
+        breaking=rng.choice([0.0, 0.1, 0.4]) if over_http else 0.0,
+        listener=listener,
+        failing=rng.choice([0.0, 0.2]) if listener else 0.0,
+        mode=Mode.SAFETY if rng.random() < 0.15 else Mode.LIVENESS,
     )
 
 

@@ -12,7 +12,7 @@ from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
-from gateway.testing.scenario import Scenario
+from gateway.testing.sim.scenario import Scenario
 
 BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
 PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
@@ -84,6 +84,7 @@ class Laws:
             and "busy" not in scenario.kinds
             and not scenario.killed & {"gateway", "pause"}
             and scenario.clients_deadline is None
+            and not scenario.parts.breaking
             and pair.on_unknown is OnUnknown.DIVERT
         )
         share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)

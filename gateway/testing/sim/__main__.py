@@ -1,0 +1,115 @@
+"""
+Runs the simulation.
+
+    python -m gateway.testing.sim --hours 10 --seed 1 --jobs 2
+    python -m gateway.testing.sim --replay 17
+    python -m gateway.testing.sim --planted
+
+Exit code 0: nothing is broken, and all was seen that has to be; 1: something is.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from typing import Final
+
+from gateway.testing.sim.diagram import diagram, message_in
+from gateway.testing.sim.mutants import MUTANTS
+from gateway.testing.sim.scenario import draw
+from gateway.testing.sim.shrink import shrink
+from gateway.testing.sim.swarm import Tally, run_hours
+from gateway.testing.sim.world import run_scenario, run_world
+
+SEEDS: Final = 50  # in which each planted bug must be found
+MOST_PROBLEMS: Final = 10  # after which a run ends
+_EVERY: Final = 1000  # runs between two lines about how far it is
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m gateway.testing.sim", description="Simulate installations with faults."
+    )
+    parser.add_argument("--hours", type=_positive, default=1.0, help="simulated ones")
+    parser.add_argument("--seed", type=int, default=0, help="the first one; the others follow")
+    parser.add_argument("--jobs", type=_at_least_one, default=1, help="processes")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="one run, and what broke it")
+    parser.add_argument("--message", metavar="ID", help="with --replay: the way of that message")
+    parser.add_argument(
+        "--bug", choices=[one.name for one in MUTANTS], help="with --replay: plant that one"
+    )
+    parser.add_argument(
+        "--planted", action="store_true", help="find the planted bugs, and print a table"
+    )
+    chosen = parser.parse_args(arguments)
+    if chosen.planted:
+        return _find_planted()
+    if chosen.replay is not None:
+        bug = next((one.planted() for one in MUTANTS if one.name == chosen.bug), nullcontext())
+        with bug:
+            return _replay(chosen.replay, chosen.message)
+    return _run(chosen.hours, chosen.seed, chosen.jobs, as_json=chosen.json)
+
+
+def _run(hours: float, first: int, jobs: int, *, as_json: bool) -> int:
+    tally = Tally()
+    with closing(run_hours(hours, first, jobs)) as tallies:
+        for tally in tallies:
+            if tally.runs % _EVERY == 0:
+                print(tally.describe(), file=sys.stderr, flush=True)
+            if len(tally.problems) >= MOST_PROBLEMS:
+                break
+    for problem in tally.problems.values():
+        print(problem, file=sys.stderr)
+    for seed in tally.problems:
+        print(f"reproduce: python -m gateway.testing.sim --replay {seed}", file=sys.stderr)
+    for name, (found, least) in tally.unseen.items():
+        print(f"seen too seldom: {name}, {found} instead of {least:g} times", file=sys.stderr)
+    print(json.dumps(tally.as_dict(), indent=2) if as_json else tally.describe())
+    return 0 if tally.passed else 1
+
+
+def _replay(seed: int, message_id: str | None) -> int:
+    outcomes = run_world(seed)
+    print(outcomes.describe(), f"history {outcomes.digest}", sep="\n")
+    if not outcomes.passed:
+        smallest = shrink(draw(seed))
+        print("\nthe fewest faults that still break something:")
+        print(*(f"  {each}" for each in (*smallest.windows, *smallest.crashes)), sep="\n")
+        outcomes = run_scenario(smallest)
+        print(outcomes.describe())
+    about = message_id or message_in(" ".join(outcomes.problems))
+    if about is not None:
+        print("", diagram(outcomes.records, about), sep="\n")
+    return 0 if outcomes.passed else 1
+
+
+def _find_planted() -> int:
+    missed = 0
+    for mutant in MUTANTS:
+        with mutant.planted():
+            caught = next((seed for seed in range(SEEDS) if not run_world(seed).passed), None)
+            why = "not found" if caught is None else run_world(caught).problems[0]
+        missed += caught is None
+        print(f"| {mutant.name} | {'' if caught is None else caught} | {why} |", flush=True)
+    return 1 if missed else 0
+
+
+def _positive(text: str) -> float:
+    hours = float(text)
+    if not 0.0 < hours < float("inf"):
+        raise argparse.ArgumentTypeError(f"more than 0 hours expected, not {text}")
+    return hours
+
+
+def _at_least_one(text: str) -> int:
+    jobs = int(text)
+    if jobs < 1:
+        raise argparse.ArgumentTypeError(f"at least 1 process expected, not {text}")
+    return jobs
+
+
+if __name__ == "__main__":
+    sys.exit(main())

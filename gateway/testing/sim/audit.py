@@ -1,0 +1,52 @@
+"""Reads every queue of both namespaces, live and dead: the evidence of a run."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import trio
+
+from gateway.brokers.local import LocalBroker
+from gateway.domain.entity import EntityPath
+from gateway.domain.history import AuditBegan, Found, Place, QueueRead, Record, fingerprint
+from gateway.domain.message import DEAD_LETTER_REASON
+
+PLACES: Final = {
+    "primary": (Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
+    "secondary": (Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
+}
+
+
+async def left(store: LocalBroker) -> int:
+    """How many live messages there are."""
+    await trio.lowlevel.checkpoint()
+    return sum([len(await store.peek(one.path)) for one in await store.list_queues()])
+
+
+async def audit(stores: Mapping[str, LocalBroker], records: list[Record]) -> None:
+    """Append what is there now, queue by queue."""
+    await trio.lowlevel.checkpoint()
+    plan: list[tuple[LocalBroker, EntityPath, Place]] = []
+    for name, (live, dead) in PLACES.items():
+        for info in await stores[name].list_queues():
+            plan += [(stores[name], info.path, live), (stores[name], info.path.dead_letter, dead)]
+    queues = frozenset(path.key for _, path, _ in plan)
+    records.append(AuditBegan(at=trio.current_time(), queues=queues))
+    for store, path, place in plan:
+        records.extend(await _read(store, path, place))
+
+
+async def _read(store: LocalBroker, path: EntityPath, place: Place) -> list[Record]:
+    now = trio.current_time()
+    found: list[Record] = [
+        Found(
+            at=now,
+            place=place,
+            queue=path.key,
+            message_id=delivery.message.message_id,
+            fingerprint=fingerprint(delivery.message) if place is Place.PRIMARY else None,
+            copy=str(delivery.sequence_number),
+            reason=str(delivery.message.properties.get(DEAD_LETTER_REASON, "")),
+        )
+        for delivery in await store.peek(path, limit=10_000)
+    ]
+    return [*found, QueueRead(at=now, queue=path.key)]

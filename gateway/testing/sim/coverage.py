@@ -1,0 +1,64 @@
+"""What runs must have seen to be worth judging: how often in a thousand of them, at least."""
+
+from collections import Counter
+from typing import Final
+
+SOMETIMES: Final = {
+    "acked": 10_000,
+    "failed": 100,
+    "unknown": 100,
+    "recovered": 50,  # unknown, and it arrived
+    "vanished": 20,  # unknown, and it didn't
+    "duplicated": 100,
+    "redelivered": 50,
+    "expired": 50,
+    "parked": 20,
+    "primary -> suspect": 100,
+    "suspect -> primary": 50,
+    "suspect -> secondary": 20,
+    "primary -> secondary": 100,
+    "secondary -> half-open": 100,
+    "half-open -> primary": 100,
+    "half-open -> secondary": 20,
+    "Diverted": 500,
+    "Syphoned": 500,
+    "SyphonHeld": 200,
+    "BusyPause": 100,
+    "BacklogQueueFailed": 100,
+    "LoopPaused": 20,
+    "fault: refuse": 4,
+    "fault: hang": 4,
+    "fault: reset": 4,
+    "fault: lose answer": 4,
+    "fault: swallow answer": 4,
+    "fault: busy": 4,
+    "fault: late": 4,
+    "fault: connection of a client": 50,
+    "late success after the message was accepted elsewhere": 8,
+    "gateway killed with sends under way": 8,
+    "syphon ended between accept and complete": 8,
+    "a namespace crashed with sends under way": 8,
+    "a power cut": 20,
+    "a power cut in the middle of a commit": 2,
+    "restarted in an outage": 8,
+    "a handler failed": 100,
+    "a listener was told of an error": 100,
+    "sent over HTTP": 1000,
+    "both namespaces in trouble at once": 50,
+    "safety": 50,
+    "liveness": 500,
+    "a batch was diverted": 50,
+    "a scheduled message was diverted": 50,
+    "a session was diverted": 50,
+    # Invariants that a history could have broken, and didn't.
+    **{f"{name} holds": 600 for name in ("S1", "S2", "S4", "S5", "S6", "S8", "S11", "S12")},
+    **{f"{name} holds": 500 for name in ("L3", "L6")},
+    **{f"{name} holds": 100 for name in ("S3", "S9", "S10", "L1", "L4", "L5")},
+    "L2 holds": 10,
+}
+
+
+def unseen(seen: Counter[str], runs: int) -> dict[str, tuple[int, float]]:
+    """What so many runs have seen too seldom: how often, and how often it must be at least."""
+    least = {name: often * runs / 1000 for name, often in SOMETIMES.items()}
+    return {name: (seen[name], least[name]) for name in SOMETIMES if seen[name] < least[name]}

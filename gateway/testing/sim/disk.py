@@ -1,0 +1,105 @@
+"""A durable namespace on a simulated disk, in the thread of the simulation."""
+
+import random
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import trio
+
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.brokers.embedded.files import mark_path
+from gateway.brokers.step import Step
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import OutcomeUnknown
+from gateway.ports import WallClock
+from gateway.testing.crash_disk import CrashDisk, Replay, read_image, write_image
+from gateway.testing.store_work import roomy
+
+T = TypeVar("T")
+
+SYNC: Final = 0.004  # seconds that a commit takes to be on the disk
+_ANYWHERE: Final = EntityPath("anywhere")
+_NAMES: Final = ("store", "store-wal", "store.hwm")
+_numbers: Final = count()  # SQLite knows a VFS by its name, in all of the process
+
+
+class DiskBroker(EmbeddedBroker):
+    """
+    The store of `EmbeddedBroker`, with its SQLite, on a `CrashDisk`. No thread: steps run at once,
+    are on the disk `SYNC` seconds later, and are answered then, in the order in which they came.
+    """
+
+    def __init__(self, folder: Path, clock: WallClock, rng: random.Random) -> None:
+        """Opens a store in an empty folder; `close` lets go of it."""
+        path = folder / "store"
+        self._vfs = CrashDisk(f"sim-{next(_numbers)}", mark_path(path))
+        super().__init__(path, clock, rng, disk=roomy(self._vfs.name))
+        self._folder = folder
+        self._lives = 1
+        self._begun = trio.Event()
+        self._committer = self._open()
+        # A new store gets its name at the end, which is no call of SQLite's: the log begins here.
+        self._vfs.restart()
+        self._image = read_image(folder, _NAMES)
+        self._synced = 0  # entries of the disk's log whose step was answered
+
+    def close(self) -> None:
+        self._alarm.close()
+        if not self._committer.failed:
+            self._stop()
+        self._vfs.unregister()
+
+    def cut_power(self) -> int:
+        """
+        Everything stops, perhaps in the middle of a commit that nobody was told of; what the disk
+        has kept is opened again. Return how many writes and syncs it came before.
+
+        Raises:
+            StoreError: what was acknowledged isn't there, or the store is damaged.
+        """
+        now = self._moments.now()
+        self._stop()
+        log = self._vfs.restart()
+        reached = self._rng.randint(min(self._synced, len(log)), len(log))
+        replay = Replay.of(self._image)
+        for change in log[:reached]:
+            replay.go_on(change)
+        image = replay.after_power_cut(self._rng)
+        write_image(self._folder, image, _NAMES)
+        self._vfs.restart()
+        self._image = image
+        self._lives += 1
+        self._synced = 0
+        self._committer = self._open()
+        look_again = Step(_ANYWHERE, now, lambda space, now: space.report_all(now))
+        self._committer.run([look_again])
+        self._tell(look_again.result())
+        return len(log) - reached
+
+    async def next_step(self) -> None:
+        """Return when a step has been written, and isn't answered yet."""
+        await self._begun.wait()
+
+    def _stop(self) -> None:
+        """Nothing more is written, not even what would tidy up."""
+        self._committer.fail((), "the power was cut")
+        self._committer.close()
+
+    async def _run(self, step: Step[T]) -> T:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        life = self._lives
+        self._post(step)
+        log = self._vfs.look()
+        self._begun.set()
+        self._begun = trio.Event()
+        with trio.move_on_after(2 * SYNC, shield=True):
+            await trio.sleep(SYNC)
+        if life != self._lives:
+            raise OutcomeUnknown("the power was cut")
+        self._synced = max(self._synced, log)
+        return step.result()
+
+    def _post(self, step: Step[Any]) -> None:
+        self._tell(self._committer.run([step]))
+        self._committer.shorten_log()

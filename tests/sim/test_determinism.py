@@ -1,0 +1,44 @@
+"""A seed means one history: in each process, whatever its hash seed."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gateway.testing.sim.scenario import draw_parts
+from gateway.testing.sim.swarm import figures_of
+
+SEEDS = 20
+HOURS = 1.4  # some twenty runs
+COMMAND = [sys.executable, "-m", "gateway.testing.sim", "--hours", str(HOURS), "--json"]
+
+
+def start(hash_seed):
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    return subprocess.Popen(COMMAND, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow
+def test_two_processes_and_three_hash_seeds_have_one_history():
+    processes = [start(hash_seed) for hash_seed in (0, 1, 4711) for _ in range(2)]
+
+    figures = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
+    assert len({each["digest"] for each in figures}) == 1
+    assert {each["violations"] for each in figures} == {0}
+    assert min(each["runs"] for each in figures) >= SEEDS
+
+
+def test_what_is_audited_has_all_parts():
+    parts = [draw_parts(seed) for seed in range(SEEDS)]
+
+    assert any(each.on_disk for each in parts)
+    assert any(each.over_http for each in parts)
+    assert any(each.breaking for each in parts)
+    assert any(each.listener for each in parts)
+    assert len({each.mode for each in parts}) == 2
+
+
+def test_the_digest_tells_histories_apart():
+    assert len({figures_of(seed).digest for seed in range(5)}) == 5

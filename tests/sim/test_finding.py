@@ -1,0 +1,161 @@
+"""What a person gets of a run that fails: a line to repeat it, few faults, one message's way."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from gateway.domain.conduct import Attempted, End, Settled, Way
+from gateway.domain.history import Acked, Completed, Delivered, Invoked
+from gateway.testing.sim import swarm
+from gateway.testing.sim.__main__ import main
+from gateway.testing.sim.coverage import SOMETIMES, unseen
+from gateway.testing.sim.diagram import diagram, message_in
+from gateway.testing.sim.mutants import MUTANTS
+from gateway.testing.sim.scenario import draw
+from gateway.testing.sim.shrink import shrink
+from gateway.testing.sim.swarm import Figures, Tally, run_seeds
+from gateway.testing.sim.world import run_scenario, run_world
+
+BUG = "a time-out is a failure"
+
+
+def planted(name):
+    return next(one for one in MUTANTS if one.name == name).planted()
+
+
+def first_caught():
+    return next(seed for seed in range(50) if not run_world(seed).passed)
+
+
+def faults(scenario):
+    return len(scenario.windows) + len(scenario.crashes)
+
+
+def test_a_schedule_is_shrunk_to_the_few_faults_that_break_something():
+    with planted(BUG):
+        scenario = draw(first_caught())
+        smallest = shrink(scenario)
+        still_fails = not run_scenario(smallest).passed
+
+    assert still_fails
+    assert 1 <= faults(smallest) < faults(scenario)
+
+
+def test_what_passes_is_left_whole():
+    scenario = draw(1)
+
+    assert shrink(scenario) == scenario
+
+
+def test_a_failed_run_says_how_to_repeat_it(capsys):
+    with planted(BUG):
+        seed = first_caught()
+        code = main(["--hours", "0.01", "--seed", str(seed)])
+
+    assert code == 1
+    assert f"reproduce: python -m gateway.testing.sim --replay {seed}" in capsys.readouterr().err
+
+
+def test_a_replay_shows_the_fewest_faults_and_the_way_of_the_message(capsys):
+    with planted(BUG):
+        seed = first_caught()
+
+    assert main(["--replay", str(seed), "--bug", BUG]) == 1
+
+    shown = capsys.readouterr().out
+    assert f"seed {seed}: S3 broken" in shown
+    assert "the fewest faults that still break something:\n  Window(" in shown
+    assert "not sent" in shown.split("\nmessage ")[1]
+
+
+def test_a_replay_of_what_is_well_says_so(capsys):
+    assert main(["--replay", "1"]) == 0
+
+    assert "seed 1: all is well" in capsys.readouterr().out
+
+
+def test_the_figures_are_json(capsys):
+    assert main(["--hours", "0.1", "--seed", "1", "--json"]) == 0
+
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["simulated_hours"] >= 0.1
+    assert figures["violations"] == 0
+    assert figures["sends"] > 0
+
+
+@pytest.mark.parametrize("arguments", [["--hours", "0"], ["--hours", "nan"], ["--jobs", "0"]])
+def test_what_makes_no_sense_is_refused(arguments):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == 2
+
+
+def test_the_way_of_a_message_is_drawn_step_by_step():
+    attempt = {"at": 2, "entity": "orders", "message_ids": ("0-1-0",), "began": 1, "process": "p"}
+    records = [
+        Invoked(at=1, message_id="0-1-0", entity="orders", fingerprint="f"),
+        Invoked(at=1, message_id="0-2-0", entity="orders", fingerprint="f"),
+        Attempted(way=Way.BACKLOG, end=End.ACCEPTED, **attempt),
+        Acked(at=3, message_id="0-1-0"),
+        Attempted(way=Way.SYPHON, end=End.UNKNOWN, **attempt),
+        Settled(at=4, process="p", queue="b", copy="7", message_id="0-1-0"),
+        Delivered(at=5, message_id="0-1-0", entity="orders", fingerprint="f", copy="9"),
+        Completed(at=6, entity="orders", copy="9"),
+        Completed(at=6, entity="orders", copy="8"),
+    ]
+
+    lines = diagram(records, "0-1-0").splitlines()
+
+    assert lines[0] == "message 0-1-0"
+    assert [line[10 + 66 :].strip() for line in lines[2:]] == [
+        "send to orders",
+        "send by p: accepted",
+        "accepted: None",
+        "send by p: unknown",
+        "completes copy 7",
+        "copy 9",
+        "completes copy 9",
+    ]
+    assert "---->" in lines[2]
+    assert "<----" in lines[4]
+
+
+def test_the_message_of_a_problem_is_found():
+    assert message_in("S3 broken: 2-11-0 has arrived") == "2-11-0"
+    assert message_in("last-audit/log: accepted=False") == "last-audit/log"
+    assert message_in("orders failed for its interval and stays") is None
+
+
+def test_what_was_never_seen_is_told():
+    seen = Counter({name: 10**6 for name in SOMETIMES if name != "a power cut"})
+
+    assert list(unseen(seen, runs=1000)) == ["a power cut"]
+    assert unseen(seen, runs=0) == {}
+
+
+def test_a_long_run_that_saw_too_little_fails():
+    tally = Tally()
+    nothing = Figures(
+        seed=1,
+        seconds=1,
+        sends=0,
+        faults=0,
+        failovers=0,
+        seen=Counter(),
+        digest="",
+        problem="",
+    )
+    for _ in range(swarm.WORTH_COVERING):
+        assert tally.passed
+        tally.add(nothing)
+
+    assert not tally.passed
+
+
+def test_several_processes_bring_the_same_in_the_same_order():
+    alone, together = run_seeds(3), run_seeds(3, jobs=2)
+
+    assert [next(alone) for _ in range(5)] == [next(together) for _ in range(5)]
+    together.close()

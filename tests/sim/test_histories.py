@@ -1,0 +1,32 @@
+"""A hundred simulated hours with faults, each run judged at its end."""
+
+import pytest
+
+from gateway.testing.sim.coverage import unseen
+from gateway.testing.sim.swarm import run_hours
+from gateway.testing.sim.world import run_world
+
+HOURS = 25.0
+PARTS = 4  # each is one test: it counts, so that all of it runs in one process
+STEP = 1000  # between the first seeds of two parts: more than a part runs
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_promise_holds_in_histories_worth_judging(part):
+    *_, tally = run_hours(HOURS, first=part * STEP)
+
+    assert tally.problems == {}
+    assert unseen(tally.seen, tally.runs) == {}
+    assert tally.runs < STEP
+
+
+@pytest.mark.parametrize("seed", [1, 3, 16])
+def test_a_seed_repeats_its_history(seed):
+    first, second = run_world(seed), run_world(seed)
+
+    assert first.trace == second.trace
+    assert first.records == second.records
+
+
+def test_another_seed_gives_another_history():
+    assert run_world(1).digest != run_world(3).digest
