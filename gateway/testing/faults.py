@@ -134,6 +134,7 @@ class Call:
     messages: tuple[Message, ...] = ()
     outcome: Outcome | None = None
     error: BrokerError | None = None  # None beside an outcome: the caller stopped waiting
+    answered: bool = False  # what it asked gave its answer, though the caller may not have it
     took: float = 0.0  # seconds
     late: bool = False
     settlement: Settlement | None = None  # of one copy
@@ -258,9 +259,18 @@ class FaultyBroker:
         """Do that, under the fault of the moment, and tell who watches how it ended."""
         outcome: Outcome | None = Outcome.UNKNOWN  # also of a cancellation
         told: BrokerError | None = None
-        began, ended = trio.current_time(), trio.Event()
+        began, answered, ended = trio.current_time(), trio.Event(), trio.Event()
+
+        async def arrive() -> T:
+            self.check_up()
+            answer = await work()
+            answered.set()
+            if ended.is_set():
+                self.watch(attrs.evolve(call, late=True))
+            return answer
+
         try:
-            answer = await self._until_crash(call, work, ended)
+            answer = await self._until_crash(call, arrive)
             outcome = None
         except BrokerError as error:
             outcome, told = error.outcome, error
@@ -269,8 +279,8 @@ class FaultyBroker:
             return answer
         finally:
             ended.set()
-            took = trio.current_time() - began
-            self.watch(attrs.evolve(call, outcome=outcome, error=told, took=took))
+            end = attrs.evolve(call, outcome=outcome, error=told, answered=answered.is_set())
+            self.watch(attrs.evolve(end, took=trio.current_time() - began))
 
     def under_way(self, operation: Operation) -> int:
         """How many of these have no answer yet."""
@@ -280,24 +290,17 @@ class FaultyBroker:
         if self.down:
             raise Unavailable("connection refused")
 
-    async def _until_crash(self, call: Call, work: Work[T], ended: trio.Event) -> T:
+    async def _until_crash(self, call: Call, arrive: Work[T]) -> T:
         self.check_up()
         with trio.CancelScope() as scope:
             self._under_way[scope] = call
             try:
-                return await self._strike(call, work, ended)
+                return await self._strike(call, arrive)
             finally:
                 del self._under_way[scope]
         raise OutcomeUnknown("it crashed")
 
-    async def _strike(self, call: Call, work: Work[T], ended: trio.Event) -> T:
-        async def arrive() -> T:
-            self.check_up()
-            answer = await work()
-            if ended.is_set():
-                self.watch(attrs.evolve(call, late=True))
-            return answer
-
+    async def _strike(self, call: Call, arrive: Work[T]) -> T:
         await trio.sleep(self.latency())
         fault = self.fault(call.operation, call.entity)
         if fault is not None:

@@ -9,6 +9,9 @@ from gateway.testing.sim.world import run_world
 HOURS = 25.0
 PARTS = 4  # each is one test: it counts, so that all of it runs in one process
 STEP = 1000  # between the first seeds of two parts: more than a part runs
+REGRESSIONS = [
+    30432,  # S6: at the end of a pause an answer and the end of the waiting for it came at once
+]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -18,6 +21,11 @@ def test_every_promise_holds_in_histories_worth_judging(part):
     assert tally.problems == {}
     assert unseen(tally.seen, tally.runs) == {}
     assert tally.runs < STEP
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_a_history_that_once_broke_a_promise_keeps_it(seed):
+    assert run_world(seed).problems == ()
 
 
 @pytest.mark.parametrize("seed", [1, 3, 16])

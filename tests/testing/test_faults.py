@@ -1,4 +1,5 @@
 import random
+from contextlib import suppress
 
 import pytest
 import trio
@@ -80,6 +81,38 @@ async def test_a_late_success_comes_when_nobody_awaits_it(autojump_clock, broker
 
     assert (before, await stored(broker)) == (0, 1)
     assert [(call.outcome, call.late) for call in calls] == [(Outcome.UNKNOWN, False), (None, True)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "answered"), [(Hang(), False), (Reset(), False), (SwallowAnswer(), True)]
+)
+async def test_who_watches_learns_whether_there_was_an_answer_that_nobody_heard(
+    autojump_clock, broker, fault, answered
+):
+    calls = []
+    broker.watch = calls.append
+    broker.fault = only(fault, Operation.SEND)
+
+    with suppress(OutcomeUnknown), trio.move_on_after(10):
+        await broker.send(ORDERS, ONE)
+
+    [call] = calls
+    assert call.outcome is Outcome.UNKNOWN
+    assert call.answered is answered
+
+
+async def test_an_answer_that_comes_with_the_end_of_the_waiting_is_told_at_both_ends(
+    autojump_clock, broker, nursery
+):
+    at_namespace, at_client = [], []
+    with trio.CancelScope() as waiting:
+        broker.watch = lambda call: (at_namespace.append(call), waiting.cancel())
+        client = FaultyBroker(inner=broker, watch=at_client.append)
+        await nursery.start(client.run)
+        await client.send(ORDERS, ONE)
+
+    assert [call.outcome for call in at_namespace] == [None]
+    assert [(call.outcome, call.answered) for call in at_client] == [(Outcome.UNKNOWN, True)]
 
 
 async def test_a_fault_is_for_the_operations_and_entities_that_it_names(autojump_clock, broker):

@@ -181,6 +181,15 @@ def half_a_batch_is_not_sent(right: Function) -> Function:
     return send_in_time
 
 
+def send_what_was_accepted_again(right: Function) -> Function:
+    async def send_in_time(*arguments: Any) -> None:
+        await right(*arguments)
+        with suppress(BrokerError):
+            await right(*arguments)
+
+    return send_in_time
+
+
 def park_whatever_fails(right: Function) -> Function:
     def is_final(self: Mover, entity: EntityPath, error: BrokerError) -> bool:
         return True
@@ -252,6 +261,7 @@ MUTANTS: Final = (
     Mutant("the time to live is dropped", Envelope, "wrap", wrap_without(time_to_live=None)),
     Mutant("the syphon mixes up entities", Envelope, "unwrap", unwrap_to_one_entity),
     Mutant("half a batch is not sent", primary_leg, "send_in_time", half_a_batch_is_not_sent),
+    Mutant("accepted, and sent again", primary_leg, "send_in_time", send_what_was_accepted_again),
     Mutant("a transient error parks", Mover, "_is_final", park_whatever_fails),
     Mutant("the syphon believes", Mover, "_send", syphon_takes_unknown_for_accepted),
     Mutant("a pause counts", Standings, "_notice_pause", nothing_is_a_pause),

@@ -135,6 +135,9 @@ class Recorder:
         self._asked[process] += call.operation in ASKS
         if call.operation is Operation.SEND:
             self.records.append(self._attempt(process, namespace, call))
+            if call.answered and call.outcome is Outcome.UNKNOWN:
+                # For the namespace all went well; its answer met nobody who still waited.
+                self.records.append(Swallowed(at=now, messages=len(call.messages)))
         if call.operation is Operation.LEAVE and namespace == "secondary":
             # Nobody confirmed the completion, so what was transferred may come again.
             ids = [str(message.message_id) for message in call.messages]

@@ -76,7 +76,7 @@ class Mode(enum.Enum):
     """What is asked of a run in its end."""
 
     LIVENESS = "liveness"  # all faults are healed, and all must come back
-    SAFETY = "safety"  # faults go on to the end, and whatever was done must be right
+    SAFETY = "safety"  # no healing, no drain: what was done when the faults end must be right
 
 
 @attrs.frozen(kw_only=True)
