@@ -11,6 +11,7 @@ PARTS = 4  # each is one test: it counts, so that all of it runs in one process
 STEP = 1000  # between the first seeds of two parts: more than a part runs
 REGRESSIONS = [
     30432,  # S6: at the end of a pause an answer and the end of the waiting for it came at once
+    200312,  # S4: three pauses, one after the other, kept a request from the namespace
 ]
 
 

@@ -49,7 +49,6 @@ from gateway.testing.sim.scenario import (
     ENTITIES,
     FAULTS,
     LONGEST_HOLD,
-    LONGEST_PAUSE,
     NAMES,
     Crash,
     Mode,
@@ -387,7 +386,8 @@ class World:
 
     def _expiry_slack(self) -> float:
         held = 2 * LONGEST_HOLD if "late" in self.scenario.kinds else 0.0
-        paused = LONGEST_PAUSE if "pause" in self.scenario.killed else 0.0
+        pauses = [crash for crash in self.scenario.crashes if crash.what == "pause"]
+        paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
         sent = self.scenario.pair.send_timeout + self.scenario.syphon.attempt_timeout
         return sent + held + paused
 
