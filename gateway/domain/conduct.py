@@ -45,6 +45,7 @@ class Bounds:
     idle_processor: float = 0.1  # of one core
     slack: float = 1.0
     expiry_slack: float = 0.0  # see `verdict.Rules`
+    raises_unknown: bool = False  # an unknown outcome is told at once, as the options ask
     parkable: frozenset[str] = frozenset()
 
     @property

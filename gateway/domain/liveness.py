@@ -197,7 +197,12 @@ def _well_spans(run: Run) -> Iterator[tuple[float, float]]:
 
 
 def _stalls(run: Run) -> Iterator[tuple[str, float, float]]:
-    """Of each entity the times in which some send waited and none was acknowledged."""
+    """
+    Of each entity the times in which some send waited and none was acknowledged.
+
+    Where an unknown outcome isn't to be diverted but told, it is an answer as well.
+    """
+    answer = Acked | Unknown if run.bounds.raises_unknown else Acked
     entities = {one.message_id: one.entity for one in run.all(Invoked)}
     waiting: dict[str, set[str]] = defaultdict(set)
     since: dict[str, float] = {}
@@ -209,7 +214,7 @@ def _stalls(run: Run) -> Iterator[tuple[str, float, float]]:
         elif isinstance(record, Acked | Failed | Unknown) and record.message_id in entities:
             entity = entities[record.message_id]
             waiting[entity].discard(record.message_id)
-            if isinstance(record, Acked) or not waiting[entity]:
+            if isinstance(record, answer) or not waiting[entity]:
                 yield entity, since[entity], record.at
                 since[entity] = record.at
     audit = run.first(AuditBegan)

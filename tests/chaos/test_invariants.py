@@ -398,6 +398,16 @@ def test_a_near_miss_breaks_nothing_and_was_judged(name):
     assert invariant in judgement.ruled(Ruling.HOLDS)
 
 
+@pytest.mark.parametrize(("after", "ruling"), [(10, Ruling.HOLDS), (14.5, Ruling.BROKEN)])
+def test_where_unknown_outcomes_are_told_they_are_answers_in_time(after, ruling):
+    began = attrs.evolve(BEGAN, bounds=attrs.evolve(BEGAN.bounds, raises_unknown=True))
+    sends = [*send(51, "1", Unknown, after=after), *send(60, "2", Unknown, after=10)]
+
+    judgement = judge_run([began, DOWN, UP, *sends, *send(69, "3"), *END])
+
+    assert Invariant.L5 in judgement.ruled(ruling)
+
+
 def test_a_loss_after_a_power_cut_says_so():
     judgement = judge_run(run_of([SENT, ACKED, Killed(at=5, process="p", power_cut=True)]))
 

@@ -31,6 +31,7 @@ from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.domain.history import Record, Uncertain
 from gateway.domain.message import Complete
+from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
 from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, Scenario
 
@@ -71,6 +72,7 @@ class Recorder:
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
             horizon=LONGEST_HOLD,
             expiry_slack=expiry_slack,
+            raises_unknown=pair.on_unknown is OnUnknown.RAISE,
         )
         self.records.append(RunBegan(at=trio.current_time(), bounds=bounds))
         for window in self.scenario.windows:
