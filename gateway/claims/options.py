@@ -7,7 +7,7 @@ import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
-from gateway.domain.pack import MAX_PACK
+from gateway.domain.pack import MAX_MEMBERS, MAX_PACK
 
 _FORTNIGHT: Final = 14 * 86400.0
 _LONG: Final[float | None] = _FORTNIGHT
@@ -49,7 +49,7 @@ class PackingRule:
     match: str
     wait: float = attrs.field(default=0.02, validator=[validators.ge(0.0), validators.le(60.0)])
     max_messages: int = attrs.field(
-        default=100, validator=[validators.ge(2), validators.le(10_000)]
+        default=100, validator=[validators.ge(2), validators.le(MAX_MEMBERS)]
     )
     max_pack: int = attrs.field(
         default=192 * 1024, validator=[validators.ge(1024), validators.le(MAX_PACK)]

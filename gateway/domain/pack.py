@@ -21,6 +21,7 @@ SIZE: Final = f"{PACK}-size"
 RESERVED: Final = frozenset({PACK, SIZE})
 VERSION: Final = "1"
 MAX_PACK: Final = 16 * 1024 * 1024  # bytes, decompressed
+MAX_MEMBERS: Final = 10_000  # messages: four million empty ones are some hundred bytes compressed
 _LENGTH: Final = struct.Struct(">I")
 OVERHEAD: Final = _LENGTH.size  # bytes of each message
 
@@ -47,10 +48,12 @@ def joined(messages: Iterable[bytes]) -> bytes:
 def split(data: bytes) -> Sequence[bytes]:
     """
     Raises:
-        MessageError: it isn't what `joined` makes.
+        MessageError: it isn't what `joined` makes, or more than `MAX_MEMBERS`.
     """
     found, start = [], 0
     while start < len(data):
+        if len(found) == MAX_MEMBERS:
+            raise MessageError(f"more than {MAX_MEMBERS} messages")
         if start + OVERHEAD > len(data):
             raise MessageError("the size of a message is cut")
         (length,) = _LENGTH.unpack_from(data, start)

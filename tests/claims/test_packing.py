@@ -9,6 +9,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.claims.compression import compressed
 from gateway.claims.packing import PackedBroker
 from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath
@@ -347,3 +348,15 @@ async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) ->
 
     assert sorted(found) == sorted(str(n) for n in range(20))
     assert await lab.raw() == []
+
+
+async def test_a_pack_of_too_many_messages_is_damaged(lab: Lab) -> None:
+    body = compressed(packs.joined([b""] * (packs.MAX_MEMBERS + 1)))
+    size = (packs.MAX_MEMBERS + 1) * packs.OVERHEAD
+    await lab.plain.send(ORDERS, [packs.pack_of(body, size, "bomb"), Message(message_id="good")])
+
+    async with packed(lab) as broker:
+        (good,) = await taken(broker, 1)
+
+    assert good.message_id == "good"
+    assert [each.message_id for each in await lab.raw(ORDERS.dead_letter)] == ["bomb"]
