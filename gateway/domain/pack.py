@@ -50,7 +50,8 @@ def split(data: bytes) -> Sequence[bytes]:
     Raises:
         MessageError: it isn't what `joined` makes, or more than `MAX_MEMBERS`.
     """
-    found, start = [], 0
+    found: list[bytes] = []
+    start = 0
     while start < len(data):
         if len(found) == MAX_MEMBERS:
             raise MessageError(f"more than {MAX_MEMBERS} messages")
