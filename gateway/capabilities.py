@@ -141,6 +141,20 @@ class SettlesMany(Protocol):
 
 
 @runtime_checkable
+class KeepsMessages(Protocol):
+    """A receiver that keeps the messages which are locked, and takes no more with too many."""
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """
+        It will be completed, or given back as it came: nothing more of it needs to be kept.
+
+        Whatever else is done with it is `NotSupported` from now on. Of one that isn't held (any
+        more) there is nothing to forget.
+        """
+        ...
+
+
+@runtime_checkable
 class Polls(Protocol):
     """
     A receiver of a namespace that doesn't tell when a message comes: each look is a request, also
@@ -154,6 +168,16 @@ class Polls(Protocol):
 
         Cancelling and errors are as those of `Receiver.receive`.
         """
+        ...
+
+
+@runtime_checkable
+class TakesBack(Protocol):
+    """A receiver that knows whether giving back what nobody has looked at counts as a delivery."""
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """Whether `Abandon(delivered=False)` leaves the delivery count as it was before."""
         ...
 
 

@@ -16,14 +16,16 @@ import attrs
 
 from gateway.brokers.alarm import Alarm
 from gateway.brokers.bell import EVERYBODY, Bell
+from gateway.brokers.local_queues import LocalQueues
 from gateway.brokers.local_receiver import LocalReceiver, to_delivery
 from gateway.brokers.local_sending import Packed, check_target, cost_of, send_each
 from gateway.brokers.local_sessions import LocalSessionReceiver, accept_session
-from gateway.brokers.local_topology import LocalTopology
+from gateway.brokers.meter import Meter
 from gateway.brokers.moments import Moments
 from gateway.brokers.recent import Recent
 from gateway.brokers.step import STEP_COST, Step
-from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.billing import Operation
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, MessageError
 from gateway.domain.events import Event, Quarantined, SessionStateDamaged
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
@@ -49,7 +51,7 @@ class LocalOptions:
 
 
 @attrs.define(eq=False)
-class LocalBroker(LocalTopology):
+class LocalBroker(LocalQueues):
     """Implements `ports.Broker` and its capabilities, but for where a step runs."""
 
     _moments: Moments
@@ -57,6 +59,7 @@ class LocalBroker(LocalTopology):
     recent: Recent | None = attrs.field(default=None, init=False)  # for who asks by ids
     # Hears of each queue in which a message can be received that couldn't be before.
     announce: Callable[[EntityPath], None] | None = attrs.field(default=None, init=False)
+    meter: Meter = attrs.field(factory=Meter, init=False)
     _alarm: Alarm = attrs.field(init=False)
     _bells: WeakValueDictionary[str, Bell] = attrs.field(factory=WeakValueDictionary, init=False)
 
@@ -101,9 +104,11 @@ class LocalBroker(LocalTopology):
             entity,
             lambda space, now: send_each(space, entity, packed, now),
             cost=sum(map(cost_of, packed)) + STEP_COST,
+            billed=None,
         )
-        for batch, verdict in zip(batches, verdicts, strict=True):
+        for batch, incoming, verdict in zip(batches, packed, verdicts, strict=True):
             if not isinstance(verdict, BrokerError):
+                self.meter.carried(Operation.SEND, len(batch), cost_of(incoming))
                 self._note(entity, batch, verdict)
         return [verdict if isinstance(verdict, BrokerError) else None for verdict in verdicts]
 
@@ -120,8 +125,8 @@ class LocalBroker(LocalTopology):
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """As `Schedules.cancel_scheduled`."""
-        await self._run(
-            self._step(entity, lambda space, now: space.find(entity).cancel(sequence_numbers, now))
+        await self.run_on(
+            entity, lambda space, now: space.find(entity).cancel(sequence_numbers, now)
         )
 
     async def _send(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
@@ -134,7 +139,10 @@ class LocalBroker(LocalTopology):
             namespace.check_room()
             return namespace.find_or_create(entity, now).send(incoming, now)
 
-        return await self.run_on(entity, work, cost=cost_of(incoming) + STEP_COST)
+        size = cost_of(incoming)
+        numbers = await self.run_on(entity, work, cost=size + STEP_COST, billed=None)
+        self.meter.carried(Operation.SEND, len(messages), size)
+        return numbers
 
     def _packed(self, messages: Sequence[Message]) -> Packed:
         try:
@@ -222,41 +230,9 @@ class LocalBroker(LocalTopology):
     ) -> Sequence[str]:
         """As `Sessions.list_sessions`. Raises InvalidRequest where the queue has none."""
         since = None if updated_since is None else to_micros(updated_since)
-        return await self._run(
-            self._step(
-                entity, lambda space, _now: space.find(entity).sessions.page(since, skip, top)
-            )
+        return await self.run_on(
+            entity, lambda space, _now: space.find(entity).sessions.page(since, skip, top)
         )
-
-    async def probe(self, entity: EntityPath) -> None:
-        def work(namespace: Namespace, _now: Now) -> None:
-            if namespace.known(entity) is not None or not namespace.create_missing:
-                namespace.find(entity).intake.check_sendable()
-            namespace.check_room()
-
-        await self._run(self._step(entity, work))
-
-    async def inspect(self, entity: EntityPath) -> EntityInfo:
-        return await self._run(
-            self._step(entity, lambda namespace, now: namespace.inspect(entity, now))
-        )
-
-    async def list_queues(
-        self, prefix: str = "", *, skip: int = 0, top: int = 100
-    ) -> Sequence[EntityInfo]:
-        return await self._run(
-            self._step(EntityPath(""), lambda namespace, _now: namespace.page(prefix, skip, top))
-        )
-
-    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
-        """As `Broker.create_queue`; `QuotaExceeded` where there are as many as there may be."""
-        return await self._run(
-            self._step(entity, lambda namespace, now: namespace.create(entity, properties, now))
-        )
-
-    async def delete_queue(self, entity: EntityPath) -> None:
-        """As `Broker.delete_queue`; who waits for a message there gets `EntityNotFound`."""
-        await self._run(self._step(entity, lambda namespace, _now: namespace.delete(entity)))
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
@@ -268,7 +244,7 @@ class LocalBroker(LocalTopology):
             queue.entity.touch(now)
             return queue.peek(states, from_sequence, limit)
 
-        rows = await self._run(self._step(entity, work))
+        rows = await self.run_on(entity, work, billed=Operation.PEEK)
         return [to_delivery(Taken(row, row.deliveries), self.unpack(row.content)) for row in rows]
 
     def incoming(self, message: Message) -> Incoming:
@@ -284,10 +260,21 @@ class LocalBroker(LocalTopology):
         )
 
     async def run_on(
-        self, entity: EntityPath, work: Callable[[Namespace, Now], T], *, cost: int = STEP_COST
+        self,
+        entity: EntityPath,
+        work: Callable[[Namespace, Now], T],
+        *,
+        cost: int = STEP_COST,
+        billed: Operation | None = Operation.MANAGE,
     ) -> T:
-        """Do `work`; `cost` is what it holds in memory until then, in bytes."""
-        return await self._run(self._step(entity, work, cost=cost))
+        """
+        Do `work`; `cost` is what it holds in memory until then, in bytes. None is `billed` where
+        the caller counts.
+        """
+        result = await self._run(self._step(entity, work, cost=cost))
+        if billed is not None:
+            self.meter.request(billed)
+        return result
 
     def report(self, event: Event) -> None:
         """Tell whoever observes this namespace."""

@@ -8,6 +8,8 @@ import attrs
 import trio
 
 from gateway.brokers.bell import Bell
+from gateway.brokers.meter import Meter
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageError, MessageNotFound
 from gateway.domain.message import (
@@ -33,6 +35,9 @@ _STATES: Final = {
 
 class QueueRunner(Protocol):
     """What a receiver needs of its broker."""
+
+    @property
+    def meter(self) -> Meter: ...
 
     def on_queue(
         self,
@@ -78,6 +83,11 @@ class LocalReceiver:
             self._bell.ring(self._state, 1)  # it may have rung for us: somebody else must look
             raise
 
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """As `TakesBack.takes_back_uncounted`."""
+        return True
+
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """As `ReceivesDeferred.receive_deferred`."""
         if self._state is not State.ACTIVE:
@@ -93,6 +103,7 @@ class LocalReceiver:
         await self._broker.on_queue(
             self._entity, lambda queue, now: self._settle_on(queue, token, settlement, now)
         )
+        self._broker.meter.settled(1)
         self._held.pop(token or "", None)
 
     async def settle_many(
@@ -107,6 +118,7 @@ class LocalReceiver:
             ]
 
         verdicts = await self._broker.on_queue(self._entity, work)
+        self._broker.meter.settled(len(settlements))
         for (delivery, _), verdict in zip(settlements, verdicts, strict=True):
             if verdict is None:
                 self._held.pop(delivery.lock_token or "", None)
@@ -119,6 +131,7 @@ class LocalReceiver:
             return queue.renew(token, now), now.monotonic + _seconds(queue)
 
         until, end = await self._broker.on_queue(self._entity, work)
+        self._broker.meter.request(Operation.RENEW)
         if self._held.pop(token or "", None) is not None:
             self._held[token or ""] = end
         return to_date(until)
@@ -157,6 +170,9 @@ class LocalReceiver:
             self._give_back(tokens, delivered=False)
 
         taken, end = await self._broker.on_queue(self._entity, work, undo=undo)
+        if taken:
+            size = sum(each.row.size for each in taken)
+            self._broker.meter.carried(Operation.RECEIVE, len(taken), size)
         self._forget_ended()
         self._held.update((each.token, end) for each in taken if each.token is not None)
         return taken

@@ -8,6 +8,7 @@ import trio
 
 from gateway.brokers.bell import Bell
 from gateway.brokers.local_receiver import LocalReceiver, QueueRunner
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Settlement
 from gateway.domain.queue import Queue
@@ -37,6 +38,7 @@ class LocalSessionReceiver(LocalReceiver):
         until = await self._broker.on_queue(
             self._entity, lambda queue, now: queue.sessions.renew(holder, now)
         )
+        self._broker.meter.request(Operation.RENEW)
         self._accepted = attrs.evolve(self._accepted, until=until)
         return to_date(until)
 
@@ -47,9 +49,11 @@ class LocalSessionReceiver(LocalReceiver):
     async def get_state(self) -> bytes | None:
         """As `SessionReceiver.get_state`."""
         holder = self._accepted.holder
-        return await self._broker.on_queue(
+        state = await self._broker.on_queue(
             self._entity, lambda queue, now: queue.sessions.state(holder, now)
         )
+        self._broker.meter.request(Operation.MANAGE)
+        return state
 
     async def set_state(self, state: bytes | None) -> None:
         """As `SessionReceiver.set_state`."""
@@ -57,6 +61,7 @@ class LocalSessionReceiver(LocalReceiver):
         await self._broker.on_queue(
             self._entity, lambda queue, now: queue.sessions.set_state(holder, state, now)
         )
+        self._broker.meter.request(Operation.MANAGE)
 
     def close(self) -> None:
         """Let the session go, with what is still locked: others may have it soon."""
@@ -97,6 +102,7 @@ async def accept_session(
                 entity, lambda queue, now: queue.sessions.accept(session, now), undo=undo
             )
             if accepted is not None:
+                broker.meter.request(Operation.MANAGE)
                 return accepted
             if bell.rings(State.ACTIVE) == rings:
                 await bell.wait(State.ACTIVE)

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.namespace import Namespace
 from gateway.domain.rules import Rule
@@ -23,8 +24,14 @@ class LocalTopology(ABC):
     """Implements `capabilities.Topology`, but for where a step runs."""
 
     @abstractmethod
-    async def run_on(self, entity: EntityPath, work: Callable[[Namespace, Now], T]) -> T:
-        """Do `work`, which concerns those who wait at `entity`."""
+    async def run_on(
+        self,
+        entity: EntityPath,
+        work: Callable[[Namespace, Now], T],
+        *,
+        billed: Operation | None = Operation.MANAGE,
+    ) -> T:
+        """Do `work`, which concerns those who wait at `entity`, and which a cloud would bill so."""
 
     async def update_queue(
         self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None

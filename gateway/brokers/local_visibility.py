@@ -9,6 +9,7 @@ import trio
 
 from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_receiver import to_delivery
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.events import MovedToPoison
@@ -31,7 +32,11 @@ _NO_MESSAGE: Final = Message()
 
 @attrs.frozen
 class LocalVisibility:
-    """`capabilities.Visibility`. Tickets outlive the process, as far as the store does."""
+    """
+    `capabilities.Visibility`. Tickets outlive the process, as far as the store does.
+
+    It is metered as Storage Queue bills it: each call is one operation.
+    """
 
     _broker: LocalBroker
 
@@ -55,7 +60,9 @@ class LocalVisibility:
             row = accept(sent, number, queue.properties, now)
             return queue.visibility.hide_new(row, span, now) if span else row
 
-        return _shown(await self._broker.run_on(entity, work, cost=incoming.size), message)
+        row = await self._broker.run_on(entity, work, cost=incoming.size, billed=None)
+        self._broker.meter.request(Operation.SEND, messages=1)
+        return _shown(row, message)
 
     async def sent(self, entity: EntityPath, message_id: str) -> Ticket | None:
         """As `Visibility.sent`, where the broker has been told to remember what is sent."""
@@ -82,11 +89,13 @@ class LocalVisibility:
             return queue.visibility.take(limit, terms.hidden // MICROSECOND, now, poison)
 
         while True:
-            rows, more = await self._broker.run_on(entity, step)
+            rows, more = await self._broker.run_on(entity, step, billed=None)
             self._report(entity, gone)
             read = ((row, self._read(entity, row)) for row in rows)
             shown = [_shown(row, message) for row, message in read if message is not None]
             if shown or not more:  # else all that it has looked at went, and there is more
+                billed = Operation.RECEIVE if shown else Operation.EMPTY
+                self._broker.meter.request(billed, len(shown))
                 return shown
 
     async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
@@ -97,6 +106,7 @@ class LocalVisibility:
             rows, last = await self._on_queue(entity, _look_after(last, limit - len(found)))
             read = ((row, self._read(entity, row)) for row in rows)
             found += [_delivery(row, message) for row, message in read if message is not None]
+        self._broker.meter.request(Operation.PEEK)
         return found
 
     async def change(
@@ -107,10 +117,12 @@ class LocalVisibility:
         row = await self._on_queue(
             entity, lambda queue, now: queue.visibility.change(ticket, span, body, now)
         )
+        self._broker.meter.request(Operation.RENEW)
         return _shown(row, _NO_MESSAGE)
 
     async def remove(self, entity: EntityPath, ticket: Ticket) -> None:
         await self._on_queue(entity, lambda queue, now: queue.visibility.remove(ticket, now))
+        self._broker.meter.settled(1)
 
     async def clear(self, entity: EntityPath) -> None:
         """As `Visibility.clear`, in as many steps as it takes."""
@@ -118,10 +130,11 @@ class LocalVisibility:
         last: int | None = -1
         while last is not None:
             last = await self._on_queue(entity, _clear_after(last))
+        self._broker.meter.request(Operation.SETTLE)
 
     async def _on_queue(self, entity: EntityPath, work: Callable[[Queue, Now], T]) -> T:
         return await self._broker.run_on(
-            entity, lambda space, now: work(_receivable(space, entity, now), now)
+            entity, lambda space, now: work(_receivable(space, entity, now), now), billed=None
         )
 
     def _report(self, entity: EntityPath, gone: list[Row]) -> None:

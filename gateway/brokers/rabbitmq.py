@@ -19,13 +19,16 @@ import trio
 from attrs import validators
 from pamqp import commands
 
+from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq_channels import Channels
+from gateway.brokers.rabbitmq_holding import Holding
 from gateway.brokers.rabbitmq_management import Management, open_management
 from gateway.brokers.rabbitmq_names import candidates, name_to_make
 from gateway.brokers.rabbitmq_receiver import RabbitmqReceiver
 from gateway.brokers.rabbitmq_sender import RabbitmqSender
 from gateway.brokers.rabbitmq_settings import arguments_for, doubts_of, properties_of
 from gateway.domain.backoff import Backoff
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -50,6 +53,7 @@ from gateway.wire.rabbitmq_properties import Outgoing, prepare
 
 _PORTS: Final = {"rabbitmq": 5672, "rabbitmqs": 5671}
 _CLOSE_TIMEOUT: Final = 2.0
+_USUAL_LIMIT: Final = 256 * 1024  # bytes of a message, as in Service Bus: before any has come
 _BACKOFF: Final = Backoff(first=0.1, cap=5.0, jitter=0.3)
 
 CANNOT: Final[Mapping[str, str]] = MappingProxyType(
@@ -57,7 +61,6 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
         "sessions": "a session id travels with its message, but no receiver can hold a session",
         "scheduling": "a message with a date in the future is refused; a diverted one keeps it",
         "duplicate detection": "consumers must be idempotent",
-        "lock renewal": "a lock holds for `lock_duration`",
         "deferral": "refused",
         "peek": "refused",
         "topics": "queues only; bind exchanges to them for producers that aren't Pairgate's",
@@ -87,6 +90,12 @@ class RabbitmqOptions:
     lock_duration: float = attrs.field(
         default=300.0, validator=[validators.ge(1.0), validators.le(1500.0)]
     )
+    # With renewals; below the broker's consumer_timeout too.
+    longest_lock: float = attrs.field(
+        default=1500.0, validator=[validators.ge(1.0), validators.le(86400.0)]
+    )
+    # Of messages that one receiver has and that aren't settled. With more it gets no further ones.
+    max_held_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1024))
     # Not above the broker's max_message_size: 128 MiB up to 3.13, 16 MiB from 4.0 on.
     max_message_size: int = attrs.field(default=16 * 1024 * 1024, validator=validators.ge(1024))
 
@@ -159,6 +168,7 @@ class RabbitmqBroker:
     _clock: WallClock
     _rng: random.Random
     _management: Management | None = None
+    meter: Meter = attrs.field(factory=Meter, init=False)
     _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _sender: RabbitmqSender = attrs.field(init=False)
@@ -231,6 +241,12 @@ class RabbitmqBroker:
             dead_letters=self,
             clock=self._clock,
             lock_duration=self._options.lock_duration,
+            holding=Holding(
+                max_bytes=self._options.max_held_bytes,
+                next_weight=min(_USUAL_LIMIT, self._options.max_message_size),
+                longest_lock=self._options.longest_lock,
+                meter=self.meter,
+            ),
             nonce=self._rng.getrandbits(60),
         )
         self._nursery.start_soon(receiver.tend)
@@ -245,10 +261,12 @@ class RabbitmqBroker:
         """As `Broker.probe`: the queue is there, and the sending connection isn't blocked."""
         await self._sender.check()
         await self._channels.look(await self._channels.name_of(entity))
+        self.meter.request(Operation.INSPECT)
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`. Without any right a broker tells how many messages are ready."""
         answer = await self._channels.look(await self._channels.name_of(entity))
+        self.meter.request(Operation.INSPECT)
         return self._info(entity, answer.message_count)
 
     async def list_queues(
@@ -272,6 +290,7 @@ class RabbitmqBroker:
         except (Unavailable, OutcomeUnknown) as error:
             silence = error
         else:
+            self.meter.request(Operation.INSPECT)
             return [self._info(EntityPath(each.name), each.messages) for each in found]
         await self._channels.server()
         raise NotSupported(f"no list of queues: {silence}") from silence
@@ -296,6 +315,7 @@ class RabbitmqBroker:
             await self._channels.ask(
                 commands.Queue.Declare(queue=name, durable=True, arguments=dict(each))
             )
+        self.meter.request(Operation.MANAGE)
         return await self.inspect(EntityPath(main))
 
     async def delete_queue(self, entity: EntityPath) -> None:
@@ -307,6 +327,7 @@ class RabbitmqBroker:
         if not entity.is_dead_letter:
             dead = name_to_make(entity.dead_letter)
             await self._channels.ask(commands.Queue.Delete(queue=dead))
+        self.meter.request(Operation.MANAGE)
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         """As `Verifies.verify`."""
@@ -352,6 +373,8 @@ class RabbitmqBroker:
         except EntityNotFound:
             self._channels.forget(entity)
             raise
+        size = sum(message.size for message in messages)
+        self.meter.carried(Operation.SEND, len(messages), size)
 
     async def _is_there(self, entity: EntityPath) -> bool:
         for name in candidates(entity):

@@ -5,7 +5,19 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.message import Delivery
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.message import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    Abandon,
+    DeadLetter,
+    Defer,
+    Delivery,
+    Message,
+    Settlement,
+)
+from gateway.domain.queue_checks import check_reason
 from gateway.net.rabbitmq_channel import Channel
 from gateway.wire.rabbitmq_properties import Incoming
 
@@ -29,7 +41,10 @@ class Held:
     channel: Channel
     tag: int
     consumer: Consumer
-    ends: float  # trio.current_time()
+    taken: float  # trio.current_time(), as `ends`
+    ends: float
+    weight: int = 0  # bytes that it keeps here
+    without_message: bool = False  # nobody needs that any more
 
 
 def lock_token(receiver: int, number: int) -> str:
@@ -69,6 +84,40 @@ def delivery_of(
         locked_until=now + lock_duration,
         expires=_expiry(enqueued, ttl),
     )
+
+
+def check_settlement(settlement: Settlement, entity: EntityPath) -> None:
+    """
+    Raises:
+        NotSupported: RabbitMQ can't do that.
+        InvalidRequest: nobody can.
+    """
+    if isinstance(settlement, DeadLetter):
+        if entity.is_dead_letter:
+            raise InvalidRequest("a dead letter can't be dead-lettered")
+        check_reason(settlement)
+    elif isinstance(settlement, Defer):
+        raise NotSupported("RabbitMQ can't put a message aside")
+    elif isinstance(settlement, Abandon) and settlement.properties:
+        raise NotSupported("RabbitMQ can't change a message that is given back")
+
+
+def as_dead_letter(held: Held, settlement: DeadLetter) -> Message:
+    """
+    The message as it is sent to where dead letters are, with the reason.
+
+    Raises:
+        NotSupported: the message was forgotten.
+    """
+    if held.without_message:
+        raise NotSupported("who took this message has said that nothing of it is needed any more")
+    message = held.delivery.message
+    reasons = {
+        DEAD_LETTER_REASON: settlement.reason,
+        DEAD_LETTER_DESCRIPTION: settlement.description,
+    }
+    properties = {**message.properties, **settlement.properties, **reasons}
+    return attrs.evolve(message, properties=properties, time_to_live=None)
 
 
 def _expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:

@@ -5,6 +5,7 @@ Receiving from RabbitMQ: a consumer while somebody waits, with no more prefetch 
     a delivery     into the buffer; who waits takes it from there
     nobody waits   a moment later the consumer is cancelled and the buffer given back, so that no
                    message is kept from other receivers
+    too much held  the consumer is cancelled, what is on its way given back; receives wait for room
     settle         as `rabbitmq_holding` does it
 """
 
@@ -19,27 +20,18 @@ import trio
 from pamqp import commands
 
 from gateway.brokers.rabbitmq_channels import Channels, DeadLetters
-from gateway.brokers.rabbitmq_deliveries import Consumer, Held, delivery_of, lock_token
-from gateway.brokers.rabbitmq_holding import Holding
+from gateway.brokers.rabbitmq_deliveries import (
+    Consumer,
+    Held,
+    as_dead_letter,
+    check_settlement,
+    delivery_of,
+    lock_token,
+)
+from gateway.brokers.rabbitmq_holding import Holding, lock_lost
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import (
-    BrokerError,
-    InvalidRequest,
-    LockLost,
-    NotSupported,
-    Unavailable,
-)
-from gateway.domain.message import (
-    DEAD_LETTER_DESCRIPTION,
-    DEAD_LETTER_REASON,
-    Abandon,
-    DeadLetter,
-    Defer,
-    Delivery,
-    ReceiveMode,
-    Settlement,
-)
-from gateway.domain.queue_checks import check_reason
+from gateway.domain.errors import BrokerError, Unavailable
+from gateway.domain.message import Abandon, DeadLetter, Delivery, ReceiveMode, Settlement
 from gateway.net.rabbitmq_channel import Channel, Unasked
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import ContentArrived
@@ -48,12 +40,11 @@ from gateway.wire.rabbitmq_properties import read
 _LINGER: Final = 0.05  # seconds that a consumer outlives a receive that was given up
 _WORK: Final = 1.0  # seconds that who has got something may be at work before others get the rest
 _GAP: Final = 0.005  # seconds without a delivery, and the broker has sent what it could
-_MAX_PREFETCH: Final = 1000
 
 
 @attrs.define(eq=False, kw_only=True)
 class RabbitmqReceiver:
-    """`capabilities.SettlesMany`. `tend` must run beside it; `close` ends both."""
+    """`SettlesMany` and `KeepsMessages`. `tend` must run beside it; `close` ends both."""
 
     _entity: EntityPath
     _mode: ReceiveMode
@@ -61,13 +52,13 @@ class RabbitmqReceiver:
     _dead_letters: DeadLetters
     _clock: WallClock
     _lock_duration: float
+    _holding: Holding
     _nonce: int  # of all receivers that ever were
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _channel: Channel | None = None
     _consumer: Consumer | None = None
     _consumers: int = 0
     _lock_span: timedelta = attrs.field(init=False)
-    _holding: Holding = attrs.field(factory=Holding)
     _buffer: deque[Delivery] = attrs.field(factory=deque)
     _taken: int = 0
     _waiting: int = 0
@@ -80,11 +71,16 @@ class RabbitmqReceiver:
         self._lock_span = timedelta(seconds=self._lock_duration)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
-        """As `Receiver.receive`. A classic queue counts no more than two deliveries."""
-        await trio.lowlevel.checkpoint()
+        """
+        As `Receiver.receive`; while `max_held_bytes` are held it waits for a settlement, or for the
+        end of a lock. A classic queue counts no more than two deliveries.
+        """
         self._waiting += 1
         try:
+            await trio.lowlevel.checkpoint()
             while not self._buffer:
+                if self._holding.is_full:
+                    await self._holding.wait_for_room()
                 await self._wait_for_one(limit)
                 await self._gather(limit)  # others may have taken it all meanwhile
         finally:
@@ -92,6 +88,8 @@ class RabbitmqReceiver:
             self._gives_back_at = trio.current_time() + (_WORK if self._buffer else _LINGER)
             self._changed.unpark_all()
         taken = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
+        if self._consumer is not None and self._holding.outgrows(self._consumer, limit):
+            self._part()
         if self._mode is ReceiveMode.PEEK_LOCK:
             return taken
         return await self._deleted(taken)
@@ -101,10 +99,11 @@ class RabbitmqReceiver:
         As `Receiver.settle`; "durably" as far as AMQP 0-9-1 can say: the broker has handled it.
 
         Raises:
-            NotSupported: to defer, or to give back with new properties.
+            NotSupported: to defer, to give back with new properties, or to dead-letter a message
+                that was forgotten.
             EntityNotFound: there is no queue for dead letters; the lock holds.
         """
-        self._check(settlement)
+        check_settlement(settlement, self._entity)
         held = self._take(delivery)
         if isinstance(settlement, DeadLetter):
             await self._bury(held, settlement)
@@ -131,9 +130,19 @@ class RabbitmqReceiver:
         return verdicts
 
     async def renew(self, delivery: Delivery) -> datetime:
-        """Raises NotSupported: RabbitMQ has one limit for all deliveries."""
+        """
+        As `Receiver.renew`: the lock is ours, and the broker doesn't hear of it.
+
+        Raises:
+            NotSupported: it would be held for longer than `longest_lock`.
+        """
         await trio.lowlevel.checkpoint()
-        raise NotSupported("RabbitMQ can't renew a lock; it holds for lock_duration")
+        self._holding.renew(delivery, self._lock_duration)
+        return self._clock() + self._lock_span
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """As `KeepsMessages.forget_message`."""
+        self._holding.forget_message(delivery)
 
     async def tend(self) -> None:
         """Give back what nobody waits for, and what was held for too long, until closed."""
@@ -181,9 +190,7 @@ class RabbitmqReceiver:
             if not self._buffer:
                 await self._subscribe(limit)
         channel = self._channel
-        while not self._buffer and channel is not None and channel is self._channel:
-            if self._consumer is None or channel.is_over:
-                break
+        while not self._buffer and channel is self._channel and self._consumer is not None:
             await self._arrived.park()
 
     async def _gather(self, limit: int) -> None:  # noqa: ASYNC910 its caller has waited
@@ -214,9 +221,8 @@ class RabbitmqReceiver:
         if consumer is not None and consumer.unsettled < consumer.prefetch:
             await trio.lowlevel.checkpoint()
             return
-        prefetch = limit
+        prefetch = limit if consumer is None else max(limit, 2 * consumer.prefetch)
         if consumer is not None:
-            prefetch = max(limit, 2 * consumer.prefetch)
             with suppress(Unavailable):  # lost meanwhile
                 await self._stop(channel, consumer)
             if self._buffer:
@@ -225,7 +231,7 @@ class RabbitmqReceiver:
                 channel = await self._open()
         queue = await self._channels.name_of(self._entity)
         self._consumers += 1
-        consumer = Consumer(f"c{self._consumers}", min(prefetch, _MAX_PREFETCH))
+        consumer = Consumer(f"c{self._consumers}", self._holding.room_for(prefetch))
         self._consumer = consumer  # from now on, even if nobody waits for the answer any more
         asked = channel.ask(
             commands.Basic.Qos(prefetch_count=consumer.prefetch),
@@ -246,6 +252,13 @@ class RabbitmqReceiver:
         channel.on_end = lambda error: self._on_end(channel, error)
         self._channel = channel
         return channel
+
+    def _part(self) -> None:
+        """End the consumer. Waits for nothing, so that some deliveries may come yet."""
+        if self._consumer is not None and self._channel is not None:
+            self._channel.ask(commands.Basic.Cancel(consumer_tag=self._consumer.tag))
+        self._consumer = None
+        self._arrived.unpark_all()
 
     async def _stop(self, channel: Channel, consumer: Consumer) -> None:
         if self._consumer is consumer:
@@ -276,8 +289,7 @@ class RabbitmqReceiver:
                 assert isinstance(event, ContentArrived)
                 self._on_delivery(event, event.method)
             case commands.Basic.Cancel(consumer_tag=tag):
-                # The queue was deleted, or its leader is lost: who waits subscribes again, and
-                # is told.
+                # The queue was deleted, or its leader is lost: who waits asks again, and is told.
                 if self._consumer is not None and self._consumer.tag == tag:
                     self._consumer = None
                     self._channels.forget(self._entity)
@@ -287,8 +299,14 @@ class RabbitmqReceiver:
         consumer, channel = self._consumer, self._channel
         if channel is None:
             return
+        if self._holding.is_full:  # what was on its way when the consumer was cancelled
+            self._part()
+            channel.tell(commands.Basic.Nack(delivery_tag=method.delivery_tag or 0, requeue=True))
+            return
         if consumer is None or consumer.tag != method.consumer_tag:
             consumer = Consumer(method.consumer_tag or "", 0)  # of one that is ending
+            self._changed.unpark_all()
+        now = trio.current_time()
         incoming = read(event.header, event.body, is_dead_letter=self._entity.is_dead_letter)
         self._taken += 1
         delivery = delivery_of(
@@ -305,10 +323,14 @@ class RabbitmqReceiver:
                 channel=channel,
                 tag=method.delivery_tag or 0,
                 consumer=consumer,
-                ends=trio.current_time() + self._lock_duration,
+                taken=now,
+                ends=now + self._lock_duration,
+                weight=len(event.header) + len(event.body),
             )
         )
         self._buffer.append(delivery)
+        if self._holding.is_full:
+            self._part()
         self._arrived.unpark_all()
 
     def _on_end(self, channel: Channel, error: BrokerError) -> None:
@@ -337,7 +359,7 @@ class RabbitmqReceiver:
             if isinstance(settlement, DeadLetter):
                 continue
             try:
-                self._check(settlement)
+                check_settlement(settlement, self._entity)
                 held = self._take(delivery)
             except BrokerError as error:
                 verdicts[index] = error
@@ -348,34 +370,15 @@ class RabbitmqReceiver:
         written = completed + returned
         return verdicts, written[0].channel if written else None
 
-    def _check(self, settlement: Settlement) -> None:
-        if isinstance(settlement, DeadLetter):
-            if self._entity.is_dead_letter:
-                raise InvalidRequest("a dead letter can't be dead-lettered")
-            check_reason(settlement)
-        elif isinstance(settlement, Defer):
-            raise NotSupported("RabbitMQ can't put a message aside")
-        elif isinstance(settlement, Abandon) and settlement.properties:
-            raise NotSupported("RabbitMQ can't change a message that is given back")
-
     def _take(self, delivery: Delivery) -> Held:
         held = self._holding.take(delivery)
         if held is None:
-            raise LockLost(
-                f"the lock {delivery.lock_token} of {self._entity} isn't known, or it ran out"
-            )
+            raise lock_lost(delivery)
         return held
 
     async def _bury(self, held: Held, settlement: DeadLetter) -> None:
-        message = held.delivery.message
-        reasons = {
-            DEAD_LETTER_REASON: settlement.reason,
-            DEAD_LETTER_DESCRIPTION: settlement.description,
-        }
-        properties = {**message.properties, **settlement.properties, **reasons}
-        dead = attrs.evolve(message, properties=properties, time_to_live=None)
         try:
-            await self._dead_letters.bury(self._entity, dead)
+            await self._dead_letters.bury(self._entity, as_dead_letter(held, settlement))
         except BaseException:
             self._holding.put_back(held)  # not acknowledged: ours, until its lock runs out
             raise

@@ -162,7 +162,7 @@ class RestManagement:
     async def _manage(self, operation: wish.Operation) -> wish.Answer:
         entity = wish.entity_of(operation)
         path = entity.parent.name if entity is not None else ""
-        response = await self._peer.exchange(path, atom.build_request(operation))
+        response = await self._peer.manage(path, atom.build_request(operation))
         return atom_answers.parse_response(operation, response)
 
 

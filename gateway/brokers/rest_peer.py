@@ -1,10 +1,13 @@
 """The other side of a Service Bus REST namespace: signed requests to it, and what it is."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import attrs
 
+from gateway.brokers.meter import Meter
+from gateway.domain.billing import Operation as Billed
+from gateway.domain.billing import is_billed
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown, Unavailable
 from gateway.ports import WallClock
@@ -12,12 +15,29 @@ from gateway.wire.http import Headers, Request, Response
 from gateway.wire.sas import sign_sas
 from gateway.wire.servicebus_answers import parse_response
 from gateway.wire.servicebus_errors import PAIRGATE, parse_error
-from gateway.wire.servicebus_operations import Answer, Operation, ProbeEntity
+from gateway.wire.servicebus_operations import (
+    Answer,
+    Delivered,
+    Operation,
+    PeekMessages,
+    ProbeEntity,
+    ReceiveMessages,
+    RenewLock,
+    SendMessages,
+    SettleMessage,
+)
 from gateway.wire.servicebus_rest import build_request
 
 _RENEWED_AT: Final = 0.8  # of a token's life
 _MAX_TOKENS: Final = 1000
 _NOT_IMPLEMENTED: Final = 501
+_BILLED: Final[Mapping[type, Billed]] = {
+    ReceiveMessages: Billed.EMPTY,
+    SettleMessage: Billed.SETTLE,
+    RenewLock: Billed.RENEW,
+    PeekMessages: Billed.PEEK,
+    ProbeEntity: Billed.INSPECT,
+}
 
 Ask = Callable[[Request], Awaitable[Response]]
 """Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
@@ -65,7 +85,13 @@ class RestPeer:
 
     _ask: Ask
     _tokens: Tokens
+    meter: Meter = attrs.field(factory=Meter)
     _is_pairgate: bool | None = None
+
+    @property
+    def is_known_pairgate(self) -> bool:
+        """Whether a Pairgate gave the last answer."""
+        return self._is_pairgate is True
 
     async def run(self, operation: Operation) -> Answer:
         """
@@ -74,16 +100,30 @@ class RestPeer:
         Raises:
             BrokerError: it refused, or nobody knows.
         """
-        path = operation.entity.parent.name
-        return parse_response(operation, await self.exchange(path, build_request(operation)))
+        request = build_request(operation)
+        response = await self._exchange(operation.entity.parent.name, request)
+        answer: Answer | None = None
+        try:
+            answer = parse_response(operation, response)
+            return answer
+        finally:
+            if is_billed(response.status):
+                self._count(operation, answer, len(request.body), len(response.body))
 
-    async def exchange(self, path: str, request: Request) -> Response:
+    async def manage(self, path: str, request: Request) -> Response:
         """
-        Return the answer to a request, signed for `path`. A 401 is tried again with a new token.
+        Return the answer to a request that asks about entities or changes one. As `run`.
 
         Raises:
             BrokerError: there is no answer.
         """
+        response = await self._exchange(path, request)
+        if is_billed(response.status):
+            self.meter.request(Billed.INSPECT if request.method == "GET" else Billed.MANAGE)
+        return response
+
+    async def _exchange(self, path: str, request: Request) -> Response:
+        """Signed for `path`. A 401 is tried again with a new token."""
         token = self._tokens.of(path)
         response = await self._signed(request, token)
         if response.status == 401:
@@ -112,13 +152,27 @@ class RestPeer:
         """
         operation = ProbeEntity(entity=entity)
         try:
-            response = await self.exchange(entity.parent.name, build_request(operation))
+            response = await self._exchange(entity.parent.name, build_request(operation))
         except OutcomeUnknown as error:
             raise Unavailable(str(error)) from error
+        if is_billed(response.status):
+            self.meter.request(Billed.INSPECT)
         if _answered_by_pairgate(response) is None:
             said = parse_error(response)
             raise Unavailable(str(said)) if isinstance(said, OutcomeUnknown) else said
         return response
+
+    def _count(self, operation: Operation, answer: Answer | None, asked: int, told: int) -> None:
+        """`asked` and `told` are the bytes of the request and of the answer."""
+        match operation, answer:
+            case SendMessages(), None:
+                self.meter.request(Billed.SEND)
+            case SendMessages(messages=messages), _:
+                self.meter.carried(Billed.SEND, len(messages), asked)
+            case ReceiveMessages(), Delivered(deliveries=found) if found:
+                self.meter.carried(Billed.RECEIVE, len(found), told)
+            case _:
+                self.meter.request(_BILLED[type(operation)])
 
     async def _signed(self, request: Request, token: str) -> Response:
         signed = Request(

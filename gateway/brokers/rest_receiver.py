@@ -16,6 +16,7 @@ from gateway.domain.message import (
     Complete,
     DeadLetter,
     Delivery,
+    Message,
     ReceiveMode,
     Settlement,
 )
@@ -33,6 +34,7 @@ from gateway.wire.servicebus_operations import (
 _MAX_HELD: Final = 10_000  # locks that are remembered, to be given back at the end
 _GIVERS: Final = 16  # locks that are given back at once
 _SHORT_POLL: Final = 1.0  # seconds: who says "nothing" sooner doesn't wait
+_NO_MESSAGE: Final = Message()
 _LOCK: Final = timedelta(seconds=30)  # where a namespace doesn't say how long it locks
 
 
@@ -47,7 +49,7 @@ class RestReceiver:
     _poll: float
     _most: int
     _clock: WallClock
-    # Lock token -> the delivery, and how long its lock held when it came.
+    # Lock token -> the delivery without its message, and how long its lock held when it came.
     _held: dict[str, tuple[Delivery, timedelta]] = attrs.field(factory=dict)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
@@ -73,6 +75,11 @@ class RestReceiver:
             return ()
         self._hold(answer.deliveries)
         return answer.deliveries
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """As `TakesBack.takes_back_uncounted`: a Pairgate does."""
+        return self._polls.is_known_pairgate
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
@@ -133,7 +140,8 @@ class RestReceiver:
         for delivery in deliveries:
             if delivery.lock_token is not None:
                 until = delivery.locked_until
-                self._held[delivery.lock_token] = (delivery, until - now if until else _LOCK)
+                handle = attrs.evolve(delivery, message=_NO_MESSAGE)
+                self._held[delivery.lock_token] = (handle, until - now if until else _LOCK)
         while len(self._held) > _MAX_HELD:  # the oldest: its lock ran out first
             del self._held[next(iter(self._held))]
 

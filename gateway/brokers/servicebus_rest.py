@@ -15,6 +15,7 @@ import attrs
 import trio
 from attrs import validators
 
+from gateway.brokers.meter import Meter
 from gateway.brokers.rest_management import RestManagement
 from gateway.brokers.rest_peer import RestPeer, Tokens, is_from_pairgate
 from gateway.brokers.rest_receiver import RestReceiver
@@ -132,10 +133,11 @@ class ServiceBusRestBroker(RestManagement):
     _tokens: Tokens
     _options: ServiceBusRestOptions
     _clock: WallClock
+    meter: Meter = attrs.field(factory=Meter, init=False)
     _peer: RestPeer = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._peer = RestPeer(ask=self._client.request, tokens=self._tokens)
+        self._peer = RestPeer(ask=self._client.request, tokens=self._tokens, meter=self.meter)
 
     async def __aenter__(self) -> Self:
         return self
@@ -185,7 +187,7 @@ class ServiceBusRestBroker(RestManagement):
         """As `Broker.open_receiver`. Nothing is asked before the first receive."""
         receiver = RestReceiver(
             peer=self._peer,
-            polls=RestPeer(ask=self._polls.request, tokens=self._tokens),
+            polls=RestPeer(ask=self._polls.request, tokens=self._tokens, meter=self.meter),
             entity=entity,
             mode=mode,
             poll=self._options.receive_poll,

@@ -14,6 +14,7 @@ from typing import Final, Self
 import attrs
 import trio
 
+from gateway.brokers.meter import Meter
 from gateway.brokers.storage_queue_arrivals import Arrivals
 from gateway.brokers.storage_queue_deliveries import Numbers, shown
 from gateway.brokers.storage_queue_names import POISON, beginnings, entity_of, queue_name
@@ -70,7 +71,7 @@ def open_namespace(
         InvalidRequest: the connection string or the key is missing or wrong, or a certificate
             can't be read.
     """
-    clients, accounts = [], []
+    clients, accounts, meter = [], [], Meter()
     for connection in options.connections(rest):
         try:
             tls = client_context(options.tls) if connection.secure else None
@@ -88,7 +89,9 @@ def open_namespace(
             ),
         )
         clients.append(client)
-        accounts.append(StorageAccountPeer(ask=client.request, connection=connection, clock=clock))
+        accounts.append(
+            StorageAccountPeer(ask=client.request, connection=connection, clock=clock, meter=meter)
+        )
     return StorageQueueBroker(
         clients=clients, accounts=accounts, options=options, clock=clock, rng=rng
     )
@@ -122,6 +125,11 @@ class StorageQueueBroker:
             await trio.lowlevel.checkpoint()
             for client in self._clients:
                 await client.aclose()
+
+    @property
+    def meter(self) -> Meter:
+        """All accounts have the same one."""
+        return self._accounts[0].meter
 
     # Messages.
 

@@ -56,10 +56,14 @@ class Held:
     id: str
     token: str
     receipt: str
-    message: Message
+    message: Message | None  # None: it isn't kept any more
+    weight: int  # bytes, of what is kept of it
     deliveries: int
     expires: datetime | None  # as the sender said it, by the sender's clock
     may_be_gone: bool = False  # somebody here asked to delete it, and nobody knows
+
+    def forget_message(self) -> None:
+        self.message, self.weight = None, 0
 
 
 @attrs.frozen(kw_only=True)
@@ -92,6 +96,7 @@ def read_taken(
         token=token,
         receipt=item.pop_receipt or "",
         message=read.message,
+        weight=len(item.body or b""),
         deliveries=delivery.delivery_count,
         expires=read.expires,
     )

@@ -1,12 +1,16 @@
 """One Storage account as a namespace sees it: operations, signed and sent, and what they led to."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import attrs
 
+from gateway.brokers.meter import Meter
+from gateway.domain.billing import Operation as Billed
+from gateway.domain.billing import is_billed
 from gateway.domain.errors import OutcomeUnknown
 from gateway.ports import WallClock
+from gateway.wire import storage_queue_operations as storage
 from gateway.wire.http import Headers, Request, Response
 from gateway.wire.http_date import format_http_date
 from gateway.wire.storage_connection import StorageConnection
@@ -19,6 +23,15 @@ from gateway.wire.storage_signing import signed
 
 # Newer than anything that is asked for here, and older than any server that there is.
 _SPOKEN: Final = "2020-12-06"
+_BILLED: Final[Mapping[type, Billed]] = {
+    storage.PutMessage: Billed.SEND,
+    storage.PeekMessages: Billed.PEEK,
+    storage.DeleteMessage: Billed.SETTLE,
+    storage.UpdateMessage: Billed.RENEW,
+    storage.ClearMessages: Billed.SETTLE,
+    storage.ListQueues: Billed.INSPECT,
+    storage.GetMetadata: Billed.INSPECT,
+}
 
 Ask = Callable[[Request], Awaitable[Response]]
 """Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
@@ -31,6 +44,7 @@ class StorageAccountPeer:
     ask: Ask
     connection: StorageConnection
     clock: WallClock
+    meter: Meter = attrs.field(factory=Meter)
 
     async def run(self, operation: Operation) -> Answer:
         """
@@ -40,11 +54,23 @@ class StorageAccountPeer:
             BrokerError: it refused, or nobody knows.
         """
         response = await self.ask(self._authorized(build_request(operation)))
+        answer: Answer | None = None
         try:
-            return parse_response(operation, response)
-        except StorageRefusal as error:
-            # The request was good enough to be answered; what the answer means is not known.
-            raise OutcomeUnknown(f"an answer that isn't the service's: {error}") from error
+            answer = _read(operation, response)
+            return answer
+        finally:
+            if is_billed(response.status):
+                self._count(operation, answer)
+
+    def _count(self, operation: Operation, answer: Answer | None) -> None:
+        """Each request is billed as one, whatever it carries."""
+        if isinstance(operation, storage.GetMessages):
+            found = len(answer.items) if isinstance(answer, storage.Messages) else 0
+            self.meter.request(Billed.RECEIVE if found else Billed.EMPTY, found)
+            return
+        billed = _BILLED.get(type(operation), Billed.MANAGE)
+        sent = billed is Billed.SEND and answer is not None
+        self.meter.request(billed, messages=int(sent))
 
     def _authorized(self, request: Request) -> Request:
         target = f"{self.connection.path}{request.target}"
@@ -56,6 +82,14 @@ class StorageAccountPeer:
             return attrs.evolve(request, target=target, headers=headers)
         unsigned = attrs.evolve(request, target=target, headers=headers)
         return signed(unsigned, account=self.connection.account, key=self.connection.key)
+
+
+def _read(operation: Operation, response: Response) -> Answer:
+    try:
+        return parse_response(operation, response)
+    except StorageRefusal as error:
+        # The request was good enough to be answered; what the answer means is not known.
+        raise OutcomeUnknown(f"an answer that isn't the service's: {error}") from error
 
 
 @attrs.frozen(eq=False)

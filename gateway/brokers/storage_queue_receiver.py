@@ -39,6 +39,7 @@ from gateway.domain.message import (
     DeadLetter,
     Defer,
     Delivery,
+    Message,
     ReceiveMode,
     Settlement,
 )
@@ -49,12 +50,15 @@ from gateway.wire.storage_queue_body import build_body
 from gateway.wire.storage_queue_metadata import parse_metadata
 
 _MAX_HELD: Final = 10_000  # locks that are remembered, to be given back at the end
+_MAX_KEPT: Final = 64 * 1024 * 1024  # bytes of their messages; the oldest ones' go first
 _TOO_OFTEN: Final = "MaxDeliveryCountExceeded"
 
 
 @attrs.define(eq=False, kw_only=True)
 class StorageQueueReceiver:
-    """`ports.Receiver`. What it still holds at the end it gives back."""
+    """
+    `ports.Receiver` and `capabilities.KeepsMessages`. What it still holds at the end it gives back.
+    """
 
     _shards: Sequence[Shard]
     _poison: PoisonQueue | None  # None: these are dead letters
@@ -66,6 +70,7 @@ class StorageQueueReceiver:
     _rng: random.Random
     _properties: QueueProperties | None = None
     _held: dict[str, Held] = attrs.field(factory=dict)  # by lock token
+    _kept: int = 0  # bytes of their messages
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
@@ -99,9 +104,11 @@ class StorageQueueReceiver:
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
-        As `Receiver.settle`. What is abandoned as often as the queue allows is dead-lettered.
+        As `Receiver.settle`. What is abandoned as often as the queue allows is dead-lettered; where
+        its message isn't kept any more, when it is taken the next time.
 
         Raises:
+            LockLost: its message isn't kept any more, and needed for that: it comes again.
             NotSupported: to defer, or to dead-letter what is dead-lettered.
         """
         await trio.lowlevel.checkpoint()
@@ -118,9 +125,9 @@ class StorageQueueReceiver:
                 case Defer():
                     raise NotSupported("Azure Storage can't put a message aside")
         except LockLost:
-            self._held.pop(held.token, None)
+            self._drop(held.token)
             raise
-        self._held.pop(held.token, None)
+        self._drop(held.token)
 
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`."""
@@ -128,8 +135,14 @@ class StorageQueueReceiver:
         try:
             return await self._hide(held, self._lock)
         except LockLost:
-            self._held.pop(held.token, None)
+            self._drop(held.token)
             raise
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """As `KeepsMessages.forget_message`."""
+        held = self._held.get(delivery.lock_token or "")
+        if held is not None:
+            self._forget_message(held)
 
     async def give_back(self) -> None:
         """Give back what is held, oldest first, as far as the service can be reached."""
@@ -184,13 +197,13 @@ class StorageQueueReceiver:
 
     async def _is_for_somebody(self, taken: Taken) -> bool:
         """Whether it's handed over: not if it has expired, came too early, or too often."""
-        held, now = taken.held, self._clock()
+        held, message, now = taken.held, taken.delivery.message, self._clock()
         if self._poison is None:
             return await self._deleted(held)
         if taken.is_expired:
             await self._delete(held)
             return False
-        scheduled = held.message.scheduled
+        scheduled = message.scheduled
         if scheduled is not None and scheduled > now:
             longest = timedelta(seconds=storage.MAX_VISIBILITY)
             await self._hide(held, min(scheduled - now, longest))
@@ -212,9 +225,24 @@ class StorageQueueReceiver:
         if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
             return attrs.evolve(taken.delivery, lock_token=None, locked_until=None)
         self._held[taken.held.token] = taken.held
+        self._kept += taken.held.weight
         while len(self._held) > _MAX_HELD:  # the oldest: its lock ran out first
-            del self._held[next(iter(self._held))]
+            self._drop(next(iter(self._held)))
+        if self._kept > _MAX_KEPT:
+            for held in self._held.values():
+                self._forget_message(held)
+                if self._kept <= _MAX_KEPT:
+                    break
         return taken.delivery
+
+    def _drop(self, token: str) -> None:
+        held = self._held.pop(token, None)
+        if held is not None:
+            self._forget_message(held)
+
+    def _forget_message(self, held: Held) -> None:
+        self._kept -= held.weight
+        held.forget_message()
 
     async def _read_properties(self) -> None:
         """What the queue was made with; without the right to ask, as of a queue without any."""
@@ -254,24 +282,27 @@ class StorageQueueReceiver:
         operation = storage.DeleteMessage(
             queue=held.shard.queue, message_id=held.id, pop_receipt=held.receipt
         )
+        was_asked, held.may_be_gone = held.may_be_gone, True  # also when we are cancelled
         try:
             await held.shard.peer.run(operation)
         except MessageNotFound as error:
-            if not held.may_be_gone:
+            if not was_asked:
                 raise LockLost(str(error)) from error
         except BrokerError as error:
-            held.may_be_gone |= error.outcome is Outcome.UNKNOWN
+            held.may_be_gone = was_asked or error.outcome is Outcome.UNKNOWN
             raise
 
     async def _abandon(self, held: Held, settlement: Abandon) -> None:
-        if self._poison is not None and held.deliveries >= self._most:
+        is_last = self._poison is not None and held.deliveries >= self._most
+        if is_last and held.message is not None:
             why = attrs.evolve(self._too_often(), properties=settlement.properties)
             await self._bury(held, why)
             return
         body = None
         if settlement.properties:
-            properties = {**held.message.properties, **settlement.properties}
-            amended = attrs.evolve(held.message, properties=properties)
+            message = _kept_of(held)
+            properties = {**message.properties, **settlement.properties}
+            amended = attrs.evolve(message, properties=properties)
             body = build_body(amended, held.expires)
         await self._hide(held, timedelta(0), body)
         self._bell.ring(1)
@@ -298,8 +329,9 @@ class StorageQueueReceiver:
     async def _bury(self, held: Held, why: DeadLetter) -> None:
         if self._poison is None:
             raise NotSupported("a dead letter stays where it is")
+        message = _kept_of(held)
         await self._hide(held, self._lock)
-        await self._poison.put(held.message, why)
+        await self._poison.put(message, why)
         with suppress(LockLost):  # somebody was faster: then it's there twice
             await self._delete(held)
 
@@ -308,3 +340,9 @@ class StorageQueueReceiver:
             reason=_TOO_OFTEN,
             description=f"delivered {self._most} times, and never completed",
         )
+
+
+def _kept_of(held: Held) -> Message:
+    if held.message is None:
+        raise LockLost("too many messages were taken, and this one isn't kept any more")
+    return held.message

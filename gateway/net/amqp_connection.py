@@ -8,6 +8,7 @@ later, from any task. Nothing is written per call: what several of them leave go
 import contextlib
 import math
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import trio
@@ -51,7 +52,7 @@ class AmqpConnection:
     ) -> None:
         self._touched = trio.lowlevel.ParkingLot()  # who waits for the engine to change
         self._written = trio.lowlevel.ParkingLot()  # who waits for room
-        self.engine = Engine(engine, sasl=sasl, wake=self._touched.unpark_all)
+        self.engine = Engine(engine, sasl=sasl, wake=partial(_unpark, self._touched))
         self._stream = stream
         self._options = options or AmqpConnectionOptions()
         self._opened = trio.Event()
@@ -170,3 +171,8 @@ class AmqpConnection:
             elif isinstance(event, ConnectionClosed):
                 self._scope.deadline = trio.current_time() + self._options.close_timeout
             self._handle(event)
+
+
+def _unpark(waiting: trio.lowlevel.ParkingLot) -> None:
+    if waiting:  # for each message: mostly the writer is awake already
+        waiting.unpark_all()

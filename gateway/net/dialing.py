@@ -1,5 +1,6 @@
 """Streams to servers, opened within a time; what fails is told apart, and nothing was sent."""
 
+import errno
 import ssl
 from typing import Final
 
@@ -56,7 +57,7 @@ async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.a
     `https_compatible`: the end of a connection needn't be announced, as HTTP's own ends show what
     is cut.
     """
-    stream = await trio.open_tcp_stream(place.host, place.port)
+    stream = await open_tcp(place.host, place.port)
     if place.tls is None:
         return stream
     secured = trio.SSLStream(
@@ -68,6 +69,21 @@ async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.a
         await trio.aclose_forcefully(stream)
         raise
     return secured
+
+
+async def open_tcp(host: str, port: int) -> trio.SocketStream:
+    """
+    Connect without TLS. Raises what is in `FAILURES`.
+
+    A name is looked up in a thread; where none can be started that is an OSError too, as any other
+    lack of the machine's.
+    """
+    try:
+        return await trio.open_tcp_stream(host, port)
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # Python has no class of its own for "no thread"
+            raise
+        raise OSError(errno.EAGAIN, f"{host} can't be looked up: {error}") from error
 
 
 def failure_of(where: object, error: Exception) -> Unavailable | Untrusted:

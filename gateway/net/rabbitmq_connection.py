@@ -14,6 +14,7 @@ import trio
 from pamqp import base, commands
 
 from gateway.domain.errors import BrokerError, Busy, Unavailable, Untrusted
+from gateway.net.dialing import open_tcp
 from gateway.net.rabbitmq_channel import Channel
 from gateway.wire.rabbitmq import (
     Blocked,
@@ -277,7 +278,7 @@ class RabbitmqConnection:
 
 async def _open_stream(target: Target) -> trio.abc.Stream:
     try:
-        tcp = await trio.open_tcp_stream(target.host, target.port)
+        tcp = await open_tcp(target.host, target.port)
     except OSError as error:
         raise Unavailable(f"{target}: {error}") from error
     if target.tls is None:

@@ -1,6 +1,6 @@
 """Answers of the Queue service as responses, and responses as answers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -9,15 +9,18 @@ from gateway.wire.hardened_xml import without_illegal
 from gateway.wire.http import Headers, Response
 from gateway.wire.http_date import format_http_date, parse_http_date
 from gateway.wire.storage_properties import build_properties, parse_properties
-from gateway.wire.storage_queue_errors import XML_TYPE, parse_error
+from gateway.wire.storage_queue_errors import XML_TYPE, StorageRefusal, parse_error
 from gateway.wire.storage_queue_fields import metadata_headers, metadata_of
 from gateway.wire.storage_queue_operations import (
     Acl,
     Allowed,
     Answer,
+    ClearMessages,
     CorsRule,
     Created,
     CreateQueue,
+    DeleteMessage,
+    DeleteQueue,
     Done,
     Existed,
     GetAcl,
@@ -33,6 +36,8 @@ from gateway.wire.storage_queue_operations import (
     QueueList,
     QueueMetadata,
     ServiceProperties,
+    SetAcl,
+    SetMetadata,
     SetServiceProperties,
     Stats,
     Updated,
@@ -46,6 +51,7 @@ from gateway.wire.storage_queue_xml import (
     build_queue_list,
     build_stats,
     parse_acl,
+    parse_count,
     parse_messages,
     parse_queue_list,
     parse_stats,
@@ -144,7 +150,26 @@ def origin_headers(origin: str, rule: CorsRule) -> Iterable[tuple[str, str]]:
 
 # --- the other way
 
-_SUCCESS: Final = frozenset({200, 201, 202, 204})
+# What each operation is answered with. Any other success is that of something in front: a page to
+# log in to is no deleted message.
+_EXPECTED: Final[Mapping[type[Operation], frozenset[int]]] = {
+    CreateQueue: frozenset({201, 204}),
+    DeleteQueue: frozenset({204}),
+    GetMetadata: frozenset({200}),
+    SetMetadata: frozenset({204}),
+    GetAcl: frozenset({200}),
+    SetAcl: frozenset({204}),
+    PutMessage: frozenset({201}),
+    GetMessages: frozenset({200}),
+    PeekMessages: frozenset({200}),
+    UpdateMessage: frozenset({204}),
+    DeleteMessage: frozenset({204}),
+    ClearMessages: frozenset({204}),
+    ListQueues: frozenset({200}),
+    GetServiceProperties: frozenset({200}),
+    SetServiceProperties: frozenset({202}),
+    GetStats: frozenset({200}),
+}
 
 
 def parse_response(operation: Operation, response: Response) -> Answer:
@@ -155,20 +180,22 @@ def parse_response(operation: Operation, response: Response) -> Answer:
         BrokerError: the answer is an error, and which one.
         StorageRefusal: it is none that can be understood.
     """
-    if response.status not in _SUCCESS:
+    if response.status not in _EXPECTED.get(type(operation), ()):
         raise parse_error(response)
     match operation:
         case CreateQueue():
             return Existed() if response.status == 204 else Created()
         case GetMetadata():
-            count = response.headers.get(COUNT) or ""
-            return QueueMetadata(
-                metadata=metadata_of(response.headers),
-                count=int(count) if count.isdecimal() else 0,
-            )
+            count = parse_count(response.headers.get(COUNT) or "")
+            if count is None:
+                raise StorageRefusal("InvalidHeaderValue", f"{COUNT}: a number is expected.")
+            return QueueMetadata(metadata=metadata_of(response.headers), count=count)
         case UpdateMessage():
+            receipt = response.headers.get(POP_RECEIPT)
+            if not receipt:  # without it nobody can settle the message
+                raise StorageRefusal("InvalidHeaderValue", f"{POP_RECEIPT} is expected.")
             return Updated(
-                pop_receipt=response.headers.get(POP_RECEIPT) or "",
+                pop_receipt=receipt,
                 visible=parse_http_date(response.headers.get(NEXT_VISIBLE) or "") or END_OF_TIME,
             )
     return _parsed_body(operation, response.body)

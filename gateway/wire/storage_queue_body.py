@@ -16,7 +16,7 @@ text, an id and a date of creation, is given up for them; any other id travels i
 import base64
 import math
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import attrs
@@ -89,7 +89,9 @@ def parse_item(item: QueueMessage) -> Read:
     found = _read_form(text)
     if found is not None:
         return found
-    life = None if item.expires is None else item.expires - item.inserted
+    life = None
+    if item.expires is not None and item.expires > item.inserted:
+        life = item.expires - item.inserted
     return Read(message=Message(message_id=item.message_id, body=text, time_to_live=life))
 
 
@@ -149,12 +151,23 @@ def _read_form(text: bytes) -> Read | None:
         )
         encoded = base64.b64decode(fields["amqp"], validate=True)
         message = decode_message(encoded)
-        expires = datetime.fromisoformat(fields["expires"]) if "expires" in fields else None
-    except (InvalidRequest, MessageError, KeyError, TypeError, ValueError):
-        return None
-    if expires is not None and expires.tzinfo is None:
+        expires = _date(fields["expires"]) if "expires" in fields else None
+    except (InvalidRequest, MessageError, KeyError, TypeError, ValueError, OverflowError):
         return None
     return Read(message=message, expires=expires)
+
+
+def _date(text: str) -> datetime:
+    """
+    In UTC, as all dates of deliveries: there the end of a calendar may be past its end.
+
+    Raises:
+        ValueError, OverflowError: it's none, or has no zone.
+    """
+    date = datetime.fromisoformat(text)
+    if date.tzinfo is None:
+        raise ValueError("a date with its zone expected")
+    return date.astimezone(UTC)
 
 
 def _expiry(message: Message, due: datetime) -> datetime | None:

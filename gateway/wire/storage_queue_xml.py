@@ -47,6 +47,7 @@ _PLAIN: Final = re.compile(
     rb"[ \t\n]*</QueueMessage>[ \t\n]*"
 )
 END_OF_TIME: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)  # when nothing expires
+_COUNT: Final = re.compile("[0-9]{1,18}", re.ASCII)
 MAX_POLICY_ID: Final = 64  # characters
 PERMISSIONS: Final = "raup"
 # Elements of our own, with the names that Service Bus has; the SDKs pass over them.
@@ -168,18 +169,22 @@ def _message(message: QueueMessage, *, encoded: bool) -> str:
 def _parsed_message(element: Element) -> QueueMessage:
     expires = _date(element, "ExpirationTime")
     text = element.find("{*}MessageText")
-    count = text_of(element, "DequeueCount")
     return QueueMessage(
         message_id=text_of(element, "MessageId"),
         inserted=_date(element, "InsertionTime") or END_OF_TIME,
         expires=None if expires == END_OF_TIME else expires,
         pop_receipt=text_of(element, "PopReceipt") or None,
         visible=_date(element, "TimeNextVisible"),
-        dequeues=int(count) if count.isdecimal() else None,
+        dequeues=parse_count(text_of(element, "DequeueCount")),
         body=None if text is None else (text.text or "").encode(),
         reason=text_of(element, _REASON) or None,
         description=text_of(element, _DESCRIPTION) or None,
     )
+
+
+def parse_count(text: str) -> int | None:
+    """A number of messages or of their deliveries; None where the text is none."""
+    return int(text) if _COUNT.fullmatch(text) else None
 
 
 def _date(element: Element, name: str) -> datetime | None:

@@ -21,6 +21,7 @@ from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
 from gateway.brokers.local import LocalBroker
 from gateway.brokers.memory import MemoryShelf
+from gateway.brokers.meter import Meter
 from gateway.brokers.step import Step
 from gateway.brokers.tokens import lock_tokens
 from gateway.domain.entity import EntityPath
@@ -70,6 +71,7 @@ class SteppedBroker(LocalBroker):
     def __init__(self) -> None:
         self.watch = Watch()
         super().__init__(self.watch)  # type: ignore[arg-type]  # it only asks for `now`
+        self.meter = Meter(clock=lambda: self.watch.now().monotonic)
         self.due: float | None = None
         self.namespace = self.namespace_on(MemoryShelf())
 

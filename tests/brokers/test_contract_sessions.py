@@ -349,14 +349,17 @@ async def test_who_waits_gets_a_session_that_is_given_back(broker):
 @waits
 async def test_a_receiver_in_a_session_learns_that_the_queue_is_gone(broker):
     queue = await make_sessions(broker)
+    opened = trio.Event()
 
     async def wait_in_vain() -> None:
         async with broker.open_session(queue, "a") as receiver:
+            opened.set()
             with trio.fail_after(PATIENCE), pytest.raises(EntityNotFound):
                 await receiver.receive(1)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_in_vain)
+        await opened.wait()
         await trio.sleep(SHORTLY)
         await broker.delete_queue(queue)
 

@@ -46,3 +46,21 @@ async def test_a_name_is_looked_up_for_each_connection():
     await second.aclose()
 
     assert reached == ["127.0.0.1", "127.0.0.2"]
+
+
+class NoThread(trio.abc.HostnameResolver):
+    """As Trio's own where the machine has no thread to give."""
+
+    async def getaddrinfo(self, host, port, family=0, kind=0, proto=0, flags=0):
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("can't start new thread")
+
+    async def getnameinfo(self, sockaddr, flags):
+        raise AssertionError("nobody asks for that")
+
+
+async def test_without_a_thread_to_look_a_name_up_the_server_is_unavailable():
+    trio.socket.set_custom_hostname_resolver(NoThread())
+
+    with pytest.raises(Unavailable, match=r"primary\.test:1: can't start new thread"):
+        await dial(Place(host="primary.test", port=1))

@@ -97,3 +97,37 @@ def test_keys_can_be_read_by_their_owner_only(certificates):
     modes = {path.name: path.stat().st_mode & 0o777 for path in certificates.glob("*.key")}
 
     assert modes == {"server.key": 0o600, "client.key": 0o600}
+
+
+def test_certificates_that_change_on_the_disk_are_those_of_the_next_start(certificates, tmp_path):
+    """What has begun keeps what it has read, and breaks at nothing that is half written."""
+    for file in certificates.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    options = TlsOptions(certificate=tmp_path / "server.pem", key=tmp_path / "server.key")
+    before = server_context(options)
+    (tmp_path / "server.pem").write_text("half")
+    client = client_context(ClientTlsOptions(ca=certificates / "ca.pem"))
+
+    with pytest.raises(TlsFileError, match=r"server\.pem"):
+        server_context(options)
+    assert _shaken(before, client)
+
+
+def _shaken(server: ssl.SSLContext, client: ssl.SSLContext) -> bool:
+    """Whether the two trust each other, in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        ends = [end for end in ends if not _is_done(end)]
+    return not ends
+
+
+def _is_done(end: ssl.SSLObject) -> bool:
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True

@@ -475,6 +475,60 @@ def test_an_error_without_a_body_is_read_from_its_header(code: str) -> None:
     assert b"\nRequestId:id\nTime:now" in whole.body
 
 
+RECEIPT = {"queue": "orders", "message_id": "m", "pop_receipt": "r"}
+LOGIN = b"<html>Please log in</html>"
+
+
+@pytest.mark.parametrize(
+    ("operation", "response"),
+    [
+        (storage.DeleteMessage(**RECEIPT), Response(status=200, body=LOGIN)),
+        (storage.DeleteMessage(**RECEIPT), Response(status=202)),
+        (storage.UpdateMessage(**RECEIPT, visibility=1), Response(status=200, body=LOGIN)),
+        (storage.ClearMessages(queue="orders"), Response(status=200, body=LOGIN)),
+        (storage.CreateQueue(queue="orders"), Response(status=200, body=LOGIN)),
+        (storage.PutMessage(queue="orders", body=b"x"), Response(status=204)),
+        (storage.PutMessage(queue="orders", body=b"x"), Response(status=301)),
+        (storage.GetMessages(queue="orders", limit=1), Response(status=204)),
+    ],
+)
+def test_a_success_of_something_in_front_is_an_unknown_outcome(
+    operation: storage.Operation, response: Response
+) -> None:
+    with pytest.raises(OutcomeUnknown):
+        parse_response(operation, response)
+
+
+@pytest.mark.parametrize("count", ["", "9" * 5000, "-1", "\u0663", "1.5"])
+def test_metadata_without_a_count_is_no_empty_queue(count: str) -> None:
+    headers = Headers((("x-ms-approximate-messages-count", count),))
+
+    with pytest.raises(StorageRefusal):
+        parse_response(
+            storage.GetMetadata(queue="orders"), Response(status=200, headers=headers, body=LOGIN)
+        )
+
+
+def test_an_update_without_a_receipt_is_not_understood() -> None:
+    with pytest.raises(StorageRefusal):
+        parse_response(storage.UpdateMessage(**RECEIPT, visibility=1), Response(status=204))
+
+
+def test_a_number_of_deliveries_that_is_none_is_not_told() -> None:
+    date = "Fri, 02 Jan 2026 00:00:00 GMT"
+    body = (
+        "<QueueMessagesList><QueueMessage><MessageId>m</MessageId>"
+        f"<InsertionTime>{date}</InsertionTime><DequeueCount>{'9' * 5000}</DequeueCount>"
+        "</QueueMessage></QueueMessagesList>"
+    ).encode()
+    found = parse_response(
+        storage.GetMessages(queue="orders", limit=1), Response(status=200, body=body)
+    )
+
+    assert isinstance(found, storage.Messages)
+    assert [item.dequeues for item in found.items] == [None]
+
+
 def test_what_nobody_understands_is_an_unknown_outcome() -> None:
     assert type(parse_error(Response(status=500, body=b"<html>"))) is OutcomeUnknown
     assert type(parse_error(Response(status=503, body=b"<html>"))) is OutcomeUnknown

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import attrs
@@ -112,6 +112,21 @@ def test_somebody_s_text_is_a_body() -> None:
     assert found.expires is None
 
 
+def test_who_says_that_a_message_ended_before_it_began_says_nothing_of_its_life() -> None:
+    found = parse_item(item_of(b"hello", expires=NOW - timedelta(minutes=1)))
+
+    assert found.message.time_to_live is None
+
+
+def test_the_end_of_a_life_is_told_in_utc() -> None:
+    ours = build_body(Message(body=b"\x00"), NOW)
+    there = NOW.astimezone(timezone(timedelta(hours=-9)))
+    text = ours.replace(NOW.isoformat().encode(), there.isoformat().encode())
+    expires = parse_item(item_of(text)).expires
+
+    assert (expires, expires.tzinfo) == (NOW, UTC)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -121,6 +136,9 @@ def test_somebody_s_text_is_a_body() -> None:
         b'{"pairgate":1,"amqp":"AAAA"}',
         b'{"pairgate":1,"expires":"soon","amqp":""}',
         b'{"pairgate":1,"expires":"2026-11-22T10:00:00","amqp":""}',
+        b'{"pairgate":1,"expires":"0001-01-01T00:00:00+14:00","amqp":""}',
+        b'{"pairgate":1,"expires":"9999-12-31T23:59:59-14:00","amqp":""}',
+        b'{"pairgate":1,"expires":20261122,"amqp":""}',
         b'{"pairgate":1,"amqp":"","amqp":""}',
         b'{"pairgate":2,"amqp":""}',
     ],

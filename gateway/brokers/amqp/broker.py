@@ -20,7 +20,9 @@ from gateway.brokers.amqp.peer import Access, Connections
 from gateway.brokers.amqp.receiver import AmqpReceiver, Surroundings
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
 from gateway.brokers.amqp.sending import encoded, send_all, transfers_of
+from gateway.brokers.meter import Meter
 from gateway.brokers.tokens import lock_tokens
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -105,6 +107,7 @@ class AmqpBroker:
     _options: LinkOptions
     _clock: WallClock
     _rng: random.Random
+    meter: Meter = attrs.field(factory=Meter)
     _nurseries: AbstractAsyncContextManager[trio.Nursery] = attrs.field(init=False)
     _nursery: trio.Nursery = attrs.field(init=False)
     _sending: Connections = attrs.field(init=False)
@@ -129,6 +132,7 @@ class AmqpBroker:
             rng=self._rng,
             new_token=lock_tokens(self._rng),
             numbers=count(1),
+            meter=self.meter,
         )
         return self
 
@@ -163,6 +167,7 @@ class AmqpBroker:
             payloads = encoded(messages, sender.peer.dialect, self._access.credentials.user)
             try:
                 await send_all(sender, transfers_of(payloads, sender))
+                self.meter.carried(Operation.SEND, len(payloads), sum(map(len, payloads)))
             except LinkVoid as void:
                 refusal = void.link.refusal()
             except _GONE:
@@ -183,6 +188,7 @@ class AmqpBroker:
     async def probe(self, entity: EntityPath) -> None:
         """As `Broker.probe`: a new link is attached, and has got credit. Nothing is sent."""
         sender = await self._attach(entity)
+        self.meter.request(Operation.INSPECT)
         try:
             await sender.link.wait_credit()
         finally:
@@ -191,6 +197,7 @@ class AmqpBroker:
     async def inspect(self, entity: EntityPath) -> EntityInfo:
         """As `Broker.inspect`: that it is there, and how large a message may be."""
         sender = await self._attach(entity)
+        self.meter.request(Operation.INSPECT)
         sender.close()
         return EntityInfo(
             path=entity,

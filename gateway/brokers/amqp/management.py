@@ -1,28 +1,44 @@
 """What is asked of an entity's $management node."""
 
 import math
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 import trio
 
 from gateway.brokers.amqp.peer import Peer
+from gateway.brokers.meter import Meter
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, MessageError, OutcomeUnknown
 from gateway.domain.message import Delivery
 from gateway.wire.amqp import management as wire
 from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.deliveries import decode_delivery
+from gateway.wire.amqp.message import encoded_size
 
 A = TypeVar("A")
+
+_BILLED: Final[Mapping[type, Operation]] = {
+    ops.Peek: Operation.PEEK,
+    ops.RenewLocks: Operation.RENEW,
+    ops.RenewSession: Operation.RENEW,
+    ops.UpdateDisposition: Operation.SETTLE,
+}
 
 _LONGEST: Final = 60.0  # seconds that the namespace may take if our caller sets no deadline
 
 
 async def manage(
-    peer: Peer, entity: EntityPath, operation: ops.Operation, kind: type[A], link: str | None = None
+    peer: Peer,
+    meter: Meter,
+    entity: EntityPath,
+    operation: ops.Operation,
+    kind: type[A],
+    link: str | None = None,
 ) -> A:
     """
-    Return the answer; `link` is the one for which it is asked.
+    Return the answer, counted by `meter`; `link` is the one for which it is asked.
 
     Raises:
         BrokerError: the one that the namespace tells of; `OutcomeUnknown` without an answer.
@@ -42,7 +58,19 @@ async def manage(
         raise OutcomeUnknown(f"the answer can't be read: {error}") from error
     if not isinstance(answer, kind):
         raise OutcomeUnknown(f"the answer is no {kind.__name__}")
+    _count(meter, operation, answer)
     return answer
+
+
+def _count(meter: Meter, operation: ops.Operation, answer: object) -> None:
+    match operation, answer:
+        case ops.Schedule(messages=sent), _:
+            meter.carried(Operation.SEND, len(sent), sum(map(encoded_size, sent)))
+        case ops.ReceiveDeferred(), ops.Messages(messages=found) if found:
+            size = sum(len(each.payload) for each in found)
+            meter.carried(Operation.RECEIVE, len(found), size)
+        case _:
+            meter.request(_BILLED.get(type(operation), Operation.MANAGE))
 
 
 def deliveries_of(messages: ops.Messages, *, peeked: bool = False) -> list[Delivery]:

@@ -14,8 +14,10 @@ from gateway.brokers.amqp.dialects import Dialect
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import Peer, Take
 from gateway.brokers.amqp.senders import within
+from gateway.brokers.meter import Meter
 from gateway.domain import errors
 from gateway.domain.backoff import Backoff
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, OutcomeUnknown
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
@@ -55,6 +57,7 @@ class Surroundings:
     rng: random.Random
     new_token: Callable[[], str]
     numbers: "count[int]"  # of deliveries, where the broker numbers none
+    meter: Meter = attrs.field(factory=Meter)
 
 
 @attrs.define(eq=False)
@@ -127,6 +130,7 @@ class AmqpReceiver:
             state = await link.settle(id_, outcome)
         except LinkVoid as void:
             raise LockLost("this delivery was settled in the meantime") from void
+        self._around.meter.settled(1)
         _check_confirmed(outcome, state)
         self._held.pop(delivery.lock_token or "", None)
 
@@ -217,6 +221,7 @@ class AmqpReceiver:
 
     def _take_arrived(self, link: ReceivingLink, limit: int) -> list[Delivery]:
         taken: list[Delivery] = []
+        size = 0
         while link.arrived and len(taken) < limit:
             event = link.arrived.popleft()
             if not event.settled and not link.holds(event.delivery):
@@ -227,6 +232,9 @@ class AmqpReceiver:
             if delivery.lock_token is not None:
                 self._hold(delivery.lock_token, link, event.delivery)
             taken.append(delivery)
+            size += len(event.payload)
+        if taken:
+            self._around.meter.carried(Operation.RECEIVE, len(taken), size)
         return taken
 
     async def _take_away(self, locked: Sequence[Delivery]) -> list[Delivery]:

@@ -20,6 +20,7 @@ from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.peer import Access
 from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver, ServiceBusSession
+from gateway.brokers.meter import Meter
 from gateway.brokers.rest_management import RestManagement
 from gateway.brokers.rest_peer import RestPeer, Tokens
 from gateway.domain.entity import EntityPath
@@ -72,13 +73,15 @@ def open_namespace(
         options=HttpClientOptions(connect_timeout=options.connect_timeout),
     )
     tokens = _web_tokens(attrs.evolve(target, port=web_port), options, clock)
+    meter = Meter()
     return ServiceBusBroker(
         access=access,
         options=options,
         clock=clock,
         rng=rng,
         web=client,
-        peer=RestPeer(ask=client.request, tokens=tokens),
+        peer=RestPeer(ask=client.request, tokens=tokens, meter=meter),
+        meter=meter,
     )
 
 
@@ -182,4 +185,4 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         await self._manage_node(entity, question, ops.Done)
 
     async def _manage_node(self, entity: EntityPath, question: ops.Operation, kind: Any) -> Any:
-        return await manage(await self._sending.take(), entity, question, kind)
+        return await manage(await self._sending.take(), self.meter, entity, question, kind)

@@ -92,7 +92,9 @@ class ServiceBusReceiver(AmqpReceiver):
     async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
         if self._peer.over:
             self._peer = await self._around.take()
-        return await manage(self._peer, self._entity, operation, kind, self._link.name)
+        return await manage(
+            self._peer, self._around.meter, self._entity, operation, kind, self._link.name
+        )
 
 
 @attrs.define(eq=False)
@@ -170,7 +172,9 @@ class ServiceBusSession(ServiceBusReceiver):
 
     async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
         self._check_link()
-        return await manage(self._peer, self._entity, operation, kind, self._link.name)
+        return await manage(
+            self._peer, self._around.meter, self._entity, operation, kind, self._link.name
+        )
 
     async def _look_after_link(self) -> None:
         await trio.lowlevel.checkpoint()

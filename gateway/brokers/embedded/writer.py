@@ -68,7 +68,11 @@ class Writer:
             StoreError: it can't be opened.
         """
         self._token = trio.lowlevel.current_trio_token()
-        threading.Thread(target=self._main, name="pairgate-store", daemon=True).start()
+        thread = threading.Thread(target=self._main, name="pairgate-store", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise StoreError(f"its thread doesn't start: {error}") from error
         try:
             await self._started.wait()
         except trio.Cancelled:

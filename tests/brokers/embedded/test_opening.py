@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -183,3 +184,14 @@ def test_reading_a_store_changes_nothing(tmp_path):
 
     assert count == 2
     assert content(tmp_path) == before
+
+
+async def test_a_store_without_a_thread_is_refused_in_words(tmp_path, monkeypatch):
+    def no_thread(_thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+
+    with pytest.raises(StoreError, match="can't start new thread"):
+        async with embedded(tmp_path):
+            pytest.fail("it serves")

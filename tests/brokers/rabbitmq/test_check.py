@@ -14,7 +14,7 @@ from gateway.domain.entity import EntityPath
 from tests.brokers.rabbitmq.nodes import Nodes, Room
 
 DOCS = Path(__file__).parents[3] / "docs" / "semantics.md"
-WORDS = {"lock renewal": "renewal", "listing of queues": "listing", "changes of a queue": "changes"}
+WORDS = {"listing of queues": "listing", "changes of a queue": "changes"}
 
 
 def test_the_docs_say_what_it_can_not_do() -> None:

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 import attrs
 import pytest
@@ -15,6 +15,7 @@ from gateway.brokers.rabbitmq import RabbitmqBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
+    Busy,
     EntityNotFound,
     LockLost,
     NotAuthorized,
@@ -24,7 +25,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Complete, Message
-from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Pass
+from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Link, Pass
 from gateway.testing.rabbitmq import control, rabbitmq
 from tests.brokers.rabbitmq.nodes import Nodes, Room, client
 
@@ -58,7 +59,7 @@ async def send_patiently(broker: RabbitmqBroker | Room, queue: EntityPath, what:
         while True:
             try:
                 await broker.send(queue, [what])
-            except (Unavailable, OutcomeUnknown):
+            except (Busy, Unavailable, OutcomeUnknown):
                 await trio.sleep(0.05)
             else:
                 return
@@ -134,9 +135,15 @@ async def test_a_frozen_node_is_found_dead_and_used_again_when_it_goes_on(tmp_pa
     assert "3" not in taken
 
 
+def behind_a_proxy(
+    rabbits: Nodes,
+) -> AbstractAsyncContextManager[tuple[RabbitmqBroker, ChaosProxy]]:
+    return behind_a_proxy_at(rabbits.port("primary"))
+
+
 @asynccontextmanager
-async def behind_a_proxy(rabbits: Nodes) -> AsyncIterator[tuple[RabbitmqBroker, ChaosProxy]]:
-    proxy = ChaosProxy("127.0.0.1", rabbits.port("primary"), rng=random.Random(0))
+async def behind_a_proxy_at(target: int) -> AsyncIterator[tuple[RabbitmqBroker, ChaosProxy]]:
+    proxy = ChaosProxy("127.0.0.1", target, rng=random.Random(0))
     async with trio.open_nursery() as nursery:
         port = await nursery.start(proxy.serve)
         async with client(port, **IMPATIENT) as broker:
@@ -336,3 +343,31 @@ async def test_a_wrong_password_is_refused(rabbits):
     async with client(rabbits.port("primary"), password="wrong") as broker:
         with refused():
             await broker.send(ORDERS, [message(1)])
+
+
+@attrs.frozen
+class Counted(Pass):
+    """Counts who connects."""
+
+    connected: list[Link] = attrs.field(factory=list, eq=False)
+
+    async def opened(self, link: Link) -> None:
+        self.connected.append(link)
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_limit_of_connections_is_busy_and_no_storm(tmp_path):
+    async with rabbitmq(tmp_path) as (node, port), client(port) as early:
+        await early.create_queue(ORDERS, QueueProperties())
+        await control(node, "set_vhost_limits", "-p", "/", '{"max-connections": 1}')
+        async with behind_a_proxy_at(port) as (late, proxy):
+            proxy.fault = counted = Counted()
+            for _ in range(100):
+                with trio.fail_after(PATIENCE), pytest.raises(Busy, match="limit"):
+                    await late.send(ORDERS, [message("refused")])
+                await trio.sleep(0.01)
+            await control(node, "clear_vhost_limits", "-p", "/")
+            await send_patiently(late, ORDERS, message("last"))
+
+        assert await taken_from(early, ORDERS, "last") == ["last"]
+    assert len(counted.connected) < 50

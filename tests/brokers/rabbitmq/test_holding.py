@@ -4,14 +4,18 @@ import attrs
 import pytest
 import trio
 from pamqp import base, commands
-from trio.testing import wait_all_tasks_blocked
+from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq_deliveries import Consumer, Held, lock_token
 from gateway.brokers.rabbitmq_holding import Holding
-from gateway.domain.errors import OutcomeUnknown, Unavailable
+from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Delivery, Message
 from gateway.net.rabbitmq_channel import Channel
 from gateway.wire.rabbitmq import MethodArrived
+
+WEIGHT = 100
+LIMIT = 6 * WEIGHT
 
 
 @attrs.define(eq=False)
@@ -34,12 +38,18 @@ class Line:
         ]
 
 
+def unread() -> Meter:
+    return Meter(clock=lambda: 0.0)
+
+
 @attrs.define(eq=False)
 class Bench:
     """A holding with deliveries of the tags from 1 on."""
 
     line: Line = attrs.field(factory=Line)
-    holding: Holding = attrs.field(factory=Holding)
+    holding: Holding = attrs.field(
+        factory=lambda: Holding(LIMIT, 1, longest_lock=10.0, meter=unread())
+    )
     consumer: Consumer = attrs.field(factory=lambda: Consumer("c1", 100))
     channel: Channel = attrs.field(init=False)
     held: list[Held] = attrs.field(factory=list)
@@ -52,7 +62,15 @@ class Bench:
             delivery = Delivery(
                 message=Message(), sequence_number=tag, lock_token=lock_token(1, tag)
             )
-            held = Held(delivery, self.channel, tag, self.consumer, ends=float(tag))
+            held = Held(
+                delivery,
+                self.channel,
+                tag,
+                self.consumer,
+                taken=0.0,
+                ends=float(tag),
+                weight=WEIGHT,
+            )
             self.holding.add(held)
             self.held.append(held)
 
@@ -145,3 +163,82 @@ async def test_without_an_answer_nobody_knows(bench: Bench) -> None:
         nursery.start_soon(lose)
         with pytest.raises(OutcomeUnknown):
             await bench.holding.flush(bench.channel)
+
+
+def test_it_is_full_at_so_many_bytes_and_what_is_settled_makes_room(bench: Bench) -> None:
+    bench.held.clear()
+    bench.holding.lose()
+    bench.deliver(6)
+    was_full = bench.holding.is_full
+    bench.holding.give_back(bench.take(3))
+
+    assert was_full
+    assert not bench.holding.is_full
+
+
+def test_it_is_full_at_so_many_deliveries() -> None:
+    bench = Bench(holding=Holding(LIMIT, 1, max_deliveries=3, meter=unread()))
+    bench.deliver(3)
+
+    assert bench.holding.is_full
+
+
+def test_what_is_forgotten_weighs_nothing_and_is_still_locked(bench: Bench) -> None:
+    bench.deliver(1)  # the sixth
+    for each in bench.held:
+        bench.holding.forget_message(each.delivery)
+
+    assert not bench.holding.is_full
+    assert bench.take(2)[0].delivery.message == Message()
+
+
+def test_a_channel_that_is_lost_makes_room() -> None:
+    bench = Bench()
+    bench.deliver(6)
+    bench.holding.lose()
+
+    assert not bench.holding.is_full
+
+
+def test_room_is_judged_by_the_heaviest_of_late() -> None:
+    bench = Bench(holding=Holding(LIMIT, LIMIT // 2, meter=unread()))
+    at_first = bench.holding.room_for(100)
+    bench.deliver(1)
+
+    assert at_first == 2
+    assert bench.holding.room_for(100) == 1  # 500 bytes, of which the next one may take some 260
+    bench.holding.give_back(bench.take(1))
+    for _ in range(20):
+        bench.held.clear()
+        bench.deliver(1)
+        bench.holding.give_back(bench.take(1))
+    assert bench.holding.room_for(100) == 6
+
+
+async def test_who_waits_for_room_goes_on_when_there_is_some(
+    autojump_clock: MockClock,
+) -> None:
+    bench = Bench()
+    bench.deliver(6)
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bench.holding.wait_for_room)
+            await wait_all_tasks_blocked()
+            bench.holding.acknowledge(bench.take(1))
+
+
+async def test_a_renewed_lock_ends_last(bench: Bench) -> None:
+    for each in bench.held:
+        each.taken = trio.current_time()
+    bench.holding.renew(bench.held[0].delivery, 9.0)
+
+    assert bench.holding.next_end == 2.0
+    assert [held.tag for held in bench.holding.ended(5.0)] == [2, 3, 4, 5]
+
+
+async def test_no_lock_is_renewed_past_the_longest_one(bench: Bench) -> None:
+    bench.held[0].taken = trio.current_time()
+    with pytest.raises(NotSupported, match="longest_lock"):
+        bench.holding.renew(bench.held[0].delivery, 10.5)
+
+    assert bench.holding.next_end == 1.0

@@ -8,6 +8,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.brokers import storage_queue_receiver
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -292,6 +293,34 @@ async def test_what_is_given_back_as_often_as_allowed_is_dead_lettered_at_once(a
         assert dead.message.properties["DeadLetterReason"] == "MaxDeliveryCountExceeded"
 
 
+async def test_of_too_many_messages_the_oldest_are_not_kept_and_can_still_be_settled(
+    autojump_clock, monkeypatch
+):
+    monkeypatch.setattr(storage_queue_receiver, "_MAX_KEPT", 1)
+    async with lab() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        await here.broker.send(ORDERS, numbered(1, 2, 3))
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            first, second, _ = await take_all(receiver, 3)
+            with pytest.raises(LockLost):
+                await receiver.settle(first, DeadLetter(reason="bad"))
+            await receiver.renew(second)
+            await receiver.settle(second, Complete())
+
+
+async def test_what_is_forgotten_is_given_back_as_it_came(autojump_clock):
+    async with lab() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        await here.broker.send(ORDERS, numbered(1))
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            delivery = await take_one(receiver)
+            receiver.forget_message(delivery)
+            await receiver.settle(delivery, Abandon())
+            again = await take_one(receiver)
+
+        assert again.message == delivery.message
+
+
 async def test_a_queue_of_somebody_else_gives_nothing_up_and_gets_a_poison_queue_when_needed(
     autojump_clock,
 ):
@@ -532,6 +561,28 @@ async def test_a_completion_that_may_have_worked_is_repeated_with_success(autoju
                 await receiver.settle(delivery, Complete())
 
 
+async def test_a_completion_that_was_given_up_and_has_worked_is_repeated_with_success(
+    autojump_clock,
+):
+    async def never_answered(request, serve):
+        await serve(request)
+        await trio.sleep_forever()
+
+    async with lab() as here:
+        await here.broker.create_queue(ORDERS, QueueProperties())
+        await here.broker.send(ORDERS, numbered(1))
+        async with here.broker.open_receiver(ORDERS) as receiver:
+            delivery = await take_one(receiver)
+            here.account.fault = never_answered
+            with trio.move_on_after(1.0) as scope:
+                await receiver.settle(delivery, Complete())
+            here.account.fault = None
+            await receiver.settle(delivery, Complete())
+
+        assert scope.cancelled_caught
+        assert await here.account.depths() == {"orders": 0, "orders-poison": 0}
+
+
 async def test_what_was_received_and_perhaps_deleted_is_handed_over(autojump_clock):
     async with lab() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
@@ -619,7 +670,7 @@ async def test_a_shared_access_signature_goes_with_each_request(autojump_clock):
         signed = attrs.evolve(peer, ask=ask, connection=connection)
         await signed.run(storage.DeleteQueue(queue="orders"))
         await signed.run(storage.ClearMessages(queue="orders"))
-        await signed.run(storage.GetMetadata(queue="orders"))
+        await signed.run(storage.SetMetadata(queue="orders", metadata={}))
 
     assert [each.target for each in asked] == [
         "/devstoreaccount1/orders?sv=1&sig=s",

@@ -1,0 +1,47 @@
+"""Management of the queues of a namespace that we keep ourselves."""
+
+from collections.abc import Sequence
+
+from gateway.brokers.local_topology import LocalTopology
+from gateway.domain.billing import Operation
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.namespace import Namespace
+from gateway.domain.stored import Now
+
+
+class LocalQueues(LocalTopology):
+    """What of `ports.Broker` asks about queues, makes or deletes them."""
+
+    async def probe(self, entity: EntityPath) -> None:
+        def work(namespace: Namespace, _now: Now) -> None:
+            if namespace.known(entity) is not None or not namespace.create_missing:
+                namespace.find(entity).intake.check_sendable()
+            namespace.check_room()
+
+        await self.run_on(entity, work, billed=Operation.INSPECT)
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        return await self.run_on(
+            entity,
+            lambda namespace, now: namespace.inspect(entity, now),
+            billed=Operation.INSPECT,
+        )
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        return await self.run_on(
+            EntityPath(""),
+            lambda namespace, _now: namespace.page(prefix, skip, top),
+            billed=Operation.INSPECT,
+        )
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        """As `Broker.create_queue`; `QuotaExceeded` where there are as many as there may be."""
+        return await self.run_on(
+            entity, lambda namespace, now: namespace.create(entity, properties, now)
+        )
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        """As `Broker.delete_queue`; who waits for a message there gets `EntityNotFound`."""
+        await self.run_on(entity, lambda namespace, _now: namespace.delete(entity))

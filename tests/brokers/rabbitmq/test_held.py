@@ -1,0 +1,94 @@
+"""What a receiver holds of a live node: the node itself counts it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Complete, Delivery, Message
+from gateway.ports import Receiver
+from gateway.testing.rabbitmq import control
+from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+
+pytestmark = pytest.mark.live
+
+ORDERS = EntityPath("orders")
+BODY = bytes(64 * 1024)
+HEADER = 1024  # bytes at most that come on top
+MANY = 200
+MAX_HELD = 2 * 1024 * 1024
+LIMIT = 20  # of one receive
+PATIENCE = 40  # seconds
+SILENCE = 2.0  # seconds: who gets nothing for so long, waits
+
+
+async def hoard(receiver: Receiver, found: set[str | None]) -> None:
+    """Take what it hands over to somebody who settles nothing."""
+    while True:
+        with trio.move_on_after(SILENCE) as waiting:
+            found |= {each.message.message_id for each in await receiver.receive(LIMIT)}
+        if waiting.cancelled_caught and len(found) * len(BODY) > MAX_HELD / 2:
+            return
+
+
+async def unsettled(nodes: Nodes, room: Room, at_least: int) -> int:
+    """How many deliveries the node waits for; it counts them every few seconds."""
+    process, name = nodes.process("primary"), room.inside(ORDERS).name
+    while True:
+        listed = await control(process, "list_queues", "name", "messages_unacknowledged")
+        found = dict(line.split("\t") for line in listed.splitlines())
+        if int(found[name]) >= at_least:
+            return int(found[name])
+        await trio.sleep(0.5)
+
+
+@asynccontextmanager
+async def full_queue(nodes: Nodes) -> AsyncIterator[Room]:
+    """A queue with far more than a receiver of that client may hold."""
+    async with (
+        nodes.room("primary") as maker,
+        client(maker.port, max_held_bytes=MAX_HELD) as broker,
+    ):
+        await maker.create_queue(ORDERS, QueueProperties())
+        room = Room(broker, maker.name, maker.port)
+        await room.send(ORDERS, [Message(message_id=str(n), body=BODY) for n in range(MANY)])
+        yield room
+
+
+async def test_who_settles_nothing_holds_no_more_than_the_limit_and_one_batch(
+    rabbits: Nodes,
+) -> None:
+    taken: set[str | None] = set()
+    async with full_queue(rabbits) as room, room.open_receiver(ORDERS) as receiver:
+        with trio.fail_after(PATIENCE):
+            await hoard(receiver, taken)
+            held = await unsettled(rabbits, room, len(taken))
+
+    assert MAX_HELD / (len(BODY) + HEADER) <= held <= MAX_HELD / len(BODY) + LIMIT
+
+
+async def test_who_waits_for_room_goes_on_as_soon_as_something_is_settled(rabbits: Nodes) -> None:
+    done: set[str | None] = set()
+    held: list[Delivery] = []
+    async with full_queue(rabbits) as room, room.open_receiver(ORDERS) as receiver:
+
+        async def take() -> None:
+            held.extend(await receiver.receive(LIMIT))
+
+        with trio.fail_after(PATIENCE):
+            while len(done) < MANY:
+                while len(held) < min(MAX_HELD // len(BODY), MANY - len(done)):
+                    await take()
+                async with trio.open_nursery() as nursery:
+                    if len(done) + len(held) < MANY:
+                        nursery.start_soon(take)
+                    await wait_all_tasks_blocked()  # it waits: nothing more may be held
+                    for each in tuple(held):
+                        held.remove(each)
+                        await receiver.settle(each, Complete())
+                        done.add(each.message.message_id)
+
+    assert done == {str(n) for n in range(MANY)}

@@ -1,0 +1,304 @@
+"""How much a receiver of RabbitMQ takes, from a broker that always has more."""
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from pamqp import base, commands
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from gateway.brokers.rabbitmq_holding import MAX_DELIVERIES, Holding
+from gateway.brokers.rabbitmq_receiver import RabbitmqReceiver
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotSupported
+from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, ReceiveMode
+from gateway.net.rabbitmq_channel import Channel
+from gateway.testing.clocks import VirtualClock
+from gateway.wire.rabbitmq import ContentArrived, MethodArrived
+from gateway.wire.rabbitmq_properties import CopyId, prepare
+
+ORDERS = EntityPath("orders")
+BODY = b"x" * 1000
+HEADER = 100  # bytes at most that come on top
+LOCK = 300.0
+DAY = 86400.0
+
+
+@attrs.define(eq=False)
+class Node:
+    """A queue with messages without end: each consumer gets as many as it may have unsettled."""
+
+    body: bytes = BODY
+    channel: Channel = attrs.field(init=False)
+    unsettled: dict[int, str] = attrs.field(factory=dict)  # tag -> consumer
+    prefetch: dict[str, int] = attrs.field(factory=dict)
+    returned: int = 0
+    most: int = 0  # unsettled at the same time
+    _tag: int = 0
+    _asked: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.channel = Channel(1, self)
+
+    async def open(self) -> Channel:
+        await trio.lowlevel.checkpoint()
+        return self.channel
+
+    async def name_of(self, entity: EntityPath) -> str:
+        await trio.lowlevel.checkpoint()
+        return entity.key
+
+    async def bury(self, entity: EntityPath, message: Message) -> None:
+        raise AssertionError("nothing is buried")
+
+    def forget(self, _: Any) -> None:
+        pass
+
+    def write(self, _: int, *methods: base.Frame) -> None:
+        for method in methods:
+            match method:
+                case commands.Basic.Qos(prefetch_count=count):
+                    self._asked = count
+                    self._answer(commands.Basic.QosOk())
+                case commands.Basic.Consume(consumer_tag=tag):
+                    self.prefetch[tag] = self._asked
+                    self._answer(commands.Basic.ConsumeOk(consumer_tag=tag))
+                case commands.Basic.Cancel(consumer_tag=tag):
+                    self.prefetch.pop(tag, None)
+                    self._answer(commands.Basic.CancelOk(consumer_tag=tag))
+                case commands.Basic.Ack(delivery_tag=tag, multiple=multiple):
+                    self._settle(tag, multiple=multiple)
+                case commands.Basic.Nack(delivery_tag=tag, multiple=multiple):
+                    self.returned += 1
+                    self._settle(tag or self._tag, multiple=multiple)
+        trio.lowlevel.current_trio_token().run_sync_soon(self.push)
+
+    def push(self) -> None:
+        for consumer, prefetch in list(self.prefetch.items()):
+            has = list(self.unsettled.values()).count(consumer)
+            for _ in range(prefetch - has):
+                self.deliver(consumer)
+
+    def deliver(self, consumer: str) -> None:
+        self._tag += 1
+        self.unsettled[self._tag] = consumer
+        self.most = max(self.most, len(self.unsettled))
+        method = commands.Basic.Deliver(consumer, self._tag, False)
+        outgoing = prepare(Message(message_id="1", body=self.body))
+        header = outgoing.header(CopyId(1, self._tag, "a"))
+        self.channel.handle(ContentArrived(1, method, header, self.body))
+
+    def _answer(self, method: base.Frame) -> None:
+        answer = MethodArrived(1, method)
+        trio.lowlevel.current_trio_token().run_sync_soon(self.channel.handle, answer)
+
+    def _settle(self, tag: int, *, multiple: bool) -> None:
+        for each in [tag] if not multiple else [one for one in self.unsettled if one <= tag]:
+            self.unsettled.pop(each, None)
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@asynccontextmanager
+async def receiving(
+    node: Node, *, max_held: int = 50_000, longest_lock: float = math.inf, heaviest: int = 1000
+) -> AsyncIterator[RabbitmqReceiver]:
+    receiver = RabbitmqReceiver(
+        entity=ORDERS,
+        mode=ReceiveMode.PEEK_LOCK,
+        channels=node,
+        dead_letters=node,
+        clock=VirtualClock(),
+        lock_duration=LOCK,
+        holding=Holding(max_held, heaviest, longest_lock=longest_lock),
+        nonce=1,
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receiver.tend)
+        with trio.fail_after(DAY):
+            yield receiver
+        nursery.cancel_scope.cancel()
+
+
+async def hoard(receiver: RabbitmqReceiver, limit: int = 100) -> list[Delivery]:
+    """All that it hands over to somebody who settles nothing, in a tenth of a lock."""
+    taken: list[Delivery] = []
+    with trio.move_on_after(LOCK / 10):
+        while True:
+            taken += await receiver.receive(limit)
+    return taken
+
+
+async def test_who_settles_nothing_gets_no_more_than_may_be_held(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    async with receiving(node) as receiver:
+        taken = await hoard(receiver)
+
+    assert 50_000 / (len(BODY) + HEADER) < len(taken) <= 50_000 / len(BODY) + 1
+
+
+async def test_small_messages_are_limited_by_their_number(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.body = b""
+    async with receiving(node, max_held=64 * 1024 * 1024) as receiver:
+        taken = await hoard(receiver, 1000)
+
+    assert len(taken) == MAX_DELIVERIES
+
+
+async def test_one_message_is_handed_over_however_large_it_is(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.body = b"x" * 100_000
+    async with receiving(node) as receiver:
+        taken = await hoard(receiver)
+
+    assert len(taken) == 1
+
+
+async def test_before_the_first_has_come_few_large_ones_may_be_on_their_way(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.body = b"x" * 10_000
+    async with receiving(node, heaviest=25_000) as receiver:
+        await receiver.receive(100)
+        at_first = node.most
+        await hoard(receiver)
+
+    assert at_first == 2
+    assert node.returned == 0
+
+
+async def test_what_turns_out_heavier_than_thought_is_given_back_and_comes_no_more(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    node.body = b"x" * 10_000
+    async with receiving(node, heaviest=1) as receiver:
+        taken = await hoard(receiver)
+        held = len(node.unsettled)
+
+    assert len(taken) == held == 5
+    assert node.returned == 95
+
+
+@pytest.mark.parametrize("settlement", [Complete(), Abandon()], ids=repr)
+async def test_what_is_settled_makes_room_at_once(
+    node: Node, autojump_clock: MockClock, settlement: Any
+) -> None:
+    async with receiving(node) as receiver:
+        taken = await hoard(receiver)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receiver.receive, 1)
+            await wait_all_tasks_blocked()
+            await receiver.settle(taken[3], settlement)
+
+        assert trio.current_time() - began < 1
+
+
+async def test_who_holds_everything_goes_on_when_the_locks_end(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    async with receiving(node) as receiver:
+        began = trio.current_time()
+        await hoard(receiver)
+        await receiver.receive(1)
+
+        assert trio.current_time() - began <= LOCK + 1
+
+
+async def test_what_is_forgotten_makes_room_and_can_be_given_back(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    async with receiving(node) as receiver:
+        first = await hoard(receiver)
+        for each in first:
+            receiver.forget_message(each)
+        second = await hoard(receiver)
+        await receiver.settle(first[0], Abandon())
+
+        assert len(second) == len(first)
+
+
+async def test_what_is_forgotten_can_not_be_dead_lettered_and_is_held_yet(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    async with receiving(node) as receiver:
+        [delivery] = await receiver.receive(1)
+        receiver.forget_message(delivery)
+        with pytest.raises(NotSupported):
+            await receiver.settle(delivery, DeadLetter(reason="bad"))
+        await receiver.settle(delivery, Complete())
+
+
+async def test_a_prefetch_that_was_too_careful_grows(node: Node, autojump_clock: MockClock) -> None:
+    async with receiving(node, heaviest=25_000) as receiver:
+        sizes = []
+        for _ in range(20):
+            deliveries = await receiver.receive(20)
+            sizes.append(len(deliveries))
+            await receiver.settle_many([(each, Complete()) for each in deliveries])
+
+    assert sizes[0] == 2
+    assert sizes[-1] > 10  # less than twice as many isn't worth another consumer
+
+
+async def test_a_lock_is_renewed_until_the_longest_one(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    async with receiving(node, longest_lock=2 * LOCK) as receiver:
+        [delivery] = await receiver.receive(1)
+        await trio.sleep(0.8 * LOCK)
+        until = await receiver.renew(delivery)
+        await trio.sleep(0.8 * LOCK)
+        with pytest.raises(NotSupported):
+            await receiver.renew(delivery)
+        await receiver.settle(delivery, Complete())
+
+    assert delivery.locked_until is not None
+    assert (until - delivery.locked_until).total_seconds() == pytest.approx(0.8 * LOCK)
+
+
+async def test_several_that_receive_at_once_all_go_on(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    counts = [0, 0, 0]
+
+    async def work(receiver: RabbitmqReceiver, place: int) -> None:
+        while counts[place] < 200:
+            deliveries = await receiver.receive(20)
+            counts[place] += len(deliveries)
+            await trio.sleep(0.1 * place)
+            for each in deliveries:
+                await receiver.settle(each, Complete())
+
+    async with receiving(node, max_held=10_000, heaviest=5_000) as receiver:
+        with trio.fail_after(LOCK / 2):
+            async with trio.open_nursery() as nursery:
+                for place in range(3):
+                    nursery.start_soon(work, receiver, place)
+
+    assert min(counts) >= 200
+
+
+async def test_what_comes_late_of_a_consumer_that_has_ended_is_not_kept(
+    node: Node, autojump_clock: MockClock
+) -> None:
+    async with receiving(node) as receiver:
+        [delivery] = await receiver.receive(1)
+        await receiver.settle(delivery, Complete())
+        await trio.sleep(2)
+        node.returned = 0
+        node.deliver("c0")
+        await trio.sleep(2)
+
+    assert node.returned == 1
