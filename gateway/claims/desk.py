@@ -49,6 +49,8 @@ class ClaimDesk:
     clock: WallClock
     new_id: NewId
     observer: Observer
+    # A time to live may begin anew on the way: nobody knows when a message expires.
+    lives_anew: bool = False
 
     @property
     def keeping(self) -> Keeping:
@@ -94,8 +96,9 @@ class ClaimDesk:
             BrokerError: the store doesn't take it.
         """
         stored, codec, digest = await in_thread(len(body), lambda: self._packed(body))
+        lasting = attrs.evolve(message, time_to_live=None) if self.lives_anew else message
         claim = Claim(
-            id=claims.new_id(self.new_id(), message, self.clock()),
+            id=claims.new_id(self.new_id(), lasting, self.clock()),
             store=self.options.name,
             entity=entity.name,
             codec=codec,

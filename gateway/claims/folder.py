@@ -73,6 +73,8 @@ class FolderStore:
             kind = StorageFull if error.errno in _FULL else Unavailable
             where = error.filename or self.path
             raise kind(f"claim store: {where}: {error.strerror}") from error
+        except RuntimeError as error:  # no thread can be started
+            raise Unavailable(f"claim store: {error}") from error
 
     def _prepare(self) -> None:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)

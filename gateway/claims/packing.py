@@ -2,13 +2,16 @@
 Many small messages as one: gathered for a moment when they are sent, and taken apart when received.
 
 A send returns when its pack was accepted, and has the pack's outcome: what is unknown of one is
-unknown of all that are in it. A pack of one is the message as it is.
+unknown of all that are in it. A pack that is refused for what is in it is sent anew as what each
+sender has sent, so that none has an answer to the messages of others. A pack of one is the message
+as it is.
 """
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from fnmatch import fnmatchcase
+from typing import Final
 
 import attrs
 import trio
@@ -23,12 +26,20 @@ from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
     MessageError,
+    MessageTooLarge,
+    NotSupported,
     OutcomeUnknown,
     Unavailable,
 )
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
 from gateway.passing import PassesOn
 from gateway.ports import Broker, NewId, WallClock
+
+_FAULTS: Final = (
+    InvalidRequest,
+    MessageTooLarge,
+    NotSupported,
+)  # of a message, and nothing is sent
 
 
 @attrs.define(eq=False)
@@ -43,10 +54,10 @@ class _Parcel:
     closed: bool = False
     full: trio.Event = attrs.field(factory=trio.Event)
     done: trio.Event = attrs.field(factory=trio.Event)
-    leg: Leg = Leg.PRIMARY
-    error: BrokerError | None = attrs.field(
+    verdict: Leg | BrokerError = attrs.field(
         factory=lambda: Unavailable("the gateway ends: nothing was sent")
     )
+    verdicts: dict[int, Leg | BrokerError] = attrs.field(factory=dict)  # of those sent alone
 
     def has_room(self, count: int, size: int) -> bool:
         fits = self.size + size <= self.rule.max_pack
@@ -128,9 +139,10 @@ class PackedBroker(PassesOn):
         except trio.Cancelled:
             parcel.withdraw(sender)
             raise
-        if parcel.error is not None:
-            raise copy(parcel.error) from parcel.error  # each sender has one of its own
-        return parcel.leg
+        verdict = parcel.verdicts.get(sender, parcel.verdict)
+        if isinstance(verdict, BrokerError):
+            raise copy(verdict) from verdict  # each sender has one of its own
+        return verdict
 
     async def _send_parcel(self, parcel: _Parcel) -> None:
         try:
@@ -139,12 +151,12 @@ class PackedBroker(PassesOn):
             parcel.closed = True
             if self._parcels.get(parcel.entity.key) is parcel:
                 del self._parcels[parcel.entity.key]
-            parcel.error = OutcomeUnknown(f"{parcel.entity}: the gateway ended")
+            parcel.verdict = OutcomeUnknown(f"{parcel.entity}: the gateway ended")
             with trio.move_on_after(parcel.rule.send_timeout) as scope:
                 await self._send_together(parcel)
             if scope.cancelled_caught:
                 seconds = parcel.rule.send_timeout
-                parcel.error = OutcomeUnknown(f"{parcel.entity}: no answer in {seconds:g} s")
+                parcel.verdict = OutcomeUnknown(f"{parcel.entity}: no answer in {seconds:g} s")
         finally:
             parcel.closed = True
             parcel.done.set()
@@ -155,13 +167,30 @@ class PackedBroker(PassesOn):
         try:
             if len(members) > 1:
                 pack = await self._packed([encoded for _, encoded in members])
-                parcel.leg = await self.broker.send(parcel.entity, [pack])
+                parcel.verdict = await self.broker.send(parcel.entity, [pack])
             elif members:
-                parcel.leg = await self.broker.send(parcel.entity, [members[0][0]])
+                parcel.verdict = await self.broker.send(parcel.entity, [members[0][0]])
+        except _FAULTS as error:
+            if len(members) > 1:
+                await self._send_each_alone(parcel)
+            else:
+                parcel.verdict = error
         except BrokerError as error:
-            parcel.error = error
-        else:
-            parcel.error = None
+            parcel.verdict = error
+
+    async def _send_each_alone(self, parcel: _Parcel) -> None:
+        """One sender's messages may be at fault, or the pack of all of them."""
+
+        async def send(sender: int, messages: Sequence[Message]) -> None:
+            await trio.lowlevel.checkpoint()
+            try:
+                parcel.verdicts[sender] = await self.broker.send(parcel.entity, messages)
+            except BrokerError as error:
+                parcel.verdicts[sender] = error
+
+        async with trio.open_nursery() as nursery:
+            for sender, members in parcel.members.items():
+                nursery.start_soon(send, sender, [message for message, _ in members])
 
     async def _packed(self, members: Sequence[bytes]) -> Message:
         data = packs.joined(members)

@@ -20,8 +20,9 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred, SessionReceiver, SettlesMany
+from gateway.capabilities import ReceivesDeferred, SessionReceiver
 from gateway.claims.desk import LAST_STEP, ClaimDesk
+from gateway.claims.settling import settle_each
 from gateway.domain import claim as claims
 from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.domain.entity import EntityPath
@@ -77,7 +78,8 @@ class _Held:
 @attrs.define(eq=False, kw_only=True)
 class ClaimedReceiver:
     """
-    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; what `inner` lacks is `NotSupported`.
+    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; the latter is `NotSupported` without
+    that of `inner`.
     """
 
     inner: Receiver
@@ -316,11 +318,9 @@ class ClaimedReceiver:
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         """As `SettlesMany.settle_many`."""
-        if not isinstance(self.inner, SettlesMany):
-            raise NotSupported("this namespace settles one message at a time")
         for _, settlement in settlements:
             _refuse_reserved(settlement)
-        verdicts = await self.inner.settle_many(settlements)
+        verdicts = await settle_each(self.inner, settlements)
         async with trio.open_nursery() as noting:  # a store that is silent costs its time once
             for (delivery, settlement), verdict in zip(settlements, verdicts, strict=True):
                 if verdict is None:

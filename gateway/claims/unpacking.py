@@ -14,15 +14,16 @@ import uuid
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred, SettlesMany
+from gateway.capabilities import ReceivesDeferred
 from gateway.claims.compression import decompressed
 from gateway.claims.desk import Codec
+from gateway.claims.settling import settle_each
 from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported, Outcome
@@ -47,13 +48,15 @@ class _Pack:
 
     delivery: Delivery
     left: dict[str, Message]  # by lock token
+    span: timedelta | None  # that it was locked for; None: for ever
     verdict: Settlement = Complete()  # noqa: RUF009 a frozen value
 
 
 @attrs.define(eq=False, kw_only=True)
 class PackedReceiver:
     """
-    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; what `inner` lacks is `NotSupported`.
+    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; the latter is `NotSupported` without
+    that of `inner`.
     """
 
     inner: Receiver
@@ -63,15 +66,20 @@ class PackedReceiver:
     codec: Codec
     clock: WallClock
     _waiting: deque[Delivery] = attrs.field(factory=deque, init=False)
+    _deleted_already: deque[Delivery] = attrs.field(factory=deque, init=False)  # for who asks next
     _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by token of a message
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`; first what is left of packs that were taken."""
+        await self._keep_locked()
         self._forget_lost()
         if self.mode is ReceiveMode.PEEK_LOCK:
             await self._fill(limit)
-            return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
+            count = min(limit, len(self._waiting))
+            return [self._as_locked(self._waiting.popleft()) for _ in range(count)]
         taken: list[Delivery] = []
+        while self._deleted_already and len(taken) < limit:
+            taken.append(self._deleted_already.popleft())
         while not taken:
             await self._fill(limit)
             while self._waiting and len(taken) < limit:
@@ -80,8 +88,10 @@ class PackedReceiver:
                     taken += await self._deleted(delivery)
                 except BaseException:
                     self._waiting.appendleft(delivery)
+                    self._deleted_already.extendleft(reversed(taken))
                     raise
-        return taken  # noqa: ASYNC910 it has waited for the first one
+        await trio.lowlevel.cancel_shielded_checkpoint()  # they are deleted: no cancellation now
+        return taken
 
     async def _fill(self, limit: int) -> None:
         """Return when there is something to hand over."""
@@ -95,23 +105,34 @@ class PackedReceiver:
         """Let all messages wait to be handed over, in order; return the packs that are damaged."""
         damaged = []
         for delivery in deliveries:
-            if not packs.is_pack(delivery.message):
-                self._waiting.append(delivery)
-                continue
             try:
-                members = _unpacked(self.codec, delivery)
+                self._waiting.extend(self._members(delivery))
             except MessageError as error:
                 if self.entity.is_dead_letter:
                     self._waiting.append(delivery)  # somebody looks there
                 else:
                     why = DeadLetter(reason=PACK_CORRUPT, description=str(error))
                     damaged.append((delivery, why))
-                continue
-            handle = attrs.evolve(delivery, message=_NO_MESSAGE)
-            pack = _Pack(handle, {each.lock_token or "": each.message for each in members})
-            self._packs.update((token, pack) for token in pack.left)
-            self._waiting.extend(members)
         return damaged
+
+    def _members(self, delivery: Delivery) -> Sequence[Delivery]:
+        """
+        The messages of a pack, of which it's known from now on; what is none, as it is.
+
+        Raises:
+            MessageError: the pack can't be read.
+        """
+        if not packs.is_pack(delivery.message):
+            return [delivery]
+        members = _unpacked(self.codec, delivery)
+        until = delivery.locked_until
+        pack = _Pack(
+            delivery=attrs.evolve(delivery, message=_NO_MESSAGE),
+            left={each.lock_token or "": each.message for each in members},
+            span=None if until is None else until - self.clock(),
+        )
+        self._packs.update((token, pack) for token in pack.left)
+        return members
 
     async def _deleted(self, delivery: Delivery) -> Sequence[Delivery]:
         """What is handed over when it was deleted: nothing, where it comes again."""
@@ -122,6 +143,32 @@ class PackedReceiver:
             if error.outcome is Outcome.NOT_SENT:
                 return ()  # noqa: ASYNC910 it waits, or raises after that
         return (attrs.evolve(delivery, lock_token=None, locked_until=None),)  # noqa: ASYNC910 so
+
+    async def _keep_locked(self) -> None:
+        """
+        Renew the locks of packs of which something waits to be handed over, when half is over.
+
+        Else who works slowly would never see the end of a pack: it would come again, from the
+        beginning, until it is a dead letter.
+        """
+        await trio.lowlevel.checkpoint()
+        tokens = [each.lock_token or "" for each in self._waiting]
+        for pack in {id(each): each for each in map(self._packs.get, tokens) if each}.values():
+            until = pack.delivery.locked_until
+            if until is None or pack.span is None:
+                continue
+            left = until - self.clock()
+            if timedelta(0) < left < pack.span / 2:
+                with trio.move_on_after(left.total_seconds()), suppress(BrokerError):
+                    renewed = await self.inner.renew(pack.delivery)
+                    pack.delivery = attrs.evolve(pack.delivery, locked_until=renewed)
+
+    def _as_locked(self, delivery: Delivery) -> Delivery:
+        """With the end of its pack's lock, which may have been renewed meanwhile."""
+        pack = self._packs.get(delivery.lock_token or "")
+        if pack is None:
+            return delivery
+        return attrs.evolve(delivery, locked_until=pack.delivery.locked_until)
 
     def _forget_lost(self) -> None:
         now = self.clock()
@@ -176,9 +223,7 @@ class PackedReceiver:
         """As `SettlesMany.settle_many`; with messages of packs one after the other."""
         await trio.lowlevel.checkpoint()
         if not any((delivery.lock_token or "") in self._packs for delivery, _ in settlements):
-            if not isinstance(self.inner, SettlesMany):
-                raise NotSupported("this namespace settles one message at a time")
-            return await self.inner.settle_many(settlements)
+            return await settle_each(self.inner, settlements)
         verdicts: list[BrokerError | None] = []
         for delivery, settlement in settlements:
             try:
@@ -199,10 +244,18 @@ class PackedReceiver:
         return until
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
-        """As `ReceivesDeferred.receive_deferred`."""
+        """
+        As `ReceivesDeferred.receive_deferred`; of a pack all its messages, which are more than it
+        was asked for. One that can't be read is handed over as it is.
+        """
         if not isinstance(self.inner, ReceivesDeferred):
             raise NotSupported("this namespace can't put messages aside")
-        taken = await self.inner.receive_deferred(sequence_numbers)
+        taken: list[Delivery] = []
+        for delivery in await self.inner.receive_deferred(sequence_numbers):
+            try:
+                taken += self._members(delivery)
+            except MessageError:
+                taken.append(delivery)
         if self.mode is ReceiveMode.PEEK_LOCK:
             return taken
         return [found for each in taken for found in await self._deleted(each)]

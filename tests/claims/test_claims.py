@@ -6,11 +6,13 @@ import attrs
 import pytest
 import trio
 
+from gateway.claims.desk import LAST_STEP
 from gateway.domain import claim as claims
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
+    LockLost,
     MessageTooLarge,
     OutcomeUnknown,
     StorageFull,
@@ -30,6 +32,7 @@ from gateway.domain.message import (
 )
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from gateway.testing.faults import LoseAnswer, Refuse, SwallowAnswer
+from gateway.testing.polled import PolledBroker
 from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, open_lab, virtual_time
 
 pytestmark = virtual_time
@@ -551,3 +554,30 @@ async def test_a_queue_that_messages_were_forwarded_to_takes_no_body_from_others
 
     assert delivery.message.body == LARGE
     assert len(lab.store.kept) == 1
+
+
+async def test_a_silent_store_delays_many_settlements_no_longer_than_one(lab: Lab) -> None:
+    for _ in range(5):
+        await lab.send()
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        deliveries = await receiver.receive(5)
+        lab.store.latency, begin = A_DAY, trio.current_time()
+        verdicts = await receiver.settle_many([(each, Complete()) for each in deliveries])
+
+    assert len(deliveries) == 5
+    assert verdicts == [None] * 5
+    assert trio.current_time() - begin < 2 * LAST_STEP
+    assert len(lab.events.of(ClaimLeftBehind)) == 5
+
+
+async def test_many_are_settled_also_where_the_namespace_settles_one_at_a_time(lab: Lab) -> None:
+    claimed = attrs.evolve(lab.broker, broker=PolledBroker(inner=lab.plain))
+    for _ in range(5):
+        await lab.send()
+    async with claimed.open_receiver(ORDERS) as receiver:
+        deliveries = await receiver.receive(5)
+        await receiver.settle(deliveries[0], Complete())
+        verdicts = await receiver.settle_many([(each, Complete()) for each in deliveries])
+
+    assert [type(each) for each in verdicts] == [LockLost] + [type(None)] * 4
+    assert await lab.raw() == []

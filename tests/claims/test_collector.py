@@ -67,6 +67,14 @@ async def test_what_is_scheduled_lives_from_its_date_on(lab: Lab) -> None:
     assert len(await collected(lab)) == 1
 
 
+async def test_where_a_life_may_begin_anew_no_body_expires(lab: Lab) -> None:
+    lab.broker.desk.lives_anew = True
+    await lab.send(time_to_live=DAY)
+    await trio.sleep(100 * A_DAY)
+
+    assert len(await collected(lab)) == 1
+
+
 async def test_without_a_time_to_live_only_keep_at_most_collects() -> None:
     name = claims.new_id("x", Message(), START)
     old = [Entry(name, START)]

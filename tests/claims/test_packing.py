@@ -1,6 +1,6 @@
 """Many small messages as one: sent together, received and settled each by itself."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -20,17 +20,42 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from gateway.domain.message import Abandon, Complete, DeadLetter, Message, ReceiveMode
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Leg,
+    Message,
+    ReceiveMode,
+)
+from gateway.domain.pack import is_pack
+from gateway.passing import PassesOn
+from gateway.ports import Broker
 from gateway.testing.clocks import START
-from gateway.testing.faults import LoseAnswer, Refuse, SwallowAnswer
+from gateway.testing.faults import LoseAnswer, Operation, Refuse, SwallowAnswer
 from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, packing, virtual_time
 
 pytestmark = virtual_time
 
 
+@attrs.define(eq=False, kw_only=True)
+class Picky(PassesOn):
+    """A namespace that takes no messages of which that is true."""
+
+    inner: Broker
+    refuses: Callable[[Sequence[Message]], bool]
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        await trio.lowlevel.checkpoint()
+        if self.refuses(messages):
+            raise InvalidRequest("not that")
+        return await self.inner.send(entity, messages)
+
+
 @asynccontextmanager
-async def packed(lab: Lab, **options: Any) -> AsyncIterator[PackedBroker]:
-    broker = packing(lab.broker, **options)
+async def packed(lab: Lab | Picky, **options: Any) -> AsyncIterator[PackedBroker]:
+    broker = packing(lab.broker if isinstance(lab, Lab) else lab, **options)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker
@@ -138,6 +163,35 @@ async def test_all_of_a_pack_have_its_outcome(
         nursery.start_soon(trio.sleep, 1)
 
     assert errors == [error] * 3
+
+
+async def test_none_is_refused_for_the_message_of_another(lab: Lab) -> None:
+    refused = {}
+
+    def of_two(messages: Sequence[Message]) -> bool:
+        return any(is_pack(each) or each.message_id == "1" for each in messages)
+
+    async with packed(Picky(inner=lab.broker, refuses=of_two)) as broker:
+
+        async def send(message: Message) -> None:
+            try:
+                await broker.send(ORDERS, [message])
+            except InvalidRequest as error:
+                refused[message.message_id] = error
+
+        async with trio.open_nursery() as nursery:
+            for message in numbered(3):
+                nursery.start_soon(send, message)
+
+    assert [*refused] == ["1"]
+    assert sorted(str(each.message_id) for each in await lab.raw()) == ["0", "2"]
+
+
+async def test_a_pack_that_is_sent_anew_one_by_one_has_its_time_too(lab: Lab) -> None:
+    async with packed(Picky(inner=lab.broker, refuses=lambda sent: is_pack(sent[0]))) as broker:
+        lab.faulty.fault = lambda operation, entity: SwallowAnswer()
+        with pytest.raises(OutcomeUnknown):
+            await broker.send(ORDERS, numbered(2))
 
 
 async def test_a_pack_without_an_answer_is_unknown(lab: Lab) -> None:
@@ -360,3 +414,53 @@ async def test_a_pack_of_too_many_messages_is_damaged(lab: Lab) -> None:
 
     assert good.message_id == "good"
     assert [each.message_id for each in await lab.raw(ORDERS.dead_letter)] == ["bomb"]
+
+
+async def test_what_was_deleted_for_who_gave_up_goes_to_the_next_who_asks(lab: Lab) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        await broker.send(ORDERS, [Message(message_id="3")])
+        async with broker.open_receiver(ORDERS, ReceiveMode.RECEIVE_AND_DELETE) as receiver:
+            lab.faulty.fault = lambda operation, entity: (
+                SwallowAnswer() if operation is Operation.SETTLE else None
+            )
+            with trio.move_on_after(1):
+                await receiver.receive(5)
+            lab.faulty.fault = lambda operation, entity: None
+            found = [each.message.message_id for each in await receiver.receive(5)]
+
+    assert found == ["0", "1"]
+
+
+async def test_who_works_slowly_sees_each_message_of_a_pack_once(lab: Lab) -> None:
+    found = []
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(20))
+        async with broker.open_receiver(ORDERS) as receiver:
+            for _ in range(20):
+                (delivery,) = await receiver.receive(1)
+                await trio.sleep(10)  # of a lock of 60 s
+                await receiver.settle(delivery, Complete())
+                found.append(delivery.message.message_id)
+
+    assert found == [str(n) for n in range(20)]
+    assert await lab.raw() == []
+
+
+@pytest.mark.parametrize("mode", list(ReceiveMode))
+async def test_a_pack_that_was_put_aside_comes_back_as_its_messages(
+    lab: Lab, mode: ReceiveMode
+) -> None:
+    async with packed(lab) as broker:
+        await broker.send(ORDERS, numbered(3))
+        async with lab.plain.open_receiver(ORDERS) as plain:
+            (pack,) = await plain.receive(1)
+            await plain.settle(pack, Defer())
+        async with broker.open_receiver(ORDERS, mode) as receiver:
+            found = await receiver.receive_deferred([pack.sequence_number])
+            if mode is ReceiveMode.PEEK_LOCK:
+                for each in found:
+                    await receiver.settle(each, Complete())
+
+    assert [each.message.message_id for each in found] == ["0", "1", "2"]
+    assert await lab.raw() == []

@@ -224,3 +224,17 @@ async def test_who_gives_up_waiting_for_a_dead_disk_goes_on(
         alive.set()
 
     assert scope.cancelled_caught
+
+
+async def test_a_folder_without_a_thread_to_write_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no_thread(*_: object, **__: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("can't start new thread")
+
+    async with folder(tmp_path) as store:
+        monkeypatch.setattr(trio.to_thread, "run_sync", no_thread)
+
+        with pytest.raises(Unavailable, match="can't start new thread"):
+            await store.put(NAME, b"body")
