@@ -12,6 +12,7 @@ from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.local import LocalOptions
 from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq import CANNOT as RABBITMQ_CANNOT
 from gateway.brokers.rabbitmq import RabbitmqOptions
 from gateway.brokers.rabbitmq import open_namespace as open_rabbitmq
@@ -29,7 +30,11 @@ class Adapter(Broker, Protocol):
     A `Broker` that lives as long as its `async with` block, which yields the adapter itself.
 
     Entering opens what is local (a store, a pool) and waits for no peer; leaving ends it in order.
+    `meter` has counted what the namespace was asked.
     """
+
+    @property
+    def meter(self) -> Meter: ...
 
     async def __aenter__(self) -> Self: ...
 
@@ -133,6 +138,7 @@ def _storage_queue(address: Address) -> Adapter:
     return open_storage_queue(address.rest, options, around.clock, around.rng)
 
 
+_AMQP_CANNOT: Final[Mapping[str, str]] = {"topics": "what else an address names is the broker's"}
 KINDS: Final[dict[str, Kind]] = {
     "memory": Kind(options=LocalOptions, make=_memory),
     "embedded": Kind(options=EmbeddedOptions, make=_embedded),
@@ -141,8 +147,8 @@ KINDS: Final[dict[str, Kind]] = {
     "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
     "servicebus": Kind(options=ServiceBusOptions, make=_servicebus),
-    "amqp": Kind(options=AmqpNamespaceOptions, make=_amqp),
-    "amqps": Kind(options=AmqpNamespaceOptions, make=_amqp),
+    "amqp": Kind(options=AmqpNamespaceOptions, make=_amqp, cannot=_AMQP_CANNOT),
+    "amqps": Kind(options=AmqpNamespaceOptions, make=_amqp, cannot=_AMQP_CANNOT),
     "storage-queue": Kind(
         options=StorageQueueNamespaceOptions, make=_storage_queue, cannot=STORAGE_CANNOT
     ),

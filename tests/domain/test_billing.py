@@ -1,0 +1,111 @@
+"""What a cloud bills: units, operations per message and per idle day."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.billing import DAY, QUIET, UNIT, WORK, Operation, Tally, units
+
+IDLE = frozenset(Operation) - WORK
+
+
+@pytest.mark.parametrize(
+    ("messages", "size", "billed"),
+    [
+        (0, 0, 0),
+        (1, 0, 1),
+        (1, UNIT, 1),
+        (1, UNIT + 1, 2),
+        (1, 96 * 1024, 2),  # the example of the pricing page
+        (100, 100 * 1000, 100),  # a batch is billed as its messages are
+        (10, 10 * (UNIT + 1), 20),
+    ],
+)
+def test_each_64_kib_of_a_message_that_are_begun_are_one_operation(
+    messages: int, size: int, billed: int
+) -> None:
+    assert units(messages, size) == billed
+
+
+def test_what_a_message_costs_is_all_operations_over_the_messages_that_went_through() -> None:
+    tally = Tally()
+    tally.count(Operation.SEND, 0.0, messages=1)
+    tally.count(Operation.RECEIVE, 1.0, messages=1)
+    tally.count(Operation.SETTLE, 2.0)
+
+    assert tally.bill(3.0).per_message == 3.0  # a put, a get and a delete
+
+
+def test_a_request_for_many_messages_makes_each_cheaper() -> None:
+    tally = Tally()
+    tally.count(Operation.RECEIVE, 0.0, messages=32)
+    tally.count(Operation.SETTLE, 1.0, operations=32)
+
+    assert tally.bill(2.0).per_message == 33 / 32
+
+
+def test_without_a_message_nobody_knows_what_one_costs() -> None:
+    tally = Tally()
+    tally.count(Operation.EMPTY, 0.0)
+
+    assert tally.bill(1.0).per_message is None
+
+
+def test_one_poll_a_second_is_86400_operations_a_day() -> None:
+    tally = Tally()
+    tally.start(0.0)
+    for second in range(1, 3601):
+        tally.count(Operation.EMPTY, float(second))
+
+    per_day = tally.bill(3600.0).per_idle_day
+
+    assert per_day == pytest.approx(DAY, rel=0.001)
+
+
+def test_what_goes_on_while_messages_come_says_nothing_of_an_idle_day() -> None:
+    tally = Tally()
+    tally.start(0.0)
+    for second in range(3600):
+        tally.count(Operation.RECEIVE, float(second), messages=1)
+        tally.count(Operation.EMPTY, second + 0.5)
+
+    assert tally.bill(3600.0).per_idle_day is None
+
+
+def test_a_message_in_between_doesnt_change_what_an_idle_day_costs() -> None:
+    tally = Tally()
+    tally.start(0.0)
+    for minute in range(1, 600):
+        tally.count(Operation.EMPTY, minute * 60.0 + 1)
+        if minute % 60 == 0:
+            tally.count(Operation.RECEIVE, minute * 60.0 + 2, messages=1)
+
+    assert tally.bill(36_000.0).per_idle_day == pytest.approx(DAY / 60, rel=0.05)
+
+
+def test_before_it_is_started_nothing_is_idle() -> None:
+    tally = Tally()
+    tally.count(Operation.INSPECT, 1e6)
+
+    assert tally.bill(2e6).per_idle_day is None
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(Operation), st.floats(0.0, 1000.0), st.integers(0, 40)),
+        max_size=40,
+    )
+)
+def test_idle_time_and_operations_are_never_more_than_all(
+    steps: list[tuple[Operation, float, int]],
+) -> None:
+    tally, now = Tally(), 0.0
+    tally.start(now)
+    for operation, seconds, messages in steps:
+        now += seconds
+        tally.count(operation, now, messages=messages)
+    bill = tally.bill(now)
+
+    assert bill.total == len(steps)
+    assert 0 <= bill.idle_operations <= sum(bill.operations[each] for each in IDLE)
+    assert 0.0 <= bill.idle_seconds <= max(0.0, now - QUIET)
