@@ -16,6 +16,7 @@ from attrs import validators
 
 from gateway.domain.failover import State
 from gateway.domain.history import Record
+from gateway.domain.values import value
 
 R = TypeVar("R", bound=Record)
 
@@ -65,21 +66,21 @@ class Bounds:
         return self.lock + self.longest_hold + moving + self.slack
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class RunBegan(Record):
     """What holds for the whole run."""
 
     bounds: Bounds = Bounds()
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Opened(Record):
     """A process begins to record. It ends with `Closed`, or with a `Killed` of somebody else's."""
 
     process: str
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Closed(Record):
     """That process has recorded all that it will ever record."""
 
@@ -109,7 +110,7 @@ class End(enum.Enum):
 MAY_HAVE_ARRIVED: Final = frozenset({End.UNKNOWN, End.CUT_OFF})
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Attempted(Record):
     """A physical send by the gateway or a syphon has ended."""
 
@@ -121,7 +122,7 @@ class Attempted(Record):
     began: float
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class StandingMoved(Record):
     """In that gateway the entity moved in the failover table."""
 
@@ -131,7 +132,7 @@ class StandingMoved(Record):
     after: State
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Settled(Record):
     """The secondary confirmed that a syphon completed this copy on the backlog."""
 
@@ -141,7 +142,7 @@ class Settled(Record):
     message_id: str
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Paused(Record):
     """That gateway noticed that it had stood still, and threw its streaks away."""
 
@@ -161,7 +162,7 @@ class Target(enum.Enum):
     HOST = "host"  # everything stands still
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class FaultBegan(Record):
     """From now on something is harmed. `entities` None: all that the target has."""
 
@@ -171,12 +172,12 @@ class FaultBegan(Record):
     entities: frozenset[str] | None = None
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class FaultEnded(Record):
     fault: str
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Swallowed(Record):
     """
     The one who does harm kept answers from whoever waited for them.
@@ -187,7 +188,7 @@ class Swallowed(Record):
     messages: int
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Killed(Record):
     """A process ended without a word, with so many messages in its hands."""
 
@@ -196,19 +197,19 @@ class Killed(Record):
     power_cut: bool = False  # what its disk hadn't written is gone, too
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Healed(Record):
     """All faults are over; so many messages are on the backlog."""
 
     backlog: int
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Drained(Record):
     """Backlog and spool were seen empty, for the first time after the healing."""
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Sampled(Record):
     """What a watcher measured of a process at that moment; the last two only ever grow."""
 

@@ -336,6 +336,17 @@ class LockTooShort(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Billed(Event):
+    """What a listener's queue would be billed since the start. None: that isn't known yet."""
+
+    queue: EntityPath
+    operations: int
+    messages: int
+    per_message: float | None
+    per_idle_day: float | None
+
+
+@attrs.frozen(kw_only=True)
 class ListenerPaused(Event):
     """What a handler needs is down: its listener takes nothing for so long."""
 
@@ -355,7 +366,7 @@ class ListenerFailed(Event):
 class TriggersLost(Event):
     """Nobody tells any more what comes to the queues: their listeners poll."""
 
-    gateway: str
+    gateway: str  # or the topic
     reason: str
 
 
@@ -363,4 +374,12 @@ class TriggersLost(Event):
 class TriggersRegained(Event):
     """From now on listeners are told again, and don't poll."""
 
-    gateway: str
+    gateway: str  # or the topic
+
+
+@attrs.frozen(kw_only=True)
+class TriggersHeldUp(Event):
+    """The topic of the triggers takes none: listeners hear later of what has come meanwhile."""
+
+    topic: str
+    reason: str

@@ -23,6 +23,7 @@ class Event(enum.Enum):
     SENT = "sent"  # the primary accepted a send
     FAILED = "failed"  # the primary failed in a way that counts as an outage
     FAILED_TOO_LONG = "failed for the failover interval"  # FAILED, and the interval is over
+    REFUSED = "refused"  # the primary answered a send, which says nothing of its health
     PROBED = "probed"  # a probe reached the entity on the primary
     TRIAL_SENT = "trial sent"  # the one send that was let through was accepted
     PAUSED = "the gateway was paused"  # its clock jumped: what it judged is void
@@ -36,18 +37,19 @@ E = Event
 # fmt: off
 TRANSITIONS: dict[State, dict[Event, State]] = {
     P: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.PROBED: P, E.TRIAL_SENT: P,
-        E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
-    # PAUSED throws the streak of failures away.
+        E.REFUSED: P, E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
+    # PAUSED throws the streak of failures away. So does REFUSED, when the streak is over (see
+    # `advance`).
     S: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.PROBED: S, E.TRIAL_SENT: P,
-        E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
+        E.REFUSED: S, E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
     # SENT is the late answer to a send that began before the failover: it brings nothing back.
     B: {E.SENT: B, E.FAILED: B, E.FAILED_TOO_LONG: B, E.PROBED: H, E.TRIAL_SENT: B,
-        E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
+        E.REFUSED: B, E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
     # PROBED and TRIAL_SENT are counted; enough of them lead to PRIMARY (see `advance`).
     H: {E.SENT: H, E.FAILED: B, E.FAILED_TOO_LONG: B, E.PROBED: H, E.TRIAL_SENT: H,
-        E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
+        E.REFUSED: H, E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
     O: {E.SENT: O, E.FAILED: O, E.FAILED_TOO_LONG: O, E.PROBED: O, E.TRIAL_SENT: O,
-        E.PAUSED: O, E.FORCED_OVER: O, E.FORCED_BACK: P},
+        E.REFUSED: O, E.PAUSED: O, E.FORCED_OVER: O, E.FORCED_BACK: P},
 }
 # fmt: on
 
@@ -72,8 +74,10 @@ class Failover:
     def advance(
         self, event: Event, rule: FailoverRule, *, now: float, began: float | None = None
     ) -> "Failover":
-        """The standing after that event; `began` is when the attempt began that failed."""
+        """The standing after that event; `began` is when the attempt began that ended so."""
         since = self.failing_since
+        if event is Event.REFUSED and self._is_quiet(rule, now if began is None else began):
+            event = Event.SENT
         if event is Event.FAILED:
             since = self._streak_start(rule, now, now if began is None else began)
         if event is Event.FAILED and since is not None and now - since >= rule.interval:
@@ -96,10 +100,11 @@ class Failover:
 
         An attempt that hangs isn't silence: quiet is only the time without one.
         """
-        if self.failing_since is None or self.last_failure is None:
-            return now
-        quiet = began - self.last_failure
-        return now if quiet >= rule.interval else self.failing_since
+        since = self.failing_since
+        return now if since is None or self._is_quiet(rule, began) else since
+
+    def _is_quiet(self, rule: FailoverRule, began: float) -> bool:
+        return self.last_failure is not None and began - self.last_failure >= rule.interval
 
     def _successes_after(self, event: Event, state: State) -> int:
         counted = event in {Event.PROBED, Event.TRIAL_SENT} and state is State.HALF_OPEN

@@ -11,20 +11,22 @@ missing counts as unknown. Entities are keys (`EntityPath.key`).
 import enum
 import hashlib
 from math import inf
+from typing import Final
 
 import attrs
 
 from gateway.domain.message import Leg, Message
+from gateway.domain.values import value
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Record:
     """Something that a recorder saw, at that time."""
 
     at: float
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Invoked(Record):
     """A producer hands a message over. To be written before the send begins."""
 
@@ -35,7 +37,7 @@ class Invoked(Record):
     not_before: float = -inf  # its scheduled date
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Acked(Record):
     """The send was answered with success; by which leg, where the answer says so."""
 
@@ -43,21 +45,21 @@ class Acked(Record):
     leg: Leg | None = None
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Failed(Record):
     """The send was answered with a definite failure: it must never arrive."""
 
     message_id: str
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Unknown(Record):
     """The send was answered with "unknown", or its answer got lost."""
 
     message_id: str
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Uncertain(Record):
     """
     One attempt below the send ended with nobody knowing, so that one more copy is legal.
@@ -69,7 +71,7 @@ class Uncertain(Record):
     message_id: str
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Delivered(Record):
     """A consumer on the primary got one stored copy. The same copy again is a redelivery."""
 
@@ -80,7 +82,7 @@ class Delivered(Record):
     expires: float | None = None  # None: the namespace doesn't tell
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Completed(Record):
     """The primary confirmed that this copy is done: it must never come again."""
 
@@ -95,14 +97,14 @@ class Place(enum.Enum):
     BACKLOG_DEAD_LETTER = "backlog's dead-letter queue"
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class AuditBegan(Record):
     """All faults are over, all producers are done; these queues are read until they are empty."""
 
     queues: frozenset[str]
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Found(Record):
     """The audit found a copy in a queue."""
 
@@ -114,14 +116,14 @@ class Found(Record):
     reason: str = ""  # in a dead-letter queue
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class QueueRead(Record):
     """The audit has read the whole queue."""
 
     queue: str
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class AuditFailed(Record):
     """The audit couldn't read that queue: nothing can be judged."""
 
@@ -136,13 +138,17 @@ def fingerprint(message: Message) -> str:
     Not of the time to live and the schedule, which are judged by the clock, nor of what a
     broker may set: the partition key, which a session implies, and the absolute expiry.
     """
-    stable = attrs.evolve(
-        message, time_to_live=None, absolute_expiry=None, scheduled=None, partition_key=None
-    )
-    mappings = {"properties", "annotations", "footer"}
     fields = [
-        sorted(value.items(), key=repr) if name in mappings else value
-        for name, value in attrs.asdict(stable, recurse=False).items()
-        if name not in {"encoded", "written"}
+        sorted(dict(content).items(), key=repr) if name in _MAPPINGS else content
+        for name, content in ((name, getattr(message, name)) for name in _STABLE)
     ]
     return hashlib.sha256(repr(fields).encode()).hexdigest()
+
+
+_MAPPINGS: Final = {"properties", "annotations", "footer"}
+_BY_OTHERS: Final = {"time_to_live", "absolute_expiry", "scheduled", "partition_key"}
+_STABLE: Final = [
+    field.name
+    for field in attrs.fields(Message)
+    if field.name not in _BY_OTHERS | {"encoded", "written"}
+]

@@ -21,17 +21,19 @@ class Advice:
     late_share: float
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False, kw_only=True, on_setattr=attrs.setters.NO_OP)
 class LockTuning:
     """Watches the settlements of one queue. A lock is only ever lengthened."""
 
-    lock: float = attrs.field(validator=validators.gt(0.0))  # seconds, as it is now
+    # Seconds, as it is now. Checked once: fields are set for each message.
+    lock: float = attrs.field(validator=validators.gt(0.0))
     _late: deque[bool] = attrs.field(factory=lambda: deque(maxlen=SAMPLES), init=False)
+    _late_ones: int = attrs.field(default=0, init=False)  # of those
     _longest: float = attrs.field(default=0.0, init=False)  # work, in seconds
 
     @property
     def late_share(self) -> float:
-        return sum(self._late) / len(self._late) if self._late else 0.0
+        return self._late_ones / len(self._late) if self._late else 0.0
 
     def observe(self, lock: float) -> None:
         """A message came with a lock of so many seconds."""
@@ -39,12 +41,16 @@ class LockTuning:
 
     def note(self, *, late: bool, work: float) -> Advice | None:
         """A message was worked on for so many seconds; return what is to change, if anything."""
+        if len(self._late) == SAMPLES:
+            self._late_ones -= self._late[0]
         self._late.append(late)
+        self._late_ones += late
         self._longest = max(self._longest, work)
         share = self.late_share
         if len(self._late) < ENOUGH or share <= TOLERATED:
             return None
         self.lock = min(LONGEST, max(2.0 * self.lock, HEADROOM * self._longest))
         self._late.clear()
+        self._late_ones = 0
         self._longest = 0.0
         return Advice(lock=self.lock, late_share=share)

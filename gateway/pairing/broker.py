@@ -21,7 +21,7 @@ import attrs
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Busy, Unavailable
+from gateway.domain.errors import BrokerError, Busy, Outcome, Unavailable
 from gateway.domain.events import SendFailed
 from gateway.domain.message import Leg, Message
 from gateway.pairing.admission import Admission
@@ -31,6 +31,7 @@ from gateway.pairing.options import OnUnreachable, PairOptions
 from gateway.pairing.primary_leg import HEALTHY_OR_SUSPECT, PrimaryLeg
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Standings, entity_rule
+from gateway.pairing.tally import SendTally
 from gateway.passing import PassesOn
 from gateway.ports import Broker, NewId, Observer
 
@@ -50,6 +51,7 @@ class PairedBroker(PassesOn):
     to_backlog: BacklogLeg
     to_spool: BacklogLeg | None = None
     inflight: InFlight
+    sends: SendTally = attrs.field(factory=SendTally)
     new_id: NewId
     observer: Observer
 
@@ -75,12 +77,18 @@ class PairedBroker(PassesOn):
         try:
             size = self.admission.admit(entity, prepared)
             async with self.inflight.room(entity, size, now + (deadline - now) * ROOM_SHARE):
-                return await self._deliver(self._sending(entity, prepared, deadline))
+                leg = await self._deliver(self._sending(entity, prepared, deadline))
+        except trio.Cancelled:
+            self.sends.failed(Outcome.UNKNOWN, len(prepared))
+            raise
         except BrokerError as error:
+            self.sends.failed(error.outcome, len(prepared))
             self.observer.report(
                 SendFailed(entity=entity, outcome=error.outcome.value, reason=str(error))
             )
             raise
+        self.sends.accepted(leg, len(prepared))
+        return leg
 
     async def _deliver(self, sending: Sending) -> Leg:
         if await self.to_primary.take(sending):

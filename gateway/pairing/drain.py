@@ -15,6 +15,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import KeepsMessages
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs
@@ -123,6 +124,7 @@ class Drain:
                     unwrapped = self._open(delivery)
                 except NotOurs as error:
                     untouched[str(error)] += 1
+                    _forget(mover.receiver, delivery)
                 except Malformed as error:
                     batch.moved += 1
                     settling.start_soon(mover.park, delivery, MALFORMED, str(error))
@@ -162,7 +164,13 @@ class Drain:
         mover: Mover,
         nursery: trio.Nursery,
     ) -> None:
-        """Keep a handle of each, to give it back when the entity isn't held any more."""
+        """
+        Keep a handle of each, to give it back when the entity isn't held any more.
+
+        The receiver keeps no more either, so that a long outage is a matter of handles.
+        """
+        for one in cargo:
+            _forget(mover.receiver, one.delivery)
         now = self.clock()
         for key, resting in self._resting.items():
             self._resting[key] = [each for each in resting if _is_locked(each, now)]
@@ -214,3 +222,9 @@ class Drain:
 
 def _is_locked(delivery: Delivery, now: datetime) -> bool:
     return delivery.locked_until is None or delivery.locked_until > now
+
+
+def _forget(receiver: Receiver, delivery: Delivery) -> None:
+    """It stays locked for a while, and nothing but its lock is needed."""
+    if isinstance(receiver, KeepsMessages):
+        receiver.forget_message(delivery)

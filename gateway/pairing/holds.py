@@ -119,6 +119,12 @@ class Holds:
         if hold.window >= self.largest:
             del self._holds[entity.key]
 
+    @property
+    def resting(self) -> int:
+        """How many entities rest now after a failure of their own."""
+        now = trio.current_time()
+        return sum(hold.until > now for hold in self._holds.values())
+
     async def wait_release(self, entity: EntityPath) -> None:
         """Return when the entity isn't held any more."""
         await trio.lowlevel.checkpoint()

@@ -12,6 +12,7 @@ from gateway.domain.message import Leg
 from gateway.pairing.admission import Admission, Measure
 from gateway.pairing.backlog_leg import BacklogLeg
 from gateway.pairing.broker import PairedBroker
+from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.inflight import InFlight
 from gateway.pairing.knowledge import Knowledge
 from gateway.pairing.options import PairOptions
@@ -55,6 +56,7 @@ class Pair:
     rotation: Rotation
     prober: Prober
     orphans: OrphanWatch
+    depth: BacklogDepth
     state: StateFile | None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -101,6 +103,12 @@ class PairParts:
                 primary=self.primary, standings=standings, options=options, rng=around.rng
             ),
             orphans=OrphanWatch(secondary=self.secondary, rotation=rotation, standings=standings),
+            depth=BacklogDepth(
+                secondary=self.secondary,
+                rotation=rotation,
+                label=options.label,
+                clock=around.clock,
+            ),
             state=self._state_file(standings, knowledge),
         )
 

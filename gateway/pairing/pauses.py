@@ -54,6 +54,12 @@ class BusyPauses:
         if pause.until <= pause.since:
             del self._pauses[entity.key]
 
+    @property
+    def running(self) -> int:
+        """How many entities' sends wait now."""
+        now = trio.current_time()
+        return sum(pause.until > now for pause in self._pauses.values())
+
     def left(self, entity: EntityPath) -> float:
         """Seconds until sends may go on."""
         pause = self._pauses.get(entity.key)

@@ -126,6 +126,8 @@ class PrimaryLeg:
             hasty = cut_off and too_short  # the caller's deadline says nothing of the primary
             if error.counts_as_outage and sending.may_divert and not hasty:
                 self.standings.failed(attempt, error)
+            elif not error.counts_as_outage:
+                self.standings.refused(attempt)
             if isinstance(error, EntityNotFound):
                 self.knowledge.gone(sending.entity)
             return error

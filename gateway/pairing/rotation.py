@@ -33,6 +33,12 @@ class Rotation:
         shuffled = backlog.queues_to_try(self.queues, self.rng)
         return sorted(shuffled, key=lambda queue: self._resting.get(queue.key, 0.0) > now)
 
+    @property
+    def usable(self) -> int:
+        """How many don't rest."""
+        now = trio.current_time()
+        return sum(self._resting.get(queue.key, 0.0) <= now for queue in self.queues)
+
     def failed(self, queue: EntityPath, reason: str) -> None:
         """Leave that queue out for the cool-down."""
         now = trio.current_time()

@@ -141,6 +141,13 @@ class Standings:
             record.next_trial = trio.current_time() + self._trial_pause(record)
         self._end_trial(attempt, record)
 
+    def refused(self, attempt: Attempt) -> None:
+        """It was answered, in a way that says nothing about the primary's health."""
+        record = self._records.get(attempt.entity.key)
+        if record is not None and attempt.turn >= record.turn:
+            why = "no failure for a whole interval, and an answer"
+            self._note(record, Event.REFUSED, why, began=attempt.began)
+
     def release(self, attempt: Attempt) -> None:
         """The attempt ended without saying anything about the primary's health."""
         record = self._records.get(attempt.entity.key)
@@ -281,7 +288,7 @@ class Standings:
         if self._last_beat is None:
             return
         late = trio.current_time() - self._last_beat - BEAT
-        if late < max(SMALLEST_PAUSE, shortest_interval(self.options) / 2):
+        if late < shortest_pause(self.options):
             return
         self._last_beat = trio.current_time()
         self._pauses += 1
@@ -304,6 +311,17 @@ def rule_for(entity: EntityPath, options: PairOptions) -> FailoverRule:
     if rule is not None and rule.failover_interval is not None:
         interval = rule.failover_interval
     return FailoverRule(interval=interval, successes_to_return=options.successes_to_return)
+
+
+def shortest_pause(options: PairOptions) -> float:
+    """
+    Seconds late from which the pulse tells of a pause.
+
+    What is shorter makes neither an attempt time out nor a streak old enough, by itself; several
+    in a row, each as long as an attempt, would make an outage of any interval.
+    """
+    harmless = min(shortest_interval(options), options.attempt_timeout) / 2
+    return max(SMALLEST_PAUSE, harmless)
 
 
 def shortest_interval(options: PairOptions) -> float:

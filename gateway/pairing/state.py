@@ -109,6 +109,9 @@ class StateFile:
         except OSError as error:
             self.observer.report(StateNotSaved(reason=f"{self.path}: {error.strerror}"))
             return False
+        except RuntimeError as error:  # no thread can be started
+            self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
+            return False
         return True
 
 
@@ -132,7 +135,7 @@ def parse(data: bytes) -> SavedState:
         raise StateFileError(f"version {VERSION} expected, found {version!r}")
     try:
         saved: SavedState = _converter.structure(content, SavedState)
-    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+    except cattrs.BaseValidationError as error:
         problems = "; ".join(cattrs.transform_error(error))
         raise StateFileError(f"it doesn't hold what it should: {problems}") from error
     return saved

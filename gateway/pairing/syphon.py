@@ -56,6 +56,11 @@ class Syphon:
             standings=self.standings,
         )
 
+    @property
+    def held(self) -> int:
+        """How many entities rest now."""
+        return self._holds.resting
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
         Live until cancelled; then locks in hand are given back.

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from uuid import UUID
 
 import attrs
 import pytest
@@ -14,7 +15,17 @@ from gateway.domain.envelope import (
     remaining,
     reserve,
 )
-from gateway.domain.envelope_fields import OURS, RESERVED, Malformed, NotOurs
+from gateway.domain.envelope_fields import (
+    OURS,
+    RESERVED,
+    Malformed,
+    NotOurs,
+    expires_of,
+    scheduled_of,
+    text_of_id,
+    ticks_of,
+    time_to_live_of,
+)
 from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.message import DataBody, Described, Message, SequenceBody, ValueBody, symbol
 from gateway.wire.amqp.message import decode_message, encode_message, encode_sorted, encoded_size
@@ -130,6 +141,10 @@ def test_nothing_expires_or_waits_on_the_backlog(message):
 @given(message=MESSAGES)
 def test_the_reserve_is_an_upper_bound_of_what_a_diversion_adds(message):
     assert encoded_size(wrap(message)) - encoded_size(message) <= reserve(ORDERS, message)
+
+
+def test_the_reserve_has_room_for_path_and_session():
+    assert reserve(ORDERS, Message(session_id="é")) == reserve(EntityPath("a"), Message()) + 9 + 2
 
 
 def test_the_envelope_is_byte_for_byte_as_the_legacy_client_writes_it():
@@ -336,6 +351,123 @@ def test_a_time_to_live_beyond_the_calendar_never_expires():
 
     assert unwrapped.expires is None
     assert unwrapped.time_to_live == timedelta(days=10**7)
+
+
+@pytest.mark.parametrize(
+    ("message", "mac"),
+    [
+        (FULL, "cddba0c165cf29d8a460591c433d8c05f97ea4e6d7cb72aa1d977875e6850c1a"),
+        (Message(), "f8af639c2a764b6815732abc8e2ebff299716b15aefdffe79eb853a824415d89"),
+    ],
+    ids=["full", "empty"],
+)
+def test_what_an_earlier_version_wrote_can_be_opened(message, mac):
+    assert wrap(message).properties["x-pairgate-mac"] == mac
+
+
+def test_the_names_on_the_wire_are_these():
+    assert sorted(RESERVED) == [
+        "x-ms-path",
+        "x-ms-scheduledenqueuetimeutc",
+        "x-ms-sessionid",
+        "x-ms-timetolive",
+        "x-pairgate-attempt",
+        "x-pairgate-expires",
+        "x-pairgate-kid",
+        "x-pairgate-mac",
+        "x-pairgate-origin",
+        "x-pairgate-pair",
+        "x-pairgate-v",
+    ]
+
+
+def test_a_key_is_not_shown():
+    assert "new" not in repr(KEYS[0])
+
+
+def test_an_id_that_is_no_good_unicode_is_wrapped_too():
+    message = Message(message_id="\ud800")
+
+    assert envelope().unwrap(wrap(message)).message.message_id == "\ud800"
+
+
+@pytest.mark.parametrize(("session", "expected"), [(None, "p"), ("p", None)])
+def test_a_partition_key_goes_with_the_session_that_it_equals(session, expected):
+    assert wrap(Message(session_id=session, partition_key="p")).partition_key == expected
+
+
+def test_what_the_legacy_client_wrote_names_no_gateway():
+    unwrapped = envelope(accept_legacy=True).unwrap(legacy(FULL))
+
+    assert (unwrapped.attempt, unwrapped.origin) == ("", "")
+
+
+@pytest.mark.parametrize("text", ["", "x", "2026-11-21", "2026-11-21T12:00:00"])
+def test_an_expiry_needs_a_date_with_its_offset(text):
+    message = Message(properties={"x-pairgate-expires": text})
+
+    if text:
+        with pytest.raises(Malformed, match="x-pairgate-expires"):
+            expires_of(message)
+    else:
+        assert expires_of(message) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("00:00:00.0000010", timedelta(microseconds=1)),
+        ("00:00:00.1", timedelta(milliseconds=100)),
+        ("1.00:00:00", timedelta(days=1)),
+        ("12345678.23:59:58", timedelta(days=12345678, hours=23, minutes=59, seconds=58)),
+        ("01:02:03", timedelta(hours=1, minutes=2, seconds=3)),
+    ],
+)
+def test_each_place_of_a_timespans_text_has_its_unit(text, span):
+    message = Message(properties={"x-ms-timetolive": text})
+
+    assert time_to_live_of(message, text_allowed=True) == span
+
+
+def test_ticks_are_tenths_of_a_microsecond():
+    span = timedelta(seconds=1, microseconds=1)
+    ticks = Described(symbol("com.microsoft:timespan"), 10_000_010)
+
+    assert ticks_of(span) == 10_000_010
+    assert (
+        time_to_live_of(Message(properties={"x-ms-timetolive": ticks}), text_allowed=False) == span
+    )
+
+
+@pytest.mark.parametrize("text", ["yesterday", ""])
+def test_a_date_that_rest_can_not_have_written_is_malformed(text):
+    message = Message(properties={"x-ms-scheduledenqueuetimeutc": text})
+
+    with pytest.raises(Malformed, match="HTTP date"):
+        scheduled_of(message, text_allowed=True)
+
+
+@pytest.mark.parametrize("zone", ["GMT", "-0000", "+0000"])
+def test_a_date_of_rest_is_utc(zone):
+    message = Message(
+        properties={"x-ms-scheduledenqueuetimeutc": f"Sat, 21 Nov 2026 12:00:00 {zone}"}
+    )
+
+    assert scheduled_of(message, text_allowed=True) == NOW
+
+
+@pytest.mark.parametrize(
+    ("message_id", "text"),
+    [
+        (None, ""),
+        ("a", "a"),
+        (b"\x01\xff", "01ff"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (7, "7"),
+    ],
+)
+def test_an_id_of_each_type_has_a_text(message_id, text):
+    assert text_of_id(message_id) == text
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,10 +39,12 @@ def naive(events, rule):
         elif state == "pinned":
             continue
         elif state in {"primary", "suspect"}:
-            if event in {Event.SENT, Event.TRIAL_SENT, Event.PAUSED}:
+            quiet = bool(streak) and now - streak[-1] >= rule.interval
+            answered = event in {Event.SENT, Event.TRIAL_SENT, Event.PAUSED}
+            if answered or (event is Event.REFUSED and quiet):
                 state, streak = "primary", []
             elif event is Event.FAILED:
-                if streak and now - streak[-1] >= rule.interval:
+                if quiet:
                     streak = []
                 streak.append(now)
                 over = now - streak[0] >= rule.interval
@@ -74,6 +78,15 @@ def test_it_equals_a_naive_model(steps, interval, successes):
         standing = standing.advance(event, rule, now=now)
 
         assert standing.state.value == naive(events, rule)
+
+
+@pytest.mark.parametrize("interval", [0.0, 60.0])
+def test_every_short_history_equals_the_naive_model(interval):
+    rule = FailoverRule(interval=interval, successes_to_return=2)
+
+    for said in itertools.product(SAID, repeat=4):
+        events = [(event, 30.0 * number) for number, event in enumerate(said)]
+        assert after(*events, rule=rule).state.value == naive(events, rule), said
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from([Event.FAILED, Event.PROBED]), PAUSES), min_size=1))
@@ -118,6 +131,16 @@ def test_a_success_stops_the_clock():
     assert standing.failing_since == 70
 
 
+def test_an_answer_after_a_quiet_interval_ends_the_suspicion():
+    assert after((Event.FAILED, 0), (Event.REFUSED, 60)).state is State.PRIMARY
+
+
+def test_answers_between_failures_do_not_stop_the_clock():
+    standing = after((Event.FAILED, 0), (Event.REFUSED, 20), (Event.FAILED, 40))
+
+    assert after((Event.REFUSED, 59), (Event.FAILED, 60), begin=standing).state is State.SECONDARY
+
+
 def test_interval_zero_fails_over_at_the_first_failure():
     assert after(Event.FAILED, rule=AT_ONCE).state is State.SECONDARY
 
@@ -155,6 +178,25 @@ def test_it_returns_after_that_many_successes(successes):
 
     assert before.state is not State.PRIMARY
     assert last == Failover()
+
+
+def test_a_failure_that_was_judged_already_is_judged_the_same():
+    assert after(Event.FAILED_TOO_LONG).state is State.SECONDARY
+    assert after(Event.FAILED_TOO_LONG, begin=HALF).state is State.SECONDARY
+
+
+def test_a_minute_and_two_successes_are_the_usual_patience():
+    assert FailoverRule() == FailoverRule(interval=60, successes_to_return=2)
+
+
+@pytest.mark.parametrize("wrong", [{"interval": -0.1}, {"successes_to_return": 0}])
+def test_a_rule_without_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        FailoverRule(**wrong)
+
+
+def test_one_success_may_be_enough():
+    assert FailoverRule(successes_to_return=1).successes_to_return == 1
 
 
 def test_probes_and_trials_count_together():

@@ -60,6 +60,7 @@ CALLERS_FAULT: Final = (
     Untrusted,
 )
 LONGEST_TEST: Final = 6 * 3600.0  # virtual seconds
+BEGINNING: Final = 1024.0  # not 0, which hides what is added to a moment or taken from it
 
 E = TypeVar("E", bound=Event)
 
@@ -293,7 +294,9 @@ def _run_in_time(test: Callable[[], Any], **_: Any) -> None:
         with trio.fail_after(LONGEST_TEST):
             await test()
 
-    trio.run(main, clock=MockClock(autojump_threshold=0))
+    clock = MockClock(autojump_threshold=0)
+    clock.jump(BEGINNING)
+    trio.run(main, clock=clock)
 
 
 # For `pytestmark`: virtual time, and an end for a test that waits for what never comes.

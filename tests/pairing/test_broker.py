@@ -1,5 +1,9 @@
 """What a send does at each standing of its entity."""
 
+import math
+from functools import partial
+
+import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -18,7 +22,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events import BusyPause, Diverted
 from gateway.domain.failover import State
-from gateway.domain.message import Leg
+from gateway.domain.message import Leg, Message
 from gateway.pairing.options import (
     WhileSuspect,
 )
@@ -349,9 +353,108 @@ async def test_a_message_that_no_backlog_queue_can_take_tries_one_only(lab):
     lab.primary.fail(Refuse(), SEND)
     lab.secondary.fail(refuse(MessageTooLarge, "no"), SEND)
 
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, Unavailable)
+    assert sum(lab.secondary.sends(queue) for queue in lab.queues(3)) == 1
+
+
+async def test_a_backlog_queue_that_failed_is_left_out_by_the_next_sends(lab):
+    await lab.secondary.store.create_queue(lab.queues(2)[1], QueueProperties())
+    pair = await lab.pair(queues=2)
+    pair.standings.force_over(ORDERS)
+    lab.secondary.fail(Refuse(), SEND, entity=lab.queues(2)[0])
+
+    for number in range(20):
+        assert await send(pair, message(f"{number}"))() is Leg.BACKLOG
+
+    assert lab.secondary.sends(lab.queues(2)[0]) == 1
+
+
+async def test_a_backlog_queue_that_takes_a_message_again_is_no_last_resort_any_more(lab):
+    await lab.secondary.store.create_queue(lab.queues(2)[1], QueueProperties())
+    pair = await lab.pair(queues=2)
+    pair.standings.force_over(ORDERS)
+    lab.secondary.fail(Refuse(), SEND, times=2)
     await outcome_of(send(pair))
 
-    assert sum(lab.secondary.sends(queue) for queue in lab.queues(3)) == 1
+    for number in range(20):
+        await send(pair, message(f"{number}"))()
+
+    counts = {len(await lab.secondary.ids(queue)) for queue in lab.queues(2)}
+    assert counts == {0, 20}
+
+
+async def test_a_send_that_all_refuse_asks_each_once(lab):
+    pair = await lab.pair(failover_interval=0.0, ping_interval=1800.0)
+    lab.primary.fail(Refuse(), SEND)
+    await send(pair)()
+    lab.secondary.fail(Refuse(), SEND)
+    before = lab.primary.sends(), lab.secondary.sends(QUEUE)
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, Unavailable)
+    assert (lab.primary.sends(), lab.secondary.sends(QUEUE)) == (before[0] + 1, before[1] + 1)
+
+
+async def test_a_refusal_says_what_the_last_one_said(lab):
+    pair = await lab.pair()
+    lab.primary.fail(refuse(Unavailable, "down"), SEND)
+    lab.secondary.fail(refuse(Unavailable, "closed for today"), SEND)
+
+    assert "down" in str(await outcome_of(send(pair)))
+
+    pair.standings.force_over(ORDERS)
+    assert "closed for today" in str(await outcome_of(send(pair)))
+
+
+async def test_a_short_pause_is_busy_too(lab):
+    pair = await lab.pair(busy_pause=0.5)
+    lab.primary.fail(Refuse(), SEND, times=1)
+    lab.primary.fail(busy(0.5), SEND)
+    lab.secondary.fail(Refuse(), SEND)
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, Busy)
+    assert error.retry_after == pytest.approx(0.5)
+
+
+async def test_a_send_waits_for_room_for_half_of_its_time(lab):
+    pair = await lab.pair(max_inflight=1000, send_timeout=30.0)
+
+    with Timed() as timed:
+        async with pair.broker.inflight.room(BILLS, 1000, math.inf):
+            error = await outcome_of(send(pair))
+
+    assert isinstance(error, Busy)
+    assert timed.seconds == pytest.approx(15.0)
+
+
+async def test_a_schedule_is_the_primarys(lab):
+    pair = await lab.pair()
+    broker = attrs.evolve(pair.broker, primary=lab.primary.store)
+    unnamed = Message(body=b"body", scheduled=lab.after(60.0))
+
+    [number] = await broker.schedule(ORDERS, [unnamed])
+
+    [there] = await lab.primary.deliveries()
+    assert there.sequence_number == number
+    assert there.message.message_id is not None
+
+
+async def test_a_schedule_that_needs_its_number_isnt_diverted(lab):
+    pair = await lab.pair()
+    pair.standings.force_over(ORDERS)
+
+    error = await outcome_of(
+        partial(pair.broker.schedule, ORDERS, [message(scheduled=lab.after(60.0))])
+    )
+
+    assert isinstance(error, Unavailable)
+    assert error.outcome is Outcome.NOT_SENT
+    assert await lab.primary.ids() == []
 
 
 async def test_hanging_backlog_queues_leave_time_to_ask_the_primary(lab):
@@ -465,6 +568,7 @@ async def test_no_attempt_begins_after_the_time_is_over(lab):
 
     assert isinstance(error, Unavailable)
     assert error.outcome is Outcome.NOT_SENT
+    assert "no time left" in str(error)
     assert lab.primary.sends() == 0
 
 

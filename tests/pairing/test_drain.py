@@ -1,5 +1,7 @@
 """Which backlog messages a syphon takes, which it parks, and which it leaves alone."""
 
+from datetime import timedelta
+
 import attrs
 import pytest
 import trio
@@ -9,19 +11,32 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityStatus
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.envelope_fields import MAC, OURS, PATH, SESSION, VERSION
-from gateway.domain.errors import Unavailable
+from gateway.domain.errors import EntityDisabled, EntityNotFound, Unavailable
 from gateway.domain.events import LeftUntouched, Parked, Syphoned, SyphonFailed, SyphonHeld
 from gateway.domain.failover import State
-from gateway.domain.message import DEAD_LETTER_REASON
+from gateway.domain.message import DEAD_LETTER_REASON, Message
 from gateway.pairing import drain as module
-from gateway.pairing.hand import MAX_BATCHES
-from gateway.pairing.transfer import Progress
-from gateway.testing.faults import Hang, Operation, Refuse, busy
-from tests.pairing.lab import KEY, ORDERS, QUEUE, Slow, envelope, message, reaches, virtual_time
+from gateway.pairing.hand import MAX_BATCHES, Batch
+from gateway.pairing.transfer import Cargo, Progress
+from gateway.testing import faults
+from gateway.testing.faults import FaultyReceiver, Hang, Operation, Refuse, busy
+from tests.pairing.lab import (
+    BILLS,
+    KEY,
+    ORDERS,
+    QUEUE,
+    Slow,
+    envelope,
+    message,
+    reaches,
+    refuse,
+    virtual_time,
+)
 
 pytestmark = virtual_time
 
 SEND, RECEIVE, SETTLE = Operation.SEND, Operation.RECEIVE, Operation.SETTLE
+LEAVE = Operation.LEAVE
 OTHER_KEY = EnvelopeKey(id="2", key=b"another key")
 
 
@@ -319,6 +334,155 @@ async def test_a_queue_that_hangs_when_it_is_opened_is_given_up(lab):
     assert source.opened == 1
 
 
+async def test_it_ends_with_why_the_queue_cant_be_read(lab):
+    drain = lab.make_syphon()._drain(QUEUE, Progress(None))
+    lab.secondary.fail(refuse(EntityDisabled, "closed for today"), RECEIVE)
+
+    error = await drain.run()
+
+    assert isinstance(error, EntityDisabled)
+
+
+async def test_it_ends_with_why_the_queue_cant_be_opened(lab):
+    await lab.secondary.store.delete_queue(QUEUE)
+
+    error = await lab.make_syphon()._drain(QUEUE, Progress(None)).run()
+
+    assert isinstance(error, EntityNotFound)
+
+
+async def test_a_queue_that_takes_its_time_to_be_left_is_left(lab):
+    drain = lab.make_syphon()._drain(QUEUE, Progress(None))
+    lab.secondary.fail(refuse(EntityDisabled, "closed for today"), RECEIVE)
+    lab.secondary.fail(Slow(5.0), LEAVE)
+
+    error = await drain.run()
+
+    assert isinstance(error, EntityDisabled)
+
+
+async def test_a_queue_that_hangs_when_it_is_left_is_given_up(lab):
+    class HangsLeft:
+        def open_receiver(self, *_):
+            return self
+
+        async def receive(self, *_):
+            await trio.lowlevel.checkpoint()
+            raise EntityDisabled("closed for today")
+
+        async def __aenter__(self):
+            await trio.lowlevel.checkpoint()
+            return self
+
+        async def __aexit__(self, *_):
+            await trio.sleep_forever()  # noqa: ASYNC102 that is what it does wrong
+
+    drain = lab.make_syphon()._drain(QUEUE, Progress(None))
+    drain.source = HangsLeft()
+
+    error = await drain.run()
+
+    assert isinstance(error, Unavailable)
+
+
+async def test_a_broken_queue_doesnt_wait_for_those_that_rest(lab):
+    await lab.divert(message("1"))
+    lab.primary.fail(Refuse(), SEND, entity=ORDERS)
+    await lab.syphon(retry=Backoff(first=1000.0, cap=1000.0, jitter=0.0), batch=1)
+    await trio.sleep(5.0)
+    lab.secondary.fail(Refuse(), RECEIVE, times=1)
+    await lab.divert(message("2"), entity=BILLS)
+
+    await trio.sleep(30.0)
+    await lab.divert(message("3"), entity=BILLS)
+    await trio.sleep(30.0)
+
+    assert await lab.primary.ids(BILLS) == ["2", "3"]
+
+
+async def test_what_rests_after_a_break_is_given_back_as_before_it(lab):
+    await lab.divert(message("1"))
+    lab.primary.fail(Refuse(), SEND)
+    await lab.syphon(
+        retry=Backoff(first=20.0, cap=20.0, jitter=0.0),
+        queue_retry=Backoff(first=1.0, cap=1.0, jitter=0.0),
+    )
+    await trio.sleep(5.0)
+    lab.secondary.fail(Refuse(), RECEIVE, times=1)
+    await lab.divert(message("2"))
+    await trio.sleep(5.0)
+    lab.primary.heal()
+
+    await trio.sleep(20.0)  # less than a lock
+
+    assert sorted(await lab.primary.ids()) == ["1", "2"]
+
+
+async def test_a_message_without_an_attempt_of_its_own_is_told_by_its_id(lab):
+    drain = lab.make_syphon(envelope=envelope(accept_legacy=True))._drain(QUEUE, Progress(None))
+    await put(lab, wrap(lab))
+    await put(lab, legacy(lab))
+    ours, theirs = await lab.secondary.deliveries(QUEUE)
+
+    copies = [drain._copy(each, drain._open(each)) for each in (ours, theirs)]
+
+    attempt = drain._open(ours).attempt
+    assert copies == [
+        (QUEUE.key, ours.sequence_number, attempt),
+        (QUEUE.key, theirs.sequence_number, "m1"),
+    ]
+
+
+async def test_a_completion_that_fails_lets_no_other_message_pass_for_moved(lab):
+    await lab.divert(message("1"))
+    lab.secondary.fail(Refuse(), SETTLE, times=1)
+    await lab.syphon()
+    await trio.sleep(1.0)
+
+    await lab.divert(message("2"))
+    await trio.sleep(100.0)
+
+    assert await lab.primary.ids() == ["1", "2"]
+
+
+async def test_a_legacy_messages_life_begins_at_its_date(lab):
+    diverted = wrap(lab, message(scheduled=lab.after(100.0), time_to_live=timedelta(seconds=50)))
+    kept = {k: v for k, v in diverted.properties.items() if k not in OURS}
+    await put(lab, message(properties=kept))
+    await trio.sleep(60.0)
+    await lab.syphon(envelope=envelope(accept_legacy=True))
+
+    await trio.sleep(1.0)
+
+    assert [each.time_to_live for each in await lab.primary.messages()] == [timedelta(seconds=50)]
+
+
+async def test_a_legacy_message_of_unknown_age_keeps_its_time_to_live(lab):
+    drain = lab.make_syphon(envelope=envelope(accept_legacy=True))._drain(QUEUE, Progress(None))
+    kept = {
+        k: v
+        for k, v in wrap(lab, message(time_to_live=timedelta(seconds=50))).properties.items()
+        if k not in OURS
+    }
+    await put(lab, message(properties=kept))
+    [delivery] = await lab.secondary.deliveries(QUEUE)
+
+    opened = drain._open(attrs.evolve(delivery, enqueued=None))
+
+    assert (opened.time_to_live, opened.expires) == (timedelta(seconds=50), None)
+
+
+async def test_what_is_parked_makes_no_pause(lab):
+    for number in range(5):
+        await put(lab, attrs.evolve(wrap(lab, message(f"{number}")), body=b"changed"))
+    await put(lab, wrap(lab, message("good")))
+    await lab.syphon(batch=1)
+
+    await trio.sleep(module.SCAN_PAUSE / 2)
+
+    assert await lab.primary.ids() == ["good"]
+
+
 async def test_a_queue_that_may_not_be_read_waits_until_it_may(lab):
     await lab.secondary.store.delete_queue(QUEUE)
     closed = attrs.evolve(backlog.QUEUE_PROPERTIES, status=EntityStatus.RECEIVE_DISABLED)
@@ -343,6 +507,122 @@ async def test_handles_of_resting_messages_are_bounded(lab, monkeypatch):
 
     assert soon == 3  # the others come back with their locks
     assert len(await lab.primary.ids()) == 10
+
+
+@pytest.fixture
+async def held(lab, monkeypatch):
+    """A drain of two entities that are held, and its receiver; it keeps three handles."""
+    monkeypatch.setattr(module, "MAX_RESTING", 3)
+    drain = lab.make_syphon()._drain(QUEUE, Progress(None))
+    for entity in (ORDERS, BILLS):
+        drain.holds.hold(entity, Backoff(first=1000.0, cap=1000.0, jitter=0.0), "out")
+    async with lab.secondary.broker.open_receiver(QUEUE) as receiver:
+        yield drain, receiver
+
+
+async def receive(lab, drain, receiver, entity, count):
+    await lab.divert(*(message(f"{number}") for number in range(count)), entity=entity)
+    opened = []
+    for delivery in await receiver.receive(count):
+        unwrapped = drain._open(delivery)
+        copy = drain._copy(delivery, unwrapped)
+        opened.append(Cargo(copy=copy, delivery=delivery, unwrapped=unwrapped))
+    return opened
+
+
+def resting(drain):
+    return [len(drain._resting.get(entity.key, [])) for entity in (ORDERS, BILLS)]
+
+
+async def test_handles_of_all_entities_share_the_bound(lab, held):
+    drain, receiver = held
+    async with trio.open_nursery() as nursery:
+        for entity in (ORDERS, BILLS):
+            cargo = await receive(lab, drain, receiver, entity, 2)
+            drain._rest(entity, cargo, drain._mover(receiver), nursery)
+        nursery.cancel_scope.cancel()
+
+    assert resting(drain) == [2, 1]
+
+
+async def test_a_handle_whose_lock_is_over_makes_room(lab, held):
+    drain, receiver = held
+    async with trio.open_nursery() as nursery:
+        orders = await receive(lab, drain, receiver, ORDERS, 3)
+        drain._rest(ORDERS, orders, drain._mover(receiver), nursery)
+        bills = await receive(lab, drain, receiver, BILLS, 2)
+        drain._rest(BILLS, bills, drain._mover(receiver), nursery)
+        before = resting(drain)
+        ended = lab.clock() - timedelta(seconds=1)
+        drain._resting[ORDERS.key][:2] = [
+            attrs.evolve(each, locked_until=ended) for each in drain._resting[ORDERS.key][:2]
+        ]
+        drain._rest(BILLS, bills, drain._mover(receiver), nursery)
+        nursery.cancel_scope.cancel()
+
+    assert before == [3, 0]
+    assert resting(drain) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("depth", "limit", "seconds"),
+    [(None, 10, 0.6), (0, 10, 5.0), (15, 2, 4.0), (100, 10, 3.0), (1000, 10, 0.6)],
+)
+async def test_a_queue_is_looked_through_in_half_a_lock(held, depth, limit, seconds):
+    drain, _ = held
+    drain.depth = depth
+
+    assert drain._scan_pause(limit) == seconds
+
+
+async def test_a_handle_keeps_no_message(lab, held):
+    drain, receiver = held
+    async with trio.open_nursery() as nursery:
+        cargo = await receive(lab, drain, receiver, ORDERS, 1)
+        drain._rest(ORDERS, cargo, drain._mover(receiver), nursery)
+        nursery.cancel_scope.cancel()
+
+    [handle] = drain._resting[ORDERS.key]
+    assert handle == attrs.evolve(cargo[0].delivery, message=Message())
+
+
+async def test_what_is_parked_and_what_the_primary_has_counts_as_moved(lab, held):
+    drain, receiver = held
+    broken = [attrs.evolve(wrap(lab, message(f"{n}")), body=b"changed") for n in range(2)]
+    known = [wrap(lab, message(f"known {n}")) for n in range(3)]
+    await lab.secondary.store.send(QUEUE, [*broken, *known, wrap(lab, message("new"))])
+    deliveries = await receiver.receive(6)
+    for delivery in deliveries[2:5]:
+        drain.transferred.remember(drain._copy(delivery, drain._open(delivery)))
+    batch = Batch(deliveries=6, weight=0, began=trio.current_time())
+
+    groups = await drain._open_all(deliveries, batch, drain._mover(receiver))
+
+    assert [[one.unwrapped.message.message_id for one in group] for group in groups] == [["new"]]
+    assert batch.moved == 5
+    assert len(await lab.secondary.ids(QUEUE)) == 1
+
+
+async def test_a_receiver_that_keeps_messages_forgets_those_that_only_stay_locked(lab, monkeypatch):
+    forgotten = []
+
+    class Keeping(FaultyReceiver):
+        def forget_message(self, delivery):
+            forgotten.append(delivery.message.message_id)
+
+    monkeypatch.setattr(faults, "FaultyReceiver", Keeping)
+    monkeypatch.setattr(faults, "FaultyManyReceiver", Keeping)
+    await lab.divert(message("1"), message("2"))
+    await lab.divert(message("not ours"), envelope=envelope(pair="west"))
+    lab.primary.fail(Refuse(), SEND, times=1)
+    await lab.syphon(retry=Backoff(first=5.0, cap=5.0, jitter=0.0))
+
+    await trio.sleep(1.0)
+    at_rest = sorted(forgotten)
+    await trio.sleep(10.0)
+
+    assert at_rest == ["1", "2", "not ours"]
+    assert sorted(await lab.primary.ids()) == ["1", "2"]
 
 
 async def test_a_slow_primary_gets_smaller_batches(lab):

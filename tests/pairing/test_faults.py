@@ -1,7 +1,9 @@
 """Faults that no other test has: a pair and a syphon on virtual time."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -11,12 +13,13 @@ from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import Unavailable
 from gateway.domain.events import StandingChanged
 from gateway.domain.failover import State
-from gateway.domain.message import Leg
-from gateway.testing.faults import LoseAnswer, Operation, Refuse
+from gateway.domain.message import Abandon, Complete, Leg
+from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from tests.pairing.lab import (
     BILLS,
     ORDERS,
     QUEUE,
+    Namespace,
     message,
     outcome_of,
     refuse,
@@ -151,3 +154,81 @@ async def test_gateways_that_see_different_health_lose_nothing(lab):
     ids = await lab.primary.ids()
     assert len(ids) == len(set(ids)) == len(pairs) + len(blind)
     assert await lab.secondary.ids(QUEUE) == []
+
+
+@attrs.frozen
+class Deadly:
+    """The primary, for a syphon that dies as it sends one message; `die` kills it."""
+
+    inner: Any
+    die: Callable[[], None]
+
+    async def send(self, entity, messages):
+        if any(one.message_id == "deadly" for one in messages):
+            self.die()
+        return await self.inner.send(entity, messages)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+
+async def die_at_the_message(lab, batch):
+    """A syphon's life. Of its death nobody is told: what it had locked stays so."""
+    primary, source = Namespace(lab.primary.store), Namespace(lab.secondary.store)
+    for namespace in (primary, source):
+        await lab.nursery.start(namespace.broker.run)
+    died = trio.Event()
+
+    def die():
+        for namespace in (primary, source):
+            namespace.fail(Hang())
+        died.set()
+
+    mortal = attrs.evolve(
+        lab.make_syphon(batch=batch), primary=Deadly(primary.broker, die), source=source.broker
+    )
+    await lab.nursery.start(mortal.run)
+    await died.wait()
+
+
+async def test_a_syphon_that_dies_at_one_message_again_and_again_moves_the_others(lab):
+    batch, others = 10, [f"m{number}" for number in range(40)]
+    await lab.divert(message("deadly"), *map(message, others))
+    await lab.divert(message("bill"), entity=BILLS)
+    for _ in range(25):
+        await die_at_the_message(lab, batch)
+        await trio.sleep(1.0)  # and it is started again
+
+    moved = await lab.primary.ids()
+    parked = await lab.secondary.ids(QUEUE.dead_letter)
+    await lab.syphon()
+    await backlog_is_empty(lab)
+
+    assert "deadly" not in moved
+    assert len(moved) > len(others) - batch
+    assert await lab.primary.ids(BILLS) == ["bill"]
+    assert parked == []
+    assert sorted(await lab.primary.ids()) == sorted(["deadly", *others])
+
+
+async def test_a_consumer_that_abandons_a_message_for_ever_delays_no_other(lab):
+    pair = await lab.pair()
+    await lab.syphon(standings=pair.standings)
+    lab.primary.fail(Refuse(), Operation.SEND, times=1)
+    for name in ("poison", "m1", "m2"):
+        await send(pair, message(name))()
+    await backlog_is_empty(lab)
+
+    taken = []
+    async with lab.primary.store.open_receiver(ORDERS) as receiver:
+        with trio.move_on_after(HOUR):
+            while True:
+                for delivery in await receiver.receive(10):
+                    poison = delivery.message.message_id == "poison"
+                    taken += [] if poison else [delivery.message.message_id]
+                    await receiver.settle(delivery, Abandon() if poison else Complete())
+
+    assert sorted(taken) == ["m1", "m2"]
+    assert await lab.primary.ids(ORDERS.dead_letter) == ["poison"]
+    assert await lab.primary.ids() == []
+    assert pair.standings.state_of(ORDERS) is State.PRIMARY

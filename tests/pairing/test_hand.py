@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from gateway.domain.message import DataBody, Delivery, Message
-from gateway.pairing.hand import MAX_AHEAD, MAX_BATCHES, Hand
+from gateway.domain.message import DataBody, Delivery, Message, ValueBody
+from gateway.pairing.hand import MAX_AHEAD, Hand
 from tests.pairing.lab import virtual_time
 
 pytestmark = virtual_time
@@ -56,7 +56,7 @@ async def test_no_more_than_so_many_are_taken_ahead():
     hand = make_hand()
     go_well(hand, 10)
 
-    assert await batches_until_full(hand) == MAX_BATCHES
+    assert await batches_until_full(hand) == 4
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,51 @@ async def test_large_messages_arent_taken_ahead(kind):
     assert await batches_until_full(hand, body=kind(bytes(MAX_AHEAD // 9))) == 1
 
 
+@pytest.mark.parametrize(("more", "room"), [(0, True), (1, False)])
+@pytest.mark.parametrize("body", [bytes, lambda size: DataBody((b"x", bytes(size - 1)))])
+async def test_four_mebibytes_may_be_ahead_and_no_more(body, more, room):
+    hand = make_hand()
+    go_well(hand, 10)
+    hand.take(deliveries(1, body=body(4 * 1024 * 1024 - 1)))
+    hand.take(deliveries(1 + more))
+
+    assert (await seconds_until_room(hand) == 0.0) is room
+
+
+async def test_a_body_that_isnt_bytes_counts_nothing():
+    hand = make_hand()
+    go_well(hand, 10)
+    hand.take(deliveries(1, body=bytes(4 * 1024 * 1024)))
+    hand.take(deliveries(1, body=ValueBody("x" * 1024)))
+
+    assert await seconds_until_room(hand) == 0.0
+
+
+async def test_each_of_two_batches_that_hang_makes_the_next_smaller():
+    hand = make_hand(largest=20)
+    go_well(hand, 1)
+    hand.take(deliveries())
+    hand.take(deliveries())
+
+    await hand.wait_for_room()
+
+    assert hand.limit == 5
+    assert await seconds_until_room(hand) == 0.0
+
+
+async def test_who_waits_for_room_goes_on_as_soon_as_there_is_some(nursery):
+    hand = make_hand()
+    batch = hand.take(deliveries())
+
+    async def end_later():
+        await trio.sleep(3.0)
+        hand.end(batch)
+
+    nursery.start_soon(end_later)
+
+    assert await seconds_until_room(hand) == 3.0
+
+
 async def test_a_batch_that_hangs_isnt_waited_for_any_longer():
     hand = make_hand()
     batch = hand.take(deliveries())
@@ -91,6 +136,29 @@ async def test_a_batch_that_hangs_isnt_waited_for_any_longer():
     assert hand.limit == 5  # as after any that was slow
     hand.end(batch)  # too late to count
     assert hand.limit == 5
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(9.9, 10), (10.1, 5)])
+async def test_slow_is_what_takes_more_than_a_sixth_of_a_lock(seconds, limit):
+    hand = make_hand()
+    batch = hand.take(deliveries())
+    await trio.sleep(seconds)
+
+    hand.end(batch)
+
+    assert hand.limit == limit
+
+
+async def test_slow_batches_get_smaller_down_to_one_and_quick_ones_larger_again():
+    hand = make_hand(largest=20)
+    limits = []
+    for seconds in (11.0,) * 5 + (0.0,) * 6:
+        batch = hand.take(deliveries())
+        await trio.sleep(seconds)
+        hand.end(batch)
+        limits.append(hand.limit)
+
+    assert limits == [10, 5, 2, 1, 1, 2, 4, 8, 16, 20, 20]
 
 
 async def test_it_is_stuck_when_nothing_of_a_batch_could_be_moved():

@@ -1,10 +1,12 @@
 import math
+from functools import partial
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     Busy,
 )
@@ -122,3 +124,101 @@ async def test_who_gives_up_waiting_holds_nothing(room, nursery):
 
     assert room.total == 200
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("held", "size", "fits"), [(10, 15, True), (10, 16, False)])
+async def test_a_share_is_a_quarter_and_no_more(held, size, fits):
+    inflight = InFlight(100)
+
+    async with inflight.room(BILLS, 1, math.inf), inflight.room(ORDERS, held, math.inf):
+        error = await outcome_of(partial(_pass_through, inflight, ORDERS, size))
+
+    assert (error is None) is fits
+
+
+@pytest.mark.parametrize(("size", "fits"), [(99, True), (100, False)])
+async def test_all_of_the_room_may_be_held_and_no_more(size, fits):
+    inflight = InFlight(100)
+
+    async with inflight.room(BILLS, 1, math.inf):
+        error = await outcome_of(partial(_pass_through, inflight, ORDERS, size))
+
+    assert (error is None) is fits
+
+
+async def test_half_of_a_share_may_be_held_twice_and_by_each_of_four():
+    inflight = InFlight(100)
+
+    async with (
+        inflight.room(EntityPath("a"), 25, math.inf),
+        inflight.room(EntityPath("b"), 25, math.inf),
+        inflight.room(EntityPath("c"), 25, math.inf),
+        inflight.room(EntityPath("d"), 12, math.inf),
+    ):
+        error = await outcome_of(partial(_pass_through, inflight, EntityPath("D"), 13))
+        full = await outcome_of(partial(_pass_through, inflight, EntityPath("D"), 14))
+
+    assert error is None
+    assert isinstance(full, Busy)
+
+
+async def test_what_is_larger_than_a_share_goes_when_its_entity_has_nothing_else():
+    inflight = InFlight(100)
+
+    async with inflight.room(BILLS, 25, math.inf):
+        alone = await outcome_of(partial(_pass_through, inflight, ORDERS, 75))
+        async with inflight.room(ORDERS, 1, math.inf):
+            beside = await outcome_of(partial(_pass_through, inflight, ORDERS, 26))
+
+    assert alone is None
+    assert isinstance(beside, Busy)
+
+
+async def test_room_that_is_given_back_counts_for_its_own_entity(room, nursery):
+    nursery.start_soon(hold, room, BILLS, 100)
+    nursery.start_soon(hold, room, ORDERS, 100)
+    await wait_all_tasks_blocked()
+
+    await hold(room, ORDERS, 150, 0.0)
+
+    assert room.total == 200
+    assert await outcome_of(partial(_pass_through, room, ORDERS, 151)) is not None
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_waits_wakes_all_others_who_wait(room, nursery):
+    """One that goes leaves room for two."""
+    nursery.start_soon(hold, room, ORDERS, 250, 5.0)
+    await wait_all_tasks_blocked()
+    with Timed() as timed:
+        async with trio.open_nursery() as waiting:
+            waiting.start_soon(hold, room, ORDERS, 120, 1.0)
+            waiting.start_soon(hold, room, ORDERS, 120, 1.0)
+
+    assert timed.seconds == pytest.approx(6.0)
+
+
+async def test_who_is_too_large_waits_on_when_others_have_gone(room):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hold, room, ORDERS, 200, 1.0)
+        nursery.start_soon(hold, room, BILLS, 200, 10.0)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.deadline = trio.current_time() + 60.0
+        with Timed() as timed:
+            await hold(room, EntityPath("cards"), 900, 0.0)
+
+    assert timed.seconds == pytest.approx(10.0)
+
+
+async def test_who_finds_no_room_may_come_again_after_a_second():
+    inflight = InFlight(100)
+
+    async with inflight.room(BILLS, 100, math.inf):
+        error = await outcome_of(partial(_pass_through, inflight, ORDERS, 1))
+
+    assert error.retry_after == 1.0
+
+
+async def _pass_through(inflight, entity, size):
+    async with inflight.room(entity, size, trio.current_time() + 1.0):
+        pass

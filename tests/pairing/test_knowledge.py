@@ -1,4 +1,5 @@
 import random
+from itertools import pairwise
 
 import pytest
 import trio
@@ -147,3 +148,48 @@ async def test_the_longest_unused_is_forgotten(knowledge, monkeypatch):
     assert knowledge.of(first) is not None
     assert knowledge.of(second) is None
     assert [known.entity for known in knowledge.all()] == [first, BILLS]
+
+
+async def test_what_is_restored_is_known_before_it_is_used(lab):
+    knowledge = Knowledge(primary=lab.primary.broker)
+
+    knowledge.restore([KnownEntity(entity=ORDERS, requires_session=True)])
+
+    assert knowledge.of(ORDERS) == KnownEntity(entity=ORDERS, requires_session=True)
+
+
+async def test_what_is_new_or_gone_is_a_change(lab):
+    knowledge = Knowledge(primary=lab.primary.broker)
+    versions = [knowledge.changes.version]
+    for change in (
+        lambda: knowledge.learn(KnownEntity(entity=ORDERS)),
+        lambda: knowledge.learn(KnownEntity(entity=ORDERS, requires_session=True)),
+        lambda: knowledge.gone(ORDERS),
+        lambda: knowledge.gone(ORDERS),
+    ):
+        change()
+        versions.append(knowledge.changes.version)
+
+    assert [after - before for before, after in pairwise(versions)] == [1, 1, 1, 0]
+
+
+async def test_the_first_that_was_seen_is_asked_about_first(lab):
+    knowledge = Knowledge(primary=lab.primary.broker)
+    knowledge.saw(BILLS)
+    knowledge.saw(ORDERS)
+
+    await lab.nursery.start(knowledge.run)
+    await wait_all_tasks_blocked()
+
+    asked = [each.entity for each in lab.primary.asked if each.operation is MANAGE]
+    assert asked == [BILLS, ORDERS]
+
+
+async def test_what_was_told_is_asked_again_after_an_hour_and_no_earlier(lab, knowledge):
+    knowledge.saw(ORDERS)
+    await trio.sleep(3500.0)
+
+    knowledge.saw(ORDERS)
+    await wait_all_tasks_blocked()
+
+    assert len(lab.primary.times(MANAGE)) == 1

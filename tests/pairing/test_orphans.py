@@ -94,3 +94,24 @@ async def test_a_secondary_that_doesnt_tell_is_no_alarm(lab):
 
     assert lab.events.of(BacklogOrphaned) == []
     assert await lab.secondary.ids(QUEUE) == ["m1"]
+
+
+async def test_who_diverted_nothing_says_nothing_of_anothers_backlog(lab):
+    await lab.divert(message())
+    pair = await lab.pair()
+    pair.standings.changes.note()
+
+    await trio.sleep(3600.0)
+
+    assert lab.events.of(BacklogOrphaned) == []
+
+
+async def test_what_is_moved_is_looked_for_once(lab):
+    await diverted_and_back(lab)
+    await lab.secondary.empty(QUEUE)
+    await trio.sleep(301.0)
+    looks = len(lab.secondary.times(Operation.MANAGE))
+
+    await trio.sleep(3600.0)
+
+    assert len(lab.secondary.times(Operation.MANAGE)) == looks

@@ -128,3 +128,115 @@ async def test_pauses_of_long_ago_take_no_memory(pauses):
     pauses.begin(ORDERS, Busy())
 
     assert len(pauses._pauses) == 1
+
+
+async def test_a_sender_waits_at_most_a_fifth_longer_than_the_pause(pauses):
+    started = trio.current_time()
+    pauses.begin(ORDERS, Busy(retry_after=100.0))
+    ended = []
+
+    async def wait():
+        await pauses.wait(ORDERS, started + 1000.0)
+        ended.append(trio.current_time() - started)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(wait)
+
+    assert 100.0 <= min(ended) < 105.0
+    assert 115.0 < max(ended) <= 120.0
+
+
+async def test_the_answer_of_a_busy_entity_names_it_and_the_seconds(pauses):
+    pauses.begin(ORDERS, Busy(retry_after=30.0))
+
+    with pytest.raises(Busy, match=r"^orders is busy for another 30 s$"):
+        await pauses.wait(ORDERS, trio.current_time() + 25.0)
+
+
+async def test_without_a_pause_nobody_waits(pauses):
+    started = trio.current_time()
+
+    await pauses.wait(ORDERS, started - 1.0)
+
+    assert trio.current_time() == started
+    assert pauses.left(ORDERS) == 0.0
+
+
+async def test_a_pause_that_is_over_leaves_nothing_to_wait_for(pauses):
+    pauses.begin(ORDERS, Busy())
+    await trio.sleep(15.0)
+
+    assert pauses.left(ORDERS) == 0.0
+
+
+async def test_only_pauses_that_run_are_counted(pauses):
+    pauses.begin(ORDERS, Busy())
+    await trio.sleep(5.0)
+    pauses.begin(BILLS, Busy())
+    both = pauses.running
+    await trio.sleep(5.0)
+    one = pauses.running
+    await trio.sleep(5.0)
+
+    assert [both, one, pauses.running] == [2, 1, 0]
+
+
+async def test_a_pause_is_told_again_only_when_it_gets_longer(pauses, events):
+    pauses.begin(ORDERS, Busy())
+    pauses.begin(ORDERS, Busy())
+    await trio.sleep(1.0)
+
+    pauses.begin(ORDERS, Busy())
+
+    assert events.all == [BusyPause(entity=ORDERS, seconds=10.0)] * 2
+
+
+async def test_a_row_is_kept_for_as_long_again_as_the_least_pause(pauses):
+    pauses.begin(ORDERS, Busy(retry_after=30.0))
+    await trio.sleep(39.0)
+    in_the_row = pauses.begin(ORDERS, Busy())
+    await trio.sleep(21.0)
+
+    assert in_the_row == pytest.approx(39.0)
+    assert pauses.begin(ORDERS, Busy()) == 0.0
+
+
+async def test_a_success_during_the_pause_begins_another_row(pauses):
+    pauses.begin(ORDERS, Busy())
+    await trio.sleep(4.0)
+    pauses.end(ORDERS)
+    left = pauses.left(ORDERS)
+    await trio.sleep(3.0)
+
+    assert left == pytest.approx(6.0)
+    assert pauses.begin(ORDERS, Busy()) == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize("seconds", [10.0, 11.0])
+async def test_after_a_success_that_ends_the_pause_another_row_begins(pauses, seconds):
+    pauses.begin(ORDERS, Busy())
+    await trio.sleep(seconds)
+    pauses.end(ORDERS)
+    await trio.sleep(5.0)
+
+    assert pauses.begin(ORDERS, Busy()) == 0.0
+
+
+async def test_also_the_last_half_second_of_a_pause_is_waited_for(pauses):
+    started = trio.current_time()
+    pauses.begin(ORDERS, Busy())
+    await trio.sleep(9.5)
+
+    await pauses.wait(ORDERS, started + 60.0)
+
+    assert trio.current_time() - started >= 10.0
+
+
+async def test_a_success_of_an_entity_without_a_pause_changes_nothing(pauses):
+    pauses.begin(BILLS, Busy())
+
+    pauses.end(ORDERS)
+
+    assert pauses.left(BILLS) == pytest.approx(10.0)
+    assert pauses.running == 1

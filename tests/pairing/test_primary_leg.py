@@ -4,11 +4,13 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import (
     Busy,
     EntityNotFound,
     NotAuthorized,
+    OutcomeUnknown,
     QuotaExceeded,
     Unavailable,
 )
@@ -23,6 +25,7 @@ from gateway.testing.faults import (
     Hang,
     Operation,
     Refuse,
+    Reset,
     busy,
 )
 from tests.pairing.lab import (
@@ -196,6 +199,20 @@ async def test_the_callers_fault_in_a_trial_ends_the_trial(lab):
     assert leg is Leg.PRIMARY
 
 
+async def test_who_is_only_refused_is_not_suspect_for_ever(lab):
+    pair = await lab.pair(failover_interval=60.0)
+    await suspect(lab, pair)
+    lab.primary.fail(refuse(NotAuthorized, "no"), SEND)
+
+    early, late = [], []
+    for found in (early, late):
+        await trio.sleep(31.0)
+        found += [type(await outcome_of(send(pair))), pair.standings.state_of(ORDERS)]
+
+    assert early == [NotAuthorized, State.SUSPECT]
+    assert late == [NotAuthorized, State.PRIMARY]
+
+
 async def test_a_cancelled_trial_lets_the_next_one_try(lab):
     pair = await lab.pair()
     await suspect(lab, pair)
@@ -265,3 +282,95 @@ async def test_a_trial_that_finds_the_entity_gone_is_diverted(lab):
 
     assert leg is Leg.BACKLOG
     assert lab.primary.sends() == 2
+
+
+# What each answer says
+
+
+async def test_an_unknown_outcome_of_the_last_resort_taints_too(lab):
+    pair = await lab.pair(failover_interval=0.0, ping_interval=1800.0)
+    lab.primary.fail(Refuse(), SEND, times=1)
+    await send(pair)()
+    lab.primary.fail(Reset(), SEND)
+    lab.secondary.fail(Refuse(), SEND)
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, OutcomeUnknown)
+
+
+async def test_a_primary_that_was_asked_isnt_asked_again_while_there_are_backlog_queues(lab):
+    await lab.secondary.store.create_queue(lab.queues(2)[1], backlog.QUEUE_PROPERTIES)
+    pair = await lab.pair(queues=2)
+    lab.primary.fail(Refuse(), SEND)
+    lab.secondary.fail(Hang(), SEND, times=1)
+
+    leg = await send(pair)()
+
+    assert leg is Leg.BACKLOG
+    assert lab.primary.sends() == 1
+
+
+async def test_an_entity_that_is_never_diverted_is_sent_to_whatever_its_standing(lab):
+    pair = await lab.pair(entities=(EntityRule(match="orders", divert=False),))
+    pair.standings.force_over(ORDERS)
+
+    assert await send(pair)() is Leg.PRIMARY
+
+
+async def test_an_entity_that_is_gone_isnt_known_any_more(lab):
+    pair = await lab.pair()
+    await send(pair)()
+    lab.primary.fail(refuse(EntityNotFound, "gone"), SEND)
+
+    await outcome_of(send(pair))
+
+    assert pair.knowledge.of(ORDERS) is None
+
+
+async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab):
+    pair = await lab.pair()
+    await suspect(lab, pair)
+    pair.broker.to_primary.pauses.begin(ORDERS, Busy(retry_after=20.0))
+    lab.secondary.fail(Refuse(), SEND)
+    before = lab.primary.sends()
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, Busy)
+    assert lab.primary.sends() == before
+
+
+async def test_a_suspect_entity_that_is_gone_is_told_to_the_caller(lab):
+    pair = await lab.pair()
+    await suspect(lab, pair)
+    await trio.sleep(5.0)
+    lab.primary.fail(refuse(EntityNotFound, "gone"), SEND)
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, EntityNotFound)
+
+
+async def test_a_success_ends_the_pause_and_what_came_before_it(lab):
+    pair = await lab.pair(
+        failover_interval=0.0, send_timeout=60.0, throttle_failover_after=15.0, busy_pause=5.0
+    )
+    for number in range(5):
+        lab.primary.fail(busy(1.0), SEND, times=1)
+        assert await send(pair, message(f"{number}"))() is Leg.PRIMARY
+
+
+async def test_throttling_of_an_entity_that_is_never_diverted_never_counts(lab):
+    pair = await lab.pair(
+        send_timeout=30.0,
+        throttle_failover_after=1.0,
+        busy_pause=5.0,
+        entities=(EntityRule(match="orders", divert=False),),
+    )
+    lab.primary.fail(busy(1.0), SEND)
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, Busy)
+    assert pair.standings.troubled() == []

@@ -12,7 +12,7 @@ from gateway.pairing.options import PairOptions
 from gateway.pairing.prober import AT_ONCE, Prober
 from gateway.pairing.standings import Standings
 from gateway.testing.faults import Hang, Operation, Refuse
-from tests.pairing.lab import LABEL, ORDERS, reaches, refuse, virtual_time
+from tests.pairing.lab import LABEL, ORDERS, Slow, reaches, refuse, virtual_time
 
 pytestmark = virtual_time
 
@@ -186,3 +186,134 @@ async def test_many_entities_take_turns(lab, make):
 
     assert first == AT_ONCE
     assert len({a.entity for a in lab.primary.asked}) == AT_ONCE + 1
+
+
+async def test_no_more_than_sixteen_probes_are_on_their_way(lab, make):
+    standings = await make(attempt_timeout=5.0)
+    lab.primary.fail(Hang())
+    for number in range(40):
+        fail(standings, EntityPath(f"entity-{number}"))
+
+    await wait_all_tasks_blocked()
+
+    assert len(lab.primary.times(PROBE)) == 16
+
+
+async def test_an_entity_that_is_pinned_while_it_waits_for_its_turn_isnt_probed(lab, make):
+    standings = await make(attempt_timeout=5.0)
+    lab.primary.fail(Hang())
+    for number in range(AT_ONCE):
+        fail(standings, EntityPath(f"entity-{number}"))
+    await wait_all_tasks_blocked()
+    fail(standings)
+    await wait_all_tasks_blocked()
+
+    standings.force_over(ORDERS)
+    await trio.sleep(600.0)
+
+    assert ORDERS not in {asked.entity for asked in lab.primary.asked}
+
+
+async def test_what_a_probe_that_hangs_is_called_says_how_long_it_took(lab, make):
+    standings = await make(attempt_timeout=5.0, successes_to_return=2)
+    fail(standings)
+    await wait_all_tasks_blocked()
+    lab.primary.fail(Hang())
+
+    await trio.sleep(7.0)
+
+    [standing] = standings.troubled()
+    assert "no answer within 5.0 s" in standing.reason
+
+
+async def test_a_probe_has_as_long_as_an_attempt(lab, make):
+    standings = await make(attempt_timeout=5.0, successes_to_return=2)
+    lab.primary.fail(Slow(4.9), PROBE)
+    fail(standings)
+
+    await trio.sleep(5.0)
+
+    assert standings.state_of(ORDERS) is State.HALF_OPEN
+
+
+async def test_after_a_success_the_pauses_begin_small_again(lab, make):
+    standings = await make(ping_interval=60.0, successes_to_return=2)
+    lab.primary.fail(Refuse())
+    fail(standings)
+    await trio.sleep(30.0)
+    lab.primary.heal()
+    await reaches(standings, State.HALF_OPEN)
+    lab.primary.fail(Refuse())
+    before = len(lab.primary.times(PROBE))
+
+    await trio.sleep(10.0)
+
+    first, second, third = lab.primary.times(PROBE)[before : before + 3]
+    assert 0.79 <= second - first <= 1.21
+    assert 1.59 <= third - second <= 2.41
+
+
+@pytest.mark.parametrize("fault", [Hang(), refuse(EntityNotFound, "gone")])
+async def test_probes_come_later_and_later_however_they_fail(lab, make, fault):
+    standings = await make(attempt_timeout=1.0, ping_interval=20.0)
+    lab.primary.fail(fault)
+    fail(standings)
+
+    await trio.sleep(100.0)
+
+    assert 7 <= len(lab.primary.times(PROBE)) <= 10
+
+
+async def test_an_entity_that_fails_again_long_after_is_probed_again(lab, make):
+    standings = await make(successes_to_return=1)
+    fail(standings)
+    await reaches(standings, State.PRIMARY)
+    await trio.sleep(60.0)
+    lab.primary.fail(Refuse())
+    before = len(lab.primary.times(PROBE))
+
+    fail(standings)
+    await wait_all_tasks_blocked()
+
+    assert len(lab.primary.times(PROBE)) == before + 1
+
+
+async def test_an_entity_that_fails_while_another_is_probed_is_probed_too(lab, make):
+    standings = await make()
+    lab.primary.fail(Refuse())
+    fail(standings, EntityPath("other"))
+    await trio.sleep(10.0)
+    before = len(lab.primary.times(PROBE))
+
+    fail(standings)
+    await wait_all_tasks_blocked()
+
+    assert [asked.entity for asked in lab.primary.asked[before:]] == [ORDERS]
+
+
+async def test_each_entity_has_one_series_of_probes(lab, make):
+    standings = await make(ping_interval=20.0)
+    lab.primary.fail(Refuse())
+    fail(standings)
+    for number in range(5):
+        await trio.sleep(0.01)
+        fail(standings, EntityPath(f"entity-{number}"))
+
+    await trio.sleep(0.5)
+
+    asked = [each.entity for each in lab.primary.asked]
+    assert len(asked) == len(set(asked)) == 6
+
+
+async def test_what_is_failed_over_when_the_prober_begins_is_probed(lab):
+    options = PairOptions(label=LABEL, failover_interval=0.0)
+    standings = Standings(
+        options=options, clock=lab.clock, observer=lab.events, rng=random.Random(1)
+    )
+    fail(standings)
+    prober = Prober(primary=lab.primary.broker, standings=standings, options=options, rng=lab.rng)
+
+    await lab.nursery.start(prober.run)
+    await wait_all_tasks_blocked()
+
+    assert len(lab.primary.times(PROBE)) == 1

@@ -2,17 +2,19 @@
 
 import random
 
+import attrs
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityNotFound, Unavailable
 from gateway.domain.events import LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.pairing import standings as module
 from gateway.pairing.options import EntityRule, PairOptions
-from gateway.pairing.standings import Standing, Standings, entity_rule, rule_for
+from gateway.pairing.standings import BEAT, Standing, Standings, entity_rule, rule_for
 from gateway.testing.clocks import START, VirtualClock
 from tests.pairing.lab import BILLS, LABEL, ORDERS, virtual_time
 
@@ -171,19 +173,76 @@ async def test_sends_that_fail_together_dont_put_the_first_trial_off(make):
     assert standings.begin_trial(ORDERS) is not None
 
 
-async def test_who_waits_hears_the_end_of_the_trial(make, nursery):
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda standings, trial: standings.release(trial),
+        lambda standings, _trial: standings.force_over(ORDERS),
+    ],
+    ids=["the trial ends", "the entity changes its leg"],
+)
+async def test_who_waits_hears_what_decides(make, nursery, change):
     standings = make(failover_interval=60.0)
     fail(standings)
     await trio.sleep(1.0)
     trial = standings.begin_trial(ORDERS)
-    started = trio.current_time()
-    nursery.start_soon(standings.wait_verdict, ORDERS, 100.0)
+    heard = []
+
+    async def wait():
+        await standings.wait_verdict(ORDERS, 100.0)
+        heard.append(trio.current_time())
+
+    nursery.start_soon(wait)
+    await wait_all_tasks_blocked()
+    now = trio.current_time()
+
+    change(standings, trial)
     await wait_all_tasks_blocked()
 
-    standings.release(trial)
-    await wait_all_tasks_blocked()
+    assert heard == [now]
 
-    assert trio.current_time() == started
+
+async def test_trials_are_closer_together_than_half_of_a_short_interval(make):
+    standings = make(failover_interval=0.4)
+    fail(standings)
+
+    await trio.sleep(0.19)
+    early = standings.begin_trial(ORDERS)
+    await trio.sleep(0.02)
+
+    assert early is None
+    assert standings.begin_trial(ORDERS) is not None
+
+
+async def test_a_half_open_entity_may_be_tried_at_once(make):
+    standings = make(failover_interval=0.0)
+    standings.options = attrs.evolve(
+        standings.options, failover_interval=60.0, trial_pause=Backoff(first=20.0, cap=20.0)
+    )
+    for _ in range(5):
+        fail(standings)
+        await trio.sleep(15.0)
+    assert standings.state_of(ORDERS) is State.SECONDARY
+
+    standings.probed(ORDERS)
+
+    assert standings.begin_trial(ORDERS) is not None
+
+
+async def test_a_new_outage_is_tried_as_soon_as_the_first(make):
+    standings = make(failover_interval=60.0, trial_pause=Backoff(first=1.0, cap=64.0, jitter=0.0))
+    for _ in range(2):
+        fail(standings)
+        for _ in range(3):
+            await trio.sleep(10.0)
+            trial = standings.begin_trial(ORDERS)
+            standings.failed(trial, OUT)
+        standings.sent(standings.begin(ORDERS))
+    fail(standings)
+
+    await trio.sleep(1.1)
+
+    assert standings.begin_trial(ORDERS) is not None
 
 
 async def test_who_waits_waits_no_longer_than_they_said(make):
@@ -238,6 +297,20 @@ async def test_a_pause_matters_to_the_most_impatient_entity(make, nursery):
     nursery.cancel_scope.cancel()
 
 
+async def test_pauses_that_end_attempts_dont_add_up_to_an_outage(make, nursery):
+    standings = make(failover_interval=30.0, attempt_timeout=10.0)
+    await nursery.start(standings.run)
+
+    for _ in range(2):
+        during = standings.begin(ORDERS)
+        trio.lowlevel.current_clock().jump(12.0)
+        standings.failed(during, OUT)
+        await trio.sleep(20.0)
+
+    assert standings.state_of(ORDERS) is State.PRIMARY
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_pause_is_noticed_without_a_failure_too(make, nursery, events):
     standings = make(failover_interval=10.0)
     await nursery.start(standings.run)
@@ -248,6 +321,19 @@ async def test_a_pause_is_noticed_without_a_failure_too(make, nursery, events):
 
     assert standings.state_of(ORDERS) is State.PRIMARY
     assert [round(event.seconds) for event in events.of(LoopPaused)] == [98]
+    nursery.cancel_scope.cancel()
+
+
+async def test_pauses_that_let_attempts_fail_are_no_outage_however_long_the_interval(make, nursery):
+    standings = make(failover_interval=30.0, attempt_timeout=3.0)
+    await nursery.start(standings.run)
+
+    for _ in range(5):
+        during = standings.begin(ORDERS)
+        trio.lowlevel.current_clock().jump(10.0)
+        standings.failed(during, OUT)
+
+    assert standings.state_of(ORDERS) is State.PRIMARY
     nursery.cancel_scope.cancel()
 
 
@@ -262,6 +348,48 @@ async def test_a_pulse_that_is_a_little_late_is_no_pause(make, nursery, events):
     assert standings.state_of(ORDERS) is State.SUSPECT
     assert events.of(LoopPaused) == []
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("interval", "late", "paused"),
+    [(8.0, 3.9, False), (8.0, 4.1, True), (60.0, 4.9, False), (60.0, 5.1, True)],
+)
+async def test_a_pause_is_half_of_the_interval_or_of_an_attempt_late(
+    make, nursery, events, interval, late, paused
+):
+    standings = make(failover_interval=interval, attempt_timeout=10.0)
+    await nursery.start(standings.run)
+
+    trio.lowlevel.current_clock().jump(BEAT + late)
+    fail(standings)
+
+    assert bool(events.of(LoopPaused)) is paused
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_pause_is_noticed_once(make, nursery, events):
+    standings = make(failover_interval=60.0)
+    await nursery.start(standings.run)
+
+    trio.lowlevel.current_clock().jump(100.0)
+    fail(standings)
+    fail(standings)
+
+    assert len(events.of(LoopPaused)) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_doesnt_feel_the_pulse_notices_no_pause(make, nursery, events):
+    standings = make(failover_interval=60.0)
+    await nursery.start(standings.run)
+    nursery.cancel_scope.cancel()
+    with trio.CancelScope(shield=True), trio.move_on_after(1.0):
+        await trio.sleep_forever()
+
+    trio.lowlevel.current_clock().jump(100.0)
+    fail(standings)
+
+    assert events.of(LoopPaused) == []
 
 
 # Operators
@@ -339,6 +467,32 @@ async def test_what_a_probe_says_of_an_entity_that_is_well_is_nothing(make, even
     assert standings.unreachable(ORDERS) is None
 
 
+async def test_a_probe_that_finds_it_gone_closes_a_half_open_entity(make):
+    standings = make(failover_interval=0.0)
+    open_half(standings)
+
+    standings.found_unreachable(ORDERS, EntityNotFound("gone"))
+
+    assert standings.state_of(ORDERS) is State.SECONDARY
+
+
+async def test_a_half_open_entity_is_probed_on(make):
+    standings = make(failover_interval=0.0)
+    open_half(standings)
+
+    assert standings.failed_over() == [ORDERS]
+
+
+async def test_an_operator_who_takes_it_back_forgets_that_it_was_gone(make):
+    standings = make(failover_interval=0.0)
+    fail(standings)
+    standings.found_unreachable(ORDERS, EntityNotFound("gone"))
+
+    standings.force_back(ORDERS)
+
+    assert standings.unreachable(ORDERS) is None
+
+
 # Restart
 
 
@@ -357,6 +511,20 @@ async def test_what_is_failed_over_or_pinned_survives_a_restart(make, saved, res
     standings.restore([Standing(entity=ORDERS, state=saved, since=START, reason="it was")])
 
     assert standings.state_of(ORDERS) is restored
+
+
+async def test_all_that_was_saved_is_restored_and_told(make):
+    standings = make()
+    version = standings.changes.version
+    saved = [
+        Standing(entity=ORDERS, state=State.SUSPECT, since=START, reason="it was"),
+        Standing(entity=BILLS, state=State.SECONDARY, since=START, reason="it was"),
+    ]
+
+    standings.restore(saved)
+
+    assert standings.failed_over() == [BILLS]
+    assert standings.changes.version > version
 
 
 async def test_a_restored_standing_keeps_its_date_and_reason(make):
@@ -380,6 +548,18 @@ async def test_an_entity_in_good_health_takes_no_memory(make, nursery):
     await trio.sleep(65.0)
 
     assert standings._records == {}
+    nursery.cancel_scope.cancel()
+
+
+async def test_an_entity_is_remembered_while_an_attempt_from_before_may_answer(make, nursery):
+    standings = make(failover_interval=60.0, send_timeout=30.0)
+    await nursery.start(standings.run)
+    fail(standings)
+    standings.sent(standings.begin(ORDERS))
+
+    await trio.sleep(55.0)
+
+    assert len(standings._records) == 1
     nursery.cancel_scope.cancel()
 
 

@@ -1,6 +1,7 @@
 """The state file. On the real clock where it is written, as that happens in a thread."""
 
 import json
+import os
 from datetime import UTC, datetime
 
 import attrs
@@ -17,7 +18,7 @@ from gateway.pairing.knowledge import KnownEntity
 from gateway.pairing.standings import Standing
 from gateway.pairing.state import SavedState, StateFile, StateFileError, build, parse
 from gateway.testing.faults import Refuse
-from tests.pairing.lab import BILLS, ORDERS, message
+from tests.pairing.lab import BILLS, ORDERS, Timed, message, virtual_time
 
 SAVED = SavedState(
     standings=(
@@ -81,6 +82,10 @@ def test_the_case_of_a_name_is_kept():
         b'{"version": 1, "standings": [{}]}',
         b'{"version": 1, "standings": [{"entity": 7}]}',
         b'{"version": 1, "known": "x"}',
+        b'{"version": 1, "known": 7}',
+        b'{"version": 1, "known": [null]}',
+        b'{"version": 1, "known": [{"entity": "a", "max_message_size": "x"}]}',
+        b'{"version": 1, "known": [{"entity": "a", "max_message_size": []}]}',
         build(SAVED).replace(b"pinned", b"unheard of"),
         build(SAVED).replace(b"2026-11", b"2026-13"),
     ],
@@ -183,6 +188,18 @@ async def test_only_the_owner_may_read_it(lab, path):
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
+async def test_without_a_thread_to_write_it_is_told(lab, path, monkeypatch):
+    async def no_thread(*_):
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", no_thread)
+
+    assert not await file_of(lab, lab.parts().assemble(), path).save()
+    [told] = lab.events.of(StateNotSaved)
+    assert "can't start new thread" in told.reason
+
+
 async def test_a_file_that_cant_be_written_is_told_and_tried_again(lab, path, quickly):
     path.parent.write_text("a file where the folder should be")
     async with trio.open_nursery() as nursery:
@@ -209,3 +226,157 @@ async def test_a_change_just_before_the_end_is_saved(lab, path):
         nursery.cancel_scope.cancel()
 
     assert parse(path.read_bytes()).standings[0].state is State.PINNED
+
+
+class Disk:
+    """Writes at once instead of in a thread, so that time may be virtual; fails on command."""
+
+    def __init__(self):
+        self.writes = []
+        self.broken = False
+        self.seconds = 0.0
+
+    async def run_sync(self, write, path, data):
+        self.writes.append(trio.current_time())
+        await trio.sleep(self.seconds)
+        if self.broken:
+            raise OSError(28, "no space left on device")
+        write(path, data)
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    disk = Disk()
+    monkeypatch.setattr(trio.to_thread, "run_sync", disk.run_sync)
+    return disk
+
+
+@virtual_time
+async def test_a_burst_of_changes_is_one_write(lab, path, disk):
+    pair = await lab.pair(state=path)
+    started = trio.current_time()
+    for number in range(10):
+        pair.knowledge.learn(KnownEntity(entity=EntityPath(f"entity-{number}")))
+        await trio.sleep(0.015)
+
+    await trio.sleep(60.0)
+
+    assert [at - started for at in disk.writes] == [pytest.approx(0.2)]
+    assert len(parse(path.read_bytes()).known) == 10
+
+
+@virtual_time
+async def test_a_change_while_a_file_is_written_is_written_too(lab, path, disk):
+    disk.seconds = 1.0
+    pair = await lab.pair(state=path)
+    pair.knowledge.learn(KnownEntity(entity=ORDERS))
+    await trio.sleep(0.7)
+    pair.knowledge.learn(KnownEntity(entity=BILLS))
+
+    await trio.sleep(60.0)
+
+    assert len(disk.writes) == 2
+    assert {each.entity for each in parse(path.read_bytes()).known} == {ORDERS, BILLS}
+
+
+@virtual_time
+async def test_a_file_that_cant_be_written_is_tried_again_after_five_seconds(lab, path, disk):
+    disk.broken = True
+    pair = await lab.pair(state=path)
+    pair.standings.force_over(ORDERS)
+    await trio.sleep(4.0)
+    failed = len(disk.writes)
+    disk.broken = False
+
+    await trio.sleep(60.0)
+
+    assert failed == 1
+    assert [disk.writes[1] - disk.writes[0]] == [pytest.approx(5.2)]
+    assert len(disk.writes) == 2
+    [told] = lab.events.of(StateNotSaved)
+    assert told.reason == f"{path}: no space left on device"
+
+
+@virtual_time
+async def test_the_last_save_takes_no_longer_than_two_seconds(lab, path, disk):
+    disk.seconds = 60.0
+    pair = lab.parts().assemble()
+    with Timed() as timed:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(file_of(lab, pair, path).run)
+            pair.standings.force_over(ORDERS)
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+
+    assert timed.seconds == pytest.approx(2.1)
+
+
+@virtual_time
+async def test_without_a_change_nothing_is_written(lab, path, disk):
+    async with trio.open_nursery() as nursery:
+        await nursery.start(file_of(lab, lab.parts().assemble(), path).run)
+        await trio.sleep(60.0)
+        nursery.cancel_scope.cancel()
+
+    assert disk.writes == []
+
+
+@virtual_time
+async def test_what_was_known_before_a_restart_is_known_after_it(lab, path, disk):
+    path.parent.mkdir()
+    path.write_bytes(build(SAVED))
+
+    pair = await lab.pair(state=path)
+
+    assert tuple(pair.knowledge.all()) == SAVED.known
+    assert pair.standings.state_of(EntityPath("Orders/new")) is State.PINNED
+
+
+async def test_a_file_that_cant_be_read_is_told_with_its_name(lab, path):
+    path.mkdir(parents=True)
+
+    with pytest.raises(StateFileError, match=r"state\.json: Is a directory"):
+        file_of(lab, lab.parts().assemble(), path).restore()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"{", "JSON expected: Expecting property name"),
+        (b"[]", "version 1 expected, found None"),
+        (b'{"version": 1, "known": [{}]}', r"it doesn't hold what it should: .*entity"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(content, problem):
+    with pytest.raises(StateFileError, match=problem):
+        parse(content)
+
+
+async def test_a_file_of_half_a_write_is_replaced(lab, path):
+    path.parent.mkdir()
+    path.with_name("state.json.new").write_bytes(bytes(100_000))
+
+    assert await file_of(lab, lab.parts().assemble(), path).save()
+
+    assert parse(path.read_bytes()) == SavedState()
+    assert [each.name for each in path.parent.iterdir()] == ["state.json"]
+
+
+async def test_no_file_stays_open_after_a_save(lab, path):
+    state = file_of(lab, lab.parts().assemble(), path)
+    await state.save()
+    before = len(os.listdir("/proc/self/fd"))
+
+    await state.save()
+
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("name", ["a/b/state.json", "state.json"])
+async def test_the_folder_is_made_as_deep_as_it_takes(lab, tmp_path, name):
+    path = tmp_path / name
+
+    assert await file_of(lab, lab.parts().assemble(), path).save()
+
+    assert path.is_file()
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,75 @@
+"""A version that grows, and who waits for it."""
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.pairing.changes import Changes
+from tests.pairing.lab import virtual_time
+
+pytestmark = virtual_time
+
+
+async def test_each_change_is_the_next_version():
+    changes = Changes()
+    versions = [changes.version]
+    for _ in range(3):
+        changes.note()
+        versions.append(changes.version)
+
+    assert versions == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("seen", [-1, 0, 3])
+async def test_who_saw_another_version_doesnt_wait(seen):
+    changes = Changes()
+    changes.note()
+    started = trio.current_time()
+
+    assert await changes.wait(seen) == 1
+    assert trio.current_time() == started
+
+
+async def test_a_change_wakes_all_who_wait(nursery):
+    changes = Changes()
+    woken = []
+
+    async def wait():
+        woken.append(await changes.wait(changes.version))
+
+    for _ in range(3):
+        nursery.start_soon(wait)
+    await wait_all_tasks_blocked()
+    before = list(woken)
+
+    changes.note()
+    await wait_all_tasks_blocked()
+
+    assert before == []
+    assert woken == [1, 1, 1]
+
+
+async def test_who_is_woken_late_hears_of_the_last_version(nursery):
+    changes = Changes()
+    woken = []
+
+    async def wait():
+        woken.append(await changes.wait(changes.version))
+
+    nursery.start_soon(wait)
+    await wait_all_tasks_blocked()
+    changes.note()
+    changes.note()
+    await wait_all_tasks_blocked()
+
+    assert woken == [2]
+
+
+async def test_waiting_ends_with_a_cancellation_also_where_there_is_a_change():
+    changes = Changes()
+    changes.note()
+
+    with trio.move_on_after(0) as scope:
+        await changes.wait(0)
+
+    assert scope.cancelled_caught
