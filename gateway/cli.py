@@ -21,7 +21,8 @@ from gateway.app.outside import Outside
 from gateway.demo.screen import main as show_demo
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message
-from gateway.listen_commands import listen
+from gateway.listen_commands import agent, listen
+from gateway.status_commands import status
 from gateway.store_commands import store
 from gateway.terminal import (
     Duration,
@@ -46,7 +47,9 @@ def main() -> None:
     """A messaging gateway that pairs two namespaces, so that a producer notices no outage."""
 
 
+main.add_command(agent)
 main.add_command(listen)
+main.add_command(status)
 main.add_command(store)
 
 add_port_offset = click.option(

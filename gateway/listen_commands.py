@@ -1,10 +1,11 @@
-"""`pairgate listen`: its arguments, which outdo those of the configuration."""
+"""`pairgate listen`, with arguments that outdo those of the configuration, and `pairgate agent`."""
 
 from typing import Any, Final
 
 import attrs
 import click
 
+from gateway.app import agent as agents
 from gateway.app import listening
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.handlers import HandlerChoice
@@ -49,7 +50,10 @@ class CountOrOff(click.ParamType[int | None]):
 @click.option("--python", metavar="MODULE:FUNCTION", help="Call this, async or blocking.")
 @click.option("--namespace", metavar="NAME", help="Default: the gateway here, else the primary.")
 @click.option("--port-offset", type=int, default=0, metavar="N", help="Move all ports by N.")
-@click.option("--triggers", metavar="URL", help="The admin endpoint that announces messages.")
+@click.option("--through-gateway", is_flag=True, help="Not straight into the primary without one.")
+@click.option("--report", type=click.IntRange(3), hidden=True, help="A socket of `agent`.")
+@click.option("--metrics", metavar="HOST:PORT", help="Tell figures at /metrics and /status there.")
+@click.option("--triggers", metavar="URL", multiple=True, help="An admin endpoint that announces.")
 @click.option("--tasks", type=click.IntRange(1), help="That take messages, at the start.")
 @click.option("--max-tasks", type=click.IntRange(1), help="When there is work for them.")
 @click.option("--batch", type=click.IntRange(1, 1000), help="Messages of one request.")
@@ -66,7 +70,8 @@ def listen(invocation: Invocation, entities: tuple[str, ...], **given: Any) -> N
     dead-lettered when it has failed too often. Of several queues, WEIGHT is the share.
     """
     loaded = invocation.read()
-    places = {name: given.pop(name) for name in ("namespace", "port_offset")}
+    own = ("namespace", "port_offset", "through_gateway", "report")
+    places = {name: given.pop(name) for name in own}
     named = {name: given.pop(name) for name in ("to", "command", "python")}
     section = _with(loaded.config.listener, given)
     wanted = listening.Wanted(
@@ -74,10 +79,30 @@ def listen(invocation: Invocation, entities: tuple[str, ...], **given: Any) -> N
         handler=HandlerChoice(**named, timeout=section.handler_timeout),
         options=section.options,
         triggers=section.triggers,
+        metrics=section.metrics,
         **places,
     )
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
         run(listening.listen, loaded, Outside(observer=log), wanted)
+
+
+@click.command()
+@add_config
+@add_json
+@click.option("--port-offset", type=int, default=0, metavar="N", help="Move all ports by N.")
+@failing_in_words
+def agent(invocation: Invocation, port_offset: int) -> None:
+    """
+    Start and stop processes of `listen`, as [[agent.listeners]] says, until SIGTERM or Ctrl-C.
+
+    The queues' depth and age, the handlers' time and the processors' load say how many there are.
+    """
+    loaded = invocation.read()
+    wanted = agents.Wanted(
+        config=invocation.config, as_json=invocation.as_json, port_offset=port_offset
+    )
+    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
+        run(agents.run_agent, loaded, Outside(observer=log), wanted)
 
 
 def _with(section: Listen, given: dict[str, Any]) -> Listen:
@@ -94,6 +119,7 @@ def _with(section: Listen, given: dict[str, Any]) -> Listen:
             section,
             handler_timeout=own.pop("timeout", section.handler_timeout),
             triggers=own.pop("triggers", section.triggers),
+            metrics=own.pop("metrics", section.metrics),
             options=attrs.evolve(section.options, **own),
         )
     except ValueError as error:

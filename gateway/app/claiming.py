@@ -21,6 +21,7 @@ from gateway.domain import claim as claims
 from gateway.domain.errors import BrokerError, GatewayError, NotAuthorized, Untrusted
 from gateway.domain.events import Doubtful
 from gateway.domain.message import Message
+from gateway.pairing.options import BacklogTimeToLive
 from gateway.ports import Broker, Service
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.blob import parse_blob_account
@@ -44,7 +45,9 @@ async def with_claims(
     await trio.lowlevel.checkpoint()
     seen, services = broker, list[Service]()
     if config.claims is not None:
-        desk = await _open_desk(stack, config.claims, outside)
+        pairing = config.pairing
+        restarts = pairing is not None and pairing.syphon.backlog_ttl is BacklogTimeToLive.RESTART
+        desk = await _open_desk(stack, config.claims, outside, lives_anew=restarts)
         around = Surroundings(
             clock=outside.now, rng=outside.rng("claims"), observer=outside.observer
         )
@@ -62,7 +65,9 @@ async def with_claims(
     return seen, services
 
 
-async def _open_desk(stack: AsyncExitStack, settings: Claims, outside: Outside) -> ClaimDesk:
+async def _open_desk(
+    stack: AsyncExitStack, settings: Claims, outside: Outside, *, lives_anew: bool
+) -> ClaimDesk:
     store = await _opened(stack, settings, outside)
     await _prepare(store, settings, outside)
     return ClaimDesk(
@@ -72,6 +77,7 @@ async def _open_desk(stack: AsyncExitStack, settings: Claims, outside: Outside) 
         clock=outside.now,
         new_id=outside.new_id,
         observer=outside.observer,
+        lives_anew=lives_anew,
     )
 
 

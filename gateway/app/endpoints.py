@@ -75,8 +75,8 @@ async def _opened(
             moved(endpoint.bind, port_offset),
             tls=None if endpoint.protocol == ONE_PORT else tls,
             options=config.limits.listener,
-            on_crash=lambda peer, error: report(_crashed(peer, error)),
-            on_lost=lambda peer, error: report(_lost(peer, error)),
+            on_crash=lambda peer, error: report(crashed(peer, error)),
+            on_lost=lambda peer, error: report(lost(peer, error)),
         )
     except CannotListen as error:
         raise Failure(str(error)) from error
@@ -92,10 +92,12 @@ def _context(endpoint: Endpoint) -> ssl.SSLContext | None:
         raise Failure(str(error), ExitCode.WRONG) from error
 
 
-def _crashed(peer: str, error: BaseException) -> ConnectionCrashed:
+def crashed(peer: str, error: BaseException) -> ConnectionCrashed:
+    """What to tell of a connection that a bug ended."""
     return ConnectionCrashed(peer=peer, traceback="".join(traceback.format_exception(error)))
 
 
-def _lost(peer: str, error: BaseException) -> ConnectionLost:
+def lost(peer: str, error: BaseException) -> ConnectionLost:
+    """What to tell of a connection that ended with an error of its own."""
     leaves = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
     return ConnectionLost(peer=peer, reason="; ".join(f"{type(e).__name__}: {e}" for e in leaves))

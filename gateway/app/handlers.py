@@ -3,10 +3,11 @@
 import importlib
 import os
 import shlex
+import signal
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from operator import attrgetter
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ from gateway.wire.rest_message import body_bytes
 
 REFUSED: Final = "HandlerRefused"  # the reason of a dead letter
 _CONNECT_SECONDS: Final = 5.0
+_PATIENCE: Final = 5.0  # seconds that a command has after SIGTERM
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -97,7 +99,8 @@ class CommandHandler:
     environment: Mapping[str, str]
 
     async def __call__(self, item: Item[Message]) -> Settlement | None:
-        """Return when it has ended. Cancelled, it gets SIGTERM, and SIGKILL five seconds later."""
+        """Return when it has ended. Cancelled, it gets SIGTERM, and SIGKILL five seconds later;
+        so does what it has started."""
         added = build_environment(item.delivery, queue=item.queue.name)
         with trio.move_on_after(self.timeout) as scope:
             try:
@@ -106,7 +109,9 @@ class CommandHandler:
                     stdin=body_bytes(item.message, strict=False),
                     env={**self.environment, **added},
                     check=False,
-                    start_new_session=True,  # an interrupt from the keyboard is for us
+                    # An interrupt from the keyboard is for us; what it started ends with it.
+                    start_new_session=True,
+                    deliver_cancel=_end_all,
                 )
             except OSError as error:
                 raise EndpointDown(f"{self.command[0]}: {error.strerror}") from error
@@ -117,6 +122,19 @@ class CommandHandler:
         if ended.returncode:
             raise HandlerFailed(f"exit code {ended.returncode}")
         return None
+
+
+async def _end_all(process: trio.Process) -> None:
+    """SIGTERM for a command and for what it has started, SIGKILL when that takes too long."""
+    _signal_all(process, signal.SIGTERM)
+    with trio.move_on_after(_PATIENCE):
+        await process.wait()
+    _signal_all(process, signal.SIGKILL)
+
+
+def _signal_all(process: trio.Process, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
 
 
 @attrs.frozen(kw_only=True)
@@ -149,7 +167,7 @@ async def open_handler(
         case (None, str() as text, None):
             return _command(text, choice.timeout)
         case (None, None, str() as text):
-            return handler_of(_function(text), threads=parallel)
+            return handler_of(function_named(text, "--python"), threads=parallel)
     raise Failure("one of --to, --exec and --python expected", ExitCode.WRONG)
 
 
@@ -176,17 +194,22 @@ def _command(text: str, timeout: float) -> CommandHandler:
     return CommandHandler(command=command, timeout=timeout, environment=dict(os.environ))
 
 
-def _function(text: str) -> Any:
-    """The function that `module:function` names; modules of this folder are found too."""
+def function_named(text: str, option: str) -> Any:
+    """
+    The function that `module:function` names; modules of this folder are found too.
+
+    Raises:
+        Failure: there is none; the text begins with the option that names it.
+    """
     module, colon, name = text.partition(":")
     if not (module and colon and name):
-        raise Failure(f"--python: MODULE:FUNCTION expected, got {text!r}", ExitCode.WRONG)
+        raise Failure(f"{option}: MODULE:FUNCTION expected, got {text!r}", ExitCode.WRONG)
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         function = attrgetter(name)(importlib.import_module(module))
     except (ImportError, AttributeError) as error:
-        raise Failure(f"--python {text}: {error}", ExitCode.WRONG) from error
+        raise Failure(f"{option} {text}: {error}", ExitCode.WRONG) from error
     if not callable(function):
-        raise Failure(f"--python {text}: that is no function", ExitCode.WRONG)
+        raise Failure(f"{option} {text}: that is no function", ExitCode.WRONG)
     return function

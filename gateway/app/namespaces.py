@@ -11,7 +11,7 @@ from gateway.app.outside import Outside
 from gateway.brokers.embedded.files import StoreError, StoreInUse
 from gateway.brokers.registry import Adapter, Surroundings, build
 from gateway.config.checks import host_of, is_loopback
-from gateway.config.options import Config, Namespace
+from gateway.config.options import Namespace
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
@@ -45,13 +45,16 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -
     )
     try:
         adapter = build(namespace.url, namespace.name, surroundings, namespace.options)
-        return await stack.enter_async_context(adapter)
+        opened = await stack.enter_async_context(adapter)
     except (InvalidRequest, TlsFileError) as error:
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
     except StoreInUse as error:
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
     except (StoreError, OSError) as error:
         raise Failure(f"namespace {namespace.name}: {error}") from error
+    opened.meter.start()
+    outside.meters[namespace.name] = opened.meter
+    return opened
 
 
 async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
@@ -107,11 +110,6 @@ def _with_credentials(namespace: Namespace) -> Namespace:
         url=f"{scheme}://{EMULATOR_POLICY.name}@{host}",
         options=attrs.evolve(namespace.options, key=key),
     )
-
-
-def only_namespace(config: Config) -> Namespace:
-    """The namespace of a configuration without a pair."""
-    return next(iter(config.namespaces.values()))
 
 
 @attrs.frozen(kw_only=True)

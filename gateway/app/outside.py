@@ -7,8 +7,10 @@ from uuid import uuid4
 
 import attrs
 
+from gateway.brokers.meter import Meter
 from gateway.domain.events import Event
 from gateway.ports import Observer
+from gateway.telemetry.watch import Watch
 
 SEED_BITS: Final = 64
 
@@ -20,11 +22,23 @@ class Silence:
         """Nothing is to be done."""
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _watched(observer: Observer) -> Watch:
+    return observer if isinstance(observer, Watch) else Watch(observer, _now)
+
+
 @attrs.frozen(kw_only=True)
 class Outside:
     """One seed for all choices: every part has a generator of its own, made of it."""
 
-    observer: Observer = attrs.field(factory=Silence)
+    # Whoever is given, with a watch before it, so that the process can be asked what happened.
+    observer: Watch = attrs.field(factory=lambda: _watched(Silence()), converter=_watched)
+    started: datetime = attrs.field(factory=_now)
+    # Of the namespaces that were opened, by their names.
+    meters: dict[str, Meter] = attrs.field(factory=dict)
     seed: int = attrs.field(factory=lambda: random.SystemRandom().getrandbits(SEED_BITS))
 
     def rng(self, part: str) -> random.Random:
@@ -35,4 +49,4 @@ class Outside:
 
     @staticmethod
     def now() -> datetime:
-        return datetime.now(UTC)
+        return _now()

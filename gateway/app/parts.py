@@ -1,7 +1,8 @@
 """What `serve` is made of: the open namespaces, the broker that clients see, and the services."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Final
 
 import attrs
 import trio
@@ -14,10 +15,10 @@ from gateway.app.namespaces import (
     check_credentials,
     enter,
     is_own,
-    only_namespace,
 )
 from gateway.app.outside import Outside
 from gateway.app.pairs import make_pair, make_syphons, spool_queue
+from gateway.app.trigger_topic import TopicAnnouncer
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local import LocalBroker
 from gateway.brokers.local_visibility import LocalVisibility
@@ -28,6 +29,7 @@ from gateway.claims.broker import ClaimedBroker
 from gateway.claims.packing import PackedBroker
 from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events import Doubtful
 from gateway.frontends.announcements import Announcements
@@ -36,7 +38,10 @@ from gateway.frontends.leases import Leases
 from gateway.listener.announcing import Announcing
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
+from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker, Service
+
+SPOOL: Final = "(spool)"  # its name among the namespaces: nobody's of the file
 
 
 @attrs.frozen(kw_only=True)
@@ -50,6 +55,7 @@ class Parts:
     stores: Sequence[EmbeddedBroker]  # a failed one ends the gateway
     announcements: Announcements
     pair: Pair | None = None
+    syphons: Sequence[Syphon] = ()
 
 
 async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) -> Parts:
@@ -60,9 +66,11 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
         Failure: a namespace can't be opened or refuses the credentials, or no backlog is usable.
     """
     if config.pairing is None:
-        namespace = only_namespace(config)
+        namespace = config.home
         announcements = Announcements()
         adapter = announced(await _enter_ready(stack, namespace, outside), announcements)
+        keepers = {namespace.name: adapter}
+        announcers = await make_announcers(stack, config, outside, announcements, keepers)
         seen, services = await with_claims(stack, config, adapter, outside)
         leases = Leases(seen, outside.now, config.limits.leases)
         visibility = _visibility(adapter, seen, leases, outside)
@@ -70,7 +78,7 @@ async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) ->
             broker=seen,
             leases=leases,
             visibility=visibility,
-            services=[leases, *_services_among(visibility), *services],
+            services=[leases, *_services_among(visibility), *services, *announcers],
             stores=stores_among(adapter),
             announcements=announcements,
         )
@@ -83,6 +91,8 @@ async def _make_paired_parts(
     announcements = Announcements()
     sides = await enter_sides(stack, config, pairing, outside)
     sides = attrs.evolve(sides, primary=announced(sides.primary, announcements))
+    keepers = {pairing.primary: sides.primary, pairing.secondary: sides.secondary}
+    announcers = await make_announcers(stack, config, outside, announcements, keepers)
     pair = await make_pair(pairing, sides, outside)
     seen, services = await with_claims(stack, config, pair.broker, outside)
     leases = Leases(seen, outside.now, config.limits.leases)
@@ -94,11 +104,44 @@ async def _make_paired_parts(
         broker=seen,
         leases=leases,
         visibility=visibility,
-        services=[pair, leases, *_services_among(visibility), *syphons, *services],
+        services=[pair, leases, *_services_among(visibility), *syphons, *services, *announcers],
         stores=stores_among(sides.primary, sides.secondary, sides.spool),
         announcements=announcements,
         pair=pair,
+        syphons=syphons,
     )
+
+
+async def make_announcers(
+    stack: AsyncExitStack,
+    config: Config,
+    outside: Outside,
+    announcements: Announcements,
+    opened: Mapping[str, Broker],
+) -> list[Service]:
+    """
+    What carries the announcements to the topic of `[triggers]`. Straight into the namespace that
+    keeps it, one of those `opened` or another: nobody diverts a trigger.
+
+    Raises:
+        Failure: that namespace can't be opened, or refuses the credentials.
+    """
+    await trio.lowlevel.checkpoint()
+    triggers = config.triggers
+    if triggers is None:
+        return []
+    name = triggers.namespace or config.home.name
+    keeper = opened.get(name) or await _enter_ready(stack, config.namespaces[name], outside)
+    announcer = TopicAnnouncer(
+        broker=keeper,
+        topic=EntityPath(triggers.topic),
+        announcements=announcements,
+        window=triggers.window,
+        time_to_live=triggers.time_to_live,
+        observer=outside.observer,
+        rng=outside.rng("announcer"),
+    )
+    return [announcer]
 
 
 def announced(namespace: Broker, announcements: Announcements) -> Broker:
@@ -156,7 +199,7 @@ async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, outside: Outside
     await trio.lowlevel.checkpoint()
     if pairing.spool is None:
         return None
-    namespace = Namespace(name="spool", url=f"embedded:{pairing.spool}")
+    namespace = Namespace(name=SPOOL, url=f"embedded:{pairing.spool}")
     spool = await enter(stack, namespace, outside)
     try:
         await spool.create_queue(spool_queue(pairing), backlog.QUEUE_PROPERTIES)

@@ -11,6 +11,7 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.outside import Outside
 from gateway.app.parts import Parts
+from gateway.app.status import StatusBoard, make_figures
 from gateway.brokers.local_visibility import LocalVisibility
 from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
 from gateway.frontends.admin import AdminFrontend
@@ -182,12 +183,17 @@ def _make_rest(makings: Makings, *, secure: bool) -> Server:
 
 
 def _make_admin(makings: Makings) -> Server:
+    board = StatusBoard(config=makings.config, outside=makings.outside, parts=makings.parts)
+    draining = trio.Event()
+    figures = make_figures(board, makings.authorizer, draining)
     frontend = AdminFrontend(
         broker=makings.parts.broker,
         authorizer=makings.authorizer,
+        figures=figures,
         wall_clock=makings.outside.now,
         announcements=makings.parts.announcements,
         options=makings.config.limits.admin,
+        draining=draining,
     )
     server = HttpServer(
         handler=frontend.handle,
@@ -195,9 +201,7 @@ def _make_admin(makings: Makings) -> Server:
         wall_clock=makings.outside.now,
         options=makings.config.limits.http,
     )
-    return Server(
-        serve_connection=server.serve_connection, drains=(frontend.draining.set, server.drain.set)
-    )
+    return Server(serve_connection=server.serve_connection, drains=(draining.set, server.drain.set))
 
 
 def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:

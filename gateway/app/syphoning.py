@@ -1,6 +1,6 @@
 """`pairgate syphon`: the syphon alone, beside the receivers or to empty a backlog elsewhere."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -10,11 +10,13 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import enter
 from gateway.app.outside import Outside
 from gateway.app.pairs import make_envelope
-from gateway.app.parts import stores_among
+from gateway.app.parts import announced, make_announcers, stores_among
 from gateway.app.serving import watch_signals, watch_store
 from gateway.config.file import Loaded
 from gateway.domain.events import Doubtful, Draining, Started
+from gateway.frontends.announcements import Announcements
 from gateway.pairing.syphon import Syphon
+from gateway.ports import Broker, Service
 
 
 async def syphon(
@@ -44,9 +46,14 @@ async def syphon(
     label = label or pairing.options.label
     async with AsyncExitStack() as stack:
         source = await enter(stack, config.namespaces[pairing.secondary], outside)
-        primary = source
+        primary: Broker = source
         if target != pairing.secondary:
             primary = await enter(stack, config.namespaces[target], outside)
+        announcements, announcers = Announcements(), list[Service]()
+        if target == pairing.primary:  # listeners of another namespace are nobody's matter here
+            keepers = {pairing.secondary: source, target: primary}
+            announcers = await make_announcers(stack, config, outside, announcements, keepers)
+            primary = announced(primary, announcements) if announcers else primary
         service = Syphon(
             primary=primary,
             source=source,
@@ -58,13 +65,17 @@ async def syphon(
             observer=outside.observer,
         )
         failures: list[Failure] = []
-        await _run(service, loaded, outside, failures.append)
+        await _run(service, announcers, loaded, outside, failures.append)
     if failures:
         raise failures[0]
 
 
 async def _run(
-    service: Syphon, loaded: Loaded, outside: Outside, fail: Callable[[Failure], None]
+    service: Syphon,
+    announcers: Sequence[Service],
+    loaded: Loaded,
+    outside: Outside,
+    fail: Callable[[Failure], None],
 ) -> None:
     async with trio.open_nursery() as nursery:
 
@@ -79,5 +90,7 @@ async def _run(
         for store in stores_among(service.primary, service.source):
             nursery.start_soon(watch_store, store, give_up)
         await nursery.start(partial(watch_signals, end, lambda: None))
+        for announcer in announcers:
+            await nursery.start(announcer.run)
         await nursery.start(service.run)
         outside.observer.report(Started(configuration=loaded.source, seed=outside.seed))

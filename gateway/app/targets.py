@@ -3,7 +3,7 @@
 from base64 import b64encode
 from contextlib import AsyncExitStack
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import attrs
 import trio
@@ -12,7 +12,7 @@ from gateway.app.claiming import with_claims
 from gateway.app.endpoints import moved
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.namespaces import enter, is_own, only_namespace
+from gateway.app.namespaces import enter, is_own
 from gateway.app.outside import Outside
 from gateway.brokers.registry import options_class
 from gateway.config.options import (
@@ -26,8 +26,11 @@ from gateway.config.options import (
 )
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import EMULATOR_POLICY
+from gateway.net.dialing import Place
+from gateway.net.tls import client_context
 from gateway.ports import Broker
 
+ADMIN_PORT: Final = 9640  # where a URL says none
 KNOCK_SECONDS: Final = 2.0
 _OTHERS: Final = frozenset({ADMIN, AMQP, STORAGE_QUEUE})  # than those that speak REST
 
@@ -62,16 +65,26 @@ async def open_target(
         raise Failure(f"there is no namespace {namespace!r}; there are {known}", ExitCode.WRONG)
     chosen = _chosen(config, namespace)
     if namespace is None:
-        address = await find_running(config, port_offset)
-        if address is not None:
-            gateway = through(config, address, right)
-            broker = await enter(stack, gateway, outside)
-            return Target(broker=broker, name=gateway.name, home=chosen.name, running=True)
+        gateway = await open_gateway(stack, config, outside, right=right, port_offset=port_offset)
+        if gateway is not None:
+            return gateway
     broker = await enter(stack, chosen, outside)
     if is_own(chosen):
         await make_entities(broker, chosen.plan)
     seen, _ = await with_claims(stack, config, broker, outside)
     return Target(broker=seen, name=f"namespace {chosen.name}", home=chosen.name, running=False)
+
+
+async def open_gateway(
+    stack: AsyncExitStack, config: Config, outside: Outside, *, right: Right, port_offset: int = 0
+) -> Target | None:
+    """Open what `find_running` finds; None: nothing runs."""
+    address = await find_running(config, port_offset)
+    if address is None:
+        return None
+    gateway, home = through(config, address, right), _chosen(config, None)
+    broker = await enter(stack, gateway, outside)
+    return Target(broker=broker, name=gateway.name, home=home.name, running=True)
 
 
 async def find_running(config: Config, port_offset: int = 0) -> str | None:
@@ -92,6 +105,24 @@ async def find_admin(config: Config, port_offset: int = 0) -> str | None:
         if endpoint.protocol == ADMIN and address is not None and await _answers(address):
             return address
     return None
+
+
+def admin_place(url: str, named: str) -> Place:
+    """
+    Where an admin endpoint is.
+
+    Raises:
+        Failure: the URL is none; the text begins with who has `named` it.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or ADMIN_PORT
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
+        raise Failure(f"{named}: http(s)://HOST[:PORT] expected", ExitCode.WRONG)
+    tls = client_context() if parts.scheme == "https" else None
+    return Place(host=parts.hostname, port=port, tls=tls)
 
 
 def admin_authorization(config: Config, address: str, right: Right) -> str | None:
@@ -116,8 +147,9 @@ def through(config: Config, address: str, right: Right) -> Namespace:
 
 
 def _policy(config: Config, address: str, right: Right) -> AccessPolicy:
-    granting = (policy for policy in config.access if policy.grants(right))
-    policy = next(granting, None if config.access else EMULATOR_POLICY)
+    granting = [policy for policy in config.access if policy.grants(right)]
+    granting.sort(key=lambda policy: not policy.covers(None))  # one for everything is sure to fit
+    policy = next(iter(granting), None if config.access else EMULATOR_POLICY)
     if policy is None:
         raise Failure(
             f"no [[access]] has the right {right.value}, which this needs at {address}",
@@ -128,11 +160,7 @@ def _policy(config: Config, address: str, right: Right) -> AccessPolicy:
 
 def _chosen(config: Config, name: str | None) -> Namespace:
     """The namespace of that name; without one the primary, or the only one."""
-    if name is not None:
-        return config.namespaces[name]
-    if config.pairing is not None:
-        return config.namespaces[config.pairing.primary]
-    return only_namespace(config)
+    return config.home if name is None else config.namespaces[name]
 
 
 def _connectable(endpoint: Endpoint, port_offset: int) -> str | None:

@@ -1,4 +1,4 @@
-"""Brings what a gateway announces to the listeners of this process."""
+"""Brings what a gateway announces to the listeners of this process, by a stream of events."""
 
 import random
 from collections.abc import Sequence
@@ -26,7 +26,8 @@ RETRY: Final = Backoff(first=0.5, cap=30.0)
 @attrs.define(eq=False, kw_only=True)
 class TriggerFeed:
     """
-    A stream of one gateway's announcements. While it is broken its listeners poll.
+    A stream of one gateway's announcements. While it is broken its listeners poll. Several gateways
+    before the same namespace have a feed each, all with the same `triggers`.
 
     `authorization` is the value of that header; None where the gateway asks for none.
     """
@@ -39,10 +40,15 @@ class TriggerFeed:
     observer: Observer
     rng: random.Random
     _failures: int = attrs.field(default=0, init=False)  # in a row
+    _is_open: bool = attrs.field(default=False, init=False)
+
+    @property
+    def channel(self) -> str:
+        return str(self.place)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Live until cancelled, and connect again whenever the stream breaks."""
-        self.triggers.lose()
+        self.triggers.lose(self.channel)
         task_status.started()
         while True:
             try:
@@ -65,18 +71,19 @@ class TriggerFeed:
             if announced is not None:
                 queue, size = announced
                 self.triggers.publish(Trigger(account=self.account, queue=queue, size=size))
-            elif event == OPEN and not self.triggers.is_connected:
-                self._failures = 0
-                self.triggers.regain()
-                self.observer.report(TriggersRegained(gateway=str(self.place)))
+            elif event == OPEN and not self._is_open:
+                self._failures, self._is_open = 0, True
+                self.triggers.regain(self.channel)
+                self.observer.report(TriggersRegained(gateway=self.channel))
 
     def _note_loss(self, error: BrokerError) -> None:
         """The first of a row of failures is told."""
         self._failures += 1
-        if self.triggers.is_connected:
-            self.triggers.lose()
+        if self._is_open:
+            self._is_open = False
+            self.triggers.lose(self.channel)
         if self._failures == 1:
-            self.observer.report(TriggersLost(gateway=str(self.place), reason=str(error)))
+            self.observer.report(TriggersLost(gateway=self.channel, reason=str(error)))
 
     def _request(self) -> Request:
         names = ",".join(queue.name for queue in self.queues)

@@ -1,20 +1,14 @@
 """`pairgate trigger`: listeners hear of a message that didn't come through the gateway."""
 
-from typing import Final
-
 import trio
 
+from gateway.app.asking import admin_here, ask_here, reason_of
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.targets import admin_authorization, find_admin
+from gateway.app.targets import admin_authorization
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest
-from gateway.net.http_client import HttpClient
-from gateway.wire.http import Headers, Request
-from gateway.wire.servicebus_errors import parse_error
-
-ANSWER_SECONDS: Final = 10.0
 
 
 async def trigger(config: Config, queue: str, *, size: int = 0, port_offset: int = 0) -> str:
@@ -28,31 +22,11 @@ async def trigger(config: Config, queue: str, *, size: int = 0, port_offset: int
         path = EntityPath.parse(queue)
     except InvalidRequest as error:
         raise Failure(str(error), ExitCode.WRONG) from error
-    address = await find_admin(config, port_offset)
-    if address is None:
-        raise Failure(
-            "no gateway answers at an endpoint `admin` without TLS of this configuration",
-            ExitCode.TEMPORARY,
-        )
+    address = await admin_here(config, port_offset)
     text = admin_authorization(config, address, Right.SEND)
-    fields = {} if text is None else {"Authorization": text}
-    request = Request(
-        method="POST",
-        target=f"/triggers/{path.name}?size={size}",
-        headers=Headers.of(fields),
-    )
+    target = f"/triggers/{path.name}?size={size}"
     try:
-        await _ask(address, request)
+        await ask_here(address, text, target, method="POST", success=202)
     except (BrokerError, trio.TooSlowError) as error:
-        reason = str(error) or f"no answer within {ANSWER_SECONDS:g} s"
-        raise Failure(f"{address}: {reason}") from error
+        raise Failure(f"{address}: {reason_of(error)}") from error
     return address
-
-
-async def _ask(address: str, request: Request) -> None:
-    host, _, port = address.rpartition(":")
-    async with HttpClient(host.strip("[]"), int(port)) as client:
-        with trio.fail_after(ANSWER_SECONDS):
-            response = await client.request(request)
-    if response.status != 202:
-        raise parse_error(response)

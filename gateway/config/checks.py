@@ -9,9 +9,19 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.config.options import STORAGE_QUEUE, Claims, Config, Namespace, Pairing
+from gateway.brokers.registry import cannot
+from gateway.config.options import (
+    ADMIN,
+    STORAGE_QUEUE,
+    Claims,
+    Config,
+    Namespace,
+    Pairing,
+    TriggerTopic,
+)
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.scaling import parse_weights
 from gateway.pairing.sending import PRIMARY_SHARE
 from gateway.wire.blob import check_container, parse_blob_account
 from gateway.wire.connection_string import parse_connection_string
@@ -70,12 +80,14 @@ def host_of_bind(bind: str) -> str:
 def problems_of(config: Config) -> list[str]:
     """One line for each mistake; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
-    found += _names_twice(config)
+    found += [*_names_twice(config), *_agent(config)]
     if config.claims is not None:
         found += _claims(config.claims)
+    if config.triggers is not None:
+        found += _triggers(config, config.triggers)
     if config.pairing is not None:
         found += _pairing(config, config.pairing)
-    elif len(config.namespaces) > 1:
+    elif len(config.namespaces.keys() - {_keeper_of_triggers(config)}) > 1:
         found.append("pairing: is missing, and without it there can be only one namespace")
     elif config.entities:
         found.append("entities: they are of a pair, and there is no [pairing]")
@@ -84,9 +96,11 @@ def problems_of(config: Config) -> list[str]:
 
 def warnings_of(config: Config) -> list[str]:
     """One line for each thing that is allowed and seldom wise."""
-    if config.pairing is None:
-        return []
-    return [*_shared_fate(config, config.pairing), *_slow_connects(config, config.pairing)]
+    found = [*_short_grace(config), *_shared_port(config)]
+    if config.pairing is not None:
+        found += _shared_fate(config, config.pairing)
+        found += _slow_connects(config, config.pairing)
+    return found
 
 
 def _shared_fate(config: Config, pairing: Pairing) -> Iterator[str]:
@@ -111,6 +125,51 @@ def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
                 f"namespaces.{name}.connect_timeout: {timeout:g} s isn't less than the {attempt:g}"
                 " s of an attempt (attempt_timeout, and 40 % of send_timeout): a connection that"
                 " hangs counts as an unknown outcome, and its message can arrive twice"
+            )
+
+
+def _short_grace(config: Config) -> Iterator[str]:
+    agent, listener = config.agent, config.listener.options
+    if agent.listeners and agent.grace <= listener.grace:
+        yield (
+            f"agent.grace: {agent.grace:g} s isn't more than the {listener.grace:g} s of"
+            " listener.grace: handlers that may yet finish are killed"
+        )
+
+
+def _shared_port(config: Config) -> Iterator[str]:
+    metrics = config.listener.metrics
+    most = sum(
+        listener.staffing.max_processes
+        for listener in config.agent.listeners
+        if not any(argument.startswith("--metrics") for argument in listener.arguments)
+    )
+    if metrics is not None and most > 1 and not metrics.endswith(":0"):
+        yield (
+            f"listener.metrics: {metrics} can be bound by one process, and the agent may start"
+            f" {most}: the others crash; with port 0 each has one of its own, which is in the log"
+        )
+
+
+def _agent(config: Config) -> Iterator[str]:
+    agent = config.agent
+    here = any(endpoint.protocol == ADMIN for endpoint in config.endpoints)
+    if agent.listeners and agent.gateway is None and not here:
+        yield "agent.gateway: is missing, and there is no endpoint `admin` here to ask for figures"
+    for index, listener in enumerate(agent.listeners):
+        path, staffing = f"agent.listeners[{index}]", listener.staffing
+        try:
+            parse_weights(listener.queues)
+            for name in listener.queues.split():
+                EntityPath.parse(name.partition(":")[0])
+        except InvalidRequest as error:
+            yield f"{path}.queues: {error}"
+        if [listener.to, listener.exec, listener.python].count(None) != 2:
+            yield f"{path}: one of `to`, `exec` and `python` expected"
+        if staffing.max_processes < staffing.min_processes:
+            yield (
+                f"{path}.max_processes: at least min_processes, {staffing.min_processes}, expected,"
+                f" found {staffing.max_processes}"
             )
 
 
@@ -203,6 +262,31 @@ def _claims(claims: Claims) -> Iterator[str]:
         parse_blob_account(claims.connection_string or rest, claims.key)
     except InvalidRequest as error:
         yield f"claims.store: {error}"
+
+
+def _keeper_of_triggers(config: Config) -> str | None:
+    return None if config.triggers is None else config.triggers.namespace
+
+
+def _triggers(config: Config, triggers: TriggerTopic) -> Iterator[str]:
+    try:
+        EntityPath.parse(triggers.topic)
+    except InvalidRequest as error:
+        yield f"triggers.topic: {error}"
+    name = triggers.namespace
+    if name is not None and name not in config.namespaces:
+        known = ", ".join(sorted(config.namespaces))
+        yield f"triggers.namespace: there is no namespace {name!r}; there are {known}"
+        return
+    if config.pairing is not None and config.pairing.primary not in config.namespaces:
+        return  # which is said already
+    keeper = config.home if name is None else config.namespaces[name]
+    if "topics" in cannot(keeper.url):
+        kind = keeper.url.partition(":")[0]
+        yield (
+            f"triggers.namespace: {keeper.name!r} is of the kind {kind}, which has no topics;"
+            " name one of the kinds embedded, servicebus, servicebus+http(s)"
+        )
 
 
 def _twice(names: list[str]) -> list[str]:

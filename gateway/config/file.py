@@ -8,8 +8,15 @@ from typing import Any, Final
 import attrs
 
 from gateway.config.checks import label_of, location_of, problems_of, warnings_of
-from gateway.config.options import DEFAULT, DEFAULT_WITHOUT_AMQP, Config, Namespace, Pairing
-from gateway.config.plans import read_plan
+from gateway.config.options import (
+    DEFAULT,
+    DEFAULT_WITHOUT_AMQP,
+    Config,
+    Namespace,
+    Pairing,
+    TriggerTopic,
+)
+from gateway.config.plans import read_plan, with_topic
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.values import SecretSource
@@ -100,9 +107,18 @@ def _with_plans(config: Config) -> tuple[Config, list[str]]:
     namespaces, problems = {}, list[str]()
     for name, namespace in config.namespaces.items():
         plan, found = read_plan(namespace)
+        if config.triggers is not None and namespace is _keeper_of(config, config.triggers):
+            plan = with_topic(plan, config.triggers.topic)
         namespaces[name] = attrs.evolve(namespace, plan=plan)
         problems += (f"namespaces.{name}.{problem}" for problem in found)
     return attrs.evolve(config, namespaces=namespaces), problems
+
+
+def _keeper_of(config: Config, triggers: TriggerTopic) -> Namespace | None:
+    """The namespace that keeps the topic of the triggers; None: there is none of that name."""
+    pairing = config.pairing
+    primary = config.home.name if pairing is None else pairing.primary
+    return config.namespaces.get(triggers.namespace or primary)
 
 
 def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:

@@ -12,8 +12,10 @@ from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.values import Secret
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.accounts import StorageAccount, check_account_name
+from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
+from gateway.domain.staffing import StaffingOptions
 from gateway.frontends.admin import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.leases import LeaseOptions
@@ -136,13 +138,63 @@ class Limits:
 
 
 @attrs.frozen(kw_only=True)
+class TriggerTopic:
+    """
+    `[triggers]`: the gateway announces what comes to its queues over a topic, and `pairgate listen`
+    reads that. Without it, listeners hear of it from the endpoint `admin` only.
+    """
+
+    topic: str = attrs.field(validator=validators.min_len(1))
+    namespace: str | None = None  # that keeps the topic; None: the primary
+    # What comes to a queue in so many seconds after a trigger is one more.
+    window: float = attrs.field(default=0.02, validator=validators.ge(0.001))
+    time_to_live: float = attrs.field(default=60.0, validator=validators.ge(1.0))  # of a trigger
+
+
+@attrs.frozen(kw_only=True)
 class Listen:
     """`[listener]`, of `pairgate listen`."""
 
     # Of one call of an endpoint or a command.
     handler_timeout: float = attrs.field(default=60.0, validator=validators.gt(0.0))
-    triggers: str | None = None  # the URL of a gateway's admin endpoint; None: the one found here
+    # URLs of the admin endpoints of all gateways before the namespace; none: `[triggers]`, else the
+    # gateway found here.
+    triggers: tuple[str, ...] = ()
+    metrics: str | None = None  # HOST:PORT of an endpoint with its figures; None: there is none
     options: HandlingOptions = attrs.field(factory=HandlingOptions, metadata=FLAT)
+
+
+@attrs.frozen(kw_only=True)
+class AgentListener:
+    """One of `[[agent.listeners]]`: what `pairgate listen` is started with, and how often."""
+
+    queues: str  # as "urgent:8 bulk:2"
+    # Exactly one of these.
+    to: str | None = None
+    exec: str | None = None
+    python: str | None = None
+    arguments: tuple[str, ...] = ()  # further ones of `pairgate listen`
+    # Handlers of one process that run at once; None: those of [listener].
+    parallel: int | None = attrs.field(
+        default=None, validator=validators.optional(validators.ge(1))
+    )
+    rule: str | None = None  # a function in place of the three rules
+    staffing: StaffingOptions = attrs.field(factory=StaffingOptions, metadata=FLAT)
+
+
+@attrs.frozen(kw_only=True)
+class Agent:
+    """`[agent]`, of `pairgate agent`. Times are seconds."""
+
+    gateway: str | None = None  # the URL of its admin endpoint; None: the one found here
+    interval: float = attrs.field(default=5.0, validator=validators.gt(0.0))  # between two looks
+    # The same while nothing waits, where the gateway announces what comes.
+    idle_interval: float = attrs.field(default=60.0, validator=validators.gt(0.0))
+    # Of all processors; above it there are no more processes.
+    max_load: float = attrs.field(default=0.9, validator=[validators.gt(0.0), validators.le(1.0)])
+    grace: float = attrs.field(default=30.0, validator=validators.ge(0.0))  # to SIGKILL
+    restart: Backoff = Backoff(first=1.0, cap=60.0)  # of processes that end by themselves
+    listeners: tuple[AgentListener, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -231,4 +283,15 @@ class Config:
     entities: tuple[EntityRule, ...] = ()
     limits: Limits = attrs.field(factory=Limits)
     listener: Listen = attrs.field(factory=Listen)
+    agent: Agent = attrs.field(factory=Agent)
+    triggers: TriggerTopic | None = None
     logging: Logging = attrs.field(factory=Logging)
+
+    @property
+    def home(self) -> Namespace:
+        """The primary; without a pair the only namespace, but for one that just keeps triggers."""
+        if self.pairing is not None:
+            return self.namespaces[self.pairing.primary]
+        keeper = None if self.triggers is None else self.triggers.namespace
+        others = (space for name, space in self.namespaces.items() if name != keeper)
+        return next(others, next(iter(self.namespaces.values())))

@@ -2,7 +2,7 @@
 
 from gateway.config.options import Namespace
 from gateway.domain.entity import EntityPath
-from gateway.domain.plan import Plan, PlannedQueue
+from gateway.domain.plan import Plan, PlannedQueue, PlannedTopic
 from gateway.wire.emulator_config import MAX_BYTES, parse_emulator_config
 
 
@@ -13,6 +13,13 @@ def read_plan(namespace: Namespace) -> tuple[Plan, list[str]]:
     paths = [EntityPath(name) for name in namespace.queues]
     more = (PlannedQueue(path=path) for path in paths if path not in there)
     return Plan(queues=(*plan.queues, *more), topics=plan.topics), problems
+
+
+def with_topic(plan: Plan, name: str) -> Plan:
+    """The plan with that topic, if it isn't in it."""
+    topic = PlannedTopic(path=EntityPath(name))
+    there = any(each.path == topic.path for each in plan.topics)
+    return plan if there else Plan(queues=plan.queues, topics=(*plan.topics, topic))
 
 
 def _plan_of_file(namespace: Namespace) -> tuple[Plan, list[str]]:

@@ -38,6 +38,7 @@ SIZES: Final = frozenset(
         "max_fetched",
         "max_frame_size",
         "max_group_bytes",
+        "max_held_bytes",
         "max_inflight",
         "max_pack",
         "max_message_size",

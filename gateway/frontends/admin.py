@@ -1,20 +1,16 @@
 """
-What operators and their tools ask a gateway: whether it lives, and how much work a queue has.
+What operators and their tools ask a gateway: how it is, and how much work a queue has.
 
-    GET /livez                     200 as long as the process answers
-    GET /readyz                    503 once it drains; a dead namespace changes neither
+    GET /livez, /readyz            whether it lives; /status and /metrics: how it is (`figures`)
     GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them
     GET /triggers?queues=A,B       what comes to these queues, as events (`wire/announcements`)
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that something has come to it
 
-The first two are for anybody. The others take HTTP Basic, with name and key of an access policy,
-or a token that Service Bus would take. On this machine, where no policy is configured, they need
-neither.
+`/livez` and `/readyz` are for anybody. The others take HTTP Basic, with name and key of an access
+policy, or a token that Service Bus would take. On this machine, where no policy is configured, they
+need neither.
 """
 
-import binascii
-import json
-from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
@@ -23,29 +19,29 @@ import trio
 from attrs import validators
 
 from gateway.capabilities import Peeks
-from gateway.domain.access import Access, Claim, Right
+from gateway.domain.access import Right
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
 from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
-    NotAuthorized,
     NotSupported,
     OutcomeUnknown,
 )
 from gateway.frontends.announcements import Announcements
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.figures import FiguresFrontend
+from gateway.frontends.operators import check_right, health, json_answer, refused
 from gateway.ports import Broker, WallClock
 from gateway.wire.announcements import OPEN, build_announcement
 from gateway.wire.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http import Headers, Request, Response
-from gateway.wire.servicebus_errors import build_error
+from gateway.wire.scale import Figures, build_figures
 
 _SCALE: Final = "/scale/"
 _TRIGGERS: Final = "/triggers"
 _MOST_QUEUES: Final = 1000  # of one stream
 _LARGEST: Final = 2**63 - 1  # bytes
 _READS: Final = frozenset({"GET", "HEAD"})
-_BASIC: Final = "basic "
 # Nobody receives from those, however many listeners there are.
 _GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
 
@@ -70,6 +66,7 @@ class AdminFrontend:
     broker: Broker
     authorizer: Authorizer
     wall_clock: WallClock
+    figures: FiguresFrontend | None = None
     announcements: Announcements = attrs.field(factory=Announcements)
     options: AdminOptions = attrs.field(factory=AdminOptions)
     draining: trio.Event = attrs.field(factory=trio.Event)  # once set, it isn't ready any more
@@ -87,31 +84,30 @@ class AdminFrontend:
             if request.method == "POST" and request.path.startswith(f"{_TRIGGERS}/"):
                 return self._trigger(request)
         except BrokerError as error:
-            return _refused(error)
+            return refused(error)
         return self.refuse(405, f"{request.method} is not for {request.path}")
 
     def refuse(self, status: int, text: str) -> Response:
         """The answer to what is no request that is known here, or none at all."""
-        return _json(status, {"error": text})
+        return json_answer(status, {"error": text})
 
     async def _read(self, request: Request) -> Response:
         await trio.lowlevel.checkpoint()
-        if request.path == "/livez":
-            return _text(200, "ok")
-        if request.path == "/readyz":
-            return _text(503, "draining") if self.draining.is_set() else _text(200, "ok")
         if request.path.startswith(_SCALE):
-            return _json(200, await self._scale(request))
+            return json_answer(200, await self._scale(request))
         if request.path == _TRIGGERS:
             return self._stream(request)
-        return self.refuse(404, f"there is no {request.path}")
+        answer = health(request, self.draining)
+        if answer is None and self.figures is not None:
+            answer = await self.figures.answer(request)
+        return answer or self.refuse(404, f"there is no {request.path}")
 
     async def _scale(self, request: Request) -> Mapping[str, object]:
         entity = EntityPath.parse(request.path.removeprefix(_SCALE))
         self._check(request, entity, Right.LISTEN)
         with trio.move_on_after(self.options.answer_timeout):
             info = await self.broker.inspect(entity)
-            return _figures(info, await self._age(info))
+            return build_figures(_figures(info, await self._age(info)))
         raise OutcomeUnknown(f"{entity}: no answer from the namespace in time")
 
     def _trigger(self, request: Request) -> Response:
@@ -121,7 +117,7 @@ class AdminFrontend:
         if not text.isascii() or not text.isdigit() or int(text[:20]) > _LARGEST:
             raise InvalidRequest(f"size: 0 to {_LARGEST} bytes expected, got {text!r:.40}")
         self.announcements.publish(queue, int(text))
-        return _json(202, {"queue": queue.name})
+        return json_answer(202, {"queue": queue.name})
 
     def _stream(self, request: Request) -> Response:
         names = request.query.get("queues", "").split(",")
@@ -145,20 +141,7 @@ class AdminFrontend:
                 yield b"".join(events) or COMMENT
 
     def _check(self, request: Request, entity: EntityPath, right: Right) -> None:
-        text = request.headers.get("Authorization")
-        if text is None and self.authorizer.is_open:
-            return
-        access = Access(right=right, entity=entity, path=entity.name)
-        self.authorizer.check(self._claim(text), access)
-
-    def _claim(self, text: str | None) -> Claim:
-        if text is None or not text.lower().startswith(_BASIC):
-            return self.authorizer.claim(text)
-        try:
-            name, _, key = b64decode(text[len(_BASIC) :], validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeError) as error:
-            raise InvalidRequest("Authorization: NAME:KEY in Base64 expected") from error
-        return self.authorizer.claim_by_key(name, key)
+        check_right(self.authorizer, request, right, entity)
 
     async def _age(self, info: EntityInfo) -> float | None:
         """Seconds since the oldest message came; None where nobody can tell."""
@@ -177,38 +160,16 @@ class AdminFrontend:
         return max(0.0, (self.wall_clock() - enqueued).total_seconds())
 
 
-def _figures(info: EntityInfo, age: float | None) -> Mapping[str, object]:
+def _figures(info: EntityInfo, age: float | None) -> Figures:
     """
     Of an entity that gives nothing the depth is 0: more listeners would find no more.
 
     `depth` is missing where the namespace can't tell, so that a scaler keeps what it had.
     """
     mute = info.properties.status in _GIVES_NOTHING
-    depth = 0 if mute else info.active
-    figures = {
-        "entity": info.path.name,
-        "status": info.properties.status.value,
-        "depth": depth,
-        "age_seconds": 0.0 if mute else age,
-    }
-    return {name: value for name, value in figures.items() if value is not None}
-
-
-def _refused(error: BrokerError) -> Response:
-    """As Service Bus REST says it, but in JSON."""
-    known = build_error(error)
-    fields = [(name, value) for name, value in known.headers.items if name != "Content-Type"]
-    if isinstance(error, NotAuthorized):
-        fields.append(("WWW-Authenticate", 'Basic realm="pairgate"'))
-    answer = _json(known.status, {"error": str(error)})
-    return attrs.evolve(answer, headers=Headers.of([*answer.headers.items, *fields]))
-
-
-def _json(status: int, value: Mapping[str, object]) -> Response:
-    headers = Headers.of({"Content-Type": "application/json", "Cache-Control": "no-store"})
-    return Response(status=status, headers=headers, body=json.dumps(value).encode() + b"\n")
-
-
-def _text(status: int, text: str) -> Response:
-    headers = Headers.of({"Content-Type": "text/plain", "Cache-Control": "no-store"})
-    return Response(status=status, headers=headers, body=f"{text}\n".encode())
+    return Figures(
+        entity=info.path.name,
+        status=info.properties.status.value,
+        depth=0 if mute else info.active,
+        age=0.0 if mute else age,
+    )

@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from gateway.domain.entity import EntityPath
+from gateway.wire.announcements import EVERYTHING, MOST, with_topics
 
 
 @attrs.define(eq=False)
@@ -14,21 +15,29 @@ class Stream:
     """
     What one reader hasn't heard yet: at most one announcement a queue, however slow it is.
 
-    Its queues are all that it keeps anything of.
+    Its queues are all that it keeps anything of; None: all that there are. Of these it keeps a
+    hundred, and then that it is everything.
     """
 
-    _queues: frozenset[EntityPath]
+    _queues: frozenset[EntityPath] | None
     _waiting: dict[EntityPath, int] = attrs.field(factory=dict, init=False)
     _came: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     def note(self, queue: EntityPath, size: int) -> None:
-        if queue in self._queues:
-            self._waiting[queue] = self._waiting.get(queue, 0) + size
-            self._came.set()
+        if self._queues is not None and queue not in self._queues:
+            return
+        if self._queues is None and (len(self._waiting) >= MOST or EVERYTHING in self._waiting):
+            self._waiting, queue, size = {}, EVERYTHING, 0
+        self._waiting[queue] = self._waiting.get(queue, 0) + size
+        self._came.set()
 
     async def next(self) -> Mapping[EntityPath, int]:
         """Wait for something new; return the queues, each with the bytes that are known of it."""
         await self._came.wait()
+        return self.take()
+
+    def take(self) -> Mapping[EntityPath, int]:
+        """As `next`, but at once; nothing where there is nothing new."""
         self._came = trio.Event()
         came, self._waiting = self._waiting, {}
         return came
@@ -50,9 +59,12 @@ class Announcements:
             stream.note(queue, size)
 
     @contextmanager
-    def subscribe(self, queues: Iterable[EntityPath]) -> Iterator[Stream]:
-        """Hear of these queues, from now on."""
-        stream = Stream(frozenset(queues))
+    def subscribe(self, queues: Iterable[EntityPath] | None = None) -> Iterator[Stream]:
+        """
+        Hear of these queues, from now on; without them of all, with `EVERYTHING` among them. Of a
+        subscription its topic is told too, which is what senders name.
+        """
+        stream = Stream(None if queues is None else with_topics(queues))
         self._streams.add(stream)
         try:
             yield stream

@@ -8,13 +8,17 @@ from typing import Any, Final
 import attrs
 import structlog
 
-from gateway.domain import events
+from gateway.domain import agent_events, events
 from gateway.domain.events import Event
 from gateway.ports import WallClock
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 # What isn't here is worth "info". Events of single sends are "debug": there is one per message.
 LEVEL_OF: Final[Mapping[type[Event], str]] = {
+    agent_events.FiguresLost: "warning",
+    agent_events.ProcessesCrash: "error",
+    agent_events.ProcessKilled: "warning",
+    agent_events.ProcessLost: "warning",
     events.BacklogOrphaned: "error",
     events.BacklogQueueFailed: "warning",
     events.ClaimCollectionFailed: "warning",
@@ -45,6 +49,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.SyphonHeld: "warning",
     events.SyphonStalled: "error",
     events.TasksEnded: "debug",
+    events.TriggersHeldUp: "warning",
     events.TriggersLost: "warning",
     events.WorkDetected: "debug",
 }

@@ -3,6 +3,7 @@
 import sys
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import trio
@@ -86,6 +87,29 @@ async def test_a_command_that_isnt_there_pauses_the_listener() -> None:
 
     with pytest.raises(EndpointDown, match="No such file"):
         await handler(ITEM)
+
+
+async def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
+    noted = tmp_path / "child"
+    script = f"sleep 1000 & echo $! > {noted}; wait"
+    handler = CommandHandler(command=["/bin/sh", "-c", script], timeout=1.0, environment={})
+
+    with trio.fail_after(60), pytest.raises(HandlerFailed, match="no end within"):
+        await handler(ITEM)
+    await until_ended(int(noted.read_text()))
+
+
+async def until_ended(pid: int) -> None:
+    """Return when there is no such process, or it only waits for its parent to ask for it."""
+    with trio.fail_after(30):
+        while True:  # a process of somebody else: nobody here can tell when
+            try:
+                text = await trio.Path(f"/proc/{pid}/stat").read_text()
+            except FileNotFoundError:
+                return
+            if text.rpartition(")")[2].split()[0] == "Z":
+                return
+            await trio.sleep(0.05)
 
 
 async def test_a_command_that_hangs_is_ended_and_has_failed() -> None:

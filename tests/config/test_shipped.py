@@ -18,6 +18,8 @@ from gateway.config.options import (
     DEFAULT,
     AccessEntry,
     AccountEntry,
+    Agent,
+    AgentListener,
     Claims,
     Config,
     Endpoint,
@@ -26,6 +28,7 @@ from gateway.config.options import (
     Logging,
     Namespace,
     Pairing,
+    TriggerTopic,
 )
 from gateway.config.reading import option_names
 from gateway.pairing.options import EntityRule
@@ -95,6 +98,8 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("limits.amqp", attrs.fields(Limits).amqp.type),
         ("limits.leases", attrs.fields(Limits).leases.type),
         ("listener", Listen),
+        ("agent", Agent),
+        ("triggers", TriggerTopic),
         ("logging", Logging),
     ],
 )
@@ -116,6 +121,13 @@ def test_no_option_of_a_namespace_is_missing(names: tuple[str]) -> None:
     common = set() if names == ("east",) else {"queues", "entities"}
 
     assert set(tables[0]) | common == option_names(Namespace) | option_names(kind)
+
+
+def test_no_option_of_an_agents_listener_is_missing() -> None:
+    """Each of them has one of three handlers."""
+    tables = tomllib.loads(COMMENTED_OUT.sub("", EVERY_OPTION))["agent"]["listeners"]
+
+    assert {name for table in tables for name in table} == option_names(AgentListener)
 
 
 def test_every_option_has_a_comment() -> None:
@@ -141,6 +153,7 @@ def test_examples_are_there() -> None:
     assert found >= {
         "embedded.toml",
         "pairgate.service",
+        "pairgate-agent.service",
         "pairgate-listen.service",
         "pairgate-syphon.service",
         "rabbitmq-pair.toml",
@@ -174,7 +187,13 @@ def test_only_who_provisions_may_change_a_rabbitmq(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pairgate.service", "pairgate-listen.service", "pairgate-syphon.service"]
+    "name",
+    [
+        "pairgate.service",
+        "pairgate-agent.service",
+        "pairgate-listen.service",
+        "pairgate-syphon.service",
+    ],
 )
 def test_units_start_a_command_that_there_is(name: str) -> None:
     unit = configparser.RawConfigParser(strict=False)

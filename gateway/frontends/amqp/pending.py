@@ -28,7 +28,8 @@ class Pending:
     def drop(self, size: int = 0, count: int = 1) -> None:
         self.count -= count
         self.bytes -= size
-        self._less.unpark_all()
+        if self._less:  # for each message: mostly nobody waits, and to see that is cheaper
+            self._less.unpark_all()
 
     @property
     def full(self) -> bool:
