@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Leg, Message
 from gateway.listener.items import body_size
 from gateway.passing import PassesOn
@@ -14,7 +15,8 @@ from gateway.ports import Broker
 @attrs.frozen(eq=False)
 class Announcing(PassesOn):
     """
-    `inner`, and `announce` hears of what it has accepted: the queue, and the bytes of the bodies.
+    `inner`, and `announce` hears of what has come, or may have: the queue, and the bytes of the
+    bodies.
 
     Namespaces that push need none of it; it is for those that have to be asked.
     """
@@ -28,6 +30,12 @@ class Announcing(PassesOn):
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         """As `Broker.send`."""
-        leg = await self._inner.send(entity, messages)
-        self._announce(entity, sum(map(body_size, messages)))
-        return leg
+        has_come = True  # unless an error is sure that it hasn't
+        try:
+            return await self._inner.send(entity, messages)
+        except BrokerError as error:
+            has_come = error.outcome is not Outcome.NOT_SENT
+            raise
+        finally:
+            if has_come:
+                self._announce(entity, sum(map(body_size, messages)))

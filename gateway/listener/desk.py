@@ -6,16 +6,18 @@ from typing import Final, Generic, TypeVar
 import attrs
 import trio
 
-from gateway.capabilities import Polls
+from gateway.capabilities import Polls, TakesBack
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, OutcomeUnknown
 from gateway.domain.events import LockTooShort, SettledTooLate
 from gateway.domain.lock_tuning import LockTuning
 from gateway.domain.message import Delivery, Settlement
+from gateway.listener.completions import Completions
 from gateway.listener.endpoint import Endpoint
 from gateway.listener.items import Item
 from gateway.listener.job import Job
-from gateway.listener.ledger import Ledger, Operation
+from gateway.listener.ledger import Ledger
 from gateway.listener.locks import Locks
 from gateway.listener.room import Room
 from gateway.listener.triggers import Subscription
@@ -41,6 +43,16 @@ class Desk(Generic[T]):
     tuning: LockTuning
     bell: Subscription
     is_draining: bool = False
+    _completions: Completions = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        limit = self.job.options.answer_timeout
+        self._completions = Completions(receiver=self.receiver, limit=limit)
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """Whether a message that nobody has worked on comes no nearer to poison by a return."""
+        return isinstance(self.receiver, TakesBack) and self.receiver.takes_back_uncounted
 
     async def take(self, limit: int) -> list[Delivery]:
         """
@@ -60,8 +72,14 @@ class Desk(Generic[T]):
                 raise
         else:
             deliveries = list(await receiver.receive(limit))
-        self.ledger.count(Operation.RECEIVE if deliveries else Operation.EMPTY)
+        operation = Operation.RECEIVE if deliveries else Operation.EMPTY
+        self.ledger.count(operation, len(deliveries))
         return deliveries
+
+    async def complete(self, delivery: Delivery) -> BrokerError | None:
+        """As `Completions.complete`."""
+        self.ledger.count(Operation.SETTLE)
+        return await self._completions.complete(delivery)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """

@@ -3,7 +3,8 @@ What the handlers need may be down: then one message tries, and no other is touc
 
     up      handlers are called
     down    the message that found out stays in hand as the trial: after each pause it is tried
-            again. The others are given back, and nothing is taken
+            again. Nothing is taken. The others are given back; where that would count as a
+            delivery, and so bring them nearer to poison, they wait as long as their locks hold
     nobody  down, and the trial's lock was lost: after the pause one message is taken as the next
 """
 
@@ -57,6 +58,12 @@ class Endpoint:
             return False
         await trio.sleep_until(self._until)
         return True
+
+    async def wait_for_news(self) -> None:
+        """Return when it is up, or another message may be the trial."""
+        await trio.lowlevel.checkpoint()
+        if self.is_down and self._trial is not None:
+            await self._changed.wait()
 
     def fail(self, who: object, retry_after: float | None) -> float | None:
         """It is down; return the pause if `who` is the trial, and None if another one is."""

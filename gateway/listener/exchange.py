@@ -133,7 +133,8 @@ def replying(
 ) -> Handler[Q]:
     """
     A handler that sends what `work` returns to the queue that the request names, and only then is
-    done. A request that is worked on twice is answered twice, with the same message id.
+    done. A request that is worked on twice is answered twice, with the same message id; if it has
+    no id itself, with a new one each time.
     """
 
     async def handle(request: Item[Q]) -> Settlement | None:
@@ -150,11 +151,12 @@ def replying(
             account=request.account,
             triggers=triggers,
         )
+        is_named = message.message_id is not None
         await replies.submit(
             answer,
-            message_id=f"{message.message_id}/reply",
+            message_id=f"{message.message_id}/reply" if is_named else None,
             request_id=request.request_id,
-            correlation_id=str(message.message_id),
+            correlation_id=str(message.message_id) if is_named else None,
         )
         return None
 

@@ -1,42 +1,33 @@
 """What a listener has done, and what a cloud would bill for it."""
 
-import enum
-from collections import Counter
 from collections.abc import Mapping
 
 import attrs
+import trio
 
+from gateway.domain.billing import Bill, Operation, Tally
 from gateway.domain.entity import EntityPath
 from gateway.domain.lock_tuning import Advice
-
-
-class Operation(enum.Enum):
-    """
-    One request, as a cloud counts it. Waiting for messages that a namespace pushes is none; each
-    time that some arrive is one.
-    """
-
-    RECEIVE = "receive"  # with messages
-    EMPTY = "empty"  # a look that found nothing
-    SETTLE = "settle"
-    RENEW = "renew"
-    INSPECT = "inspect"
-    SEND = "send"
 
 
 @attrs.define(eq=False)
 class Ledger:
     """Counts of one queue."""
 
-    operations: Counter[Operation] = attrs.field(factory=Counter)
+    tally: Tally = attrs.field(factory=Tally)
     completed: int = 0
     failed: int = 0  # handlers' errors
     poisoned: int = 0
     too_late: int = 0  # settlements
     advice: Advice | None = None
 
-    def count(self, operation: Operation) -> None:
-        self.operations[operation] += 1
+    def count(self, operation: Operation, messages: int = 0) -> None:
+        """One request, with so many messages sent or received by it."""
+        self.tally.count(operation, trio.current_time(), messages=messages)
+
+    def bill(self) -> Bill:
+        """What it would cost up to now."""
+        return self.tally.bill(trio.current_time())
 
 
 @attrs.frozen(kw_only=True)
@@ -53,8 +44,13 @@ class QueueState:
     poisoned: int
     too_late: int
     advice: Advice | None
-    operations: Mapping[Operation, int]
+    bill: Bill
+
+    @property
+    def operations(self) -> Mapping[Operation, int]:
+        """What was asked of the namespace so often; what never was is missing."""
+        return {kind: count for kind, count in self.bill.operations.items() if count}
 
     @property
     def billed(self) -> int:
-        return sum(self.operations.values())
+        return self.bill.total

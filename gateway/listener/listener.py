@@ -132,6 +132,10 @@ class QueueListener(Generic[T]):
         await trio.lowlevel.checkpoint()
         return {station.queue: await station.query_state() for station in self._stations}
 
+    def states(self) -> Mapping[EntityPath, QueueState]:
+        """As `query_state`, but nobody is asked: without the depth."""
+        return {station.queue: station.state() for station in self._stations}
+
     def _open_stations(self, locks: Locks, subscriptions: ExitStack) -> list[Station[T]]:
         weights = {path.key: weight for path, weight in self.queues.items()}
         options, job = self.options, self._job()

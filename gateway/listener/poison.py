@@ -5,6 +5,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported, OutcomeUnknown
 from gateway.domain.message import (
@@ -17,7 +18,6 @@ from gateway.domain.message import (
     Message,
 )
 from gateway.listener.desk import Desk
-from gateway.listener.ledger import Operation
 
 MALFORMED: Final = "MalformedMessage"
 TOO_MANY_ATTEMPTS: Final = "PoisonMessage"
@@ -35,25 +35,35 @@ def poison_queue(queue: EntityPath) -> EntityPath:
     return EntityPath(f"{queue}{SUFFIX}")
 
 
-async def bury(desk: Desk[Any], delivery: Delivery, settlement: DeadLetter) -> None:
-    """
-    Dead-letter a message. Where that isn't possible, return when a copy is in the poison queue and
-    the message itself is completed, in this order.
+@attrs.define(eq=False)
+class Burial:
+    """One message on its way to the dead letters, however many attempts that takes."""
 
-    Raises:
-        BrokerError: it comes again. `EntityNotFound`: there is no poison queue.
-    """
-    try:
-        await desk.settle(delivery, settlement)
-    except NotSupported:
-        copy = _with_reason(delivery.message, settlement)
-        await _send(desk, poison_queue(desk.queue), copy)
-        await desk.settle(delivery, Complete())
+    _is_copied: bool = attrs.field(default=False, init=False)  # to the poison queue
+
+    async def bury(self, desk: Desk[Any], delivery: Delivery, settlement: DeadLetter) -> None:
+        """
+        Dead-letter a message. Where that isn't possible, return when a copy is in the poison queue
+        and the message itself is completed, in this order. What was copied isn't copied again.
+
+        Raises:
+            BrokerError: it comes again. `EntityNotFound`: there is no poison queue.
+        """
+        if self._is_copied:
+            await desk.settle(delivery, Complete())
+            return
+        try:
+            await desk.settle(delivery, settlement)
+        except NotSupported:
+            copy = _with_reason(delivery.message, settlement)
+            await _send(desk, poison_queue(desk.queue), copy)
+            self._is_copied = True
+            await desk.settle(delivery, Complete())
 
 
 async def _send(desk: Desk[Any], queue: EntityPath, message: Message) -> None:
     limit = desk.job.options.answer_timeout
-    desk.ledger.count(Operation.SEND)
+    desk.ledger.count(Operation.SEND, 1)
     with trio.move_on_after(limit):
         await desk.job.broker.send(queue, [message])
         return

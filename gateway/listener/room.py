@@ -42,9 +42,18 @@ class Room:
         self.bytes += size
 
     def release(self, size: int) -> None:
+        was_full = self._is_full
         self.held -= 1
         self.bytes -= size
-        self._note()
+        if was_full:
+            self._note()
+
+    def try_to_enter(self) -> bool:
+        """Take a place if one is free: then nobody waits for it."""
+        if self.running >= self.parallel:
+            return False
+        self.running += 1
+        return True
 
     async def enter(self, queue: str) -> None:
         """Wait for a place. Cancelled, none is taken."""
@@ -81,5 +90,6 @@ class Room:
             self._note()
 
     def _note(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        if not self._is_full:
+            self._changed.set()
+            self._changed = trio.Event()

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Polls
+from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, Unavailable
 from gateway.domain.events import TasksEnded, WorkDetected
@@ -28,7 +29,7 @@ from gateway.domain.scaling import Sample
 from gateway.listener.desk import Desk
 from gateway.listener.endpoint import Endpoint
 from gateway.listener.job import Job, QueueEmpty
-from gateway.listener.ledger import Ledger, Operation, QueueState
+from gateway.listener.ledger import Ledger, QueueState
 from gateway.listener.locks import Locks
 from gateway.listener.room import Room
 from gateway.listener.triggers import Subscription
@@ -73,6 +74,7 @@ class Station(Generic[T]):
         at the first attempt: the next ones follow.
         """
         self._starting = task_status
+        self.ledger.tally.start(trio.current_time())
         while not self._draining.is_set():
             await self._serve()
             self._tell_started()
@@ -97,7 +99,10 @@ class Station(Generic[T]):
 
     async def query_state(self) -> QueueState:
         """How it is now. It costs a request: for the depth."""
-        depth = await self._depth()
+        return self.state(await self._depth())
+
+    def state(self, depth: int | None = None) -> QueueState:
+        """How it is now; nobody is asked."""
         return QueueState(
             queue=self.queue,
             depth=depth,
@@ -109,7 +114,7 @@ class Station(Generic[T]):
             poisoned=self.ledger.poisoned,
             too_late=self.ledger.too_late,
             advice=self.ledger.advice,
-            operations=dict(self.ledger.operations),
+            bill=self.ledger.bill(),
         )
 
     async def _serve(self) -> None:

@@ -56,10 +56,16 @@ class Submitter(Generic[T]):
             reply_to=reply_to,
             correlation_id=correlation_id,
         )
-        await self._send(message)
-        if self.triggers is not None:
-            size = body_size(message)
-            self.triggers.publish(Trigger(account=self.account, queue=self.queue, size=size))
+        has_come = True  # unless an error is sure that it hasn't
+        try:
+            await self._send(message)
+        except SubmitError as error:
+            has_come = error.outcome is not Outcome.NOT_SENT
+            raise
+        finally:
+            if has_come and self.triggers is not None:
+                size = body_size(message)
+                self.triggers.publish(Trigger(account=self.account, queue=self.queue, size=size))
         return str(message.message_id)
 
     def message(

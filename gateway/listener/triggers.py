@@ -53,9 +53,15 @@ class Subscription:
 
 @attrs.define(eq=False)
 class Triggers:
-    """Brings each trigger to the listeners of its queue, and to no others."""
+    """
+    Brings each trigger to the listeners of its queue, and to no others. One of a topic is for those
+    of its subscriptions.
+
+    They may come by several channels, each with a name of its own: connected are all, or none.
+    """
 
     is_connected: bool = True
+    _lost: set[str] = attrs.field(factory=set, init=False)  # channels
     _subscriptions: dict[tuple[str, EntityPath], list[Subscription]] = attrs.field(
         factory=dict, init=False
     )
@@ -68,26 +74,34 @@ class Triggers:
     @contextmanager
     def subscribe(self, account: str, queue: EntityPath) -> Iterator[Subscription]:
         subscription = Subscription(self)
-        key = account, queue
-        self._subscriptions.setdefault(key, []).append(subscription)
+        keys = {(account, queue), (account, queue.topic)}
+        for key in keys:
+            self._subscriptions.setdefault(key, []).append(subscription)
         try:
             yield subscription
         finally:
-            self._subscriptions[key].remove(subscription)
-            if not self._subscriptions[key]:
-                del self._subscriptions[key]
+            for key in keys:
+                self._subscriptions[key].remove(subscription)
+                if not self._subscriptions[key]:
+                    del self._subscriptions[key]
 
-    def lose(self) -> None:
+    def lose(self, channel: str = "") -> None:
         """The channel broke: from now on listeners poll, with back-off."""
+        self._lost.add(channel)
         self.is_connected = False
-        self._ring_all()
+        self.publish_all()
 
-    def regain(self) -> None:
-        """The channel is back: listeners look once for what came meanwhile, and then wait."""
-        self.is_connected = True
-        self._ring_all()
+    def regain(self, channel: str = "") -> None:
+        """
+        The channel is back: listeners look once for what came meanwhile, and then wait, unless
+        another one is lost.
+        """
+        self._lost.discard(channel)
+        self.is_connected = not self._lost
+        self.publish_all()
 
-    def _ring_all(self) -> None:
+    def publish_all(self) -> None:
+        """Something may have come to any queue: wake them all."""
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions:
                 subscription.ring()

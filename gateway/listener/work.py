@@ -46,6 +46,7 @@ class Work(Generic[T]):
     _if_put_down: Settlement | None = attrs.field(default=UNTOUCHED, init=False)
     _verdict: Settlement | None = attrs.field(default=None, init=False)
     _is_lost: bool = attrs.field(default=False, init=False)  # the lock
+    _burial: poison.Burial = attrs.field(factory=poison.Burial, init=False)
 
     async def run(self) -> None:
         """Return when the message is settled, or its lock about to end, or lost."""
@@ -106,7 +107,7 @@ class Work(Generic[T]):
         while True:
             outcome = await self._take_turn(item)
             if isinstance(outcome, EndpointDown):
-                if self._pause(outcome):
+                if self._pause(outcome) or await self._may_wait():
                     continue
                 return UNTOUCHED
             if not isinstance(outcome, Exception):
@@ -117,17 +118,30 @@ class Work(Generic[T]):
     async def _take_turn(self, item: Item[T]) -> Settlement | Exception:
         """Run the handler when there is a place for it, if what it needs is up."""
         desk = self.desk
-        self._if_put_down = UNTOUCHED
-        if desk.is_draining:
-            return UNTOUCHED
-        await desk.room.enter(desk.queue.key)
-        try:
-            if not await desk.endpoint.admit(self):
+        while True:
+            self._if_put_down = UNTOUCHED
+            if desk.is_draining:
                 return UNTOUCHED
-            self._if_put_down = None
-            return await self._handle(item)
-        finally:
-            desk.room.leave()
+            if not desk.room.try_to_enter():
+                await desk.room.enter(desk.queue.key)
+            try:
+                if not desk.endpoint.is_down or await desk.endpoint.admit(self):
+                    self._if_put_down = None
+                    return await self._handle(item)
+            finally:
+                desk.room.leave()
+            if not await self._may_wait():
+                return UNTOUCHED
+
+    async def _may_wait(self) -> bool:
+        """Whether it stays in hand while another message tries; if so, return when that is over."""
+        desk = self.desk
+        self._if_put_down = UNTOUCHED
+        if desk.takes_back_uncounted or desk.is_draining:
+            await trio.lowlevel.checkpoint()
+            return False
+        await desk.endpoint.wait_for_news()
+        return True
 
     async def _handle(self, item: Item[T]) -> Settlement | Exception:
         """What the handler says; the error if it fails."""
@@ -178,9 +192,14 @@ class Work(Generic[T]):
         """
         desk, retry = self.desk, self.desk.job.options.settle_retry
         self._verdict, self._if_put_down = settlement, None
-        with trio.move_on_after(desk.job.options.answer_timeout, shield=True):
-            if await self._try_to_settle(settlement):
+        if isinstance(settlement, Complete):
+            verdict = await desk.complete(self.delivery)
+            if self._has_ended(settlement, verdict):
                 return
+        else:
+            with trio.move_on_after(desk.job.options.answer_timeout, shield=True):
+                if await self._try_to_settle(settlement):
+                    return
         failures = 1
         while True:
             await trio.sleep(retry.delay(failures, desk.job.rng))
@@ -193,17 +212,23 @@ class Work(Generic[T]):
         desk = self.desk
         try:
             if isinstance(settlement, DeadLetter):
-                await poison.bury(desk, self.delivery, settlement)
+                await self._burial.bury(desk, self.delivery, settlement)
             else:
                 await desk.settle(self.delivery, settlement)
-        except LockLost:
+        except BrokerError as error:
+            return self._has_ended(settlement, error)
+        return self._has_ended(settlement, None)
+
+    def _has_ended(self, settlement: Settlement, verdict: BrokerError | None) -> bool:
+        """Note the namespace's verdict; whether that is its last word."""
+        if verdict is None:
+            self._note_settled(settlement)
+            return True
+        if isinstance(verdict, LockLost):
             self._note_late()
             return True
-        except BrokerError as error:
-            desk.job.note_failure(desk.queue, error)
-            return isinstance(error, NotSupported)
-        self._note_settled(settlement)
-        return True
+        self.desk.job.note_failure(self.desk.queue, verdict)
+        return isinstance(verdict, NotSupported)
 
     def _note_settled(self, settlement: Settlement) -> None:
         desk, delivery = self.desk, self.delivery

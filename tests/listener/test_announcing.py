@@ -1,4 +1,5 @@
 import random
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,9 +8,10 @@ from trio.testing import MockClock
 
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import EntityNotFound
+from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Complete, DataBody, Message
 from gateway.listener.announcing import Announcing
+from gateway.testing.faults import Fault, FaultyBroker, Hang, LoseAnswer, Refuse, Reset
 
 ORDERS = EntityPath("orders")
 
@@ -42,6 +44,26 @@ async def test_what_was_refused_is_not(broker: MemoryBroker) -> None:
         await told.send(EntityPath("nowhere"), [Message()])
 
     assert announced == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"), [(LoseAnswer(), 1), (Hang(), 1), (Reset(), 1), (Refuse(), 0)]
+)
+async def test_what_may_have_come_is_announced(
+    broker: MemoryBroker, fault: Fault, told: int, autojump_clock: MockClock
+) -> None:
+    announced: list[EntityPath] = []
+    faulty = FaultyBroker(inner=broker)
+    faulty.fault = lambda operation, _: fault
+    telling = Announcing(faulty, lambda queue, size: announced.append(queue))
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(faulty.run)
+        with trio.move_on_after(5.0), suppress(BrokerError):
+            await telling.send(ORDERS, [Message()])
+        nursery.cancel_scope.cancel()
+
+    assert announced == [ORDERS] * told
 
 
 async def test_a_store_of_our_own_announces_what_can_be_received(

@@ -10,7 +10,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, EntityNotFound, LockLost, PreconditionFailed
-from gateway.domain.message import Abandon
+from gateway.domain.message import Abandon, Message
 from gateway.listener.exchange import Requester, replying
 from gateway.listener.intents import steps, update
 from gateway.listener.items import Json
@@ -111,6 +111,22 @@ async def test_no_more_requests_wait_than_the_bound(hall):
 
     with pytest.raises(Busy, match="at most 3 requests"):
         await requester.scatter([Sum([1])] * 4)
+
+
+async def test_replies_to_requests_without_an_id_are_no_duplicates_of_each_other(hall):
+    await hall.create(REPLIES, requires_duplicate_detection=True)
+    numbers = count(1)
+    handle = replying(
+        total, broker=hall.broker, format=Json(Total), new_id=lambda: f"a{next(numbers)}"
+    )
+    await hall.listen(handle, format=Json(Sum))
+    body = b'{"numbers": [1]}'
+    for _ in range(2):
+        await hall.store.send(ORDERS, [Message(body=body, reply_to=REPLIES.name)])
+    await until(lambda: len(hall.items) == 2)
+    replies = [each.message for each in await hall.store.peek(REPLIES, limit=10)]
+
+    assert [reply.correlation_id for reply in replies] == [None, None]
 
 
 async def test_a_request_without_a_reply_queue_is_dead(hall):

@@ -48,6 +48,18 @@ async def test_items_are_handled_in_parallel_and_never_more_than_the_bound(hall)
     assert most == 4
 
 
+async def test_operations_are_told_without_a_request(hall):
+    await hall.send("1", "2")
+    listener = await hall.listen(nothing)
+    await until(lambda: len(hall.items) == 2)
+    (first,) = listener.states().values()
+    (again,) = listener.states().values()
+
+    assert first.operations == again.operations
+    assert first.operations[Operation.SETTLE] == 2
+    assert first.operations[Operation.RECEIVE] == 1
+
+
 async def test_a_batch_has_at_most_as_many_as_the_options_say(hall):
     polled = hall.poll()
     await hall.send(*map(str, range(70)))

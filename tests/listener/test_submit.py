@@ -12,7 +12,7 @@ from gateway.listener.errors import SubmitError
 from gateway.listener.items import Json, account_of, queue_of
 from gateway.listener.submit import Submitter
 from gateway.listener.triggers import Triggers
-from gateway.testing.faults import Hang, Operation, Refuse
+from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from tests.listener.hall import ORDERS, until, virtual_time
 
 pytestmark = virtual_time
@@ -71,6 +71,17 @@ async def test_a_submit_without_an_answer_is_unknown(hall):
     with pytest.raises(SubmitError, match="no answer within 30 s") as caught:
         await submitter(hall).submit(Line("p", 2))
     assert caught.value.outcome is Outcome.UNKNOWN
+
+
+async def test_who_submits_with_an_unknown_outcome_wakes_who_listens(hall):
+    faulty = await hall.make_faulty()
+    faulty.fault = lambda operation, _: LoseAnswer()
+    triggers = Triggers()
+    with triggers.subscribe("contoso", EntityPath("Orders")) as subscription:
+        with pytest.raises(SubmitError):
+            await submitter(hall, triggers=triggers, account="contoso").submit(Line("p", 2))
+
+        assert subscription.rings == 1
 
 
 async def test_who_submits_wakes_who_listens(hall):

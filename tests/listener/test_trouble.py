@@ -79,6 +79,25 @@ async def test_without_dead_letters_poison_goes_to_a_queue_of_its_own(hall):
     assert await hall.waiting() == []
 
 
+async def test_poison_is_copied_once_however_often_its_completion_fails(hall):
+    async def handle(item):
+        raise ValueError("no")
+
+    await hall.create(POISON)
+    faulty = await hall.make_faulty()
+    hall.poll(has_dead_letters=False)
+    faults = [Refuse() for _ in range(10)]
+    faulty.fault = lambda operation, _: (
+        faults.pop() if operation is Operation.SETTLE and faults else None
+    )
+    await hall.send("bad")
+    await hall.listen(handle, options={"poison_threshold": 1})
+    await until(lambda: bool(hall.of(Poisoned)))
+
+    assert len(await hall.store.peek(POISON, limit=100)) == 1
+    assert await hall.waiting() == []
+
+
 async def test_without_any_place_for_poison_the_message_stays(hall):
     async def handle(item):
         raise ValueError("no")
@@ -129,6 +148,47 @@ async def test_an_endpoint_that_is_down_poisons_nothing_and_is_asked_by_one_mess
     assert in_outage < 32 + 80  # those that were on their way, and one about each minute
     assert len({message_id for at, message_id in calls[40:in_outage]}) == 1
     assert max(item.attempt for item in hall.items) <= 2
+    assert await hall.dead_letters() == []
+
+
+@pytest.mark.parametrize("counts_returns", [False, True])
+async def test_an_endpoint_that_comes_and_goes_brings_no_message_nearer_to_poison(
+    hall, counts_returns
+):
+    attempts, rest = [], 0.0
+
+    async def handle(item):
+        nonlocal rest
+        attempts.append(item.attempt)
+        if trio.current_time() < rest:
+            raise EndpointDown(retry_after=10.0)
+        rest = trio.current_time() + 10.0  # as one that takes no more than that
+        await trio.sleep(0.1)
+
+    hall.poll(counts_returns=counts_returns)
+    await hall.send(*map(str, range(40)))
+    await hall.listen(handle, options={"poison_threshold": 1})
+    await until(lambda: len(hall.items) == 40)
+
+    assert set(attempts) == {1}
+    assert await hall.dead_letters() == []
+
+
+async def test_messages_that_wait_for_their_endpoint_keep_their_locks_and_go_with_a_drain(hall):
+    async def handle(item):
+        raise EndpointDown
+
+    hall.poll(counts_returns=True)
+    await hall.send(*map(str, range(40)))
+    listener = await hall.listen(handle, options={"poison_threshold": 1})
+    await trio.sleep(600.0)
+    held = (await state_of(listener)).held
+    began = trio.current_time()
+    await listener.drain()
+
+    assert held >= 32
+    assert trio.current_time() - began < 2.0
+    assert len(await hall.waiting()) == 40
     assert await hall.dead_letters() == []
 
 
