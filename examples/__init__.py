@@ -1,0 +1,1 @@
+"""Programs that use Pairgate, small and complete."""

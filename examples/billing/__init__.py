@@ -1,0 +1,1 @@
+"""A billing system: transactions in batches, counted exactly once, though workers die."""

@@ -1,0 +1,16 @@
+"""The way to the messages: the gateway that this example runs, as a namespace."""
+
+from gateway.app.outside import Outside, Silence
+from gateway.brokers.registry import Adapter, Surroundings, build, options_class
+from gateway.frontends.auth import EMULATOR_POLICY
+
+
+def open_namespace(address: str) -> Adapter:
+    """
+    A client of the gateway at HOST:PORT, to be entered. On this machine, where no access is
+    configured, it takes the emulator's well-known key.
+    """
+    url = f"servicebus+http://{EMULATOR_POLICY.name}@{address}"
+    outside = Outside()
+    around = Surroundings(clock=outside.now, rng=outside.rng("namespace"), observer=Silence())
+    return build(url, "billing", around, options_class(url)(key=EMULATOR_POLICY.keys[0]))

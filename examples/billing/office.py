@@ -1,0 +1,166 @@
+"""The office: submits the batches, asks for the reports, and looks whether all is right."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from attrs import validators
+
+from examples.billing.ledger import Ledger
+from examples.billing.namespace import open_namespace
+from examples.billing.processes import Crew, open_gateway
+from examples.billing.values import (
+    BATCHES,
+    REPLIES,
+    REPORTS,
+    Batch,
+    Report,
+    Slice,
+    Total,
+    add_up,
+    batches,
+    slices,
+    transactions,
+)
+from examples.billing.verdict import Findings
+from gateway.app.outside import Outside
+from gateway.domain.entity import QueueProperties
+from gateway.listener import Json, Submitter
+from gateway.listener.errors import SubmitError
+from gateway.listener.exchange import Requester
+from gateway.ports import Broker
+
+# For so long nobody else gets what a dead worker had.
+LOCK: Final = timedelta(seconds=5)
+LIMIT: Final = 600.0  # seconds for all of it
+SLICES: Final = 12  # of the report
+_ATTEMPTS: Final = 5
+_PAUSE: Final = 1.0
+_LOOK: Final = 0.1
+
+positive = validators.ge(1)
+
+
+@attrs.frozen(kw_only=True)
+class Order:
+    """How much there is to do, and for how many."""
+
+    transactions: int = attrs.field(default=100_000, validator=positive)
+    batch: int = attrs.field(default=1000, validator=positive)
+    accounts: int = attrs.field(default=1000, validator=positive)
+    workers: int = attrs.field(default=3, validator=positive)
+    kill: bool = True
+
+    @property
+    def batches(self) -> int:
+        return -(-self.transactions // self.batch)  # rounded up
+
+
+@attrs.define(eq=False, kw_only=True)
+class Office:
+    """One run of the example, in an empty folder."""
+
+    order: Order
+    folder: Path
+    outside: Outside
+    _totals: dict[int, Total] = attrs.field(factory=dict, init=False)
+    _sends: int = attrs.field(default=0, init=False)
+
+    async def run(self) -> Findings:
+        """Return when all is counted and every process has ended."""
+        ledger = Ledger(self.folder / "ledger.db")
+        ledger.prepare()
+        (self.folder / "receipts").mkdir()
+        with trio.fail_after(LIMIT):
+            async with open_gateway(self.folder) as address, open_namespace(address) as broker:
+                for queue in (BATCHES, REPORTS, REPLIES):
+                    await broker.create_queue(queue, QueueProperties(lock_duration=LOCK))
+                crew = self._crew(address)
+                async with trio.open_nursery() as nursery:
+                    for number in range(self.order.workers):
+                        nursery.start_soon(crew.employ, number)
+                    await self._submit_all(broker)
+                    await crew.wait()
+                    left = await self._until_settled(broker)
+                    reports = await self._ask_for_reports(broker)
+                    crew.dismiss()
+        return Findings(
+            submitted=self._totals,
+            reported={total.account: total for report in reports for total in report.totals},
+            batches=self.order.batches,
+            times=ledger.times(),
+            receipts=len(list((self.folder / "receipts").glob("*.json"))),
+            left=left,
+            killed=crew.killed,
+            reporters=len({report.worker for report in reports}),
+            requests=self._sends + sum(crew.requests.values()),
+            bodies=tuple(file.stat().st_size for file in self._bodies()),
+        )
+
+    def _crew(self, address: str) -> Crew:
+        half = self.order.batches // 2 if self.order.kill and self.order.workers > 1 else None
+        return Crew(folder=self.folder, address=address, batches=self.order.batches, victim_at=half)
+
+    async def _submit_all(self, broker: Broker) -> None:
+        """A body above the limit of the claim check goes to the store, and the rest is as ever."""
+        submitter = Submitter(
+            broker=broker, queue=BATCHES, format=Json(Batch), new_id=self.outside.new_id
+        )
+        order = self.order
+        each = transactions(order.transactions, order.accounts, self.outside.rng("transactions"))
+        for batch in batches(each, order.batch):
+            self._note(batch)
+            await self._submit(submitter, batch)
+
+    async def _submit(self, submitter: Submitter[Batch], batch: Batch) -> None:
+        """Once more, under the same id, if it may not have arrived: the ledger sorts that out."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            self._sends += 1
+            try:
+                await submitter.submit(batch, message_id=batch.id)
+            except SubmitError:
+                if attempt == _ATTEMPTS:
+                    raise
+                await trio.sleep(_PAUSE)
+            else:
+                return
+
+    def _note(self, batch: Batch) -> None:
+        for account, total in add_up(batch.transactions).items():
+            known = self._totals.get(account, Total(account, 0, 0))
+            self._totals[account] = Total(
+                account, known.cents + total.cents, known.transactions + total.transactions
+            )
+
+    async def _until_settled(self, broker: Broker) -> int:
+        """What the dead worker had comes again after its lock, and is found in the ledger."""
+        latest = trio.current_time() + 10 * LOCK.total_seconds()
+        while True:  # other processes: nobody here can tell when
+            left = (await broker.inspect(BATCHES)).active or 0
+            if left == 0 or trio.current_time() > latest:
+                return left
+            await trio.sleep(_LOOK)
+
+    async def _ask_for_reports(self, broker: Broker) -> list[Report]:
+        """One request in slices, for whichever worker; the replies in the order of the slices."""
+        requester = Requester(
+            requests=Submitter(
+                broker=broker, queue=REPORTS, format=Json(Slice), new_id=self.outside.new_id
+            ),
+            replies=REPLIES,
+            broker=broker,
+            format=Json(Report),
+            clock=self.outside.now,
+            rng=self.outside.rng("reports"),
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(requester.run)
+            reports = await requester.scatter(slices(self.order.accounts, SLICES))
+            nursery.cancel_scope.cancel()
+        return list(reports)
+
+    def _bodies(self) -> list[Path]:
+        """What the claim check has put aside; the notes of completions are empty."""
+        return [file for file in (self.folder / "claims").glob("??/*") if file.stat().st_size]
