@@ -1,0 +1,176 @@
+"""
+Mutation testing: `python -m benchmarks.mutants [MODULE ...]`, MODULE as `domain/failover`.
+
+Exit code 1: more than a tenth of the mutants survive, or one survives that `tests/mutants.toml`
+doesn't explain, or explains and doesn't survive.
+"""
+
+import argparse
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+import pytest
+
+from benchmarks.mutants.changes import Mutant, mutants
+from benchmarks.mutants.explained import SHARE, Result, explanations, share, table, unexplained
+from benchmarks.mutants.ledger import NEEDS_IMPORT, UNTESTED, Entry, Ledger
+from benchmarks.mutants.trial import FLAGS, Trace, Warm, attempt_cold
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGES: Final = ("domain", "pairing")
+NEAR: Final[Mapping[str, Sequence[str]]] = {
+    "domain": ("tests/domain/", "tests/chaos/test_invariants.py", "tests/claims/"),
+    "pairing": ("tests/pairing/",),
+}
+FAR: Final[Mapping[str, Sequence[str]]] = {
+    "domain": (
+        "tests/brokers/test_contract.py",
+        "tests/brokers/test_contract_amending.py",
+        "tests/brokers/test_contract_forwarding.py",
+        "tests/brokers/test_contract_scheduling.py",
+        "tests/brokers/test_contract_sessions.py",
+        "tests/brokers/test_contract_topics.py",
+        "tests/brokers/test_rows.py",
+        "tests/brokers/test_visibility.py",
+        "tests/chaos/test_checker.py",
+        "tests/config/",
+        "tests/listener/test_locks.py",
+        "tests/pairing/",
+        "tests/wire/test_history.py",
+    ),
+    "pairing": (
+        "tests/brokers/test_pair_contract.py",
+        "tests/claims/test_pair.py",
+        "tests/config/",
+    ),
+}
+# Loaded before the first fork; what pytest rewrites isn't among them.
+LIBRARIES: Final = (
+    "apsw",
+    "attrs",
+    "cattrs",
+    "coverage",
+    "cryptography",
+    "h11",
+    "structlog",
+    "trio.testing",
+)
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    os.chdir(ROOT)
+    build = Path(arguments.out)
+    build.mkdir(parents=True, exist_ok=True)
+    for library in LIBRARIES:
+        importlib.import_module(library)
+    ledger = Ledger(build / "ledger.jsonl")
+    ledger.read()
+    results: list[Result] = []
+    for package in PACKAGES:
+        modules = sorted(_modules(package, arguments.modules))
+        if not arguments.again:
+            ledger.forget(modules)
+        every = list(_tasks(modules))
+        left = [task for task in every if not ledger.killed(task.entry)]
+        if left:
+            _try(package, left, arguments.tests or [*NEAR[package], *FAR[package]], ledger)
+        for task in every:
+            ended = ledger.ended(task.entry) or UNTESTED
+            results.append(Result(module=task.entry[0], mutant=task.mutant, ended=ended))
+    problems = list(unexplained(results, explanations(ROOT / "tests/mutants.toml")))
+    print(*problems, *table(results), sep="\n")
+    return 1 if problems or share(results) < SHARE else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", default=PACKAGES)
+    parser.add_argument("--tests", action="append", help="these instead of the usual ones")
+    parser.add_argument("--again", action="store_true", help="only those that have survived")
+    parser.add_argument("--out", default="build/mutants", help="a folder")
+    return parser
+
+
+def _modules(package: str, wanted: Sequence[str]) -> Iterator[str]:
+    for path in (ROOT / "gateway" / package).glob("*.py"):
+        name = f"{package}/{path.stem}"
+        if path.stem != "__init__" and (name in wanted or package in wanted):
+            yield name
+
+
+def _state(tests: Sequence[str]) -> str:
+    """Another one after each change of a source."""
+    state = hashlib.sha256(repr(tests).encode())
+    for folder in ("gateway", "tests"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            state.update(f"{path} {path.stat().st_mtime_ns}".encode())
+    return state.hexdigest()
+
+
+@attrs.frozen
+class _Task:
+    """A mutant to try. `file` is the one that it changes."""
+
+    entry: Entry
+    file: str
+    mutant: Mutant
+
+
+def _tasks(modules: Sequence[str]) -> Iterator[_Task]:
+    for module in modules:
+        file = _file(module)
+        source = Path(file).read_bytes()
+        digest = hashlib.sha256(source).hexdigest()[:12]
+        for number, mutant in enumerate(mutants(source.decode(), file)):
+            yield _Task((module, digest, number), file, mutant)
+
+
+def _try(package: str, tasks: Sequence[_Task], tests: Sequence[str], ledger: Ledger) -> None:
+    """First the mutants that need no import, then the others."""
+    near = NEAR[package]
+    trace_file = ledger.path.with_name(f"{package}.trace")
+
+    def try_warm(warm: Warm, trace: Trace) -> None:
+        for task in tasks:
+            if task.mutant.body:
+                names = trace.chosen(task.mutant, task.file, near)
+                ended = warm.attempt(task.mutant, task.file, names, trace) if names else UNTESTED
+                ledger.note(task.entry, ended or NEEDS_IMPORT)
+
+    files = [_file(module) for module in _modules(package, [package])]
+    _run_pytest(
+        Warm(files=files, trace_file=trace_file, state=_state(tests), proceed=try_warm), tests
+    )
+    trace = Trace.read(trace_file)
+    for name in sorted(trace.failed):
+        print(f"left out, since it fails without a mutant: {name}")
+    ledger.read()
+    for task in tasks:
+        if not task.mutant.body or ledger.ended(task.entry) == NEEDS_IMPORT:
+            names = trace.chosen(task.mutant, task.file, near)
+            ledger.note(task.entry, attempt_cold(task.mutant, task.file, names, trace))
+
+
+def _run_pytest(plugin: Warm, tests: Sequence[str]) -> None:
+    """In a child: this process must not import the gateway."""
+    child = os.fork()
+    if child == 0:
+        marks = ["-m", "not live and not powercut"]
+        os._exit(pytest.main([*FLAGS, *marks, *tests], plugins=[plugin]))
+    if os.waitpid(child, 0)[1]:
+        sys.exit("the tests can't be run")
+
+
+def _file(module: str) -> str:
+    return str(ROOT / "gateway" / f"{module}.py")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
