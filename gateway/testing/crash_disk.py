@@ -6,6 +6,7 @@ without earlier ones. Names are kept from the first sync of a new file on, as SQ
 folder then; a deleted file may be back until the next time that happens.
 """
 
+import enum
 import os
 import random
 from collections.abc import Iterable, Mapping, Sequence
@@ -89,6 +90,18 @@ def write_image(folder: Path, image: Image, names: Iterable[str]) -> None:
         os.close(file)
 
 
+class Ailment(enum.Enum):
+    """What a disk may say no to."""
+
+    WRITE = "a write (EIO)"  # half of it is done
+    SYNC = "a sync (EIO)"  # nobody knows what of it is done
+    FULL = "a write (ENOSPC)"  # half of it is done
+
+    @property
+    def error(self) -> type[apsw.Error]:
+        return apsw.FullError if self is Ailment.FULL else apsw.IOError
+
+
 class _RecordedFile(apsw.VFSFile):
     def __init__(self, disk: "CrashDisk", name: Any, flags: list[int]) -> None:
         super().__init__("", name, flags)
@@ -96,14 +109,20 @@ class _RecordedFile(apsw.VFSFile):
         self._name = full_name(name).name
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
-        super().xWrite(data, offset)
-        self._disk.note(Written(self._name, offset, bytes(data)))
+        ailment = self._disk.strikes(Ailment.WRITE, Ailment.FULL)
+        written = data if ailment is None else data[: len(data) // 2]
+        super().xWrite(written, offset)
+        self._disk.note(Written(self._name, offset, bytes(written)))
+        if ailment is not None:
+            raise ailment.error(ailment.value)
 
     def xTruncate(self, size: int) -> None:  # noqa: N802
         super().xTruncate(size)
         self._disk.note(Truncated(self._name, size))
 
     def xSync(self, flags: int) -> None:  # noqa: N802
+        if (ailment := self._disk.strikes(Ailment.SYNC)) is not None:
+            raise ailment.error(ailment.value)
         # The real disk needs no sync: this process lives on.
         if not self._disk.lies:
             self._disk.note(Synced(self._name))
@@ -114,13 +133,16 @@ class CrashDisk(apsw.VFS):
     A VFS that passes everything on, and logs it.
 
     `watched` is a file that somebody writes without SQLite: whatever it holds now was written
-    before the next entry of the log. With `lies` a sync is no sync.
+    before the next entry of the log. With `lies` a sync is no sync. While `ailment` is set, all
+    that it names fails.
     """
 
     def __init__(self, name: str, watched: Path, *, lies: bool = False) -> None:
         super().__init__(name, "")
         self.name = name
         self.lies = lies
+        self.ailment: Ailment | None = None
+        self.strokes = 0  # calls that have failed
         self.log: list[Change] = []
         self._watched = watched
         self._seen = b""
@@ -132,6 +154,13 @@ class CrashDisk(apsw.VFS):
             self._seen = content
             self.log.append(Written(self._watched.name, 0, content))
         return len(self.log)
+
+    def strikes(self, *ailments: Ailment) -> Ailment | None:
+        """The ailment that a call has met, of those that would concern it."""
+        if self.ailment not in ailments:
+            return None
+        self.strokes += 1
+        return self.ailment
 
     def note(self, change: Change) -> None:
         self.look()

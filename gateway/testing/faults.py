@@ -22,6 +22,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
+from gateway.domain.values import value
 from gateway.ports import Broker, Receiver
 
 T = TypeVar("T")
@@ -101,7 +102,6 @@ class SwallowAnswer:
     async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
         await work()
         await trio.sleep_forever()
-        raise AssertionError("unreachable")
 
 
 @attrs.frozen
@@ -113,7 +113,6 @@ class Late:
     async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
         nursery.start_soon(self._do, work)
         await trio.sleep_forever()
-        raise AssertionError("unreachable")
 
     async def _do(self, work: Work[T]) -> None:
         await trio.sleep(self.hold)
@@ -121,7 +120,7 @@ class Late:
             await work()
 
 
-@attrs.frozen(kw_only=True)
+@value(kw_only=True)
 class Call:
     """
     An operation that ended. `outcome` None: it is done, and the caller knows it.
@@ -259,13 +258,14 @@ class FaultyBroker:
         """Do that, under the fault of the moment, and tell who watches how it ended."""
         outcome: Outcome | None = Outcome.UNKNOWN  # also of a cancellation
         told: BrokerError | None = None
-        began, answered, ended = trio.current_time(), trio.Event(), trio.Event()
+        began, answered, ended = trio.current_time(), False, False
 
         async def arrive() -> T:
+            nonlocal answered
             self.check_up()
             answer = await work()
-            answered.set()
-            if ended.is_set():
+            answered = True
+            if ended:
                 self.watch(attrs.evolve(call, late=True))
             return answer
 
@@ -278,9 +278,9 @@ class FaultyBroker:
         else:
             return answer
         finally:
-            ended.set()
-            end = attrs.evolve(call, outcome=outcome, error=told, answered=answered.is_set())
-            self.watch(attrs.evolve(end, took=trio.current_time() - began))
+            ended, took = True, trio.current_time() - began
+            end = attrs.evolve(call, outcome=outcome, error=told, answered=answered, took=took)
+            self.watch(end)
 
     def under_way(self, operation: Operation) -> int:
         """How many of these have no answer yet."""
@@ -301,12 +301,13 @@ class FaultyBroker:
         raise OutcomeUnknown("it crashed")
 
     async def _strike(self, call: Call, arrive: Work[T]) -> T:
-        await trio.sleep(self.latency())
+        if way := self.latency():
+            await trio.sleep(way)
         fault = self.fault(call.operation, call.entity)
         if fault is not None:
             return await fault.strike(arrive, self._home)
         answer = await arrive()
-        await trio.sleep(self.latency())
+        await trio.sleep(self.latency())  # the caller may stop waiting at this very moment
         return answer
 
     @property

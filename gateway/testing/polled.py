@@ -10,7 +10,15 @@ import trio
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported
-from gateway.domain.message import DeadLetter, Delivery, Leg, Message, ReceiveMode, Settlement
+from gateway.domain.message import (
+    Abandon,
+    DeadLetter,
+    Delivery,
+    Leg,
+    Message,
+    ReceiveMode,
+    Settlement,
+)
 from gateway.ports import Broker, Receiver
 
 LATENCY = 0.001  # seconds of a request
@@ -22,6 +30,7 @@ class PolledBroker:
 
     inner: Broker
     has_dead_letters: bool = True
+    counts_returns: bool = False  # of what nobody has looked at
     polls: Counter[EntityPath] = attrs.field(factory=Counter, init=False)
     locks: list[timedelta | None] = attrs.field(factory=list, init=False)  # that were asked for
 
@@ -79,7 +88,13 @@ class PolledReceiver:
         if isinstance(settlement, DeadLetter) and not self.broker.has_dead_letters:
             await trio.lowlevel.checkpoint()
             raise NotSupported("this namespace has no dead letters")
+        if isinstance(settlement, Abandon) and self.broker.counts_returns:
+            settlement = Abandon()
         await self.inner.settle(delivery, settlement)
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        return not self.broker.counts_returns
 
     async def renew(self, delivery: Delivery) -> datetime:
         return await self.inner.renew(delivery)

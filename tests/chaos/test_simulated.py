@@ -21,7 +21,7 @@ def test_a_folder_is_judged_as_the_run_was(tmp_path, seed):
 def test_a_planted_bug_is_seen_in_the_folder(tmp_path):
     planted = "the syphon completes before the primary accepted"
 
-    assert main(["1", str(tmp_path), "--planted", planted]) == 0
+    assert main(["3", str(tmp_path), "--planted", planted]) == 0
 
     judgement = check(tmp_path)
     assert exit_code(judgement) == VIOLATED

@@ -12,6 +12,7 @@ STEP = 1000  # between the first seeds of two parts: more than a part runs
 REGRESSIONS = [
     3133,  # L5: each of several sends was told in time that its outcome is unknown, as asked for
     30432,  # S6: at the end of a pause an answer and the end of the waiting for it came at once
+    174462,  # four pauses, each too short to be noticed, added up to an outage
     200312,  # S4: three pauses, one after the other, kept a request from the namespace
 ]
 

@@ -6,9 +6,10 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import OutcomeUnknown
-from gateway.domain.message import Message
+from gateway.domain.errors import OutcomeUnknown, StorageFull, Unavailable
+from gateway.domain.message import Complete, Message
 from gateway.testing.clocks import VirtualClock
+from gateway.testing.crash_disk import Ailment
 from gateway.testing.sim.disk import DiskBroker
 from gateway.testing.sim.network import SOON, Network
 
@@ -60,6 +61,64 @@ async def test_what_had_no_answer_may_be_there_or_not(open_disk, autojump_clock)
         found.add(tuple(await peeked(disk)))
 
     assert found == {(), ("1",)}
+
+
+@pytest.mark.parametrize("ailment", Ailment)
+async def test_a_disk_that_fails_ends_the_store_until_it_is_started_again(
+    open_disk, ailment, autojump_clock
+):
+    disk = open_disk(1)
+    await disk.create_queue(ORDERS, QueueProperties())
+    await disk.send(ORDERS, [Message(message_id="before")])
+
+    disk.ailment = ailment
+    with pytest.raises(OutcomeUnknown):
+        await disk.send(ORDERS, [Message(message_id="meanwhile")])
+    disk.ailment = None
+    with pytest.raises(Unavailable, match="the store has failed"):
+        await disk.send(ORDERS, [Message(message_id="refused")])
+    assert disk.failed.is_set()
+
+    disk.start_again()
+    await disk.send(ORDERS, [Message(message_id="after")])
+
+    found = await peeked(disk)
+    assert [each for each in found if each != "meanwhile"] == ["before", "after"]
+    assert not disk.failed.is_set()
+
+
+async def test_what_a_failed_sync_left_is_not_safe_before_the_next_one(open_disk, autojump_clock):
+    found = set()
+    for seed in SEEDS:
+        disk = open_disk(seed)
+        await disk.create_queue(ORDERS, QueueProperties())
+        disk.ailment = Ailment.SYNC
+        with pytest.raises(OutcomeUnknown):
+            await disk.send(ORDERS, [Message(message_id="1")])
+        disk.cut_power()
+        found.add(tuple(await peeked(disk)))
+
+    assert found == {(), ("1",)}
+
+
+async def test_a_disk_without_room_takes_nothing_in_and_gives_all_out(open_disk, autojump_clock):
+    disk = open_disk(1)
+    await disk.create_queue(ORDERS, QueueProperties())
+    await disk.send(ORDERS, [Message(message_id="before")])
+    disk.has_room = False
+    await trio.sleep(2.0)  # it looks now and then
+
+    with pytest.raises(StorageFull):
+        await disk.send(ORDERS, [Message(message_id="refused")])
+    async with disk.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        await receiver.settle(delivery, Complete())
+    disk.has_room = True
+    await trio.sleep(2.0)
+    await disk.send(ORDERS, [Message(message_id="after")])
+
+    assert await peeked(disk) == ["after"]
+    assert disk.refused == 1
 
 
 async def test_who_waits_for_messages_is_told_after_a_power_cut(open_disk, autojump_clock):

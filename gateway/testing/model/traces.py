@@ -56,7 +56,12 @@ STEPS: Final = {
     Way.SPOOL: (Step.BACKLOG_ACCEPTS, Step.BACKLOG_REFUSES, Step.BACKLOG_UNKNOWN),
     Way.SYPHON: (Step.TRANSFER_ACCEPTED, Step.TRANSFER_REFUSED, Step.TRANSFER_UNKNOWN),
 }
-NO_ANSWER: Final = frozenset({Step.PRIMARY_UNKNOWN, Step.BACKLOG_UNKNOWN})
+NOT_TAKEN: Final = frozenset(
+    {
+        *(Step.PRIMARY_UNKNOWN, Step.BACKLOG_UNKNOWN),
+        *(Step.PRIMARY_REFUSES, Step.BACKLOG_REFUSES),
+    }
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -132,8 +137,8 @@ def _after(states: set[State], record: Record) -> Iterator[State]:
         return  # on the backlog, or dead, in the end: the model has no such way
     else:
         steps = _steps(record)
-        if not steps.isdisjoint(NO_ANSWER):
-            # A gateway that is killed: its client may learn of it before its attempt ends.
+        if not steps.isdisjoint(NOT_TAKEN):
+            # A client whose gateway or connection died may learn of it before the attempts end.
             yield from (state for state in states if state.messages[0].send is Send.UNKNOWN)
         for state in states:
             yield from (

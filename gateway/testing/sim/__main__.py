@@ -11,13 +11,13 @@ Exit code 0: nothing is broken, and all was seen that has to be; 1: something is
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, nullcontext
 from typing import Final
 
 from gateway.testing.sim.diagram import diagram, message_in
 from gateway.testing.sim.mutants import MUTANTS
-from gateway.testing.sim.scenario import draw
+from gateway.testing.sim.scenario import Scenario, draw
 from gateway.testing.sim.shrink import shrink
 from gateway.testing.sim.swarm import Tally, run_hours
 from gateway.testing.sim.world import run_scenario, run_world
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hours", type=_positive, default=1.0, help="simulated ones")
     parser.add_argument("--seed", type=int, default=0, help="the first one; the others follow")
     parser.add_argument("--jobs", type=_at_least_one, default=1, help="processes")
+    parser.add_argument("--load", type=_at_least_one, default=1, help="times the sends of a run")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--replay", type=int, metavar="SEED", help="one run, and what broke it")
     parser.add_argument("--message", metavar="ID", help="with --replay: the way of that message")
@@ -49,13 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.replay is not None:
         bug = next((one.planted() for one in MUTANTS if one.name == chosen.bug), nullcontext())
         with bug:
-            return _replay(chosen.replay, chosen.message)
-    return _run(chosen.hours, chosen.seed, chosen.jobs, as_json=chosen.json)
+            return _replay(draw(chosen.replay, chosen.load), chosen.message)
+    tallies = run_hours(chosen.hours, chosen.seed, chosen.jobs, chosen.load)
+    return _run(tallies, chosen.load, as_json=chosen.json)
 
 
-def _run(hours: float, first: int, jobs: int, *, as_json: bool) -> int:
-    tally = Tally()
-    with closing(run_hours(hours, first, jobs)) as tallies:
+def _run(run: Generator[Tally, None, None], load: int, *, as_json: bool) -> int:
+    tally, heavier = Tally(), "" if load == 1 else f" --load {load}"
+    with closing(run) as tallies:
         for tally in tallies:
             if tally.runs % _EVERY == 0:
                 print(tally.describe(), file=sys.stderr, flush=True)
@@ -64,20 +66,21 @@ def _run(hours: float, first: int, jobs: int, *, as_json: bool) -> int:
     for problem in tally.problems.values():
         print(problem, file=sys.stderr)
     for seed in tally.problems:
-        print(f"reproduce: python -m gateway.testing.sim --replay {seed}", file=sys.stderr)
+        again = f"python -m gateway.testing.sim --replay {seed}{heavier}"
+        print(f"reproduce: {again}", file=sys.stderr)
     for name, (found, least) in tally.unseen.items():
         print(f"seen too seldom: {name}, {found} instead of {least:g} times", file=sys.stderr)
     print(json.dumps(tally.as_dict(), indent=2) if as_json else tally.describe())
     return 0 if tally.passed else 1
 
 
-def _replay(seed: int, message_id: str | None) -> int:
-    outcomes = run_world(seed)
+def _replay(scenario: Scenario, message_id: str | None) -> int:
+    outcomes = run_scenario(scenario)
     print(outcomes.describe(), f"history {outcomes.digest}", sep="\n")
     if not outcomes.passed:
-        smallest = shrink(draw(seed))
+        smallest = shrink(scenario)
         print("\nthe fewest faults that still break something:")
-        print(*(f"  {each}" for each in (*smallest.windows, *smallest.crashes)), sep="\n")
+        print(*(f"  {each}" for each in smallest.faults), sep="\n")
         outcomes = run_scenario(smallest)
         print(outcomes.describe())
     about = message_id or message_in(" ".join(outcomes.problems))
@@ -105,10 +108,10 @@ def _positive(text: str) -> float:
 
 
 def _at_least_one(text: str) -> int:
-    jobs = int(text)
-    if jobs < 1:
-        raise argparse.ArgumentTypeError(f"at least 1 process expected, not {text}")
-    return jobs
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"at least 1 expected, not {text}")
+    return number
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class Journal:
     trace: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
     acked: set[str] = attrs.field(factory=set)
+    handled: set[tuple[str, str]] = attrs.field(factory=set)  # by listeners: entity and copy
 
     def note(self, line: str) -> None:
         self.trace.append(f"{trio.current_time():8.3f} {line}")

@@ -1,6 +1,7 @@
 """What a pair promises beside the fate of messages, judged while it runs."""
 
 from collections import Counter, defaultdict
+from collections.abc import Container
 from typing import Final
 
 import attrs
@@ -10,6 +11,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Outcome
 from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
+from gateway.domain.message import Complete
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
 from gateway.testing.sim.scenario import Scenario
@@ -95,6 +97,15 @@ class Laws:
                 " well"
             )
 
+    def note_consumed(
+        self, namespace: str, call: Call, handled: Container[tuple[str, str]]
+    ) -> None:
+        """A listener completes no copy before a run of its handler has returned."""
+        listening = self.scenario.parts.listener and namespace == "primary"
+        done = isinstance(call.settlement, Complete) and call.outcome is None
+        if listening and done and (call.entity.key, call.copy) not in handled:
+            self.broken.append(f"{call.messages[0].message_id} completed before it was handled")
+
     def note_healed(self, entity: EntityPath, *, to_primary: bool) -> None:
         """All is well again, and somebody has sent to that entity."""
         if not to_primary:
@@ -142,7 +153,7 @@ class Laws:
         back = event.before in BACKLOG and event.after == State.PRIMARY.value
         if back and streak.successes < self.scenario.pair.successes_to_return:
             self.broken.append(f"{event.entity} came back after {streak.successes} successes")
-        if self.scenario.kinds == {"busy"} and not self.scenario.crashes:
+        if self.scenario.kinds == {"busy"} and not self.scenario.killed:
             self.broken.append(f"busy {moved}")
         if self.scenario.only_long_pauses and event.after == State.SECONDARY.value:
             self.broken.append(f"a pause {moved}")

@@ -54,6 +54,7 @@ def listener(
         if rng.random() < failing:
             journal.seen["a handler failed"] += 1
             raise HandlerFailed(item.message.message_id)
+        journal.handled.add((entity.key, str(item.delivery.sequence_number)))
 
     return QueueListener(
         broker=primary,

@@ -1,7 +1,8 @@
 """
 Planted bugs: what a checker is worth is what it catches.
 
-Each replaces one method or function of the pairing, for as long as a `with` lasts.
+Each replaces one method or function of the pairing, the store, the endpoint or the listener, for
+as long as a `with` lasts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +12,15 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.brokers.embedded import schema
+from gateway.brokers.embedded.committer import Committer
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import FailoverRule
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import Complete, Leg, Message
 from gateway.frontends import servicebus_rest
+from gateway.listener.work import Work
 from gateway.pairing import backlog_leg, mover, primary_leg, standings
 from gateway.pairing.backlog_leg import BacklogLeg
 from gateway.pairing.broker import PairedBroker
@@ -27,6 +31,7 @@ from gateway.pairing.prober import Prober
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
+from gateway.testing.sim.disk import ENDED
 from gateway.testing.sim.scenario import ENTITIES
 
 Function = Callable[..., Any]
@@ -243,6 +248,32 @@ def unknown_as_not_sent(right: Function) -> Function:
     return build_error
 
 
+def commit_without_a_sync(right: Function) -> Function:
+    def connect(*arguments: Any) -> Any:
+        connection = right(*arguments)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    return connect
+
+
+def go_on_after_an_error_of_the_disk(right: Function) -> Function:
+    def fail(self: Committer, steps: Sequence[Any], why: str) -> None:
+        if why == ENDED:
+            right(self, steps, why)
+
+    return fail
+
+
+def complete_before_the_handler(right: Function) -> Function:
+    async def handle(self: Work[Any], item: Any) -> Any:
+        with suppress(BrokerError):
+            await self.desk.settle(self.delivery, Complete())
+        return await right(self, item)
+
+    return handle
+
+
 MUTANTS: Final = (
     Mutant("the answer goes out before a broker has it", PairedBroker, "send", ack_early),
     Mutant("the syphon completes before the primary accepted", Mover, "_send", complete_first),
@@ -269,4 +300,9 @@ MUTANTS: Final = (
     Mutant("all entities fail over together", Standings, "failed", one_failure_is_everybodys),
     Mutant("the endpoint guesses", servicebus_rest, "build_error", unknown_as_not_sent),
     Mutant("nothing is diverted at once", PrimaryLeg, "_diverts", leave_the_client_alone),
+    Mutant("the store answers before the sync", schema, "connect", commit_without_a_sync),
+    Mutant(
+        "a failed commit is answered as done", Committer, "fail", go_on_after_an_error_of_the_disk
+    ),
+    Mutant("completed before the handler returned", Work, "_handle", complete_before_the_handler),
 )

@@ -5,7 +5,8 @@ from hashlib import blake2b
 
 import attrs
 
-from gateway.domain.history import Record
+from gateway.domain.conduct import FaultBegan
+from gateway.domain.history import AuditBegan, Record
 from gateway.domain.invariants import Judgement
 from gateway.domain.rulings import Ruling
 from gateway.domain.verdict import Verdict
@@ -61,6 +62,8 @@ class Outcomes:
 
 def _text(record: Record) -> str:
     """The same in each process, whose sets have orders of their own."""
+    if not isinstance(record, AuditBegan | FaultBegan):
+        return repr(record)
     fields = attrs.asdict(record, recurse=False)
     ordered = {
         name: sorted(value) if isinstance(value, frozenset) else value

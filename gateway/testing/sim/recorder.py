@@ -33,7 +33,7 @@ from gateway.domain.history import Record, Uncertain
 from gateway.domain.message import Complete
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
-from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, Scenario
+from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, DiskFault, Scenario
 
 GATEWAY: Final = "gateway"
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
@@ -95,6 +95,12 @@ class Recorder:
         if target is Target.GATEWAY:
             self.records.append(Killed(at=now, process=GATEWAY))
         return fault
+
+    def note_disk_fault(self, fault: DiskFault) -> str:
+        """A namespace's disk fails, as `note_crash`."""
+        now, name, target = trio.current_time(), self._next_fault(), TARGETS[fault.namespace]
+        self.records.append(FaultBegan(at=now, fault=name, kind="disk", target=target))
+        return name
 
     def note_return(self, fault: str) -> None:
         self.records.append(FaultEnded(at=trio.current_time(), fault=fault))

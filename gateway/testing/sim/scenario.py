@@ -10,6 +10,8 @@ import attrs
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
+from gateway.pairing.standings import BEAT, shortest_pause
+from gateway.testing.crash_disk import Ailment
 from gateway.testing.faults import (
     Fault,
     Hang,
@@ -26,7 +28,6 @@ ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "aud
 CALM: Final = 10.0  # seconds before the first fault
 CHAOS: Final = 110.0  # seconds until all faults are healed
 LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
-LONG: Final = 9.0  # seconds: a pause that a gateway has to notice
 LONGEST_PAUSE: Final = 60.0  # seconds that something stays down
 
 NAMES: Final = ("primary", "secondary")
@@ -39,6 +40,8 @@ FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "busy": lambda rng: busy(rng.choice([1.0, 5.0, 15.0])),
     "late": lambda rng: Late(rng.uniform(1.0, LONGEST_HOLD)),
 }
+# What a disk of our own may do, beside losing its power.
+DISK_FAULTS: Final = (*Ailment, None)  # None: nearly full, so that the store takes nothing in
 CRASHES: Final = ("primary", "secondary", "gateway", "syphon", "pause")
 
 
@@ -68,6 +71,16 @@ class Crash:
     """
 
     what: str
+    at: float
+    back: float
+
+
+@attrs.frozen(kw_only=True)
+class DiskFault:
+    """From `at` to `back` a namespace's disk has that ailment; None: it's nearly full."""
+
+    namespace: str
+    ailment: Ailment | None
     at: float
     back: float
 
@@ -104,6 +117,11 @@ class Scenario:
     clients_deadline: float | None
     windows: tuple[Window, ...]
     crashes: tuple[Crash, ...]
+    disk_faults: tuple[DiskFault, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Window | Crash | DiskFault, ...]:
+        return (*self.windows, *self.crashes, *self.disk_faults)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -127,16 +145,19 @@ class Scenario:
     def only_long_pauses(self) -> bool:
         """Nothing goes wrong but that the gateway stands still, for longer than it can miss."""
         paused = not self.windows and self.killed == {"pause"}
-        return paused and all(crash.back - crash.at >= LONG for crash in self.crashes)
+        noticed = BEAT + shortest_pause(self.pair)
+        return paused and all(crash.back - crash.at >= noticed for crash in self.crashes)
 
     @property
     def killed(self) -> frozenset[str]:
-        return frozenset(crash.what for crash in self.crashes)
+        """All that goes down; a store whose disk fails does so too, and a full one is as good."""
+        killed = {crash.what for crash in self.crashes}
+        return frozenset(killed) | {fault.namespace for fault in self.disk_faults}
 
 
-def draw(seed: int) -> Scenario:
+def draw(seed: int, load: int = 1) -> Scenario:
     """
-    The scenario of that seed.
+    The scenario of that seed, with so many times the sends in the same time.
 
     Swarm testing: each seed allows some kinds of faults only, and some seeds one namespace only,
     so that what one fault does isn't hidden by another.
@@ -169,13 +190,14 @@ def draw(seed: int) -> Scenario:
         ),
         syphons=rng.choice([0, 0, 1]),
         producers=rng.randint(1, 4),
-        sends=rng.randint(6, 12),
+        sends=load * rng.randint(6, 12),
         latency=latency,
         clients_deadline=rng.choice([None, None, None, 4.0]),
         windows=tuple(_window(rng, namespaces, kinds) for _ in range(windows)),
         crashes=tuple(
             _crash(rng, what) for what in crashes if what not in NAMES or what in namespaces
         ),
+        disk_faults=_disk_faults(seed, namespaces) if parts.on_disk else (),
     )
 
 
@@ -191,6 +213,25 @@ def draw_parts(seed: int) -> Parts:
         failing=rng.choice([0.0, 0.2]) if listener else 0.0,
         mode=Mode.SAFETY if rng.random() < 0.15 else Mode.LIVENESS,
     )
+
+
+def _disk_faults(seed: int, namespaces: tuple[str, ...]) -> tuple[DiskFault, ...]:
+    """By a generator of its own, as well. Throttling and pauses are left alone."""
+    if seed % 10 in {0, 2}:
+        return ()
+    rng = random.Random(f"disk {seed}")
+    faults = []
+    for _ in range(rng.randint(0, 3)):
+        at = rng.uniform(CALM, CHAOS - 20.0)
+        faults.append(
+            DiskFault(
+                namespace=rng.choice(namespaces),
+                ailment=rng.choice(DISK_FAULTS),
+                at=at,
+                back=min(CHAOS, at + rng.uniform(1.0, 30.0)),
+            )
+        )
+    return tuple(faults)
 
 
 def _pair_options(rng: random.Random) -> PairOptions:

@@ -12,12 +12,14 @@ TRIES = 60
 
 
 def with_faults(scenario: Scenario, kept: frozenset[int]) -> Scenario:
-    """That scenario with only these of its faults: windows first, then crashes."""
+    """That scenario with only these of its faults: windows first, then crashes, then disks."""
     windows = len(scenario.windows)
+    both = windows + len(scenario.crashes)
     return attrs.evolve(
         scenario,
         windows=tuple(each for n, each in enumerate(scenario.windows) if n in kept),
         crashes=tuple(each for n, each in enumerate(scenario.crashes) if n + windows in kept),
+        disk_faults=tuple(each for n, each in enumerate(scenario.disk_faults) if n + both in kept),
     )
 
 
@@ -27,7 +29,7 @@ def shrink(scenario: Scenario) -> Scenario:
 
     A run with fewer faults is another history, so a few may fail for another reason.
     """
-    faults = range(len(scenario.windows) + len(scenario.crashes))
+    faults = range(len(scenario.faults))
     if not faults:
         return scenario
     try:

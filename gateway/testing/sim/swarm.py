@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Generator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from hashlib import blake2b
 from typing import Final
 
@@ -32,9 +33,9 @@ class Figures:
     problem: str  # "": none
 
 
-def figures_of(seed: int) -> Figures:
-    """Run that seed."""
-    outcomes = run_world(seed)
+def figures_of(seed: int, load: int = 1) -> Figures:
+    """Run that seed, with so many times the sends."""
+    outcomes = run_world(seed, load)
     records, seen = outcomes.records, Counter(outcomes.seen)
     seen.update(outcomes.verdict.counts)
     seen[outcomes.scenario.parts.mode.value] += 1
@@ -121,24 +122,27 @@ class Tally:
         )
 
 
-def run_seeds(first: int, jobs: int = 1) -> Generator[Figures, None, None]:
+def run_seeds(first: int, jobs: int = 1, load: int = 1) -> Generator[Figures, None, None]:
     """Seed by seed in their order, without an end. Closing it ends its processes."""
     if jobs == 1:
         seed = first
         while True:
-            yield figures_of(seed)
+            yield figures_of(seed, load)
             seed += 1
     with ProcessPoolExecutor(jobs) as pool:
         step = jobs * AT_ONCE
         while True:
-            yield from pool.map(figures_of, range(first, first + step), chunksize=4)
+            seeds = range(first, first + step)
+            yield from pool.map(partial(figures_of, load=load), seeds, chunksize=4)
             first += step
 
 
-def run_hours(hours: float, first: int, jobs: int = 1) -> Generator[Tally, None, None]:
+def run_hours(
+    hours: float, first: int, jobs: int = 1, load: int = 1
+) -> Generator[Tally, None, None]:
     """The same tally after each seed, until that many hours were simulated."""
     tally = Tally()
-    for figures in run_seeds(first, jobs):
+    for figures in run_seeds(first, jobs, load):
         tally.add(figures)
         yield tally
         if tally.hours >= hours:

@@ -17,8 +17,8 @@ from typing import Final
 
 import attrs
 import trio
-from trio.testing import MockClock
 
+from gateway.brokers.embedded.files import StoreError
 from gateway.brokers.local import LocalBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain import backlog
@@ -26,18 +26,17 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope_fields import SCHEDULED, SESSION
 from gateway.domain.events import Event
 from gateway.domain.failover import State
-from gateway.domain.history import (
-    Invoked,
-)
+from gateway.domain.history import Invoked
 from gateway.domain.invariants import judge_run
 from gateway.domain.message import Leg, Message
 from gateway.pairing.pair import Surroundings
 from gateway.testing.clocks import VirtualClock
-from gateway.testing.determinism import run_seeded
+from gateway.testing.determinism import JumpingClock, run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
 from gateway.testing.sim.audit import audit, left
 from gateway.testing.sim.clients import Consumer, Journal, Producer
 from gateway.testing.sim.disk import DiskBroker
+from gateway.testing.sim.disk_harm import Harm
 from gateway.testing.sim.laws import Laws
 from gateway.testing.sim.listening import listener
 from gateway.testing.sim.network import Network
@@ -67,9 +66,9 @@ ONE_DAY: Final = 86_400.0
 QUEUE: Final = QueueProperties(max_delivery_count=1000)
 
 
-def run_world(seed: int) -> Outcomes:
-    """The history of that seed, whole and judged."""
-    return run_scenario(draw(seed))
+def run_world(seed: int, load: int = 1) -> Outcomes:
+    """The history of that seed, whole and judged, with so many times the sends."""
+    return run_scenario(draw(seed, load))
 
 
 def run_scenario(scenario: Scenario) -> Outcomes:
@@ -114,23 +113,11 @@ class World:
 
     async def run(self) -> Outcomes:
         self.recorder.begin(self._expiry_slack())
-        with trio.fail_after(ONE_DAY):
-            async with trio.open_nursery() as nursery:
-                await self._start(nursery)
-                async with trio.open_nursery() as chaos:
-                    for number in range(self.scenario.producers):
-                        chaos.start_soon(self._producer(number).run)
-                    for crash in self.scenario.crashes:
-                        chaos.start_soon(self._crash, crash)
-                    chaos.start_soon(trio.sleep_until, CHAOS)
-                if self.scenario.parts.mode is Mode.LIVENESS:
-                    await self._drain()
-                    await self._send_once_more()
-                    await self._be_quiet()
-                else:
-                    await trio.sleep(SETTLING)
-                nursery.cancel_scope.cancel()
-            await audit(self.stores, self.journal.records)
+        try:
+            await self._live()
+        except* StoreError as lost:
+            self.laws.broken.append(f"a store can't be opened again: {lost.exceptions!r}")
+            await trio.lowlevel.checkpoint()
         self._see_the_whole()
         return Outcomes(
             scenario=self.scenario,
@@ -140,6 +127,27 @@ class World:
             records=tuple(self.journal.records),
             trace=tuple(self.journal.trace),
         )
+
+    async def _live(self) -> None:
+        with trio.fail_after(ONE_DAY):
+            async with trio.open_nursery() as nursery:
+                await self._start(nursery)
+                async with trio.open_nursery() as chaos:
+                    for number in range(self.scenario.producers):
+                        chaos.start_soon(self._producer(number).run)
+                    for crash in self.scenario.crashes:
+                        chaos.start_soon(self._crash, crash)
+                    for fault in self.scenario.disk_faults:
+                        chaos.start_soon(self._harm(fault.namespace).trouble, fault)
+                    chaos.start_soon(trio.sleep_until, CHAOS)
+                if self.scenario.parts.mode is Mode.LIVENESS:
+                    await self._drain()
+                    await self._send_once_more()
+                    await self._be_quiet()
+                else:
+                    await trio.sleep(SETTLING)
+                nursery.cancel_scope.cancel()
+            await audit(self.stores, self.journal.records)
 
     # --- the installation
 
@@ -254,7 +262,7 @@ class World:
                 for syphon in self.syphons[:1]:
                     await self._kill(syphon, crash.back)
             case name:
-                await self._crash_namespace(self.namespaces[name], crash.back)
+                await self._harm(name).crash(crash.back)
         self.recorder.note_return(fault)
         self.journal.note(f"{crash.what} is back")
 
@@ -278,21 +286,13 @@ class World:
             self.journal.seen["restarted in an outage"] += over
         process.revive()
 
-    async def _crash_namespace(self, namespace: FaultyBroker, back: float) -> None:
-        store = namespace.inner
-        if isinstance(store, DiskBroker):
-            with trio.move_on_after(LOOK):
-                await store.next_step()
-        cut_off = namespace.under_way(Operation.SEND)
-        self.journal.seen["a namespace crashed with sends under way"] += cut_off
-        namespace.crash()
-        if isinstance(store, DiskBroker):
-            undone = store.cut_power()
-            self.journal.note(f"the power is cut, {undone} writes were never made")
-            self.journal.seen["a power cut"] += 1
-            self.journal.seen["a power cut in the middle of a commit"] += undone > 0
-        await trio.sleep_until(back)
-        namespace.restart()
+    def _harm(self, name: str) -> Harm:
+        return Harm(
+            namespace=self.namespaces[name],
+            journal=self.journal,
+            recorder=self.recorder,
+            rng=self.rng,
+        )
 
     # --- what is watched
 
@@ -305,6 +305,7 @@ class World:
 
     def _watch_namespace(self, name: str, call: Call) -> None:
         self.recorder.note_at_namespace(name, call)
+        self.laws.note_consumed(name, call, self.journal.handled)
         accepted = self.journal.acked.issuperset(str(each.message_id) for each in call.messages)
         if call.late and call.operation is Operation.SEND and accepted:
             self.journal.seen["late success after the message was accepted elsewhere"] += 1
@@ -395,5 +396,5 @@ class World:
 def stand_still(seconds: float) -> None:
     """The time that passes while the machine is suspended: everybody's."""
     clock = trio.lowlevel.current_clock()
-    assert isinstance(clock, MockClock)
+    assert isinstance(clock, JumpingClock)
     clock.jump(seconds)

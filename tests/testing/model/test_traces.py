@@ -42,6 +42,7 @@ WAYS = {
     "the transfer had no answer": [SENT, STORED, ACKED, MOVED_PERHAPS, MOVED, SETTLED, CAME],
     "the settlement was repeated": [SENT, STORED, ACKED, MOVED, CAME, SETTLED],
     "the gateway died": [SENT, UNKNOWN, NO_ANSWER, CAME],
+    "the connection died": [SENT, REFUSED, UNKNOWN, NO_ANSWER, REFUSED],
     "sent again": [SENT, NO_ANSWER, UNKNOWN, SENT, REFUSED, FAILED, CAME],
 }
 NO_WAYS = {
