@@ -9,13 +9,13 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks.chaos.scenario import ON_PROCESSES, Fault, Kind
-from benchmarks.chaos.topologies import IN_HAND, SYPHON_BATCH, Site
-from benchmarks.traffic import OpenLoop, Send
+from benchmarks.chaos.scenario import ON_CLOCKS, ON_PROCESSES, Fault, Kind
+from benchmarks.chaos.topologies import IN_HAND, Site
+from benchmarks.traffic import OpenLoop
 from gateway.demo.machines import Machine
-from gateway.domain.conduct import BUSY, FaultBegan, FaultEnded, Killed, Swallowed, Target
-from gateway.domain.history import Record, Uncertain
-from gateway.domain.message import Leg
+from gateway.domain.conduct import BUSY, FaultBegan, FaultEnded, Killed, Target
+from gateway.domain.history import Record
+from gateway.testing import amqp_faults
 from gateway.testing.chaos_proxy import (
     BlackHole,
     Corrupt,
@@ -32,20 +32,23 @@ from gateway.testing.chaos_proxy import (
     SwallowResponse,
     Truncate,
 )
+from gateway.testing.syscalls import injected
 
 _LONGEST_FILE: Final = 4096  # bytes: each of a broker's files is longer
-_NOT_NOW: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-    b"Content-Length: 0\r\nConnection: close\r\n\r\n"
-)
+_CLOCK_STEP: Final = 1800.0  # seconds: tokens of an hour are good on both sides of it
+_SLOW_SYNCS: Final = ("fdatasync:delay_enter=300000", "fsync:delay_enter=300000")  # microseconds
+_IN_THEIR_TERMS: Final = frozenset({Kind.BUSY, Kind.BUSY_LINKS, Kind.THROTTLED})
+_HEAD: Final = b"Retry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 @attrs.frozen
 class Busy(Pass):
     """In terms of HTTP: whoever asks is told to come back a second later."""
 
+    status: bytes
+
     async def up(self, link: Link, data: bytes) -> None:
-        await link.send_down(_NOT_NOW)
+        await link.send_down(b"HTTP/1.1 " + self.status + b"\r\n" + _HEAD)
         link.close()
 
 
@@ -61,8 +64,19 @@ HARM: Final[Mapping[Kind, Pass]] = {
     Kind.HALF_OPEN: HalfOpen(),
     Kind.SLOW: Slow(size=512, delay=0.05, jitter=0.05),
     Kind.CORRUPT: Corrupt(),
-    Kind.BUSY: Busy(),
+    Kind.BUSY: Busy(b"503 Service Unavailable"),
+    Kind.BUSY_LINKS: amqp_faults.Detach(amqp_faults.BUSY),
+    Kind.THROTTLED: Busy(b"429 Too Many Requests"),
+    Kind.DETACHED: amqp_faults.Detach(),
+    Kind.DETACHED_LATE: amqp_faults.DetachInsteadOfAnswer(),
+    Kind.NO_CREDIT: amqp_faults.NoCredit(),
 }
+# What they kept back never comes: such a stream must not go on.
+WITH_HOLES: Final = frozenset({Kind.BLACK_HOLE, Kind.HALF_OPEN, Kind.NO_CREDIT})
+# They see a connection from its begin on.
+FROM_THE_BEGIN: Final = frozenset(
+    {Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT}
+)
 
 
 @attrs.define(eq=False)
@@ -93,12 +107,14 @@ class Nemesis:
     async def _harm(self, fault: Fault, end: float) -> None:
         self._number += 1
         name = str(self._number)
-        kind = BUSY if fault.kind is Kind.BUSY else fault.kind.value
+        kind = BUSY if fault.kind in _IN_THEIR_TERMS else fault.kind.value
         self.records.append(
             FaultBegan(at=trio.current_time(), fault=name, kind=kind, target=fault.target)
         )
         if fault.kind in ON_PROCESSES:
             await self._harm_processes(fault, end)
+        elif fault.kind in ON_CLOCKS:
+            await self._step_clock(fault.kind, end)
         else:
             await self._harm_bytes(fault, end)
         self.records.append(FaultEnded(at=trio.current_time(), fault=name))
@@ -110,13 +126,25 @@ class Nemesis:
         if fault.probability < 1.0:
             harm = Sometimes(fault=harm, probability=fault.probability)
         proxy.fault = harm
+        if fault.kind in FROM_THE_BEGIN:
+            proxy.reset_all()
         await trio.sleep_until(end)
         proxy.fault = Pass()
-        if fault.kind in {Kind.BLACK_HOLE, Kind.HALF_OPEN}:
-            proxy.reset_all()  # a stream with a hole in it must not go on
+        if fault.kind in WITH_HOLES:
+            proxy.reset_all()
+
+    async def _step_clock(self, kind: Kind, end: float) -> None:
+        clock = self.site.clock
+        assert clock is not None
+        await clock.step(_CLOCK_STEP if kind is Kind.CLOCK_AHEAD else -_CLOCK_STEP)
+        await trio.sleep_until(end)
+        await clock.step(0.0)
 
     async def _harm_processes(self, fault: Fault, end: float) -> None:
         match fault.kind:
+            case Kind.SLOW_SYNC:
+                async with injected(self._pid(fault.target), *_SLOW_SYNCS):
+                    await trio.sleep_until(end)
             case Kind.KILLED:
                 await self._kill(fault.target, end)
             case Kind.FROZEN:
@@ -166,46 +194,3 @@ class Nemesis:
     def _pid(self, target: Target) -> int:
         machines = self._machines(target)
         return machines[0].pid if machines else self.site.namespace(target).server.pid
-
-
-def excuses(
-    sends: Mapping[str, Sequence[Send]],
-    faults: Sequence[Record],
-    held: Sequence[tuple[float, str]],
-    over: float,
-) -> list[Record]:
-    """
-    Who knows of which messages that one more copy is legal.
-
-    `sends` by entity; `held` has when a syphon had no answer for a chunk of that entity. A send
-    that met a fault may have been done by whoever never answered. For the whole run, the checker
-    counts a chunk for each; of a single message nobody outside knows whether it was among them.
-    """
-    found: list[Record] = []
-    began = {one.fault: one for one in faults if isinstance(one, FaultBegan)}
-    for ended in (one for one in faults if isinstance(one, FaultEnded)):
-        fault = began[ended.fault]
-        met = [
-            send.message_id
-            for each in sends.values()
-            for send in each
-            if send.due <= ended.at and send.answered >= fault.at
-        ]
-        found.append(Swallowed(at=ended.at, messages=len(met)))
-        found += [Uncertain(at=ended.at, message_id=one) for one in met]
-        if fault.target is not Target.PRIMARY:
-            found.append(Swallowed(at=ended.at, messages=IN_HAND))
-            found += _diverted(sends, ended.at)
-    for at, entity in held:
-        found.append(Swallowed(at=min(at, over), messages=SYPHON_BATCH))
-        found += _diverted({entity: sends.get(entity, ())}, min(at, over))
-    return found
-
-
-def _diverted(sends: Mapping[str, Sequence[Send]], at: float) -> list[Record]:
-    return [
-        Uncertain(at=at, message_id=send.message_id)
-        for each in sends.values()
-        for send in each
-        if send.leg is not Leg.PRIMARY and send.due <= at
-    ]

@@ -143,14 +143,18 @@ def _good_again(sends: Sequence[Send], since: float) -> float | None:
     return None
 
 
-def per_second(records: Sequence[Record], began: float, leg: Leg | None) -> list[tuple[int, int]]:
-    """How many sends that leg answered in each second of the run; None: whichever it was."""
+def per_second(
+    records: Sequence[Record], began: float, ended: float, leg: Leg | None
+) -> list[tuple[int, int]]:
+    """
+    How many sends that leg answered in each whole second of the load; None: whichever it was.
+    """
     counts = Counter(
         int(one.at - began)
         for one in records
         if isinstance(one, Acked) and (leg is None or one.leg is leg)
     )
-    return [(second, counts[second]) for second in range(max(counts, default=0) + 1)]
+    return [(second, counts[second]) for second in range(int(ended - began))]
 
 
 def as_json(value: Any) -> Any:

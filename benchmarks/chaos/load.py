@@ -17,7 +17,7 @@ from gateway.domain.conduct import Sampled
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.history import Completed, Delivered, Record, fingerprint
-from gateway.domain.message import Complete, Delivery
+from gateway.domain.message import Complete, Delivery, Leg
 from gateway.ports import Broker, Receiver
 
 LOOK: Final = 0.25  # seconds
@@ -34,6 +34,7 @@ class Consumer:
     primary: Namespace
     entity: EntityPath
     records: list[Record] = attrs.field(factory=list)
+    arrivals: dict[str, float] = attrs.field(factory=dict)  # when each message first came
 
     async def run(self) -> None:
         """Until cancelled; comes back after each trouble."""
@@ -61,9 +62,39 @@ class Consumer:
             expires=math.inf if delivery.expires is None else None,
         )
         self.records.append(delivered)
+        self.arrivals.setdefault(delivered.message_id, delivered.at)
         await receiver.settle(delivery, Complete())
         done = Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
         self.records.append(done)
+
+
+@attrs.frozen
+class Backlog:
+    """
+    What the load shows of the backlog, beside what the secondary tells.
+
+    RabbitMQ and Storage Queue don't count what is handed out.
+    """
+
+    queues: KnownQueues
+    loops: Sequence[OpenLoop]
+    consumers: Sequence[Consumer]
+
+    async def left(self) -> int | None:
+        """Messages on the backlog; None: the secondary doesn't tell in time."""
+        with trio.move_on_after(PATIENCE):
+            try:
+                return max(await pending(self.queues), self._under_way())
+            except BrokerError:
+                return None
+        return None
+
+    def _under_way(self) -> int:
+        """Acknowledged by the backlog, and not yet come."""
+        diverted = {
+            send.message_id for loop in self.loops for send in loop.sends if send.leg is Leg.BACKLOG
+        }
+        return len(diverted - {identity for one in self.consumers for identity in one.arrivals})
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +111,7 @@ class Watcher:
 
     site: Site
     loops: Sequence[OpenLoop]
-    backlog: KnownQueues
+    backlog: Backlog
     records: list[Record] = attrs.field(factory=list, init=False)
     depths: list[Depth] = attrs.field(factory=list, init=False)
     memory: int = attrs.field(default=0, init=False)  # bytes, the most that were seen
@@ -116,16 +147,6 @@ class Watcher:
 
     async def _watch_backlog(self) -> None:
         while True:
-            messages = await left(self.backlog)
+            messages = await self.backlog.left()
             self.depths.append(Depth(at=trio.current_time(), messages=messages))
             await trio.sleep(LOOK)
-
-
-async def left(backlog: KnownQueues) -> int | None:
-    """Messages on the backlog; None: the secondary doesn't tell in time."""
-    with trio.move_on_after(PATIENCE):
-        try:
-            return await pending(backlog)
-        except BrokerError:
-            return None
-    return None

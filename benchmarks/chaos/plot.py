@@ -8,13 +8,15 @@ from typing import Final
 from benchmarks.chaos.results import Timeline
 
 WIDTH: Final = 860
-LEFT: Final = 56  # of the first second
-RIGHT: Final = 10
+LEFT: Final = 68  # of the first second
+RIGHT: Final = 20
+TOP: Final = 16  # the names of the faults stand there
 RATE_HEIGHT: Final = 130
 DEPTH_HEIGHT: Final = 70
 BAND: Final = 14
 GAP: Final = 26
 TICKS: Final = 10  # at most, on the axis of time
+LETTER: Final = 6  # pixels, about
 COLOURS: Final = {
     "primary": "#1f77b4",
     "suspect": "#e8b63a",
@@ -43,7 +45,7 @@ class _Plot:
             *(second for second, _ in timeline.depth),
             *(fault.end for fault in timeline.faults),
         )
-        self._depth_top = RATE_HEIGHT + GAP
+        self._depth_top = TOP + RATE_HEIGHT + GAP
         self._bands_top = self._depth_top + DEPTH_HEIGHT + GAP
         self._bottom = self._bands_top + len(self._bands) * (BAND + 3)
 
@@ -61,10 +63,10 @@ class _Plot:
             (self._line.backlog, BACKLOG),
         )
         most = max((number for points, _ in rates for _, number in points), default=1.0)
-        yield from self._frame(0, RATE_HEIGHT, most, "answers/s")
+        yield from self._frame(TOP, RATE_HEIGHT, most, "answers/s")
         for points, colour in rates:
             middle = [(second + 0.5, number) for second, number in points]
-            yield self._curve(middle, 0, RATE_HEIGHT, most, colour)
+            yield self._curve(middle, TOP, RATE_HEIGHT, most, colour)
         deepest = max((number for _, number in self._line.depth), default=1.0)
         yield from self._frame(self._depth_top, DEPTH_HEIGHT, deepest, "backlog")
         yield self._curve(self._line.depth, self._depth_top, DEPTH_HEIGHT, deepest, DEPTH)
@@ -76,22 +78,27 @@ class _Plot:
         return round(LEFT + (WIDTH - LEFT - RIGHT) * max(0.0, second) / self._length, 1)
 
     def _faults(self) -> Iterator[str]:
+        written = -math.inf  # so far to the right
         for fault in self._line.faults:
             left, right = self._x(fault.begin), self._x(fault.end)
             colour = "#f6d5d2" if fault.target == "primary" else "#dcd6ee"
+            name = f"{fault.target} {fault.kind}"
             yield (
                 f'<rect x="{left}" y="0" width="{max(1.0, right - left):.1f}"'
                 f' height="{self._bottom}" fill="{colour}" fill-opacity="0.7">'
-                f"<title>{escape(fault.target)} {escape(fault.kind)}: {fault.begin:.1f} s to"
-                f" {fault.end:.1f} s</title></rect>"
+                f"<title>{escape(name)}: {fault.begin:.1f} s to {fault.end:.1f} s</title></rect>"
             )
+            # One that comes again is written once, as far as there is room.
+            if left >= written and left + LETTER * len(name) <= WIDTH:
+                yield f'<text x="{left + 3}" y="{TOP - 4}" fill="#8c1d18">{escape(name)}</text>'
+                written = left + LETTER * len(name)
 
     def _frame(self, top: float, height: float, most: float, name: str) -> Iterator[str]:
         bottom = top + height
         yield f'<path d="M{LEFT} {top}V{bottom}H{WIDTH - RIGHT}" fill="none" stroke="#555"/>'
         yield f'<text x="{LEFT - 4}" y="{top + 10}" text-anchor="end">{most:g}</text>'
         yield f'<text x="{LEFT - 4}" y="{bottom}" text-anchor="end">0</text>'
-        yield f'<text x="{LEFT + 4}" y="{top + 10}" fill="#555">{name}</text>'
+        yield f'<text x="{LEFT - 4}" y="{top + 25}" fill="#555" text-anchor="end">{name}</text>'
 
     def _curve(
         self,

@@ -9,12 +9,13 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks.chaos.faults import Nemesis, excuses
-from benchmarks.chaos.load import LOOK, Consumer, Depth, Watcher, left
+from benchmarks.chaos.excuses import Unanswered, excuses
+from benchmarks.chaos.faults import Nemesis
+from benchmarks.chaos.load import LOOK, Backlog, Consumer, Depth, Watcher
 from benchmarks.chaos.scenario import Scenario, Topology
+from benchmarks.chaos.servers import CONNECTIONS
 from benchmarks.chaos.topologies import (
     BASELINE,
-    CONNECTIONS,
     ENTITIES,
     KnownQueues,
     Site,
@@ -60,8 +61,13 @@ class Recording:
         return f"{self.scenario.name}-{self.topology.value}-{self.interval}"
 
     @property
+    def rate(self) -> float:
+        """Messages/s to each entity."""
+        return self.scenario.rate_at(self.topology)
+
+    @property
     def bounds(self) -> Bounds:
-        return bounds_of(self.interval)
+        return bounds_of(self.interval, raises_unknown=self.scenario.on_unknown == "raise")
 
     def all(self) -> list[Record]:
         """What everybody recorded, without the baseline."""
@@ -89,7 +95,7 @@ class _Run:
     recording: Recording
     auditor: list[Record] = attrs.field(factory=list)
     log: dict[str, list[Record]] = attrs.field(factory=dict)  # by process
-    held: list[tuple[float, str]] = attrs.field(factory=list)
+    log_of_doubt: Unanswered = attrs.field(factory=Unanswered)
 
     async def perform(self, site: Site) -> None:
         recording = self.recording
@@ -106,17 +112,18 @@ class _Run:
                 for _ in recording.loops
             ]
             direct = await stack.enter_async_context(
-                site.primary.server.client(site.primary.reached_at)
+                site.primary.server.producer(site.primary.reached_at)
             )
             consumers = [Consumer(site.primary, EntityPath(queue)) for queue in ENTITIES]
             nemesis = Nemesis(site, recording.loops)
-            watcher = Watcher(site, recording.loops, at_secondary)
+            backlog = Backlog(at_secondary, recording.loops, consumers)
+            watcher = Watcher(site, recording.loops, backlog)
             async with trio.open_nursery() as watching:
                 watching.start_soon(watcher.run)
                 for consumer in consumers:
                     watching.start_soon(consumer.run)
-                await self._load(through, direct, nemesis, at_secondary)
-                await _drained(at_secondary)
+                await self._load(through, direct, nemesis, backlog)
+                await _drained(backlog)
                 await trio.sleep(recording.bounds.quiet + 2 * LOOK)
                 watching.cancel_scope.cancel()
             for machine in (*site.syphons, site.gateway):
@@ -126,7 +133,8 @@ class _Run:
         recording.memory, recording.files = watcher.memory, watcher.files
         sends = {loop.entity.key: loop.sends for loop in recording.loops}
         over = min((one.at for one in found if isinstance(one, AuditBegan)), default=0.0)
-        nemesis.records += excuses(sends, nemesis.records, self.held, over)
+        arrivals = {message: at for one in consumers for message, at in one.arrivals.items()}
+        nemesis.records += excuses(sends, nemesis.records, self.log_of_doubt, arrivals, over)
         mine, baseline = parted(found)
         recording.of_baseline = [*recording.baseline.records, *baseline]
         recording.histories = {
@@ -146,26 +154,26 @@ class _Run:
         through: Sequence[Broker],
         direct: Broker,
         nemesis: Nemesis,
-        backlog: KnownQueues,
+        backlog: Backlog,
     ) -> None:
-        recording, rate = self.recording, self.recording.scenario.rate
+        recording, rate = self.recording, self.recording.rate
         async with trio.open_nursery() as sending:
             for loop, broker in zip(recording.loops, through, strict=True):
                 sending.start_soon(loop.run, broker, rate)
             sending.start_soon(recording.baseline.run, direct, rate / 2)
             recording.began = trio.current_time()
             await nemesis.run(recording.began)
-            waiting = await left(backlog)
+            waiting = await backlog.left()
             while waiting is None:  # it was just started: ask again
                 await trio.sleep(LOOK)
-                waiting = await left(backlog)
+                waiting = await backlog.left()
             self.auditor.append(Healed(at=trio.current_time(), backlog=waiting))
             sending.start_soon(self._note_drain, backlog)
             await trio.sleep(recording.bounds.return_within + AFTERWARDS)
             for loop in (*recording.loops, recording.baseline):
                 loop.stopping = True
 
-    async def _note_drain(self, backlog: KnownQueues) -> None:
+    async def _note_drain(self, backlog: Backlog) -> None:
         if await _drained(backlog):
             self.auditor.append(Drained(at=trio.current_time()))
 
@@ -184,7 +192,9 @@ class _Run:
                     )
                 )
             case "syphon_held" if NO_ANSWER.search(str(line["reason"])):
-                self.held.append((now, EntityPath(str(line["entity"])).key))
+                self.log_of_doubt.transfers.append((now, EntityPath(str(line["entity"])).key))
+            case "backlog_queue_failed" if NO_ANSWER.search(str(line["reason"])):
+                self.log_of_doubt.sends.append(now)
 
 
 def whole(name: str, records: Sequence[Record]) -> list[Record]:
@@ -210,11 +220,11 @@ def parted(found: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     return mine, baseline
 
 
-async def _drained(backlog: KnownQueues) -> bool:
+async def _drained(backlog: Backlog) -> bool:
     """Whether it became empty in time."""
     with trio.move_on_after(DRAIN_LIMIT):
         while True:
-            if await left(backlog) == 0:
+            if await backlog.left() == 0:
                 return True
             await trio.sleep(LOOK)  # another process: nobody here can tell when
     return False

@@ -18,15 +18,17 @@ from benchmarks.chaos.results import Result, load
 PAGE: Final = "index.html"
 PROBLEMS_SHOWN: Final = 20  # of one run; the checker prints all of them
 STYLE: Final = """
-body { font: 15px/1.45 sans-serif; margin: 2em auto; max-width: 1080px; padding: 0 1em; }
+body { font: 15px/1.45 sans-serif; margin: 2em auto; max-width: 1240px; padding: 0 1em; }
 table { border-collapse: collapse; margin: .8em 0; font-size: 13px; }
 th, td { border: 1px solid #ccc; padding: .2em .5em; text-align: right; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child, td:first-child { text-align: left; white-space: nowrap; }
 .scroll { overflow-x: auto; } svg { max-width: 100%; height: auto; }
 .holds, .met { color: #1d6b3c; } .broken, .undecided, .missed { color: #b3261e; font-weight: bold; }
 .key span { margin-right: 1.2em; } .key i { display: inline-block; width: 1em; height: .8em; }
+.tables { display: flex; flex-wrap: wrap; gap: 0 2em; align-items: flex-start; }
 section { border-top: 1px solid #ccc; margin-top: 2em; }
 """
+POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"  # browsers hold the page to it
 HEAD: Final = (
     *("run", "sent", "acknowledged %", "direct %", "stall s", "p50 ms", "p99 ms", "worst s"),
     *("failover s", "diverted", "drain s", "lost", "twice", "amplification", "verdict"),
@@ -77,6 +79,7 @@ def markdown(results: Sequence[Result]) -> str:
 
 def _page(results: Sequence[Result]) -> Iterator[str]:
     yield '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
     yield f"<title>Pairgate: chaos</title><style>{STYLE}</style></head><body>"
     yield f"<h1>What was done to a pair, and what became of it</h1><p>{METHOD}</p>"
     yield from _summary(results)
@@ -128,6 +131,7 @@ def _section(result: Result) -> Iterator[str]:
     yield _key() + draw(result.timeline)
     for text in (*result.undecided, *result.problems[:PROBLEMS_SHOWN]):
         yield f'<p class="broken">{escape(text)}</p>'
+    yield '<div class="tables">'
     yield "<table><tr><th>target</th><th>wanted</th><th>found</th></tr>"
     for target in result.targets:
         kind = "met" if target.met else "missed"
@@ -136,10 +140,17 @@ def _section(result: Result) -> Iterator[str]:
             f'<td class="{kind}">{escape(target.found)}</td></tr>'
         )
     yield "</table>"
-    yield "<table><tr><th>figure</th><th>through the gateway</th><th>without it</th></tr>"
-    for figure, through, direct in _figures(result):
-        yield f"<tr><td>{figure}</td><td>{through}</td><td>{direct}</td></tr>"
-    yield f'</table><p>Histories: <a href="{name}/">{name}/</a></p></section>'
+    for title, figures in (("service", _of_service(result)), ("outage", _of_outage(result))):
+        yield f"<table><tr><th>{title}</th><th>through the gateway</th><th>without it</th></tr>"
+        for figure, through, direct in figures:
+            yield f"<tr><td>{figure}</td><td>{through}</td><td>{direct}</td></tr>"
+        yield "</table>"
+    yield "<table><tr><th>messages</th><th></th></tr>"
+    for figure, number in _of_messages(result):
+        yield f"<tr><td>{figure}</td><td>{number}</td></tr>"
+    yield "</table></div>"
+    links = (f'<a href="{name}/{escape(file)}">{escape(file)}</a>' for file in result.histories)
+    yield f"<p>Histories: {', '.join(links)}</p></section>"
 
 
 def _key() -> str:
@@ -159,9 +170,9 @@ def _key() -> str:
     return f'<p class="key">{"".join(spans)}</p>'
 
 
-def _figures(result: Result) -> Iterator[tuple[str, str, str]]:
-    """Those of the plan, section 3.5."""
-    served, direct, after = result.gateway, result.baseline, result.recovery
+def _of_service(result: Result) -> Iterator[tuple[str, str, str]]:
+    """What producers saw: the figures of the plan, section 3.5."""
+    served, direct = result.gateway, result.baseline
     yield "sends", str(served.sent), str(direct.sent)
     yield "acknowledged", str(served.acknowledged), str(direct.acknowledged)
     for name, digits, scale in (
@@ -175,27 +186,36 @@ def _figures(result: Result) -> Iterator[tuple[str, str, str]]:
     ):
         pair = (_text(scale * getattr(one, name), digits) for one in (served, direct))
         yield (_NAMES[name], *pair)
-    for title, seconds in (
-        ("failover time, s", after.failover),
-        ("good service again after, s", after.good_again),
-        ("failback after the healing, s", after.failback),
-        ("backlog empty after the healing, s", after.drain),
-        ("detour p50, s", after.detour_p50),
-        ("detour p99, s", after.detour_p99),
-        ("longest detour, s", after.detour_worst),
+    lost = "?" if result.baseline_lost is None else str(result.baseline_lost)
+    yield "lost", _count(result, "lost"), lost
+
+
+def _of_outage(result: Result) -> Iterator[tuple[str, str, str]]:
+    """What the gateway made of it, and what that took."""
+    after, direct = result.recovery, result.baseline_recovery
+    for title, seconds, without in (
+        ("failover time, s", after.failover, None),
+        ("good service again after, s", after.good_again, direct.good_again),
+        ("failback after the healing, s", after.failback, direct.failback),
+        ("backlog empty after the healing, s", after.drain, None),
+        ("detour p50, s", after.detour_p50, None),
+        ("detour p99, s", after.detour_p99, None),
+        ("longest detour, s", after.detour_worst, None),
     ):
-        yield title, _text(seconds, 2), ""
+        yield title, _text(seconds, 2), _text(without, 2)
     yield "diverted", str(after.diverted), ""
     yield "deepest backlog", str(result.deepest), ""
-    yield "lost", _count(result, "lost"), str(result.baseline_lost)
-    for name, number in result.messages.items():
-        if name not in {"lost", "acked"}:
-            yield name, f"{number:g}", ""
-    acked = max(1.0, result.messages.get("acked", 0.0))
-    extra = result.messages.get("duplicated", math.nan)
-    yield "duplicates per million", _text(1e6 * extra / acked, 0), ""
     yield "most memory of the gateway, MiB", f"{result.memory / 2**20:.0f}", ""
     yield "most open files of the gateway", str(result.files), ""
+
+
+def _of_messages(result: Result) -> Iterator[tuple[str, str]]:
+    """What became of them, in the words of the checker."""
+    for name, number in result.messages.items():
+        yield name, f"{number:g}"
+    acked = max(1.0, result.messages.get("acked", 0.0))
+    extra = result.messages.get("duplicated", math.nan)
+    yield "duplicates per million", _text(1e6 * extra / acked, 0)
 
 
 _NAMES: Final = {

@@ -22,6 +22,7 @@ FILE: Final = "run.json"
 AVAILABLE: Final = {"0s": 0.9999}  # by failover interval
 AVAILABLE_OTHERWISE: Final = 0.999
 AMPLIFICATION: Final = 1.0
+BASELINE_HISTORY: Final = "baseline/producer and auditor"  # in a folder of its own
 
 
 @attrs.frozen(kw_only=True)
@@ -85,11 +86,13 @@ class Result:
     baseline: Service
     baseline_lost: int | None  # None: its queue couldn't be read
     recovery: Recovery
+    baseline_recovery: Recovery
     memory: int
     files: int
     deepest: int
     targets: Sequence[Target]
     timeline: Timeline
+    histories: Sequence[str]  # the names of their files
     facts: Mapping[str, str]  # of the machine, when the run began
 
     @property
@@ -104,7 +107,7 @@ class Result:
 def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, str]) -> Result:
     scenario = recording.scenario
     sends = [loop.sends for loop in recording.loops]
-    served = service(sends, scenario.rate)
+    served = service(sends, recording.rate)
     seen = checker.as_json(judgement)
     timeline = _timeline(recording)
     return Result(
@@ -113,7 +116,7 @@ def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, st
         title=scenario.title,
         topology=recording.topology.value,
         interval=recording.interval,
-        rate=scenario.rate,
+        rate=recording.rate,
         seed=scenario.seed,
         proxied=scenario.proxied,
         exit=checker.exit_code(judgement),
@@ -123,14 +126,16 @@ def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, st
         ],
         messages=seen["messages"],
         gateway=served,
-        baseline=service([recording.baseline.sends], scenario.rate / 2),
+        baseline=service([recording.baseline.sends], recording.rate / 2),
         baseline_lost=_baseline_lost(recording),
         recovery=recovery(recording.all(), sends),
+        baseline_recovery=recovery(recording.all(), [recording.baseline.sends], baseline_leg=True),
         memory=recording.memory,
         files=recording.files,
         deepest=max((int(number) for _, number in timeline.depth), default=0),
         targets=targets_of(recording, judgement, served),
         timeline=timeline,
+        histories=[f"{name}.jsonl" for name in (*recording.histories, BASELINE_HISTORY)],
         facts=facts,
     )
 
@@ -191,13 +196,14 @@ def _baseline_lost(recording: Recording) -> int | None:
 
 def _timeline(recording: Recording) -> Timeline:
     began, records = recording.began, recording.all()
+    last = max((send.due for loop in recording.loops for send in loop.sends), default=began)
     run = Run.of(records)
     healed = run.first(Healed)
     ended = {one.fault: one.at for one in run.all(FaultEnded)}
     return Timeline(
-        primary=per_second(records, began, Leg.PRIMARY),
-        backlog=per_second(records, began, Leg.BACKLOG),
-        baseline=per_second(recording.baseline.records, began, None),
+        primary=per_second(records, began, last, Leg.PRIMARY),
+        backlog=per_second(records, began, last, Leg.BACKLOG),
+        baseline=per_second(recording.baseline.records, began, last, None),
         depth=[
             (one.at - began, one.messages) for one in recording.depths if one.messages is not None
         ],
@@ -225,11 +231,14 @@ def save(result: Result, folder: Path) -> Path:
 
 
 def load(folder: Path) -> list[Result]:
-    """All runs whose folders are in that one, by scenario, topology and interval."""
-    return [
-        _CONVERTER.structure(json.loads(path.read_text()), Result)
-        for path in sorted(folder.glob(f"*/{FILE}"))
-    ]
+    """
+    All runs whose folders are in that one, by scenario, topology and interval.
+
+    Those that another version has written, with other figures, are left out.
+    """
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob(f"*/{FILE}"))]
+    figures = {field.name for field in attrs.fields(Result)}
+    return [_CONVERTER.structure(run, Result) for run in found if set(run) == figures]
 
 
 def _number(value: Any, _: type[float]) -> float:

@@ -21,7 +21,7 @@ from rich.console import Console
 from benchmarks.chaos import checker
 from benchmarks.chaos.recording import record
 from benchmarks.chaos.report import write_page
-from benchmarks.chaos.results import Result, load, result_of, save
+from benchmarks.chaos.results import BASELINE_HISTORY, Result, load, result_of, save
 from benchmarks.chaos.scenario import Scenario, ScenarioFailed, Topology, find
 from benchmarks.machine import facts
 
@@ -55,9 +55,8 @@ def perform(plan: Plan, out: Path) -> Result:
     folder.mkdir(parents=True)
     for name, records in recording.histories.items():
         checker.write(folder, name, records)
-    baseline = folder / "baseline"
-    baseline.mkdir()
-    checker.write(baseline, "producer and auditor", recording.of_baseline)
+    (folder / BASELINE_HISTORY).parent.mkdir()
+    checker.write(folder, BASELINE_HISTORY, recording.of_baseline)
     result = result_of(recording, checker.check(folder), about)
     save(result, folder)
     return result

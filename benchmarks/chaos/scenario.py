@@ -38,9 +38,11 @@ class ScenarioFailed(Exception):
 class Topology(enum.Enum):
     """What the two namespaces are."""
 
-    EMBEDDED = "embedded"
+    EMBEDDED = "embedded"  # by Service Bus REST
+    AMQP = "amqp"  # embedded, by AMQP 1.0
     RABBITMQ = "rabbitmq"
     MIXED = "rabbitmq-embedded"  # RabbitMQ, and a secondary that is embedded in a gateway
+    AZURITE = "azurite"  # the emulator of Storage Queue, which keeps little when it is killed
 
 
 class Kind(enum.Enum):
@@ -61,9 +63,21 @@ class Kind(enum.Enum):
     SLOW = "slow"
     CORRUPT = "corrupt"  # a byte of an answer is changed
     BUSY = "busy"  # 503 with Retry-After
+    BUSY_LINKS = "busy-links"  # the same in AMQP: links are ended with server-busy
+    THROTTLED = "throttled"  # 429 with Retry-After
+    DETACHED = "detached"  # AMQP: each link to send on is ended as soon as it is there
+    DETACHED_LATE = "detached-late"  # AMQP: links end instead of an answer
+    NO_CREDIT = "no-credit"  # AMQP: links attach, and may never send
+    SLOW_SYNC = "slow-sync"  # each sync of the process's files takes 300 ms longer
+    CLOCK_AHEAD = "clock-ahead"  # the wall clock of all processes jumps, and back in the end
+    CLOCK_BEHIND = "clock-behind"
 
 
-ON_PROCESSES: Final = frozenset({Kind.KILLED, Kind.FROZEN, Kind.DISK_FULL})
+ON_PROCESSES: Final = frozenset({Kind.KILLED, Kind.FROZEN, Kind.DISK_FULL, Kind.SLOW_SYNC})
+ON_CLOCKS: Final = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND})
+_IN_AMQP: Final = frozenset({Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT})
+_IN_HTTP: Final = frozenset({Kind.BUSY, Kind.THROTTLED})
+_SPEAKS_HTTP: Final = frozenset({Topology.EMBEDDED, Topology.AZURITE})
 _NAMESPACES: Final = frozenset({Target.PRIMARY, Target.SECONDARY})
 
 
@@ -87,9 +101,9 @@ class Fault:
     )
 
     def __attrs_post_init__(self) -> None:
-        if self.target is Target.HOST:
-            raise ValueError("target: a namespace, the gateway or the syphon expected")
-        if self.kind not in ON_PROCESSES and self.target not in _NAMESPACES:
+        if (self.kind in ON_CLOCKS) != (self.target is Target.HOST):
+            raise ValueError("target: host expected for clocks, and for nothing else")
+        if self.kind not in ON_PROCESSES | ON_CLOCKS and self.target not in _NAMESPACES:
             raise ValueError(f"target: {self.kind.value} hits the way to a namespace only")
         if self.repeat > 1 and self.every <= self.lasts:
             raise ValueError("every: more than lasts expected, so that the target recovers")
@@ -118,17 +132,24 @@ class Scenario:
     seed: int = 1
     syphons: int = attrs.field(default=0, validator=validators.ge(0))  # processes; 0: inside
     promised: bool = True  # whether the targets of availability and stall are asked for
+    on_unknown: str = attrs.field(default="divert", validator=validators.in_(("divert", "raise")))
 
     def __attrs_post_init__(self) -> None:
         syphon_hit = any(fault.target is Target.SYPHON for fault in self.faults)
         if syphon_hit and not self.syphons:
             raise ValueError("syphons: 1 or more expected, where a fault hits the syphon")
+        for fault in self.faults:
+            self._check_protocol(fault.kind)
         for target in Target:
             spans = sorted(
                 span for one in self.faults if one.target is target for span in one.spans
             )
             if any(begin < ended for (_, ended), (begin, _) in pairwise(spans)):
                 raise ValueError(f"faults: two hit the {target.value} at the same time")
+
+    def rate_at(self, topology: Topology) -> float:
+        """Azurite is slow, and the slower the more messages it holds."""
+        return self.rate / 4 if topology is Topology.AZURITE else self.rate
 
     @property
     def ends(self) -> float:
@@ -141,7 +162,20 @@ class Scenario:
         Whether a proxy stands before the namespaces. Where processes alone are hit there is none:
         it would accept connections for one that is gone.
         """
-        return any(fault.kind not in ON_PROCESSES for fault in self.faults)
+        return any(fault.kind not in ON_PROCESSES | ON_CLOCKS for fault in self.faults)
+
+    @property
+    def clocked(self) -> bool:
+        """Whether the processes have a wall clock that can be set."""
+        return any(fault.kind in ON_CLOCKS for fault in self.faults)
+
+    def _check_protocol(self, kind: Kind) -> None:
+        if kind in _IN_AMQP and set(self.topologies) != {Topology.AMQP}:
+            raise ValueError(f"topologies: {kind.value} is for {Topology.AMQP.value} only")
+        if kind in _IN_HTTP and not set(self.topologies) <= _SPEAKS_HTTP:
+            raise ValueError(f"topologies: {kind.value} is for those that speak HTTP")
+        if kind in ON_PROCESSES and Topology.AZURITE in self.topologies:
+            raise ValueError("topologies: azurite keeps little when its process is harmed")
 
     def quick(self) -> "Scenario":
         """The same in less time: one topology, one interval."""

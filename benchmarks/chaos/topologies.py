@@ -8,26 +8,32 @@ The two namespaces of a run as processes, and the gateways before them.
 
 import json
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
-import trio
 
 from benchmarks.chaos.scenario import Scenario, Topology
-from benchmarks.fleet import Fleet, client_of, now
-from gateway.brokers.rabbitmq import RabbitmqOptions, open_namespace
-from gateway.demo.machines import KEY_NAME, KEY_VARIABLE, Machine, broker_config
+from benchmarks.chaos.servers import (
+    AmqpServer,
+    AzuriteServer,
+    EmbeddedServer,
+    RabbitServer,
+    Server,
+)
+from benchmarks.fleet import Fleet
+from gateway.demo.machines import Machine, broker_config
 from gateway.domain import backlog
 from gateway.domain.conduct import Bounds, Target
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.ports import Broker, Receiver
+from gateway.testing.azurite import azurite
 from gateway.testing.chaos_proxy import ChaosProxy
-from gateway.testing.rabbitmq import USER, rabbitmq
-from gateway.testing.servers import ServerProcess
+from gateway.testing.rabbitmq import control, rabbitmq
+from gateway.testing.wall_clock import WallClock
 
 LABEL: Final = "chaos"
 ENTITIES: Final = ("orders", "invoices")
@@ -35,7 +41,6 @@ BASELINE: Final = "baseline"  # a queue of the primary that no gateway sends to
 BACKLOG_QUEUES: Final = 4
 SYPHON_BATCH: Final = 10
 IN_HAND: Final = BACKLOG_QUEUES * SYPHON_BATCH  # messages, at most, that one syphon moves at once
-CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for another
 LOCK: Final = 5.0  # seconds; the pair takes backlog queues as it finds them
 SEND_TIMEOUT: Final = 10.0
 ATTEMPT: Final = 3.0
@@ -43,9 +48,10 @@ PING: Final = 1.0
 HOLD: Final = 2.0
 
 
-def bounds_of(interval: str) -> Bounds:
+def bounds_of(interval: str, *, raises_unknown: bool = False) -> Bounds:
     """What the configuration of `gateway_config` promises."""
     return Bounds(
+        raises_unknown=raises_unknown,
         failover_interval=float(interval.removesuffix("s")),
         send_timeout=SEND_TIMEOUT,
         attempt_timeout=ATTEMPT,
@@ -56,90 +62,6 @@ def bounds_of(interval: str) -> Bounds:
         quiet=4.0,
         slack=2.0,  # for a machine that does other things as well
     )
-
-
-class Server(Protocol):
-    """A namespace that runs, and can be harmed."""
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def running(self) -> bool: ...
-
-    def url(self, port: int) -> str: ...
-
-    def client(self, port: int) -> AbstractAsyncContextManager[Broker]: ...
-
-    async def kill(self) -> None: ...
-
-    async def start(self) -> None: ...
-
-
-@attrs.define(eq=False)
-class EmbeddedServer:
-    """A broker of ours, by its Service Bus REST."""
-
-    machine: Machine
-    nursery: trio.Nursery
-
-    @property
-    def pid(self) -> int:
-        return self.machine.pid
-
-    @property
-    def running(self) -> bool:
-        return self.machine.running
-
-    def url(self, port: int) -> str:
-        key = f'key = {{ env = "{KEY_VARIABLE}" }}'
-        return f'url = "servicebus+http://{KEY_NAME}@127.0.0.1:{port}"\n{key}'
-
-    def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
-        return client_of(port, connections=CONNECTIONS)
-
-    async def kill(self) -> None:
-        await self.machine.kill()
-
-    async def start(self) -> None:
-        await self.machine.start(self.nursery)
-
-
-@attrs.define(eq=False)
-class RabbitServer:
-    """A node with quorum queues, by AMQP 0-9-1."""
-
-    process: ServerProcess
-    running: bool = True
-
-    def __attrs_post_init__(self) -> None:
-        self._password.touch(mode=0o600)
-        self._password.write_text(USER)
-
-    @property
-    def _password(self) -> Path:
-        """A file for gateways."""
-        return self.process.folder / "password"
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def url(self, port: int) -> str:
-        file = json.dumps(str(self._password))
-        return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\npassword = {{ file = {file} }}'
-
-    def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
-        rest = f"//{USER}:{USER}@127.0.0.1:{port}/"
-        return open_namespace("rabbitmq", rest, RabbitmqOptions(), now, random.Random())
-
-    async def kill(self) -> None:
-        await self.process.kill()
-        self.running = False
-
-    async def start(self) -> None:
-        await self.process.start()
-        self.running = True
 
 
 @attrs.define(eq=False)
@@ -194,6 +116,7 @@ class Site:
     interval: str
     primary: Namespace
     secondary: Namespace
+    clock: WallClock | None  # that the processes share, where a fault sets it
     gateway: Machine = attrs.field(init=False)
     syphons: list[Machine] = attrs.field(factory=list, init=False)
 
@@ -207,6 +130,7 @@ class Site:
             self.interval,
             key=key,
             inside=not self.scenario.syphons,
+            on_unknown=self.scenario.on_unknown,
         )
         self.gateway = await self.fleet.start("gateway", config)
         alone, _, _ = config.partition("[[endpoints]]")
@@ -223,41 +147,61 @@ async def open_site(
     fleet: Fleet, topology: Topology, scenario: Scenario, interval: str
 ) -> AsyncIterator[Site]:
     """Namespaces with their queues, and a gateway; RabbitMQs are gone afterwards."""
-    backlog_queues = [backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)]
-    sides = {
-        "primary": (topology is Topology.EMBEDDED, [EntityPath(q) for q in (*ENTITIES, BASELINE)]),
-        "secondary": (topology is not Topology.RABBITMQ, backlog_queues),
+    queues = {
+        "primary": [EntityPath(queue) for queue in (*ENTITIES, BASELINE)],
+        "secondary": [backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)],
     }
+    clock = WallClock(fleet.folder / "clock") if scenario.clocked else None
+    if clock is not None:
+        fleet.folder.mkdir(parents=True, exist_ok=True)
+        fleet.environment = clock.environment
     namespaces: dict[str, Namespace] = {}
     async with AsyncExitStack() as stack:
-
-        async def open_side(name: str, embedded: bool, queues: Sequence[EntityPath]) -> None:
-            started = _embedded(fleet, name) if embedded else _rabbitmq(stack, fleet.folder, name)
-            server, port = await started
-            await _make(server, port, queues)
+        for name, opener in zip(queues, SIDES[topology], strict=True):
+            server, port = await opener(fleet, stack, name)
+            await _make(server, port, queues[name])
             proxy = None
             if scenario.proxied:
                 proxy = ChaosProxy("127.0.0.1", port, rng=random.Random(scenario.seed))
                 await fleet.nursery.start(proxy.serve)
-            namespaces[name] = Namespace(name, server, port, queues, proxy)
-
-        for name, (embedded, queues) in sides.items():
-            await open_side(name, embedded, queues)
-        site = Site(fleet, scenario, interval, namespaces["primary"], namespaces["secondary"])
+            namespaces[name] = Namespace(name, server, port, queues[name], proxy)
+        primary, secondary = namespaces.values()
+        site = Site(fleet, scenario, interval, primary, secondary, clock)
         await site.start()
         yield site
 
 
-async def _embedded(fleet: Fleet, name: str) -> tuple[Server, int]:
+async def _embedded(fleet: Fleet, _: AsyncExitStack, name: str) -> tuple[Server, int]:
     machine = await fleet.start(name, broker_config())
     return EmbeddedServer(machine, fleet.nursery), machine.port
 
 
-async def _rabbitmq(stack: AsyncExitStack, folder: Path, name: str) -> tuple[Server, int]:
-    home = folder / name
+async def _amqp(fleet: Fleet, _: AsyncExitStack, name: str) -> tuple[Server, int]:
+    config = broker_config().replace('"service-bus-http"', '"service-bus"')
+    machine = await fleet.start(name, config)
+    return AmqpServer(machine, fleet.nursery), machine.port
+
+
+async def _rabbitmq(fleet: Fleet, stack: AsyncExitStack, name: str) -> tuple[Server, int]:
+    home = fleet.folder / name
     home.mkdir(parents=True)
     process, port = await stack.enter_async_context(rabbitmq(home, name))
     return RabbitServer(process), port
+
+
+async def _azurite(fleet: Fleet, stack: AsyncExitStack, name: str) -> tuple[Server, int]:
+    process, port = await stack.enter_async_context(azurite(fleet.folder / name))
+    return AzuriteServer(process), port
+
+
+Opener = Callable[[Fleet, AsyncExitStack, str], Awaitable[tuple[Server, int]]]
+SIDES: Final[Mapping[Topology, tuple[Opener, Opener]]] = {
+    Topology.EMBEDDED: (_embedded, _embedded),
+    Topology.AMQP: (_amqp, _amqp),
+    Topology.RABBITMQ: (_rabbitmq, _rabbitmq),
+    Topology.MIXED: (_rabbitmq, _embedded),
+    Topology.AZURITE: (_azurite, _azurite),
+}
 
 
 async def _make(server: Server, port: int, queues: Sequence[EntityPath]) -> None:
@@ -267,15 +211,21 @@ async def _make(server: Server, port: int, queues: Sequence[EntityPath]) -> None
             properties = QueueProperties()
             if backlog.is_backlog(queue):
                 properties = backlog.QUEUE_PROPERTIES
-            if isinstance(server, EmbeddedServer):
+            if not isinstance(server, RabbitServer):
                 properties = attrs.evolve(properties, lock_duration=lock)
             await broker.create_queue(queue, properties)
+    if isinstance(server, RabbitServer):
+        # RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds.
+        await control(server.process, "eval", "[dets:sync(Table) || Table <- dets:all()].")
 
 
-def gateway_config(primary: str, secondary: str, interval: str, *, key: Path, inside: bool) -> str:
+def gateway_config(
+    primary: str, secondary: str, interval: str, *, key: Path, inside: bool, on_unknown: str
+) -> str:
     """A gateway before the two namespaces, with times that suit a run of half a minute."""
     options: dict[str, Any] = {
         "label": LABEL,
+        "on_unknown": on_unknown,
         "failover_interval": interval,
         "send_timeout": f"{SEND_TIMEOUT}s",
         "attempt_timeout": f"{ATTEMPT}s",

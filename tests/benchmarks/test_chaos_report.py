@@ -47,6 +47,16 @@ RESULT = Result(
         detour_p99=None,
         detour_worst=None,
     ),
+    baseline_recovery=Recovery(
+        failover=None,
+        good_again=None,
+        failback=2.5,
+        drain=None,
+        diverted=0,
+        detour_p50=None,
+        detour_p99=None,
+        detour_worst=None,
+    ),
     memory=2**26,
     files=50,
     deepest=321,
@@ -63,6 +73,7 @@ RESULT = Result(
         faults=(Shade(kind="killed", target="primary", begin=1.0, end=2.0),),
         healed=2.0,
     ),
+    histories=("nemesis.jsonl", "baseline/producer and auditor.jsonl"),
     facts={"processor": "2 x <fast>"},
 )
 MISSING = (Target(name="longest stall", wanted="at most 4 s", found="9.00 s", met=False),)
@@ -83,10 +94,17 @@ def test_a_saved_run_is_read_as_it_was(tmp_path):
     assert page_of(tmp_path, read) == page_of(tmp_path, RESULT)
 
 
+def test_a_run_of_another_version_is_left_out(tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "run.json").write_text('{"name": "old"}')
+
+    assert load(tmp_path) == []
+
+
 def test_the_page_needs_nothing_from_elsewhere(tmp_path):
     page = page_of(tmp_path, RESULT)
 
-    assert not re.search(r'(src|href)="(?!#|[a-z0-9-]+/")|@import|url\(', page)
+    assert not re.search(r'(src|href)="(?!#|[a-z0-9-]+/[a-z ./]+")|@import|url\(', page)
 
 
 def test_the_page_shades_faults_and_shows_standings_and_legs(tmp_path):

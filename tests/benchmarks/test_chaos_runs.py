@@ -42,6 +42,6 @@ def test_a_primary_in_trouble_loses_nothing(kind, tmp_path):
     assert [one.target for one in result.timeline.faults] == ["primary"]
     assert {move.state for move in result.timeline.moves} >= {"secondary", "primary"}
     assert "<svg" in page
-    assert not re.search(r'(src|href)="(?!#|[a-z0-9-]+/")', page)
+    assert not re.search(r'(src|href)="(?!#|[a-z0-9-]+/[^":]+")', page)
     assert markdown([result]).count("|") == 3 * (len(HEAD) + 1)
     assert (tmp_path / result.name / "nemesis.jsonl").exists()

@@ -33,9 +33,7 @@ def test_every_kind_of_fault_has_a_scenario():
     scenarios = find([])
 
     assert {fault.kind for one in scenarios for fault in one.faults} == set(Kind)
-    assert {fault.target for one in scenarios for fault in one.faults} == set(Target) - {
-        Target.HOST
-    }
+    assert {fault.target for one in scenarios for fault in one.faults} == set(Target)
     assert {where for one in scenarios for where in one.topologies} == set(Topology)
 
 
@@ -68,10 +66,20 @@ def test_a_wrong_key_or_value_is_named(tmp_path, line, told):
         ('[[faults]]\nkind = "frozen"\ntarget = "primary"\nlasts = 1.0\nat = 5.0', "same time"),
         ('[[faults]]\nkind = "killed"\ntarget = "syphon"\nlasts = 1.0', "syphons"),
         ('[[faults]]\nkind = "slow"\ntarget = "gateway"\nlasts = 1.0', "target"),
+        ('[[faults]]\nkind = "clock-ahead"\ntarget = "gateway"\nlasts = 1.0', "host"),
+        ('[[faults]]\nkind = "killed"\ntarget = "host"\nlasts = 1.0', "host"),
+        ('[[faults]]\nkind = "no-credit"\ntarget = "secondary"\nlasts = 1.0', "amqp only"),
     ],
 )
 def test_a_fault_that_can_not_be_is_refused(tmp_path, line, told):
     assert told in wrong(tmp_path, KILLED + line)
+
+
+@pytest.mark.parametrize(("topology", "told"), [("azurite", "keeps little"), ("rabbitmq", "HTTP")])
+def test_a_topology_must_fit_the_fault(tmp_path, topology, told):
+    busy = '[[faults]]\nkind = "busy"\ntarget = "secondary"\nlasts = 1.0'
+
+    assert told in wrong(tmp_path, f'topologies = ["{topology}"]\n{KILLED}{busy}')
 
 
 def test_a_fault_comes_as_often_as_it_says(tmp_path):
@@ -83,7 +91,7 @@ def test_a_fault_comes_as_often_as_it_says(tmp_path):
 def test_each_topology_and_interval_is_a_run():
     killed = find(["primary-killed"])
 
-    assert len(plans(killed, None, None)) == 6
+    assert len(plans(killed, None, None)) == 8
     assert len(plans(killed, "rabbitmq", "0s")) == 1
     assert len(plans([killed[0].quick()], None, None)) == 1
 

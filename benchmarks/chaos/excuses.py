@@ -1,0 +1,89 @@
+"""Which copies of a run are legal, since nobody could know: by what was harmed, and by the logs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from benchmarks.chaos.topologies import ATTEMPT, IN_HAND, SYPHON_BATCH
+from benchmarks.traffic import Send
+from gateway.domain.conduct import FaultBegan, FaultEnded, Swallowed, Target
+from gateway.domain.history import Record, Uncertain
+from gateway.domain.message import Leg
+
+# Seconds until a syphon gives up a transfer, after three attempt time-outs, and the consumer's way.
+LONGEST_TRANSFER: Final = 3.0 * ATTEMPT + 1.0
+
+
+@attrs.define
+class Unanswered:
+    """What logs say of attempts that had no answer."""
+
+    sends: list[float] = attrs.field(factory=list)  # when one to a backlog queue hadn't
+    transfers: list[tuple[float, str]] = attrs.field(
+        factory=list
+    )  # of a syphon's chunk: when, whose
+
+
+def excuses(
+    sends: Mapping[str, Sequence[Send]],
+    faults: Sequence[Record],
+    unanswered: Unanswered,
+    arrivals: Mapping[str, float],
+    over: float,
+) -> list[Record]:
+    """
+    Who knows of which messages that one more copy is legal.
+
+    `sends` by entity; `arrivals` has when a message first came to a consumer. A send that met a
+    fault may have been done by whoever never answered. For the whole run, the checker counts a
+    chunk for each transfer without an answer; a single message may have been among them if it was
+    diverted, and had not come long before.
+    """
+    doubts = _Doubts(sends, arrivals)
+    began = {one.fault: one for one in faults if isinstance(one, FaultBegan)}
+    for ended in (one for one in faults if isinstance(one, FaultEnded)):
+        fault = began[ended.fault]
+        doubts.note_met(fault.at, ended.at)
+        if fault.target is not Target.PRIMARY:
+            doubts.note_in_hand(IN_HAND, sends, fault.at, ended.at)
+    for at in unanswered.sends:
+        doubts.note_met(at, at)
+    for at, entity in sorted(unanswered.transfers):
+        doubts.note_in_hand(SYPHON_BATCH, [entity], at, min(at, over))
+    return doubts.found
+
+
+@attrs.define
+class _Doubts:
+    """Which messages may have one copy more."""
+
+    sends: Mapping[str, Sequence[Send]]
+    arrivals: Mapping[str, float]
+    found: list[Record] = attrs.field(factory=list)
+    _transferred: set[str] = attrs.field(factory=set)  # perhaps, and nobody knows
+
+    def note_met(self, began: float, ended: float) -> None:
+        """Sends that were on their way during that fault."""
+        met = [
+            send.message_id
+            for each in self.sends.values()
+            for send in each
+            if send.due <= ended and send.answered >= began
+        ]
+        self.found.append(Swallowed(at=ended, messages=len(met)))
+        self.found += [Uncertain(at=ended, message_id=one) for one in met]
+
+    def note_in_hand(self, most: int, entities: Iterable[str], since: float, at: float) -> None:
+        """So many of what a syphon had in hand, of what may have been there."""
+        self.found.append(Swallowed(at=at, messages=most))
+        for entity in entities:
+            for send in self.sends.get(entity, ()):
+                if send.leg is not Leg.PRIMARY and send.due <= at and self._may_be(send, since):
+                    self._transferred.add(send.message_id)
+                    self.found.append(Uncertain(at=at, message_id=send.message_id))
+
+    def _may_be(self, send: Send, since: float) -> bool:
+        """What came long before had left the backlog, unless its transfer had no answer."""
+        came = self.arrivals.get(send.message_id, since)
+        return came >= since - LONGEST_TRANSFER or send.message_id in self._transferred

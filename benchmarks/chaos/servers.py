@@ -1,0 +1,175 @@
+"""What a namespace of a run can be: processes of ours, RabbitMQ, Azurite."""
+
+import json
+import random
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from benchmarks.fleet import client_of, now
+from gateway.brokers.amqp.options import ServiceBusOptions
+from gateway.brokers.amqp.servicebus import open_namespace as open_service_bus
+from gateway.brokers.rabbitmq import RabbitmqOptions, open_namespace
+from gateway.brokers.storage_queue import open_namespace as open_storage_queue
+from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
+from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, Machine
+from gateway.domain.backoff import Backoff
+from gateway.ports import Broker
+from gateway.testing.azurite import ACCOUNT
+from gateway.testing.azurite import KEY as AZURITE_KEY
+from gateway.testing.rabbitmq import USER
+from gateway.testing.servers import ServerProcess
+
+CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for another
+CONNECT: Final = 2.0  # seconds, of TCP and what a protocol needs first; less than an attempt
+POLL: Final = Backoff(first=0.05, cap=0.5)  # of Storage Queue
+
+
+class Server(Protocol):
+    """A namespace that runs, and can be harmed."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def running(self) -> bool: ...
+
+    def url(self, port: int) -> str: ...
+
+    def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        """For consumers and the audit."""
+        ...
+
+    def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        """For the baseline: it speaks what the gateway speaks there."""
+        ...
+
+    async def kill(self) -> None: ...
+
+    async def start(self) -> None: ...
+
+
+@attrs.define(eq=False)
+class EmbeddedServer:
+    """A broker of ours, by its Service Bus REST."""
+
+    machine: Machine
+    nursery: trio.Nursery
+
+    @property
+    def pid(self) -> int:
+        return self.machine.pid
+
+    @property
+    def running(self) -> bool:
+        return self.machine.running
+
+    def url(self, port: int) -> str:
+        key = f'key = {{ env = "{KEY_VARIABLE}" }}'
+        return f'url = "servicebus+http://{KEY_NAME}@127.0.0.1:{port}"\n{key}'
+
+    def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        return client_of(port, connections=CONNECTIONS)
+
+    def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        return self.client(port)
+
+    async def kill(self) -> None:
+        await self.machine.kill()
+
+    async def start(self) -> None:
+        await self.machine.start(self.nursery)
+
+
+class AmqpServer(EmbeddedServer):
+    """The same, as those who send reach it by AMQP 1.0."""
+
+    def url(self, port: int) -> str:
+        return f'url = "servicebus:{_service_bus(port)}"\nkey = {{ env = "{KEY_VARIABLE}" }}'
+
+    def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        options = ServiceBusOptions(key=KEY, connect_timeout=CONNECT)
+        return open_service_bus(_service_bus(port), options, now, random.Random())
+
+
+def _service_bus(port: int) -> str:
+    server = f"Endpoint=sb://127.0.0.1:{port}/;SharedAccessKeyName={KEY_NAME}"
+    return f"{server};UseDevelopmentEmulator=true"
+
+
+@attrs.define(eq=False)
+class _ForeignServer:
+    """A server of somebody else's, with its secret in a file for gateways."""
+
+    process: ServerProcess
+    secret: str
+    running: bool = True
+
+    def __attrs_post_init__(self) -> None:
+        self._file.touch(mode=0o600)
+        self._file.write_text(self.secret)
+
+    @property
+    def _file(self) -> Path:
+        return self.process.folder / "secret"
+
+    @property
+    def reference(self) -> str:
+        """The secret, as a configuration names it."""
+        return f"{{ file = {json.dumps(str(self._file))} }}"
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    async def kill(self) -> None:
+        await self.process.kill()
+        self.running = False
+
+    async def start(self) -> None:
+        await self.process.start()
+        self.running = True
+
+
+class AzuriteServer(_ForeignServer):
+    """An emulator of Storage Queue."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        super().__init__(process, AZURITE_KEY)
+
+    def url(self, port: int) -> str:
+        poll = f'{{ first = "50ms", cap = "{POLL.cap}s" }}'
+        return f'url = "storage-queue:{_account(port)}"\nkey = {self.reference}\npoll = {poll}'
+
+    def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        options = StorageQueueNamespaceOptions(
+            key=AZURITE_KEY, poll=POLL, max_connections=CONNECTIONS
+        )
+        return open_storage_queue(_account(port), options, now, random.Random())
+
+    def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        return self.client(port)
+
+
+def _account(port: int) -> str:
+    return f"AccountName={ACCOUNT};QueueEndpoint=http://127.0.0.1:{port}/{ACCOUNT}"
+
+
+class RabbitServer(_ForeignServer):
+    """A node with quorum queues, by AMQP 0-9-1."""
+
+    def __init__(self, process: ServerProcess) -> None:
+        super().__init__(process, USER)
+
+    def url(self, port: int) -> str:
+        return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\npassword = {self.reference}'
+
+    def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        rest = f"//{USER}:{USER}@127.0.0.1:{port}/"
+        return open_namespace("rabbitmq", rest, RabbitmqOptions(), now, random.Random())
+
+    def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        return self.client(port)
