@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -32,6 +32,7 @@ class Fleet:
     folder: Path
     nursery: trio.Nursery
     watch: Callable[[str, LogLine], None] = lambda name, line: None  # of each line of each log
+    environment: Mapping[str, str] = attrs.field(factory=dict)  # of all, beside the usual one
     events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
     machines: list[Machine] = attrs.field(factory=list)
 
@@ -42,7 +43,7 @@ class Fleet:
         Raises:
             MachineFailed: it didn't in time.
         """
-        machine = Machine(name, self.folder / name, config, self._note, command)
+        machine = Machine(name, self.folder / name, config, self._note, command, self.environment)
         self.machines.append(machine)
         await machine.start(self.nursery)
         return machine

@@ -1,12 +1,15 @@
 """
-How soon a listener in another process begins with a message, and how many it works on in a second.
+What a listener costs, and how soon it begins: three parts.
 
-    .venv/bin/python -m benchmarks.listener [--messages N] [--wakes N] [--json FILE]
+    .venv/bin/python -m benchmarks.listener [--only PART ...] [--namespace NAME ...] [--rounds N]
+                                            [--wakes N] [--triggered N] [--json FILE]
 
-Three processes: a `pairgate serve` with a store on disk, a `pairgate listen` whose handler notes
-when it was called, and this one, which sends over REST and knows when it began and had its answer.
-All of them have one clock. The baseline of the throughput is a receive loop over the same REST, one
-message for each request, as a plain client has it.
+wakes   a `pairgate serve` with a store on disk, a `pairgate listen` whose handler notes when it was
+        called, and this process, which sends over REST and knows when it began and had its answer.
+        All of them have one clock. A listener that has a long poll under way is woken by its
+        answer, one that has been idle for longer by a trigger, whereupon it asks.
+rates   messages/s on each kind of namespace, beside a plain receive loop (`listener_rates`)
+idle    requests of 22 hours without a message, on virtual time (`listener_idle`)
 """
 
 import argparse
@@ -16,26 +19,29 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 import trio
 
+from benchmarks import listener_idle
+from benchmarks import listener_rates as rates
+from benchmarks.listener_idle import HOURS, NAIVE, Idle
+from benchmarks.listener_rates import NAMESPACES, Row
 from benchmarks.machine import facts
 from gateway.domain.entity import EntityPath
-from gateway.domain.message import Complete, Message
+from gateway.domain.message import Message
 from gateway.listener import Item
 from gateway.ports import Broker
 from tests.e2e.installation import client
-from tests.e2e.processes import GatewayProcess, broker_config, open_gateways
+from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, broker_config, open_gateways
 
 ADMIN: Final = '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
 ORDERS: Final = EntityPath("orders")
 NOTES: Final = "notes"
 REST_SECONDS: Final = 0.1  # of an idle queue before each wake
-BATCH: Final = 100
 LIMIT: Final = 90.0  # seconds
 _LOOK: Final = 0.002
 
@@ -46,10 +52,6 @@ async def handle(item: Item[Message]) -> None:
     notes = os.open(NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(notes, line.encode())
     os.close(notes)
-
-
-async def nothing(item: Item[Message]) -> None:
-    """In the listener's process: what a message costs without any work."""
 
 
 @attrs.frozen(kw_only=True)
@@ -64,24 +66,35 @@ class Wakes:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
-@attrs.frozen(kw_only=True)
-class Rates:
-    """Messages/s."""
-
-    listener: float
-    plain: float
-
-
 def now() -> float:
     return time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
-async def measure_wakes(broker: Broker, listener: GatewayProcess, count: int) -> Wakes:
-    """One message at a time into an idle queue."""
+def triggered_config(gateway: GatewayProcess) -> str:
+    """Of a listener that stops asking after one look in vain, of a second."""
+    return f"""
+logging = {{ level = "debug" }}
+[namespaces.here]
+url = "servicebus+http://RootManageSharedAccessKey@{gateway.address}"
+key = {{ env = "{KEY_VARIABLE}" }}
+receive_poll = "1s"
+[listener]
+idle_max = "50ms"
+triggers = ["http://127.0.0.1:{gateway.ports[1]}"]
+"""
+
+
+async def measure_wakes(
+    broker: Broker, listener: GatewayProcess, count: int, *, by_trigger: bool = False
+) -> Wakes:
+    """One message at a time into an idle queue; `by_trigger`: that nobody asks for any more."""
     await listener.seen("triggers_regained")
     notes = listener.folder / NOTES
     sent: list[tuple[float, float]] = []
     for number in range(count):
+        if by_trigger:
+            ends = number + 1
+            await listener.until(lambda ends=ends: listener.count("tasks_ended", tasks=0) >= ends)
         await trio.sleep(REST_SECONDS)
         began = now()
         await broker.send(ORDERS, [Message(message_id=str(number), body=b"x")])
@@ -93,37 +106,6 @@ async def measure_wakes(broker: Broker, listener: GatewayProcess, count: int) ->
         from_send=[1000 * (at - began) for at, began, _ in times],
         from_answer=[1000 * (at - answered) for at, _, answered in times],
     )
-
-
-async def measure_listener(broker: Broker, listener: GatewayProcess, count: int) -> float:
-    """From when the messages are all there, and the listener starts, to the empty queue."""
-    await _fill(broker, count)
-    await listener.start()
-    began = trio.current_time()
-    with trio.fail_after(LIMIT):
-        while True:
-            if (await broker.inspect(ORDERS)).active == 0:
-                break
-            await trio.sleep(_LOOK)
-    return count / (trio.current_time() - began)
-
-
-async def measure_plain(broker: Broker, count: int) -> float:
-    """Receive one, complete it, and again, over one connection."""
-    await _fill(broker, count)
-    began = trio.current_time()
-    with trio.fail_after(LIMIT):
-        async with broker.open_receiver(ORDERS) as receiver:
-            for _ in range(count):
-                (delivery,) = await receiver.receive(1)
-                await receiver.settle(delivery, Complete())
-    return count / (trio.current_time() - began)
-
-
-async def _fill(broker: Broker, count: int) -> None:
-    for start in range(0, count, BATCH):
-        numbers = range(start, min(start + BATCH, count))
-        await broker.send(ORDERS, [Message(message_id=str(n), body=b"x") for n in numbers])
 
 
 async def _until_lines(notes: Path, count: int) -> None:
@@ -138,54 +120,97 @@ def _lines_of(notes: Path) -> int:
     return notes.read_bytes().count(b"\n") if notes.exists() else 0
 
 
-async def measure(folder: Path, wakes: int, messages: int) -> tuple[Wakes, Rates]:
+async def wake(folder: Path, wakes: int, triggered: int) -> tuple[Wakes, Wakes]:
     async with open_gateways(folder) as gateways:
         gateway = await gateways.start(broker_config("orders") + ADMIN, name="gateway")
-        command = ("listen", "orders", "--python")
+        command = ("listen", "orders", "--python", "benchmarks.listener:handle")
         async with client(gateway) as broker:
-            noting = (*command, "benchmarks.listener:handle")
-            first = await gateways.start(gateway.config, name="wakes", command=noting)
+            first = await gateways.start(gateway.config, name="wakes", command=command)
             woken = await measure_wakes(broker, first, wakes)
             await first.stop()
-            plain = await measure_plain(broker, messages)
-            doing = (*command, "benchmarks.listener:nothing")
-            second = gateways.prepare(gateway.config, name="rate", command=doing)
-            rate = await measure_listener(broker, second, messages)
-            await second.stop()
-    return woken, Rates(listener=rate, plain=plain)
+            config, here = triggered_config(gateway), (*command, "--namespace", "here")
+            idle = await gateways.start(config, name="idle", command=here)
+            by_trigger = await measure_wakes(broker, idle, triggered, by_trigger=True)
+            await idle.stop()
+    return woken, by_trigger
 
 
-def lines_of(woken: Wakes, rates: Rates) -> list[str]:
+def lines_of_wakes(woken: Wakes, by_trigger: Wakes) -> list[str]:
     def figures(values: Sequence[float]) -> str:
         shares = [statistics.median(values), woken.of(0.99, values), max(values)]
         return "median {:.1f} ms, p99 {:.1f} ms, longest {:.1f} ms".format(*shares)
 
     return [
-        f"{len(woken.from_send)} wakes of an idle listener in another process",
+        f"{len(woken.from_send)} wakes of a listener in another process, by its long poll",
         f"  from the begin of the send: {figures(woken.from_send)}",
         f"  from the producer's answer: {figures(woken.from_answer)}",
-        "embedded namespace behind a gateway, to a handler that does nothing",
-        f"  pairgate listen:            {rates.listener:.0f} messages/s",
-        f"  a plain receive loop:       {rates.plain:.0f} messages/s",
+        f"{len(by_trigger.from_send)} wakes of one that doesn't ask any more, by a trigger",
+        f"  from the begin of the send: {figures(by_trigger.from_send)}",
+        f"  from the producer's answer: {figures(by_trigger.from_answer)}",
     ]
+
+
+def lines_of_rates(rows: Sequence[Row]) -> list[str]:
+    return [
+        "messages/s to a handler that does nothing, and of a plain loop",
+        *(
+            f"  {row.namespace}, {row.way}: {row.ours:.0f}, {row.plain:.0f},"
+            f" {row.ratio:.2f} times; {row.requests:.2f} requests for each message"
+            for row in rows
+        ),
+    ]
+
+
+def lines_of_idle(idle: Sequence[Idle]) -> list[str]:
+    return [
+        f"requests in {HOURS} idle hours; a thread that looks each second: {NAIVE}",
+        *(f"  {each.name}: {each.requests}, {100 * each.of_naive:.2f} %" for each in idle),
+    ]
+
+
+PARTS: Final = ("wakes", "rates", "idle")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--namespace", nargs="+", choices=NAMESPACES, default=list(NAMESPACES))
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--wakes", type=int, default=200)
-    parser.add_argument("--messages", type=int, default=3000)
+    parser.add_argument("--triggered", type=int, default=40)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        machine = facts(Path(name))
-        woken, rates = trio.run(measure, Path(name), given.wakes, given.messages)
-    for key, value in machine.items():
-        print(f"{key}: {value}")
-    print("\n".join(lines_of(woken, rates)))
-    if given.json:
-        value = {"machine": dict(machine), **attrs.asdict(woken), **attrs.asdict(rates)}
-        given.json.write_text(json.dumps(value))
+        found = _measure(Path(name), given)
     sys.stdout.flush()
+    if given.json:
+        given.json.write_text(json.dumps(found))
+
+
+def _measure(folder: Path, given: argparse.Namespace) -> Mapping[str, Any]:
+    """What was asked for; it is printed as it comes."""
+    found: dict[str, Any] = {"machine": dict(facts(folder))}
+    _print([f"{key}: {value}" for key, value in found["machine"].items()])
+    if "wakes" in given.only:
+        woken, by_trigger = trio.run(wake, folder / "wakes", given.wakes, given.triggered)
+        _print(lines_of_wakes(woken, by_trigger))
+        found["wakes"] = attrs.asdict(woken)
+        found["by_trigger"] = attrs.asdict(by_trigger)
+    if "rates" in given.only:
+        rows: list[Row] = []
+        for number, name in enumerate(given.namespace):
+            rows += trio.run(rates.measure, folder / f"rates-{number}", name, given.rounds)
+        _print(lines_of_rates(rows))
+        found["rates"] = [attrs.asdict(row) for row in rows]
+    if "idle" in given.only:
+        idle = [listener_idle.measure(way) for way in (listener_idle.SOURCE, *listener_idle.WAYS)]
+        _print(lines_of_idle(idle))
+        found["idle"] = [attrs.asdict(each) for each in idle]
+    return found
+
+
+def _print(lines: Sequence[str]) -> None:
+    print("\n".join(lines), flush=True)
 
 
 if __name__ == "__main__":
