@@ -35,3 +35,10 @@ def _write(body: bytes) -> None:
         os.write(notes, body + b"\n")
     finally:
         os.close(notes)
+
+
+def note_slowly(item: Item[Message]) -> None:
+    """Blocks for so long that one process alone has much to do."""
+    assert isinstance(item.message.body, bytes)
+    time.sleep(0.05)
+    _write(item.message.body)

@@ -100,11 +100,18 @@ class Installation:
         return [line for line in lines if line.get("event") == event]
 
     async def start(self) -> None:
+        await self.start_brokers()
+        self.configure(self.primary.address, self.secondary.address)
+        await self.start_gateways()
+
+    async def start_brokers(self) -> None:
         self.primary = self.gateways.prepare(broker_config(), name="primary")
         self.secondary = self.gateways.prepare(broker_config(), name="secondary")
         await _start_all([self.primary, self.secondary])
         await self._make_queues()
-        self.configure(self.primary.address, self.secondary.address)
+
+    async def start_gateways(self) -> None:
+        """Those that `configure` has prepared."""
         await _start_all([self.gateway, *self.syphon])
 
     def configure(self, primary: str, secondary: str) -> None:
@@ -255,7 +262,7 @@ class Installation:
         for entity in ENTITIES:
             await self.gateway.seen("standing_changed", entity=entity, after="primary")
 
-    async def drain(self) -> None:
+    async def drain(self, limit: float = DRAIN_LIMIT) -> None:
         """
         Wait until the backlog is empty.
 
@@ -263,7 +270,7 @@ class Installation:
         """
         started = trio.current_time()
         async with client(self.secondary) as secondary:
-            with trio.fail_after(DRAIN_LIMIT):
+            with trio.fail_after(limit):
                 while True:
                     if not await pending(secondary):
                         break

@@ -16,6 +16,7 @@ from gateway.wire.sas import sign_sas
 
 KEY_NAME: Final = "RootManageSharedAccessKey"
 KEY: Final = "SAS_KEY_VALUE"
+LIFETIME: Final = 3600  # seconds, of a token
 
 
 @attrs.define(eq=False)
@@ -27,9 +28,10 @@ class PlainRest:
     _parser: h11.Connection = attrs.field(factory=lambda: h11.Connection(h11.CLIENT))
 
     async def aclose(self) -> None:
-        if self._stream is not None:
-            await trio.aclose_forcefully(self._stream)
-            self._stream = None
+        # Forgotten first: the closing of a send that was cancelled is cancelled as well.
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await trio.aclose_forcefully(stream)
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
         [message] = messages
@@ -84,7 +86,7 @@ class PlainRest:
         assert isinstance(message.body, bytes)
         return [
             ("Host", f"127.0.0.1:{self.port}"),
-            ("Authorization", sign_sas(url, KEY_NAME, KEY, int(time.time()) + 600)),
+            ("Authorization", sign_sas(url, KEY_NAME, KEY, int(time.time()) + LIFETIME)),
             ("Content-Type", str(message.content_type)),
             ("Content-Length", str(len(message.body))),
             ("BrokerProperties", json.dumps({"MessageId": message.message_id})),

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ import attrs
 import trio
 
 ROOT: Final = Path(__file__).parents[2]
-START_SECONDS: Final = 30.0
+START_SECONDS: Final = 60.0
 BIND: Final = re.compile(r'(bind = "[^"]*):\d+"')
 KEY_VARIABLE: Final = "PAIRGATE_TEST_KEY"  # the emulators' well-known key
 ENVELOPE_VARIABLE: Final = "PAIRGATE_TEST_ENVELOPE_KEY"
@@ -32,6 +32,7 @@ class GatewayProcess:
     config: str
     command: Sequence[str]
     nursery: trio.Nursery = attrs.field(repr=False)
+    environment: Mapping[str, str] = attrs.field(factory=dict, repr=False)  # beside the usual one
     ports: list[int] = attrs.field(factory=list)
     log: list[dict[str, Any]] = attrs.field(factory=list, repr=False)
     garbage: list[str] = attrs.field(factory=list)  # what stood among the log and was no JSON
@@ -77,7 +78,7 @@ class GatewayProcess:
                 self.config_file,
             ],
             cwd=self.folder,
-            env=environment(),
+            env={**environment(), **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -171,10 +172,15 @@ class GatewayProcess:
 
 @attrs.define(eq=False)
 class Gateways:
-    """Starts processes below one folder. All of them are killed when the scope ends."""
+    """
+    Starts processes below one folder. All of them are killed when the scope ends.
+
+    `environments` is what some get beside the usual one, by their names.
+    """
 
     folder: Path
     nursery: trio.Nursery
+    environments: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
     processes: list[GatewayProcess] = attrs.field(factory=list)
 
     def prepare(
@@ -186,6 +192,7 @@ class Gateways:
             config=config,
             command=command,
             nursery=self.nursery,
+            environment=self.environments.get(name, {}),
         )
         self.processes.append(process)
         return process

@@ -20,7 +20,11 @@ from gateway.brokers.registry import Surroundings, build, options_class
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.ports import Broker
+from gateway.testing.azurite import KEY, azurite
+from gateway.testing.chaos_proxy import ChaosProxy, Link, Pass
 from gateway.testing.rabbitmq import rabbitmq
+from tests.brokers.storage_queue.azurites import client as storage_queues
+from tests.brokers.storage_queue.azurites import url_of
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.test_admin import ADMIN
@@ -74,8 +78,26 @@ async def on_rabbitmq(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
             yield Place(config=config, broker=broker)
 
 
+@asynccontextmanager
+async def on_azurite(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
+    async with azurite(folder / "azurite") as (_, port), storage_queues(port) as broker:
+        await broker.create_queue(ORDERS, QueueProperties(lock_duration=LOCK))
+        yield Place(config=storage_config(folder, port), broker=broker)
+
+
+def storage_config(folder: Path, port: int) -> str:
+    secret = folder / "key"
+    secret.write_text(f"{KEY}\n")
+    return f"""
+        logging = {{ level = "debug" }}
+        [namespaces.here]
+        url = "storage-queue:{url_of(port)}"
+        key = {{ file = {json.dumps(str(secret))} }}
+    """
+
+
 OpenPlace = Callable[[Gateways, Path], AbstractAsyncContextManager[Place]]
-everywhere = pytest.mark.parametrize("open_place", [behind_a_gateway, on_rabbitmq])
+everywhere = pytest.mark.parametrize("open_place", [behind_a_gateway, on_rabbitmq, on_azurite])
 
 
 async def send(broker: Broker, *bodies: str) -> None:
@@ -171,6 +193,46 @@ async def test_a_poison_message_holds_up_no_others(
     assert "ValueError" in found.message.properties["DeadLetterErrorDescription"]
 
 
+@attrs.define(eq=False)
+class Counting(Pass):
+    """Notes the requests of clients that send each head in one piece: the method, and when."""
+
+    wanted: int
+    enough: trio.Event = attrs.field(factory=trio.Event)
+    requests: list[tuple[str, float]] = attrs.field(factory=list)
+
+    async def up(self, link: Link, data: bytes) -> None:
+        head, ends, _ = data.partition(b" HTTP/1.1\r\n")
+        if ends:
+            self.requests.append((head.split(b" ")[0].decode(), trio.current_time()))
+        if len(self.requests) >= self.wanted:
+            self.enough.set()
+        await link.send_up(data)
+
+
+async def test_an_idle_listener_asks_azurite_ever_more_seldom(
+    gateways: Gateways, tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    fault = Counting(1 + 7)  # its settings, then seven looks
+    async with azurite(tmp_path / "azurite") as (_, port), storage_queues(port) as broker:
+        await broker.create_queue(ORDERS, QueueProperties())
+        proxy = ChaosProxy("127.0.0.1", port, rng=random.Random(1))
+        proxy.fault = fault
+        await nursery.start(proxy.serve)
+        place = Place(config=storage_config(tmp_path, proxy.port), broker=broker)
+        listener = await start_listener(gateways, place, *NOTE)
+        with trio.fail_after(LIMIT):
+            await fault.enough.wait()
+        code = await listener.stop()
+        nursery.cancel_scope.cancel()
+    methods, moments = zip(*fault.requests[1:], strict=True)
+
+    assert code == 0
+    assert set(methods) == {"GET"}
+    # Six pauses: 12 s together, 9.6 s at least. Who asks each second has made them in six.
+    assert moments[6] - moments[0] > 6.0
+
+
 async def test_a_command_has_the_body_as_input_and_the_rest_in_its_environment(
     gateways: Gateways, tmp_path: Path
 ) -> None:
@@ -227,6 +289,52 @@ async def test_an_endpoint_that_is_down_pauses_the_listener_and_poisons_nothing(
     assert code == 0
     assert dead == 0
     assert Counter(noted(listener)) == Counter(SENT[:20])
+
+
+@everywhere
+async def test_an_endpoint_that_takes_one_message_a_second_poisons_nothing(
+    open_place: OpenPlace, gateways: Gateways, tmp_path: Path
+) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(BUSY_SERVER)
+    async with open_place(gateways, tmp_path) as place, trio.open_nursery() as nursery:
+        port = await _closed_port()
+        options = ("--to", f"http://127.0.0.1:{port}/work", "--poison-after", "1")
+        await send(place.broker, *SENT[:8])
+        listener = await start_listener(gateways, place, *options)
+        nursery.start_soon(
+            partial(trio.run_process, [sys.executable, str(script), str(port)], cwd=listener.folder)
+        )
+        await until_noted(8, listener)
+        await until_active(place.broker, ORDERS, 0)
+        code = await listener.stop()
+        nursery.cancel_scope.cancel()
+
+    assert code == 0
+    assert listener.count("listener_paused") > 1
+    assert listener.count("poisoned") == 0
+    assert Counter(noted(listener)) == Counter(SENT[:8])
+
+
+BUSY_SERVER = """
+import http.server, sys, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    rest = 0.0
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if time.monotonic() < Handler.rest:
+            self.send_response(429)
+            self.send_header("Retry-After", "1")
+        else:
+            Handler.rest = time.monotonic() + 1.0
+            with open("notes", "ab") as notes:
+                notes.write(body + b"\\n")
+            self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
 
 
 async def _closed_port() -> int:

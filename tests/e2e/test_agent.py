@@ -1,0 +1,232 @@
+"""`pairgate agent` as a process, with the processes that it starts."""
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message
+from gateway.ports import Broker
+from tests.e2e.installation import client
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config
+from tests.e2e.test_admin import ADMIN
+
+pytestmark = pytest.mark.slow
+
+ORDERS = EntityPath("orders")
+LOCK = timedelta(seconds=10)  # what a killed listener had is locked for so long
+SENT = [str(number) for number in range(300)]
+LIMIT = 120.0  # seconds, on a busy machine
+LOOK = 0.05
+
+
+@attrs.define(eq=False, kw_only=True)
+class Floor:
+    """A gateway with the queue `orders`, and an agent that keeps listeners on it."""
+
+    gateway: GatewayProcess
+    agent: GatewayProcess
+    broker: Broker
+
+    def noted(self) -> list[str]:
+        file = self.agent.folder / "notes"
+        return file.read_text().split() if file.exists() else []
+
+    def pids(self) -> list[int]:
+        """Of the processes that the agent has started and that there still are."""
+        started = [line["pid"] for line in self.agent.log if line["event"] == "process_started"]
+        return [pid for pid in started if exists(pid)]
+
+    async def send(self, *bodies: str) -> None:
+        for start in range(0, len(bodies), 100):
+            chunk = bodies[start : start + 100]
+            messages = [Message(message_id=each, body=each.encode()) for each in chunk]
+            await self.broker.send(ORDERS, messages)
+
+    async def until_empty(self) -> None:
+        with trio.fail_after(LIMIT):
+            while True:
+                if not (await self.broker.inspect(ORDERS)).active:
+                    return
+                await trio.sleep(LOOK)
+
+    async def until_staff(self, count: int) -> None:
+        """The last word of the agent is that there should be so many processes."""
+
+        def is_so() -> bool:
+            staffed = [line["after"] for line in self.agent.log if line["event"] == "staffed"]
+            return bool(staffed) and staffed[-1] == count
+
+        await self.agent.until(is_so, LIMIT)
+
+
+def exists(pid: int) -> bool:
+    """Whether there is such a process that isn't just waiting to be reaped."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    with trio.fail_after(LIMIT):
+        while True:  # another process: nobody here can tell when
+            if happened():
+                return
+            await trio.sleep(LOOK)
+
+
+@asynccontextmanager
+async def open_floor(
+    gateways: Gateways, handler: str = "note_slowly", **options: object
+) -> AsyncIterator[Floor]:
+    gateway = await gateways.start(broker_config() + ADMIN, name="gateway")
+    options = {"max_processes": 3, "cooldown": "2s", **options}
+    lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
+    config = f"""{gateway.config}
+[agent]
+interval = "500ms"
+max_load = 1.0
+restart = {{ first = "100ms", cap = "1s", jitter = 0.2 }}
+
+[[agent.listeners]]
+queues = "orders"
+python = "tests.e2e.handlers:{handler}"
+parallel = 4
+arguments = ["--batch", "10"]
+{lines}
+"""
+    async with client(gateway) as broker:
+        await broker.create_queue(ORDERS, QueueProperties(lock_duration=LOCK))
+        agent = gateways.prepare(config, name="agent", command=("agent",))
+        floor = Floor(gateway=gateway, agent=agent, broker=broker)
+        await agent.start()
+        try:
+            yield floor
+        finally:
+            for pid in floor.pids():
+                os.kill(pid, signal.SIGKILL)
+
+
+async def test_listeners_come_with_the_work_and_go_when_it_is_done(gateways: Gateways) -> None:
+    async with open_floor(gateways) as floor:
+        await floor.send(*SENT)
+        await floor.until_staff(3)
+        await floor.until_empty()
+        await floor.until_staff(0)
+        await until(lambda: not floor.pids())
+        code = await floor.agent.stop()
+
+    assert code == 0
+    assert Counter(floor.noted()) == Counter(SENT)
+
+
+async def test_a_message_brings_the_first_listener_back(gateways: Gateways) -> None:
+    async with open_floor(gateways) as floor:
+        await floor.agent.until(lambda: floor.agent.count("triggers_regained") > 0, LIMIT)
+        for message in ("one", "two"):
+            await floor.send(message)
+            await until(lambda message=message: message in floor.noted())
+            await floor.until_staff(0)
+        code = await floor.agent.stop()
+
+    assert (code, floor.noted()) == (0, ["one", "two"])
+
+
+async def test_a_listener_that_is_killed_is_replaced_and_nothing_is_lost(
+    gateways: Gateways,
+) -> None:
+    async with open_floor(gateways, min_processes=2, max_processes=2) as floor:
+        await floor.send(*SENT)
+        await until(lambda: len(floor.noted()) > 50)
+        victim = floor.pids()[0]
+        os.kill(victim, signal.SIGKILL)
+        lost = await floor.agent.seen("process_lost", pid=victim)
+        await floor.until_empty()
+        await until(lambda: len(floor.pids()) == 2)
+        code = await floor.agent.stop()
+
+    assert (code, lost["reason"]) == (0, "signal 9")
+    assert set(floor.noted()) == set(SENT)
+
+
+async def test_at_sigterm_all_listeners_drain_and_nothing_is_done_twice(
+    gateways: Gateways,
+) -> None:
+    async with open_floor(gateways, min_processes=2) as floor:
+        await floor.send(*SENT)
+        await until(lambda: len(floor.noted()) > 50)
+        code = await floor.agent.stop()
+        left = floor.pids()
+        done_first = len(floor.noted())
+        await floor.agent.start()
+        await floor.until_empty()
+        second = await floor.agent.stop()
+
+    assert (code, left, second) == (0, [], 0)
+    assert done_first < len(SENT)  # it was under load
+    assert Counter(floor.noted()) == Counter(SENT)
+
+
+async def test_an_agent_that_is_killed_leaves_no_listeners_and_nothing_is_done_twice(
+    gateways: Gateways,
+) -> None:
+    async with open_floor(gateways, min_processes=2) as floor:
+        await floor.send(*SENT)
+        await until(lambda: len(floor.noted()) > 50)
+        assert len(floor.pids()) >= 2
+        floor.agent.signal(signal.SIGKILL)
+        await until(lambda: not floor.pids())
+        done_first = len(floor.noted())
+        await floor.agent.kill()
+        await floor.agent.start()
+        await floor.until_empty()
+        code = await floor.agent.stop()
+
+    assert code == 0
+    assert floor.agent.count("draining", reason="the agent has ended") >= 2
+    assert done_first < len(SENT)
+    assert Counter(floor.noted()) == Counter(SENT)
+
+
+async def test_while_the_gateway_is_away_what_runs_goes_on_and_nothing_is_started(
+    gateways: Gateways,
+) -> None:
+    async with open_floor(gateways, min_processes=1) as floor:
+        await until(lambda: len(floor.pids()) == 1)
+        before = floor.pids()
+        await floor.gateway.stop()
+        await floor.agent.until(lambda: floor.agent.count("figures_lost") > 0, LIMIT)
+        os.kill(before[0], signal.SIGKILL)
+        await floor.agent.until(lambda: floor.agent.count("process_lost") > 0, LIMIT)
+        without = floor.pids()
+        await floor.gateway.start()
+        await floor.agent.until(lambda: floor.agent.count("figures_regained") > 0, LIMIT)
+        await until(lambda: len(floor.pids()) == 1)
+        await floor.send("one")
+        await floor.until_empty()
+        code = await floor.agent.stop()
+
+    assert (code, without, floor.noted()) == (0, [], ["one"])
+
+
+async def test_a_listener_that_can_not_start_is_no_storm_of_processes(gateways: Gateways) -> None:
+    async with open_floor(gateways, handler="nowhere", min_processes=3) as floor:
+        await floor.agent.until(lambda: floor.agent.count("processes_crash") > 0, LIMIT)
+        red = await floor.agent.seen("processes_crash")
+        started = floor.agent.count("process_started")
+        code = await floor.agent.stop()
+
+    assert code == 0
+    assert red["crashes"] == 5
+    assert started <= 2 * 3 + 4  # all of them twice, then one at a time

@@ -1,0 +1,128 @@
+"""Files that aren't what they were: certificates that expire or change, other stores."""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateway.brokers.embedded.tables import VERSION
+from gateway.domain import backlog
+from gateway.net.certs import write_certificates
+from gateway.net.tls import ClientTlsOptions, client_context
+from gateway.testing.wall_clock import WallClock
+from tests.brokers.embedded.crashes import content
+from tests.brokers.embedded.stores import opened
+from tests.brokers.embedded.test_migration import make_store_1
+from tests.e2e.installation import LABEL, client
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.rest import send, take
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+TWO_YEARS = 2 * 365 * 86400.0  # seconds; certificates of ours are good for one
+TLS = '\ntls = { certificate = "tls/server.pem", key = "tls/server.key" }\n'
+
+
+def served_with_tls(gateways: Gateways, name: str = "primary") -> GatewayProcess:
+    """A broker that isn't started yet, with TLS beside plain connections."""
+    config = broker_config("orders").replace('"service-bus-http"', '"service-bus"') + TLS
+    process = gateways.prepare(config, name=name)
+    write_certificates(process.folder / "tls", now=datetime.now(UTC))
+    return process
+
+
+async def test_a_certificate_that_expires_is_a_mistake_and_no_outage(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    """For the gateway years have passed; the primary hasn't noticed."""
+    clock = WallClock(tmp_path / "clock")
+    gateways.environments["gateway"] = clock.environment
+    primary = served_with_tls(gateways)
+    await primary.start()
+    secondary = await gateways.start(broker_config(), name="secondary")
+    async with client(secondary) as broker:
+        await broker.create_queue(backlog.queue_name(LABEL, 0), backlog.QUEUE_PROPERTIES)
+    config = pair_config(f"localhost:{primary.port}", secondary.address, backlog_queues=1)
+    secure = f'tls = {{ ca = "{primary.folder}/tls/ca.pem" }}\n\n[namespaces.secondary]'
+    config = config.replace("servicebus+http:", "servicebus+https:", 1)
+    gateway = await gateways.start(config.replace("[namespaces.secondary]", secure), name="gateway")
+
+    told = [await send(gateway.address, "orders", b"in time")]
+    await clock.step(TWO_YEARS)
+    await primary.kill()  # so that the next connection shows the certificate
+    await primary.start()
+    told.append(await send(gateway.address, "orders", b"expired"))
+    await clock.step(0.0)
+    told.append(await send(gateway.address, "orders", b"good again"))
+
+    assert told[0] == told[2] == (201, "primary")
+    assert told[1][0] >= 400
+    assert gateway.count("standing_changed", after="secondary") == 0
+    arrived = [await take(primary.address, "orders") for _ in range(2)]
+    assert arrived == [b"in time", b"good again"]
+
+
+async def test_a_certificate_that_changes_on_the_disk_is_shown_after_a_restart(
+    gateways: Gateways,
+) -> None:
+    broker = served_with_tls(gateways)
+    tls = broker.folder / "tls"
+    before = client_context(ClientTlsOptions(ca=tls / "ca.pem"))
+    await broker.start()
+    for file in tls.iterdir():
+        file.unlink()
+    write_certificates(tls, now=datetime.now(UTC))
+    after = client_context(ClientTlsOptions(ca=tls / "ca.pem"))
+
+    meanwhile = [await trusts(before, broker), await trusts(after, broker)]
+    await broker.stop()
+    await broker.start()
+    restarted = [await trusts(before, broker), await trusts(after, broker)]
+
+    assert meanwhile == [True, False]
+    assert restarted == [False, True]
+
+
+async def trusts(context: ssl.SSLContext, process: GatewayProcess) -> bool:
+    stream = await trio.open_ssl_over_tcp_stream("localhost", process.port, ssl_context=context)
+    with trio.fail_after(30):
+        try:
+            await stream.do_handshake()
+        except trio.BrokenResourceError:
+            return False
+        finally:
+            await trio.aclose_forcefully(stream)
+    return True
+
+
+async def test_a_store_of_an_earlier_version_is_served(gateways: Gateways) -> None:
+    broker = gateways.prepare(broker_config("orders"))
+    broker.folder.mkdir()
+    make_store_1(broker.folder / "broker.db")
+
+    await broker.start()
+
+    assert await take(broker.address, "orders") == b""
+    assert await send(broker.address, "orders", b"new") == (201, "primary")
+
+
+async def test_a_store_of_a_later_version_is_refused_and_left_as_it_is(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders"))
+    await send(broker.address, "orders", b"kept")
+    await broker.stop()
+    with opened(broker.folder / "broker.db") as connection:
+        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
+    before = store_of(broker)
+
+    await broker.start(wait=False)
+
+    assert await broker.wait() == 1
+    assert "version" in " ".join(broker.garbage)
+    assert store_of(broker) == before
+
+
+def store_of(broker: GatewayProcess) -> dict[str, bytes]:
+    files = content(broker.folder)
+    return {name: data for name, data in files.items() if name.startswith("broker.db")}

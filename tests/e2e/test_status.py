@@ -1,0 +1,189 @@
+"""How a gateway and a listener are, asked of real processes."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.e2e.processes import ROOT, Gateways, broker_config, environment, pair_config
+from tests.e2e.rest import send
+from tests.e2e.test_admin import ADMIN, get
+from tests.e2e.test_listen import NOTE
+from tests.e2e.test_serve import pairgate, with_fixed_port
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60.0
+
+
+def samples(text: bytes) -> Mapping[str, float]:
+    """Sums over all labels."""
+    sums: dict[str, float] = {}
+    for family in text_string_to_metric_families(text.decode()):
+        for sample in family.samples:
+            sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+    return sums
+
+
+async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
+    gateways: Gateways,
+) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    pair = pair_config(primary.address, secondary.address, failover_interval="0s", backlog_queues=3)
+    config = pair + ADMIN
+    await pairgate_provision(gateways, config)
+    gateway = await gateways.start(config, name="gateway")
+    await with_fixed_port(gateway)
+    well = await pairgate(gateway, "status")
+    await primary.kill()
+    legs = [await send(gateway.address, "orders", b"one") for _ in range(2)]
+    code, output, errors = await pairgate(gateway, "status", "--json")
+    people = await pairgate(gateway, "status")
+    _, metrics = await trio.to_thread.run_sync(get, gateway.ports[1], "/metrics")
+    told = json.loads(output)
+
+    assert well[0] == 0
+    assert "all is well" in well[1]
+    assert legs == [(201, "backlog")] * 2
+    assert (code, errors) == (1, "")
+    assert [(each["entity"], each["standing"]) for each in told["pair"]["entities"]] == [
+        ("orders", "secondary")
+    ]
+    assert told["pair"]["sends"] == [{"leg": "backlog", "outcome": "accepted", "messages": 2}]
+    assert people[0] == 1
+    assert "secondary" in people[1]
+    assert samples(metrics)["messaging_client_sent_messages_total"] == 2
+    assert samples(metrics)["pairgate_entities"] == 1
+
+    await until_told(gateway.ports[1], "pairgate_backlog_messages", 2)
+    await primary.start()
+    await until_told(gateway.ports[1], "pairgate_entities", 0)
+
+
+async def pairgate_provision(gateways: Gateways, config: str) -> None:
+    made = gateways.prepare(config, name="provision", command=("provision",))
+    await made.start(wait=False)
+    assert await made.wait() == 0
+
+
+async def until_told(port: int, name: str, value: float) -> None:
+    with trio.fail_after(PATIENCE):
+        while True:  # another process: nobody here can tell when
+            _, text = await trio.to_thread.run_sync(get, port, "/metrics")
+            if samples(text).get(name) == value:
+                return
+            await trio.sleep(0.2)
+
+
+async def test_without_a_gateway_status_is_a_temporary_failure(gateways: Gateways) -> None:
+    gateway = await gateways.start(broker_config("orders") + ADMIN)
+    await with_fixed_port(gateway)
+    await gateway.stop()
+
+    code, _, errors = await pairgate(gateway, "status")
+
+    assert code == 75
+    assert "no gateway answers" in errors
+
+
+async def test_a_watch_without_a_terminal_tells_each_status_when_it_is_known(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "pairgate.toml"
+    config.write_text(broker_config("orders") + ADMIN)
+    watch = [sys.executable, "-m", "gateway", "status", "--watch", "--config", str(config)]
+    told: dict[bool, bytes] = {}
+    codes = []
+    for as_json in (False, True):
+        arguments = [*watch, "--json"] if as_json else watch
+        process = await trio.lowlevel.open_process(
+            arguments, stdout=subprocess.PIPE, cwd=ROOT, env=environment()
+        )
+        assert process.stdout is not None
+        with trio.fail_after(PATIENCE):
+            told[as_json] = await process.stdout.receive_some(4096)
+            process.send_signal(signal.SIGINT)
+            codes.append(await process.wait())
+        await process.stdout.aclose()
+
+    assert b"no gateway answers" in told[False]
+    assert json.loads(told[True])["good"] is False
+    assert codes == [0, 0]
+
+
+async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> None:
+    gateway = await gateways.start(broker_config("orders"), name="gateway")
+    handler = ("--exec", f"{sys.executable} -c 'import time; time.sleep(600)'")
+    listener = await gateways.start(
+        gateway.config,
+        name="listener",
+        command=("listen", "orders", *handler, "--grace", "10s", "--metrics", "127.0.0.1:0"),
+    )
+    port = int((await listener.seen("listening"))["address"].rpartition(":")[2])
+    await send(gateway.address, "orders", b"one")
+    await until_told(port, "pairgate_listener_held_messages", 1)
+    before = await trio.to_thread.run_sync(get, port, "/readyz")
+    listener.signal(signal.SIGTERM)
+    await listener.seen("draining")
+    after = await trio.to_thread.run_sync(get, port, "/readyz")
+    code = await listener.wait()  # or what its handler runs would outlive it, and hold its log
+
+    assert code == 0
+    assert before == (200, b"ok\n")
+    assert after == (503, b"draining\n")
+
+
+async def test_what_triggers_cost_a_listener_is_told_apart_from_its_work(
+    gateways: Gateways,
+) -> None:
+    triggers = '\n[triggers]\ntopic = "pairgate-triggers"\n'
+    gateway = await gateways.start(broker_config("orders") + triggers, name="gateway")
+    await send(gateway.address, "orders", b"one")
+    listener = await gateways.start(
+        gateway.config,
+        name="listener",
+        command=("listen", "orders", *NOTE, "--metrics", "127.0.0.1:0"),
+    )
+    port = int((await listener.seen("listening"))["address"].rpartition(":")[2])
+    await until_told(port, "pairgate_listener_completed_messages_total", 1)
+    _, body = await trio.to_thread.run_sync(get, port, "/status")
+    settled = {
+        each["name"]: each["bill"]["operations"]["settle"]
+        for each in json.loads(body)["namespaces"]
+    }
+
+    through = f"the gateway at {gateway.address}"
+    assert settled == {through: 1, f"{through}, for triggers": 0}
+
+
+async def test_a_listener_tells_its_figures_and_its_bill(gateways: Gateways) -> None:
+    gateway = await gateways.start(broker_config("orders"), name="gateway")
+    for number in range(3):
+        await send(gateway.address, "orders", str(number).encode())
+    listener = await gateways.start(
+        gateway.config,
+        name="listener",
+        command=("listen", "orders", *NOTE, "--metrics", "127.0.0.1:0"),
+    )
+    port = int((await listener.seen("listening"))["address"].rpartition(":")[2])
+    await until_told(port, "pairgate_listener_completed_messages_total", 3)
+    health = await trio.to_thread.run_sync(get, port, "/livez")
+    _, body = await trio.to_thread.run_sync(get, port, "/status")
+    await listener.stop()
+    queue: dict[str, Any] = json.loads(body)["queues"][0]
+    bill = await listener.seen("billed", queue="orders")
+
+    assert health == (200, b"ok\n")
+    assert (queue["queue"], queue["completed"]) == ("orders", 3)
+    assert queue["bill"]["received"] == 3
+    assert queue["bill"]["operations"]["settle"] == 3
+    assert bill["messages"] == 3
+    assert bill["operations"] >= queue["bill"]["total"]

@@ -1,0 +1,182 @@
+"""How listeners of other processes hear of a message: over a topic, and from several gateways."""
+
+from typing import Final
+
+import pytest
+import trio
+
+from gateway.domain.backlog import queue_name
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Leg, Message
+from gateway.ports import Broker
+from tests.e2e.installation import client
+from tests.e2e.processes import (
+    KEY_VARIABLE,
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    pair_config,
+)
+from tests.e2e.test_admin import ADMIN
+from tests.e2e.test_listen import NOTE, ORDERS, noted, until_noted
+
+pytestmark = pytest.mark.slow
+
+TOPIC: Final = '\n[triggers]\ntopic = "pairgate-triggers"\n'
+BACKLOG: Final = tuple(queue_name("east", index).name for index in range(2))
+# It asks for a second, finds nothing, and asks no more: from then on only a trigger wakes it.
+SOON_IDLE: Final = '\n[listener]\nidle_max = "1s"\n'
+
+
+def before(store: GatewayProcess, *parts: str) -> str:
+    """The configuration of what has its namespace in another process."""
+    return f"""
+logging = {{ level = "debug" }}
+
+[namespaces.here]
+url = "servicebus+http://RootManageSharedAccessKey@{store.address}"
+key = {{ env = "{KEY_VARIABLE}" }}
+receive_poll = "1s"
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+{"".join(parts)}"""
+
+
+async def until_idle(listener: GatewayProcess) -> None:
+    """Return when no task is left that looks for messages."""
+    await listener.seen("tasks_ended", tasks=0)
+
+
+async def wake(broker: Broker, listener: GatewayProcess, text: str) -> None:
+    """Send to the idle queue; return when the handler has the message."""
+    before = len(noted(listener))
+    await broker.send(ORDERS, [Message(message_id=text, body=text.encode())])
+    await until_noted(before + 1, listener)
+
+
+async def test_a_message_through_a_gateway_wakes_a_listener_over_a_topic(
+    gateways: Gateways,
+) -> None:
+    store = await gateways.start(broker_config("orders") + TOPIC, name="store")
+    command = ("listen", "orders", "--namespace", "here", *NOTE)
+    config = before(store, TOPIC, SOON_IDLE)
+    listener = await gateways.start(config, name="listener", command=command)
+    await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
+    await until_idle(listener)
+    async with client(store) as broker:
+        await wake(broker, listener, "one")
+        subscriptions = await broker.list_subscriptions(EntityPath("pairgate-triggers"))
+        code = await listener.stop()
+        left = await broker.list_subscriptions(EntityPath("pairgate-triggers"))
+
+    assert (code, noted(listener)) == (0, ["one"])
+    assert (len(subscriptions), len(left)) == (1, 0)
+    assert listener.count("triggers_lost") == 0
+
+
+async def test_a_listener_through_a_gateway_reads_the_topic_through_it_too(
+    gateways: Gateways,
+) -> None:
+    store = await gateways.start(broker_config("orders") + TOPIC, name="store")
+    listener = await gateways.start(
+        store.config, name="listener", command=("listen", "orders", *NOTE)
+    )
+    await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
+    async with client(store) as broker:
+        await wake(broker, listener, "one")
+        subscriptions = await broker.list_subscriptions(EntityPath("pairgate-triggers"))
+    code = await listener.stop()
+
+    assert (code, noted(listener)) == (0, ["one"])
+    assert len(subscriptions) == 1
+    assert listener.count("triggers_lost") == 0
+
+
+async def test_what_comes_by_one_gateway_wakes_the_listeners_of_another_over_the_topic(
+    gateways: Gateways,
+) -> None:
+    store = await gateways.start(broker_config("orders", "pairgate") + TOPIC, name="store")
+    first = await gateways.start(before(store, TOPIC), name="first")
+    second = await gateways.start(before(store, TOPIC), name="second")
+    command = ("listen", "orders", "--namespace", "there", *NOTE)
+    there = before(second, TOPIC, SOON_IDLE).replace("namespaces.here", "namespaces.there")
+    listener = await gateways.start(there, name="listener", command=command)
+    await listener.seen("triggers_regained")
+    await until_idle(listener)
+    async with client(first) as broker:
+        await wake(broker, listener, "one")
+        code = await listener.stop()
+
+    assert (code, noted(listener)) == (0, ["one"])
+
+
+async def test_a_listener_over_a_topic_polls_while_its_keeper_is_down_and_hears_of_it_again(
+    gateways: Gateways,
+) -> None:
+    store = await gateways.start(broker_config("orders") + TOPIC, name="store")
+    command = ("listen", "orders", "--namespace", "here", *NOTE)
+    config = before(store, TOPIC, SOON_IDLE)
+    listener = await gateways.start(config, name="listener", command=command)
+    await until_idle(listener)
+    await store.kill()
+    await listener.seen("triggers_lost")
+    await store.start()
+    await listener.until(lambda: listener.count("triggers_regained") == 2)
+    ended = listener.count("tasks_ended", tasks=0)
+    await listener.until(lambda: listener.count("tasks_ended", tasks=0) > ended)
+    async with client(store) as broker:
+        await wake(broker, listener, "one")
+        code = await listener.stop()
+
+    assert (code, noted(listener)) == (0, ["one"])
+
+
+async def test_what_a_syphon_of_its_own_brings_back_wakes_listeners_over_the_topic(
+    gateways: Gateways,
+) -> None:
+    primary = await gateways.start(broker_config("orders") + TOPIC, name="primary")
+    secondary = await gateways.start(broker_config(*BACKLOG), name="secondary")
+    pair = pair_config(
+        primary.address, secondary.address, enable_syphon=False, backlog_queues=len(BACKLOG)
+    )
+    gateway = await gateways.start(pair, name="gateway")
+    await primary.kill()
+    async with client(gateway) as broker:
+        assert await broker.send(ORDERS, [Message(message_id="one", body=b"one")]) is Leg.BACKLOG
+    await primary.start()
+    command = ("listen", "orders", "--namespace", "here", *NOTE)
+    config = before(primary, TOPIC, SOON_IDLE)
+    listener = await gateways.start(config, name="listener", command=command)
+    await until_idle(listener)
+    syphon = await gateways.start(pair + TOPIC, name="syphon", command=("syphon",))
+    await until_noted(1, listener)
+    codes = [await process.stop() for process in (syphon, listener)]
+
+    assert codes == [0, 0]
+    assert noted(listener) == ["one"]
+
+
+async def test_a_listener_may_follow_several_gateways(gateways: Gateways) -> None:
+    store = await gateways.start(broker_config("orders"), name="store")
+    several = [await gateways.start(before(store, ADMIN), name=name) for name in ("a", "b")]
+    urls = [f"http://127.0.0.1:{gateway.ports[1]}" for gateway in several]
+    options = [part for url in urls for part in ("--triggers", url)]
+    command = ("listen", "orders", "--namespace", "here", *options, *NOTE)
+    config = before(store, SOON_IDLE)
+    listener = await gateways.start(config, name="listener", command=command)
+    await until_idle(listener)
+    for gateway, text in zip(several, ("one", "two"), strict=True):
+        ended = listener.count("tasks_ended", tasks=0)
+        async with client(gateway) as broker:
+            await wake(broker, listener, text)
+        with trio.fail_after(30):
+            await listener.until(lambda: listener.count("tasks_ended", tasks=0) > ended)  # noqa: B023
+    await several[0].kill()
+    await listener.seen("triggers_lost", gateway=urls[0].removeprefix("http://"))
+    async with client(several[1]) as broker:
+        await wake(broker, listener, "three")
+    code = await listener.stop()
+
+    assert (code, noted(listener)) == (0, ["one", "two", "three"])
