@@ -1,11 +1,11 @@
 PYTHON ?= python3
-SOURCES := $(wildcard gateway tests benchmarks)
+SOURCES := $(wildcard gateway tests benchmarks examples)
 CORES := $(shell nproc 2>/dev/null || echo 2)
 # More than there are cores: many tests wait for other processes.
 WORKERS ?= $(shell expr $(CORES) + 1)
 
 # Debian packages, installed when they are missing.
-TEST_PACKAGES := rabbitmq-server
+TEST_PACKAGES := chromium libfaketime rabbitmq-server strace
 # What compiles the engine of AMQP.
 AMQP_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell $(PYTHON) -c 'import os, sysconfig; \
 	print("" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "python3-dev")')
@@ -20,7 +20,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long sim powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock clean
+.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock clean
 
 run: .venv/.run-stamp
 	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
@@ -32,7 +32,12 @@ test: .venv/.test-stamp .venv/.amqp-tls-stamp .venv-legacy/.stamp .venv-azure/.s
 
 # Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
 sim: .venv/.test-stamp
-	.venv/bin/python -m gateway.testing.sim --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1)
+	.venv/bin/python -m gateway.testing.sim --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) \
+	  --load $(or $(LOAD),1)
+
+# Each rule of the core made wrong in each way: make mutants MODULES="domain/failover pairing"
+mutants: .venv/.test-stamp
+	.venv/bin/python -m benchmarks.mutants $(MODULES)
 
 # As root: it mounts a file system and cuts its power.
 powercut: .venv/.test-stamp
@@ -59,7 +64,7 @@ flake8:
 	@.venv/bin/flake8 $(call asynchronous,gateway)
 
 flake8-tests:
-	@echo flake8 tests benchmarks
+	@echo flake8 tests benchmarks examples
 	@.venv/bin/flake8 --disable=ASYNC124,ASYNC910,ASYNC911 $(call asynchronous,$(filter-out gateway,$(SOURCES)))
 
 mypy:
@@ -79,10 +84,11 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.storage_queue
 	.venv/bin/python -m benchmarks.listener
 
-# Real processes, harmed under load; some twenty minutes. The page: build/chaos/index.html.
-chaos: .venv/.test-stamp
+# Real processes, harmed under load; some fifty minutes, with QUICK=1 a quarter of an hour.
+# The page: build/chaos/index.html.
+chaos: .venv/.test-stamp .venv/.amqp-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
-	.venv/bin/python -m benchmarks.chaos.run
+	.venv/bin/python -m benchmarks.chaos.run $(if $(QUICK),--quick)
 
 # As long as you like: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp

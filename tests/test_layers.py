@@ -38,9 +38,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "terminal": {"app", "config", "domain"},
     "store_commands": {"terminal", "app"},
     "listen_commands": {"terminal", "app", "config"},
+    "status_commands": {"terminal", "app", "config", "domain", "wire"},
     "cli": PORTS
     | {
         "listen_commands",
+        "status_commands",
         "store_commands",
         "terminal",
         "demo",

@@ -37,6 +37,7 @@ class Machine:
     config: str
     on_log: Callable[["Machine", LogLine], None]
     command: str = "serve"  # or "syphon", which listens nowhere
+    environment: Mapping[str, str] = attrs.field(factory=dict)  # beside what it needs
     port: int = attrs.field(default=0, init=False)
     pid: int = attrs.field(default=0, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
@@ -58,7 +59,7 @@ class Machine:
         self._process = await trio.lowlevel.open_process(
             command,
             cwd=self.folder,
-            env={**_environment(), KEY_VARIABLE: KEY},
+            env={**_environment(), KEY_VARIABLE: KEY, **self.environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
