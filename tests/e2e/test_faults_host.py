@@ -32,6 +32,7 @@ TWENTY_MINUTES = 1200.0  # seconds
 FIFTY_MINUTES = 3000.0  # a token of an hour is to be renewed then, and still good
 TWO_HOURS = 7200.0
 SLOW_SYNC = 200_000  # microseconds
+LEAST_THREADS = 2  # Trio's, and the one that writes the log
 
 
 @contextmanager
@@ -53,6 +54,10 @@ def memory_of(process: GatewayProcess) -> int:
     """Of its addresses, in bytes."""
     with open(f"/proc/{process.pid}/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def threads_of(process: GatewayProcess) -> int:
+    return len(os.listdir(f"/proc/{process.pid}/task"))
 
 
 async def test_a_primary_whose_disk_is_full_is_left_until_there_is_room(
@@ -126,6 +131,7 @@ async def test_a_gateway_that_can_start_no_thread_diverts_and_comes_back(
     run = await named(gateways, tmp_path / "names", pairing={"failover_interval": "0s"})
 
     async with under_load(run):
+        await until(lambda: threads_of(run.gateway) == LEAST_THREADS)  # an idle one would do
         async with injected(run.gateway.pid, "clone3:error=EAGAIN", "clone:error=EAGAIN"):
             await run.kill(run.primary)  # a new connection needs the name, and that a thread
             await more(run, Leg.BACKLOG)

@@ -167,8 +167,8 @@ async def test_a_listener_that_is_killed_in_the_middle_loses_nothing(
             await until_noted(goal, *listeners)
             if goal < len(SENT):
                 await listeners[-1].kill()
+        await until_active(place.broker, ORDERS, 0)  # the killed ones had noted more
         code = await listeners[-1].stop()
-        await until_active(place.broker, ORDERS, 0)
 
     assert code == 0
     assert set(noted(*listeners)) == set(SENT)
