@@ -17,9 +17,8 @@ from gateway.pairing.options import (
     UnknownEntity,
     WhileSuspect,
 )
-from tests.pairing.lab import LABEL
 
-PAIR = partial(PairOptions, label=LABEL)
+PAIR = partial(PairOptions, label="east")
 RULE = partial(EntityRule, match="orders")
 SHORTEST, MOST = 0.001, math.inf
 

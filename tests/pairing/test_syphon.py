@@ -204,6 +204,31 @@ async def test_without_the_right_to_list_a_queue_that_cant_be_read_is_told_and_i
     assert lab.events.of(SyphonFailed) == [SyphonFailed(queue=QUEUE, reason="out")]
 
 
+async def test_a_list_that_never_comes_is_given_up_after_half_a_minute(lab):
+    lab.secondary.fail(Hang(), MANAGE)
+    started = trio.current_time()
+    await lab.syphon(**SELDOM)
+
+    await trio.sleep(60.0)
+
+    looks = [at - started for at in lab.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 31.0])  # and a pause of a second
+
+
+async def test_without_the_right_to_list_an_empty_queue_is_looked_at_for_a_second(lab):
+    first, second = lab.queues(2)
+    await make_queues(lab, 1)
+    lab.secondary.fail(refuse(NotAuthorized, "no"), MANAGE)
+    started = trio.current_time()
+    await lab.syphon()
+
+    await trio.sleep(1.5)
+
+    looks = {each.entity: each.at - started for each in lab.secondary.asked if each.at > started}
+    assert looks == {second: 1.0}
+    assert first in {each.entity for each in lab.secondary.asked}
+
+
 async def test_each_drain_knows_the_depth_of_its_queue(lab):
     await make_queues(lab, 1)
     await lab.divert(message("1"), message("2"))
