@@ -229,6 +229,23 @@ async def test_without_the_right_to_list_an_empty_queue_is_looked_at_for_a_secon
     assert first in {each.entity for each in lab.secondary.asked}
 
 
+async def test_without_the_right_to_list_a_queue_that_hangs_when_it_is_opened_isnt_there(lab):
+    class HangsOpen:
+        def open_receiver(self, *_):
+            return self
+
+        async def __aenter__(self):
+            await trio.sleep_forever()
+
+        async def __aexit__(self, *_):
+            await trio.lowlevel.checkpoint()  # noqa: ASYNC102 it never gets here
+
+    syphon = lab.make_syphon()
+    syphon.source = HangsOpen()
+
+    assert not await syphon._is_there(QUEUE)
+
+
 async def test_each_drain_knows_the_depth_of_its_queue(lab):
     await make_queues(lab, 1)
     await lab.divert(message("1"), message("2"))
