@@ -29,24 +29,24 @@ class Rotation:
         They are kept as a last resort, so that a secondary that had a bad second isn't refused
         for the whole cool-down when nothing else is left.
         """
-        now = trio.current_time()
-        shuffled = backlog.queues_to_try(self.queues, self.rng)
-        return sorted(shuffled, key=lambda queue: self._resting.get(queue.key, 0.0) > now)
+        return sorted(backlog.queues_to_try(self.queues, self.rng), key=self._rests)
 
     @property
     def usable(self) -> int:
         """How many don't rest."""
-        now = trio.current_time()
-        return sum(self._resting.get(queue.key, 0.0) <= now for queue in self.queues)
+        return sum(not self._rests(queue) for queue in self.queues)
 
     def failed(self, queue: EntityPath, reason: str) -> None:
         """Leave that queue out for the cool-down."""
-        now = trio.current_time()
-        if self._resting.get(queue.key, 0.0) <= now:
+        if not self._rests(queue):
             self.observer.report(
                 BacklogQueueFailed(queue=queue, seconds=self.cooldown, reason=reason)
             )
-        self._resting[queue.key] = now + self.cooldown
+        self._resting[queue.key] = trio.current_time() + self.cooldown
 
     def worked(self, queue: EntityPath) -> None:
         self._resting.pop(queue.key, None)
+
+    def _rests(self, queue: EntityPath) -> bool:
+        until = self._resting.get(queue.key)
+        return until is not None and trio.current_time() < until

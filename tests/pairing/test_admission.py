@@ -14,7 +14,8 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Leg, Message
-from gateway.pairing.knowledge import KnownEntity
+from gateway.pairing.admission import Admission
+from gateway.pairing.knowledge import Knowledge, KnownEntity
 from gateway.pairing.options import (
     UnknownEntity,
 )
@@ -168,3 +169,34 @@ async def test_nobody_sends_to_a_subscription_or_a_sub_queue_in_an_outage_either
         await pair.broker.send(entity, [message()])
 
     assert await lab.secondary.messages(QUEUE) == []
+
+
+@pytest.fixture
+def admission(lab):
+    """Counts the bytes of the bodies alone."""
+    knowledge = Knowledge(primary=lab.primary.broker)
+    return Admission(knowledge=knowledge, measure=lambda each: len(each.body))
+
+
+async def test_the_size_of_a_send_is_that_of_all_its_messages(admission):
+    sizes = [admission.admit(ORDERS, [Message(body=bytes(n)) for n in ns]) for ns in ([], [3, 4])]
+
+    assert sizes == [0, 7]
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (1, False)])
+@pytest.mark.parametrize("smaller", ["the primary's", "the backlog's"])
+async def test_a_message_of_just_the_smaller_limit_is_taken(admission, smaller, more, fits):
+    limits = {"the primary's": 10_000, "the backlog's": 10_000 + RESERVE + 1000} | {smaller: 5000}
+    admission.knowledge.learn(KnownEntity(entity=ORDERS, max_message_size=limits["the primary's"]))
+    admission.backlog_limit = limits["the backlog's"]
+    reserved = reserve(ORDERS, Message()) if smaller == "the backlog's" else 0
+
+    try:
+        admission.admit(ORDERS, [Message(body=bytes(5000 - reserved + more))])
+    except MessageTooLarge:
+        taken = False
+    else:
+        taken = True
+
+    assert taken is fits

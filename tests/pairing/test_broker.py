@@ -658,3 +658,42 @@ async def test_a_primary_that_cant_peek_says_so(lab):
 
     with pytest.raises(NotSupported):
         await pair.broker.peek(ORDERS)
+
+
+# What is counted
+
+
+def counted(pair):
+    return {(each.leg, each.outcome): each.messages for each in pair.broker.sends.all()}
+
+
+async def test_messages_count_for_the_leg_that_took_them(lab):
+    pair = await lab.pair()
+    await send(pair, message("1"), message("2"))()
+    lab.primary.fail(Refuse(), SEND)
+    await send(pair, message("3"))()
+
+    assert counted(pair) == {("primary", "accepted"): 2, ("backlog", "accepted"): 1}
+
+
+@pytest.mark.parametrize(("fault", "outcome"), [(Refuse(), "not-sent"), (Reset(), "unknown")])
+async def test_messages_that_no_leg_took_count_for_their_outcome(lab, fault, outcome):
+    pair = await lab.pair()
+    lab.primary.fail(fault, SEND)
+    lab.secondary.fail(Refuse(), SEND)
+
+    await outcome_of(send(pair, message("1"), message("2")))
+
+    assert counted(pair) == {("", outcome): 2}
+
+
+async def test_messages_of_a_sender_that_went_away_count_as_unknown(lab):
+    pair = await lab.pair()
+    lab.primary.fail(Hang(), SEND)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send(pair, message("1"), message("2")))
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert counted(pair) == {("", "unknown"): 2}

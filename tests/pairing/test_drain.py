@@ -1,14 +1,16 @@
 """Which backlog messages a syphon takes, which it parks, and which it leaves alone."""
 
+import math
 from datetime import timedelta
 
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
-from gateway.domain.entity import EntityStatus
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.envelope_fields import MAC, OURS, PATH, SESSION, VERSION
 from gateway.domain.errors import EntityDisabled, EntityNotFound, Unavailable
@@ -16,7 +18,7 @@ from gateway.domain.events import LeftUntouched, Parked, Syphoned, SyphonFailed,
 from gateway.domain.failover import State
 from gateway.domain.message import DEAD_LETTER_REASON, Message
 from gateway.pairing import drain as module
-from gateway.pairing.hand import MAX_BATCHES, Batch
+from gateway.pairing.hand import MAX_BATCHES, Batch, Hand
 from gateway.pairing.transfer import Cargo, Progress
 from gateway.testing import faults
 from gateway.testing.faults import FaultyReceiver, Hang, Operation, Refuse, busy
@@ -36,7 +38,6 @@ from tests.pairing.lab import (
 pytestmark = virtual_time
 
 SEND, RECEIVE, SETTLE = Operation.SEND, Operation.RECEIVE, Operation.SETTLE
-LEAVE = Operation.LEAVE
 OTHER_KEY = EnvelopeKey(id="2", key=b"another key")
 
 
@@ -213,6 +214,23 @@ async def test_a_backlog_message_may_be_the_trial_of_a_half_open_entity(lab):
     assert await lab.primary.ids() == ["0"]
 
 
+async def test_a_trial_is_one_message_however_many_there_are(lab):
+    pair = await lab.pair(failover_interval=0.0, successes_to_return=9, ping_interval=1800.0)
+    lab.primary.fail(Refuse(), SEND, times=1)
+    await pair.broker.send(ORDERS, [message("0")])
+    await trio.sleep(0.1)
+    assert pair.standings.state_of(ORDERS) is State.HALF_OPEN
+    for number in range(1, 5):
+        await lab.divert(message(f"{number}"))
+
+    await lab.syphon(standings=pair.standings)
+    await trio.sleep(0.1)
+
+    sizes = [len(call.messages) for call in lab.primary.calls if call.operation is SEND]
+    assert sizes == [1] * 6  # the first one failed
+    assert pair.standings.state_of(ORDERS) is State.HALF_OPEN
+
+
 async def test_a_suspect_entity_gets_one_message_at_once_until_it_takes_one(lab):
     pair = await lab.pair(failover_interval=60.0)
     lab.primary.fail(Refuse(), SEND, times=1)
@@ -351,18 +369,9 @@ async def test_it_ends_with_why_the_queue_cant_be_opened(lab):
     assert isinstance(error, EntityNotFound)
 
 
-async def test_a_queue_that_takes_its_time_to_be_left_is_left(lab):
-    drain = lab.make_syphon()._drain(QUEUE, Progress(None))
-    lab.secondary.fail(refuse(EntityDisabled, "closed for today"), RECEIVE)
-    lab.secondary.fail(Slow(5.0), LEAVE)
-
-    error = await drain.run()
-
-    assert isinstance(error, EntityDisabled)
-
-
-async def test_a_queue_that_hangs_when_it_is_left_is_given_up(lab):
-    class HangsLeft:
+@pytest.mark.parametrize(("seconds", "error"), [(5.0, EntityDisabled), (math.inf, Unavailable)])
+async def test_a_queue_that_takes_its_time_to_be_left_is_left_or_given_up(lab, seconds, error):
+    class SlowToLeave:
         def open_receiver(self, *_):
             return self
 
@@ -375,14 +384,12 @@ async def test_a_queue_that_hangs_when_it_is_left_is_given_up(lab):
             return self
 
         async def __aexit__(self, *_):
-            await trio.sleep_forever()  # noqa: ASYNC102 that is what it does wrong
+            await trio.sleep(seconds)  # noqa: ASYNC102 that is what it does wrong
 
     drain = lab.make_syphon()._drain(QUEUE, Progress(None))
-    drain.source = HangsLeft()
+    drain.source = SlowToLeave()
 
-    error = await drain.run()
-
-    assert isinstance(error, Unavailable)
+    assert isinstance(await drain.run(), error)
 
 
 async def test_a_broken_queue_doesnt_wait_for_those_that_rest(lab):
@@ -509,13 +516,16 @@ async def test_handles_of_resting_messages_are_bounded(lab, monkeypatch):
     assert len(await lab.primary.ids()) == 10
 
 
+HELD = Backoff(first=1000.0, cap=1000.0, jitter=0.0)
+
+
 @pytest.fixture
 async def held(lab, monkeypatch):
     """A drain of two entities that are held, and its receiver; it keeps three handles."""
     monkeypatch.setattr(module, "MAX_RESTING", 3)
     drain = lab.make_syphon()._drain(QUEUE, Progress(None))
     for entity in (ORDERS, BILLS):
-        drain.holds.hold(entity, Backoff(first=1000.0, cap=1000.0, jitter=0.0), "out")
+        drain.holds.hold(entity, HELD, "out")
     async with lab.secondary.broker.open_receiver(QUEUE) as receiver:
         yield drain, receiver
 
@@ -623,6 +633,104 @@ async def test_a_receiver_that_keeps_messages_forgets_those_that_only_stay_locke
 
     assert at_rest == ["1", "2", "not ours"]
     assert sorted(await lab.primary.ids()) == ["1", "2"]
+
+
+async def test_held_messages_are_looked_through_with_pauses(lab):
+    for number in range(20):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Refuse(), SEND)
+    started = trio.current_time()
+    await lab.syphon(batch=1, retry=HELD)
+
+    await trio.sleep(4.0)
+
+    looks = sorted({at - started for at in lab.secondary.times(RECEIVE)})
+    assert looks == pytest.approx([0.0, 1.5, 3.0])
+
+
+async def test_a_pause_ends_when_messages_are_given_back(lab):
+    await lab.divert(message())
+    lab.primary.fail(Refuse(), SEND, times=1)
+    await lab.syphon(retry=Backoff(first=2.0, cap=2.0, jitter=0.0))
+
+    await trio.sleep(2.1)  # it would pause for five seconds
+
+    assert await lab.primary.ids() == ["m1"]
+
+
+async def test_after_messages_were_given_back_there_are_pauses_again(lab):
+    for number in range(20):
+        await lab.divert(message(f"{number}"))
+    lab.primary.fail(Refuse(), SEND)
+    await lab.syphon(batch=1, retry=Backoff(first=2.0, cap=2.0, jitter=0.0))
+
+    await trio.sleep(20.0)
+
+    looks = [call for call in lab.secondary.calls if call.operation is RECEIVE]
+    assert len(looks) <= 2 * 10 + 1  # each time that the hold ends, and once between
+
+
+@pytest.mark.parametrize(("seconds", "moved"), [(19.9, []), (20.1, ["b"])])
+async def test_a_batch_that_hangs_is_waited_for_one_and_a_half_attempt_time_outs_and_a_pause(
+    lab, seconds, moved
+):
+    await lab.divert(message("o"))
+    lab.primary.fail(Hang(), SEND, entity=ORDERS)
+    await lab.syphon(attempt_timeout=10.0)
+    await trio.sleep(1.0)
+    await lab.divert(message("b"), entity=BILLS)
+
+    await trio.sleep(seconds - 1.0)
+
+    assert await lab.primary.ids(BILLS) == moved
+
+
+async def test_what_cant_be_given_back_keeps_no_other_from_it(lab):
+    await lab.divert(message("1"), message("2"), message("3"))
+    lab.primary.fail(Refuse(), SEND, times=1)
+    await lab.syphon(retry=Backoff(first=5.0, cap=5.0, jitter=0.0))
+    await trio.sleep(1.0)
+    lab.secondary.fail(Refuse(), SETTLE, times=1)
+
+    await trio.sleep(5.0)
+    soon = await lab.primary.ids()
+    await trio.sleep(60.0)
+
+    assert len(soon) == 2
+    assert sorted(await lab.primary.ids()) == ["1", "2", "3"]
+
+
+async def test_what_isnt_locked_any_more_keeps_no_other_from_being_given_back(lab, held):
+    drain, receiver = held
+    async with trio.open_nursery() as nursery:
+        cargo = await receive(lab, drain, receiver, ORDERS, 3)
+        cargo[0].delivery = attrs.evolve(cargo[0].delivery, locked_until=lab.clock())
+        cargo[1].delivery = attrs.evolve(cargo[1].delivery, locked_until=None)
+        drain._rest(ORDERS, cargo, drain._mover(receiver), nursery)
+        drain.holds.confirm(ORDERS)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    given_back = [call.copy for call in lab.secondary.calls if call.operation is SETTLE]
+    assert given_back == [str(one.delivery.sequence_number) for one in cargo[1:]]
+    assert resting(drain) == [0, 0]
+
+
+@pytest.mark.parametrize("back", [True, False])
+async def test_what_goes_to_an_entity_that_has_just_come_back_goes_gently(lab, held, back):
+    drain, receiver = held
+    entity = ORDERS if back else EntityPath("elsewhere")
+    await lab.primary.store.create_queue(EntityPath("elsewhere"), QueueProperties())
+    await drain.holds.wait_release(entity)
+    await lab.divert(message("1"), message("2"), entity=entity)
+    deliveries = await receiver.receive(2)
+    hand = Hand(largest=100, patience=15.0)
+    batch = hand.take(deliveries)
+
+    async with trio.open_nursery() as nursery:
+        await drain._handle(batch, deliveries, hand, drain._mover(receiver), nursery)
+
+    assert (batch.moved, batch.gently) == (2, back)
 
 
 async def test_a_slow_primary_gets_smaller_batches(lab):

@@ -163,14 +163,14 @@ async def test_slow_batches_get_smaller_down_to_one_and_quick_ones_larger_again(
 
 async def test_it_is_stuck_when_nothing_of_a_batch_could_be_moved():
     hand = make_hand()
-    found = []
+    found = [hand.stuck]
     for moved in (0, 1):
         batch = hand.take(deliveries())
         batch.moved = moved
         hand.end(batch)
         found.append(hand.stuck)
 
-    assert found == [True, False]
+    assert found == [False, True, False]
 
 
 async def test_it_is_empty_when_the_last_batch_has_ended(nursery):

@@ -99,6 +99,15 @@ async def test_a_failure_never_shortens_a_rest(make):
     assert holds.held(ORDERS)
 
 
+async def test_a_rest_may_be_short(make):
+    holds = make()
+    holds.hold(ORDERS, Backoff(first=0.25, cap=0.25, jitter=0.0), "out")
+
+    await trio.sleep(0.25)
+
+    assert not holds.held(ORDERS)
+
+
 async def test_a_success_ends_the_rest_and_begins_slowly(make, nursery):
     holds = make()
     holds.hold(ORDERS, PAUSE, "out")
@@ -119,6 +128,28 @@ async def test_a_success_ends_the_rest_and_begins_slowly(make, nursery):
 
     assert released == [began]
     assert windows == [1, 2, 4, 8]
+
+
+async def test_an_entity_that_is_well_again_takes_no_memory(make):
+    holds = make()
+    holds.hold(ORDERS, PAUSE, "out")
+
+    for _ in range(3):
+        holds.confirm(ORDERS)
+
+    assert not holds._holds
+
+
+async def test_who_rests_is_counted(make):
+    holds = make()
+    holds.hold(ORDERS, PAUSE, "out")
+    holds.hold(BILLS, PAUSE, "out", least=20.0)
+
+    await trio.sleep(9.0)
+    both = holds.resting
+    await trio.sleep(1.0)
+
+    assert (both, holds.resting) == (2, 1)
 
 
 async def test_a_success_forgets_the_failures_before_it(make, events):

@@ -20,9 +20,24 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.events import Parked, Syphoned, SyphonFailed, SyphonHeld
-from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON
+from gateway.domain.message import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    MAX_REASON_LENGTH,
+)
 from gateway.pairing.options import BacklogTimeToLive
-from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse, Reset, busy
+from gateway.pairing.transfer import Cargo, Progress
+from gateway.testing import faults
+from gateway.testing.faults import (
+    FaultyManyReceiver,
+    FaultyReceiver,
+    Hang,
+    LoseAnswer,
+    Operation,
+    Refuse,
+    Reset,
+    busy,
+)
 from tests.pairing.lab import (
     BILLS,
     ORDERS,
@@ -105,6 +120,16 @@ async def test_a_busy_primary_is_left_alone_for_the_pause(lab):
     assert await lab.primary.ids() == ["m1"]
 
 
+async def test_an_entity_rests_as_long_as_the_back_off_says_and_no_longer(lab):
+    await lab.divert(message())
+    lab.primary.fail(Refuse(), SEND)
+    await lab.syphon(retry=Backoff(first=0.25, cap=0.25, jitter=0.0))
+
+    first = await lab.events.first(SyphonHeld)
+
+    assert first.seconds == 0.25
+
+
 # Unknown outcomes
 
 
@@ -164,6 +189,30 @@ async def test_a_send_without_an_answer_is_given_up_and_made_again(lab):
     assert await lab.secondary.ids(QUEUE) == []
 
 
+async def test_a_send_is_given_up_after_three_attempt_time_outs(lab):
+    await lab.divert(message())
+    lab.primary.fail(Hang(), SEND, times=1)
+    started = trio.current_time()
+    await lab.syphon(attempt_timeout=10.0, hold=Backoff(first=1.0, cap=300.0, jitter=0.0))
+
+    await trio.sleep(60.0)
+
+    # Its hold is the second in a row, after that of the late answer.
+    assert [at - started for at in lab.primary.times(SEND)] == pytest.approx([0.0, 32.0])
+
+
+async def test_while_a_send_has_no_answer_its_entity_gets_no_other(lab):
+    await lab.divert(message("1"))
+    lab.primary.fail(Hang(), SEND)
+    await lab.syphon(attempt_timeout=10.0)
+    await trio.sleep(25.0)
+
+    await lab.divert(message("2"))
+    await trio.sleep(4.0)
+
+    assert lab.primary.sends() == 1
+
+
 async def test_a_lost_complete_is_made_good_and_the_message_isnt_sent_again(lab):
     await lab.divert(message())
     lab.secondary.fail(refuse(Unavailable, "lost"), SETTLE, times=1)
@@ -194,6 +243,64 @@ async def test_a_complete_whose_answer_is_lost_is_done(lab):
 
     await trio.sleep(200.0)
 
+    assert lab.primary.sends() == 1
+    assert await lab.secondary.ids(QUEUE) == []
+
+
+@pytest.fixture(params=["one by one", "together"])
+def settling(request, monkeypatch):
+    """How the backlog's receiver settles several deliveries."""
+    if request.param == "one by one":
+        monkeypatch.setattr(faults, "FaultyManyReceiver", FaultyReceiver)
+
+
+@pytest.mark.usefixtures("settling")
+async def test_what_is_completed_needs_no_memory(lab):
+    await lab.divert(message("1"), message("2"))
+    syphon = lab.make_syphon()
+    await lab.nursery.start(syphon.run)
+
+    await trio.sleep(1.0)
+
+    assert await lab.primary.ids() == ["1", "2"]
+    assert await lab.secondary.ids(QUEUE) == []
+    assert not syphon._transferred._copies
+
+
+@pytest.mark.usefixtures("settling")
+async def test_what_cant_be_completed_is_remembered_for_as_long(lab):
+    await lab.divert(message("1"), message("2"), message("3"))
+    lab.secondary.fail(refuse(Unavailable, "lost"), SETTLE, times=2)
+    syphon = lab.make_syphon()
+    await lab.nursery.start(syphon.run)
+    await trio.sleep(1.0)
+    remembered = len(syphon._transferred._copies)
+
+    await trio.sleep(100.0)
+
+    assert remembered == 2
+    assert not syphon._transferred._copies
+    assert lab.primary.sends() == 1
+
+
+async def test_completions_that_fail_together_are_told_once_and_made_good(lab, monkeypatch):
+    class Failing(FaultyManyReceiver):
+        failed = False
+
+        async def settle_many(self, settlements):
+            if not self.failed:
+                self.failed = True
+                await trio.lowlevel.checkpoint()
+                raise Unavailable("lost")
+            return await super().settle_many(settlements)
+
+    monkeypatch.setattr(faults, "FaultyManyReceiver", Failing)
+    await lab.divert(message("1"), message("2"))
+    await lab.syphon()
+
+    await trio.sleep(100.0)
+
+    assert [event.reason for event in lab.events.of(SyphonFailed)] == ["lost"]
     assert lab.primary.sends() == 1
     assert await lab.secondary.ids(QUEUE) == []
 
@@ -450,19 +557,69 @@ async def test_a_message_that_the_primary_can_never_take_is_parked_with_reason_a
     assert [event.message_id for event in lab.events.of(Parked)] == ["m1"]
 
 
-async def test_only_the_message_at_fault_of_a_batch_is_parked(lab):
+@pytest.mark.parametrize("count", [2, 5])
+async def test_only_the_message_at_fault_of_a_batch_is_parked(lab, count):
     await lab.primary.store.create_queue(
         small := EntityPath("small"), QueueProperties(max_message_size=500)
     )
-    for number in range(5):
-        body = bytes(600 if number == 3 else 1)
+    for number in range(count):
+        body = bytes(600 if number == 1 else 1)
         await lab.divert(attrs.evolve(message(f"{number}"), body=body), entity=small)
     await lab.syphon()
 
     await trio.sleep(5.0)
 
-    assert await lab.primary.ids(small) == ["0", "1", "2", "4"]
-    assert await parked(lab) == [("3", "MessageTooLarge")]
+    assert await lab.primary.ids(small) == ["0", "2", "3", "4"][: count - 1]
+    assert await parked(lab) == [("1", "MessageTooLarge")]
+
+
+async def test_the_reason_of_a_parked_message_isnt_longer_than_a_reason_may_be(lab):
+    await lab.divert(message())
+    lab.primary.fail(refuse(InvalidRequest, "why " * 10_000), SEND)
+    await lab.syphon()
+
+    await trio.sleep(1.0)
+
+    [event] = lab.events.of(Parked)
+    assert len(event.description) == MAX_REASON_LENGTH
+
+
+@pytest.mark.parametrize("fault", [Refuse(), Hang()])
+async def test_a_message_is_parked_only_when_the_backlog_says_so(lab, fault):
+    await lab.divert(message())
+    lab.primary.fail(refuse(InvalidRequest, "no"), SEND)
+    lab.secondary.fail(fault, SETTLE, times=1)
+    await lab.syphon()
+
+    await trio.sleep(15.0)
+    before = lab.events.of(Parked)
+    await trio.sleep(100.0)
+
+    assert before == []
+    assert len(lab.events.of(Parked)) == 1
+    assert await parked(lab) == [("m1", "InvalidRequest")]
+
+
+async def test_a_message_that_cant_be_parked_now_is_told(lab):
+    await lab.divert(message())
+    lab.primary.fail(refuse(InvalidRequest, "no"), SEND)
+    lab.secondary.fail(refuse(Unavailable, "the backlog is out"), SETTLE, times=1)
+    await lab.syphon()
+
+    await trio.sleep(1.0)
+
+    assert [event.reason for event in lab.events.of(SyphonFailed)] == ["the backlog is out"]
+
+
+async def test_without_a_grace_an_entity_that_is_gone_isnt_waited_for(lab):
+    await lab.divert(message())
+    lab.primary.fail(refuse(EntityNotFound, "gone"), SEND)
+    await lab.syphon(gone_grace=0.0)
+
+    await trio.sleep(1.0)
+
+    assert lab.primary.sends() == 1
+    assert await parked(lab) == [("m1", "EntityNotFound")]
 
 
 @pytest.mark.parametrize("error", [EntityNotFound, EntityDisabled])
@@ -543,3 +700,34 @@ async def test_a_lock_that_cant_be_renewed_isnt_renewed_for_ever(lab):
     await trio.sleep(290.0)
 
     assert len(lab.secondary.times(RENEW)) < 60
+    told = [event for event in lab.events.of(SyphonFailed) if event.reason == "refused"]
+    assert len(told) == len(lab.secondary.times(RENEW))
+
+
+@pytest.mark.parametrize(
+    ("locks", "seconds"),
+    [
+        ([], 60.0),
+        ([None], 60.0),
+        ([90.0], 60.0),  # perhaps the clocks differ
+        ([45.0, 30.0], 30.0),
+        ([None, 45.0], 45.0),
+        ([-5.0, 45.0], 45.0),  # the first is lost
+        ([0.1], 0.3),
+    ],
+)
+async def test_locks_are_renewed_in_time_for_the_first_that_ends(lab, locks, seconds):
+    mover = lab.make_syphon()._drain(QUEUE, Progress(None))._mover(None)
+    await lab.divert(message())
+    [delivery] = await lab.secondary.deliveries(QUEUE)
+    unwrapped = envelope().unwrap(delivery.message)
+    in_hand = [
+        Cargo(
+            copy=(QUEUE.key, number, "id"),
+            delivery=attrs.evolve(delivery, locked_until=None if lock is None else lab.after(lock)),
+            unwrapped=unwrapped,
+        )
+        for number, lock in enumerate(locks)
+    ]
+
+    assert mover._lock_left(in_hand) == pytest.approx(seconds)

@@ -1,9 +1,10 @@
 import trio
 
+from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.events import BacklogOrphaned
 from gateway.domain.failover import State
-from gateway.testing.faults import Operation, Refuse
+from gateway.testing.faults import Hang, Operation, Refuse
 from tests.pairing.lab import BILLS, QUEUE, message, reaches, send, virtual_time
 
 pytestmark = virtual_time
@@ -94,6 +95,21 @@ async def test_a_secondary_that_doesnt_tell_is_no_alarm(lab):
 
     assert lab.events.of(BacklogOrphaned) == []
     assert await lab.secondary.ids(QUEUE) == ["m1"]
+
+
+async def test_a_queue_that_doesnt_tell_in_time_is_left_out(lab):
+    first, second = lab.queues(2)
+    await lab.secondary.store.create_queue(second, backlog.QUEUE_PROPERTIES)
+    await diverted_and_back(lab, queues=2)
+    await lab.divert(message(), queue=first)
+    lab.secondary.fail(Hang(), Operation.MANAGE, entity=second)
+
+    await trio.sleep(300.0 + 29.0)
+    before = lab.events.of(BacklogOrphaned)
+    await trio.sleep(2.0)
+
+    assert before == []
+    assert len(lab.events.of(BacklogOrphaned)) == 1
 
 
 async def test_who_diverted_nothing_says_nothing_of_anothers_backlog(lab):

@@ -328,10 +328,11 @@ async def test_an_entity_that_is_gone_isnt_known_any_more(lab):
     assert pair.knowledge.of(ORDERS) is None
 
 
-async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab):
-    pair = await lab.pair()
+@pytest.mark.parametrize("seconds", [20.0, 0.5])
+async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab, seconds):
+    pair = await lab.pair(busy_pause=0.5)
     await suspect(lab, pair)
-    pair.broker.to_primary.pauses.begin(ORDERS, Busy(retry_after=20.0))
+    pair.broker.to_primary.pauses.begin(ORDERS, Busy(retry_after=seconds))
     lab.secondary.fail(Refuse(), SEND)
     before = lab.primary.sends()
 
@@ -339,6 +340,49 @@ async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab):
 
     assert isinstance(error, Busy)
     assert lab.primary.sends() == before
+
+
+@pytest.mark.parametrize(
+    ("attempt_timeout", "seconds", "counts"),
+    [(100.0, 1.1, True), (100.0, 0.9, False), (5.0, 0.6, True), (5.0, 0.4, False)],
+)
+async def test_a_time_out_counts_after_a_second_or_a_tenth_of_an_attempt(
+    lab, attempt_timeout, seconds, counts
+):
+    pair = await lab.pair(
+        failover_interval=0.0, attempt_timeout=attempt_timeout, send_timeout=seconds / 0.4
+    )
+    lab.primary.fail(Hang(), SEND)
+
+    leg = await send(pair)()
+
+    assert leg is Leg.BACKLOG
+    assert bool(pair.standings.troubled()) is counts
+
+
+async def test_a_send_from_before_the_failover_that_finds_the_entity_gone_is_told(lab):
+    pair = await lab.pair(failover_interval=0.0, successes_to_return=9)
+
+    class SlowlyGone:
+        async def strike(self, work, nursery):
+            await trio.sleep(1.0)
+            raise EntityNotFound("gone")
+
+    lab.primary.fail(SlowlyGone(), SEND, times=1)
+    lab.primary.fail(Refuse(), SEND, times=1)
+    errors = []
+
+    async def one():
+        errors.append(await outcome_of(send(pair)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one)
+        await wait_all_tasks_blocked()
+        await send(pair, message("second"))()
+        await trio.sleep(0.5)
+        assert pair.standings.state_of(ORDERS) is State.HALF_OPEN
+
+    assert [type(error) for error in errors] == [EntityNotFound]
 
 
 async def test_a_suspect_entity_that_is_gone_is_told_to_the_caller(lab):

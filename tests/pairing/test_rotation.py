@@ -31,9 +31,9 @@ async def test_the_first_queue_is_chosen_at_random_for_each_send(rotation):
 async def test_a_queue_that_failed_is_the_last_resort_for_the_cool_down(rotation):
     rotation.failed(QUEUES[0], "out")
 
-    await trio.sleep(29.9)
+    await trio.sleep(29.0)
     before = [rotation.candidates() for _ in range(20)]
-    await trio.sleep(0.2)
+    await trio.sleep(1.0)
     after = [rotation.candidates() for _ in range(100)]
 
     assert {candidates[-1] for candidates in before} == {QUEUES[0]}
@@ -60,3 +60,23 @@ async def test_a_queue_that_leaves_the_rotation_is_told_once(rotation, events):
         rotation.failed(QUEUES[0], "out")
 
     assert events.all == [BacklogQueueFailed(queue=QUEUES[0], seconds=30.0, reason="out")]
+
+
+async def test_a_queue_that_failed_can_be_used_again_after_the_cool_down(rotation):
+    rotation.failed(QUEUES[0], "out")
+    rotation.failed(QUEUES[1], "out")
+
+    await trio.sleep(29.0)
+    before = rotation.usable
+    await trio.sleep(1.0)
+
+    assert (before, rotation.usable) == (3, 5)
+
+
+async def test_a_failure_after_the_cool_down_is_told_anew(rotation, events):
+    rotation.failed(QUEUES[0], "out")
+    await trio.sleep(30.0)
+
+    rotation.failed(QUEUES[0], "out again")
+
+    assert [event.reason for event in events.of(BacklogQueueFailed)] == ["out", "out again"]

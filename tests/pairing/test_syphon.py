@@ -5,14 +5,28 @@ import trio
 
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
-from gateway.domain.errors import NotAuthorized, NotSupported
+from gateway.domain.errors import NotAuthorized, NotSupported, Unavailable
 from gateway.domain.events import SyphonFailed, SyphonStalled
 from gateway.testing.faults import Hang, Operation, Refuse
-from tests.pairing.lab import LABEL, ORDERS, QUEUE, Slow, message, refuse, virtual_time
+from tests.pairing.lab import (
+    BILLS,
+    LABEL,
+    ORDERS,
+    QUEUE,
+    Slow,
+    message,
+    refuse,
+    virtual_time,
+)
 
 pytestmark = virtual_time
 
 SEND, MANAGE = Operation.SEND, Operation.MANAGE
+SELDOM = {
+    "rescan": 1000.0,
+    "stall_after": 1000.0,
+    "queue_retry": Backoff(first=1.0, cap=1000.0, jitter=0.0),
+}
 
 
 async def make_queues(lab, *indices):
@@ -133,6 +147,132 @@ async def test_a_secondary_that_was_down_for_a_moment_is_asked_again_soon(lab):
     assert await lab.primary.ids() == ["m1"]
 
 
+async def test_a_secondary_that_is_down_is_asked_later_and_later(lab):
+    lab.secondary.fail(Refuse(), MANAGE)
+    started = trio.current_time()
+    await lab.syphon(**SELDOM)
+
+    await trio.sleep(20.0)
+
+    looks = [at - started for at in lab.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 1.0, 3.0, 7.0, 15.0])
+
+
+async def test_a_secondary_that_has_come_back_is_asked_as_seldom_as_before(lab):
+    lab.secondary.fail(Refuse(), MANAGE, times=2)
+    started = trio.current_time()
+    await lab.syphon(**SELDOM)
+
+    await trio.sleep(1500.0)
+
+    looks = [at - started for at in lab.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 1.0, 3.0, 1003.0])
+
+
+async def test_a_secondary_that_is_down_again_is_asked_again_soon(lab):
+    lab.secondary.fail(Refuse(), MANAGE, times=3)
+    await lab.syphon(**SELDOM)
+    await trio.sleep(500.0)
+    lab.secondary.fail(Refuse(), MANAGE, times=1)
+
+    await trio.sleep(1000.0)
+
+    *_, failed, told = lab.secondary.times(MANAGE)
+    assert told - failed == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("rescan", "stall_after"), [(10.0, 60.0), (60.0, 10.0)])
+async def test_it_looks_as_often_as_the_more_urgent_reason_says(lab, rescan, stall_after):
+    started = trio.current_time()
+    await lab.syphon(rescan=rescan, stall_after=stall_after)
+
+    await trio.sleep(25.0)
+
+    looks = [at - started for at in lab.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 10.0, 20.0])
+
+
+async def test_without_the_right_to_list_a_queue_that_cant_be_read_is_told_and_isnt_there(lab):
+    lab.secondary.fail(refuse(NotAuthorized, "no"), MANAGE)
+    lab.secondary.fail(refuse(Unavailable, "out"), Operation.RECEIVE)
+    syphon = lab.make_syphon()
+    await lab.nursery.start(syphon.run)
+
+    await trio.sleep(1.0)
+
+    assert syphon._drains == {}
+    assert lab.events.of(SyphonFailed) == [SyphonFailed(queue=QUEUE, reason="out")]
+
+
+async def test_a_list_that_never_comes_is_given_up_after_half_a_minute(lab):
+    lab.secondary.fail(Hang(), MANAGE)
+    started = trio.current_time()
+    await lab.syphon(**SELDOM)
+
+    await trio.sleep(60.0)
+
+    looks = [at - started for at in lab.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 31.0])  # and a pause of a second
+
+
+async def test_without_the_right_to_list_an_empty_queue_is_looked_at_for_a_second(lab):
+    first, second = lab.queues(2)
+    await make_queues(lab, 1)
+    lab.secondary.fail(refuse(NotAuthorized, "no"), MANAGE)
+    started = trio.current_time()
+    await lab.syphon()
+
+    await trio.sleep(1.5)
+
+    looks = {each.entity: each.at - started for each in lab.secondary.asked if each.at > started}
+    assert looks == {second: 1.0}
+    assert first in {each.entity for each in lab.secondary.asked}
+
+
+async def test_without_the_right_to_list_a_queue_that_hangs_when_it_is_opened_isnt_there(lab):
+    class HangsOpen:
+        def open_receiver(self, *_):
+            return self
+
+        async def __aenter__(self):
+            await trio.sleep_forever()
+
+        async def __aexit__(self, *_):
+            await trio.lowlevel.checkpoint()  # noqa: ASYNC102 it never gets here
+
+    syphon = lab.make_syphon()
+    syphon.source = HangsOpen()
+
+    assert not await syphon._is_there(QUEUE)
+
+
+async def test_each_drain_knows_the_depth_of_its_queue(lab):
+    await make_queues(lab, 1)
+    await lab.divert(message("1"), message("2"))
+    lab.primary.fail(Refuse(), SEND)
+    syphon = lab.make_syphon()
+    await lab.nursery.start(syphon.run)
+
+    await trio.sleep(1.0)
+
+    assert {drain.queue: drain.depth for drain in syphon._drains.values()} == {
+        QUEUE: 2,
+        backlog.queue_name(LABEL, 1): 0,
+    }
+
+
+async def test_it_says_how_many_entities_rest(lab):
+    for entity in (ORDERS, BILLS):
+        await lab.divert(message(), entity=entity)
+    lab.primary.fail(Refuse(), SEND, entity=BILLS)
+    syphon = lab.make_syphon()
+    await lab.nursery.start(syphon.run)
+
+    await trio.sleep(0.5)
+
+    assert syphon.held == 1
+
+
 async def test_a_list_that_never_comes_doesnt_stop_what_is_drained(lab):
     await lab.syphon(rescan=10.0)
     await trio.sleep(1.0)
@@ -159,6 +299,17 @@ async def test_a_backlog_that_doesnt_move_is_told(lab):
 
     assert before == []
     assert lab.events.of(SyphonStalled) == [SyphonStalled(pending=1, seconds=60.0)]
+
+
+async def test_the_time_without_a_backlog_is_no_stall(lab):
+    await lab.syphon(stall_after=60.0)
+    await trio.sleep(3600.0)
+    await lab.divert(message())
+    lab.primary.fail(Refuse(), SEND)
+
+    stalled = await lab.events.first(SyphonStalled)
+
+    assert stalled.seconds == 60.0
 
 
 async def test_a_backlog_that_moves_slowly_isnt_stalled(lab):
@@ -246,3 +397,19 @@ async def test_a_syphon_rests_after_failures_with_growing_pauses(lab):
     await trio.sleep(100.0)
 
     assert len(lab.secondary.times(Operation.RECEIVE)) == 7  # 0, 1, 3, 7, 15, 31, 63
+
+
+async def test_a_drain_that_worked_for_a_while_begins_anew_with_short_pauses(lab):
+    pauses = Backoff(first=1.0, cap=100.0, jitter=0.0)
+    lab.secondary.fail(Refuse(), Operation.RECEIVE, times=4)
+    await lab.syphon(queue_retry=pauses)
+    await trio.sleep(200.0)
+    before = len(lab.secondary.times(Operation.RECEIVE))
+    lab.secondary.fail(Refuse(), Operation.RECEIVE)
+    await lab.divert(message())
+    broken = trio.current_time()
+
+    await trio.sleep(10.0)
+
+    later = [at - broken for at in lab.secondary.times(Operation.RECEIVE)[before:]]
+    assert later == pytest.approx([0.0, 1.0, 3.0, 7.0])

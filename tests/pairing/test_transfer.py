@@ -1,7 +1,11 @@
-"""What a syphon remembers of its transfers."""
+"""What a syphon remembers of its transfers, and how fast it may go."""
+
+import pytest
+import trio
 
 from gateway.pairing import transfer as module
-from gateway.pairing.transfer import Transferred
+from gateway.pairing.transfer import Progress, Transferred
+from tests.pairing.lab import Timed, virtual_time
 
 COPIES = [("queue", number, "id") for number in range(3)]
 
@@ -25,3 +29,51 @@ def test_what_is_remembered_is_bounded_and_the_oldest_goes_first(monkeypatch):
         transferred.remember(copy)
 
     assert [copy in transferred for copy in COPIES] == [False, True, True]
+
+
+@virtual_time
+async def test_messages_that_went_make_the_next_ones_wait_for_their_time():
+    progress = Progress(rate=2.0)
+    progress.spend(4)
+    progress.spend(2)
+
+    with Timed() as timed:
+        await progress.pace()
+
+    assert timed.seconds == pytest.approx(3.0)
+
+
+@virtual_time
+async def test_a_pace_that_wasnt_used_isnt_saved_up():
+    progress = Progress(rate=2.0)
+    progress.spend(1)
+    await trio.sleep(100.0)
+    progress.spend(4)
+
+    with Timed() as timed:
+        await progress.pace()
+
+    assert timed.seconds == pytest.approx(2.0)
+
+
+@virtual_time
+async def test_without_a_largest_rate_nothing_waits():
+    progress = Progress(rate=None)
+    progress.spend(1_000_000)
+
+    with Timed() as timed:
+        await progress.pace()
+
+    assert timed.seconds == 0.0
+
+
+@virtual_time
+async def test_the_last_move_is_the_last_that_was_noted():
+    began = trio.current_time()
+    progress = Progress(rate=None)
+    at_first = progress.last_move
+    await trio.sleep(5.0)
+
+    progress.note()
+
+    assert (at_first, progress.last_move) == (began, began + 5.0)
