@@ -20,10 +20,11 @@ import pytest
 from benchmarks.mutants.changes import Mutant, mutants
 from benchmarks.mutants.explained import SHARE, Result, explanations, share, table, unexplained
 from benchmarks.mutants.ledger import NEEDS_IMPORT, UNTESTED, Entry, Ledger
-from benchmarks.mutants.trial import FLAGS, Trace, Warm, attempt_cold
+from benchmarks.mutants.trial import FLAGS, Cold, Trace, Warm
 
 ROOT: Final = Path(__file__).parents[2]
 PACKAGES: Final = ("domain", "pairing")
+NO_GATEWAY: Final = "tests/conftest.py"  # imports nothing of it
 NEAR: Final[Mapping[str, Sequence[str]]] = {
     "domain": ("tests/domain/", "tests/chaos/test_invariants.py", "tests/claims/"),
     "pairing": ("tests/pairing/",),
@@ -80,7 +81,10 @@ def main() -> int:
         every = list(_tasks(modules))
         left = [task for task in every if not ledger.killed(task.entry)]
         if left:
-            _try(package, left, arguments.tests or [*NEAR[package], *FAR[package]], ledger)
+            tests = arguments.tests or [*NEAR[package], *FAR[package]]
+            _Round(
+                package=package, tests=tests, seconds=arguments.seconds, tasks=left, ledger=ledger
+            ).run()
         for task in every:
             ended = ledger.ended(task.entry) or UNTESTED
             results.append(Result(module=task.entry[0], mutant=task.mutant, ended=ended))
@@ -93,6 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE", default=PACKAGES)
     parser.add_argument("--tests", action="append", help="these instead of the usual ones")
+    parser.add_argument("--seconds", type=float, default=32.0, help="of tests for one mutant")
     parser.add_argument("--again", action="store_true", help="only those that have survived")
     parser.add_argument("--out", default="build/mutants", help="a folder")
     return parser
@@ -106,11 +111,12 @@ def _modules(package: str, wanted: Sequence[str]) -> Iterator[str]:
 
 
 def _state(tests: Sequence[str]) -> str:
-    """Another one after each change of a source."""
+    """Another one after each change of a source or of what stands in the tests' folders."""
     state = hashlib.sha256(repr(tests).encode())
-    for folder in ("gateway", "tests"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            state.update(f"{path} {path.stat().st_mtime_ns}".encode())
+    near = (Path(each) for each in tests)
+    folders = {Path("gateway"), *(each.parent if each.suffix else each for each in near)}
+    for path in sorted({path for each in folders for path in (ROOT / each).rglob("*.py")}):
+        state.update(f"{path} {path.stat().st_mtime_ns}".encode())
     return state.hexdigest()
 
 
@@ -132,38 +138,57 @@ def _tasks(modules: Sequence[str]) -> Iterator[_Task]:
             yield _Task((module, digest, number), file, mutant)
 
 
-def _try(package: str, tasks: Sequence[_Task], tests: Sequence[str], ledger: Ledger) -> None:
-    """First the mutants that need no import, then the others."""
-    near = NEAR[package]
-    trace_file = ledger.path.with_name(f"{package}.trace")
+@attrs.frozen(kw_only=True)
+class _Round:
+    """Mutants of one package to try, on which tests, of how many seconds for each."""
 
-    def try_warm(warm: Warm, trace: Trace) -> None:
-        for task in tasks:
+    package: str
+    tests: Sequence[str]
+    seconds: float
+    tasks: Sequence[_Task]
+    ledger: Ledger
+
+    def run(self) -> None:
+        """First the mutants that need no import, then the others."""
+        trace_file = self.ledger.path.with_name(f"{self.package}.trace")
+        files = [_file(module) for module in _modules(self.package, [self.package])]
+        state = _state(self.tests)
+        _run_pytest(
+            Warm(files=files, trace_file=trace_file, state=state, proceed=self._try_warm),
+            self.tests,
+        )
+        trace = Trace.read(trace_file)
+        for name in sorted(trace.failed):
+            print(f"left out, since it fails without a mutant: {name}")
+        self.ledger.read()
+        _run_pytest(Cold(proceed=lambda cold: self._try_cold(cold, trace)), [NO_GATEWAY])
+        self.ledger.read()
+
+    def _try_warm(self, warm: Warm, trace: Trace) -> None:
+        for task in self.tasks:
             if task.mutant.body:
-                names = trace.chosen(task.mutant, task.file, near)
+                names = self._chosen(task, trace)
                 ended = warm.attempt(task.mutant, task.file, names, trace) if names else UNTESTED
-                ledger.note(task.entry, ended or NEEDS_IMPORT)
+                self.ledger.note(task.entry, ended or NEEDS_IMPORT)
 
-    files = [_file(module) for module in _modules(package, [package])]
-    _run_pytest(
-        Warm(files=files, trace_file=trace_file, state=_state(tests), proceed=try_warm), tests
-    )
-    trace = Trace.read(trace_file)
-    for name in sorted(trace.failed):
-        print(f"left out, since it fails without a mutant: {name}")
-    ledger.read()
-    for task in tasks:
-        if not task.mutant.body or ledger.ended(task.entry) == NEEDS_IMPORT:
-            names = trace.chosen(task.mutant, task.file, near)
-            ledger.note(task.entry, attempt_cold(task.mutant, task.file, names, trace))
+    def _try_cold(self, cold: Cold, trace: Trace) -> None:
+        for task in self.tasks:
+            if not task.mutant.body or self.ledger.ended(task.entry) == NEEDS_IMPORT:
+                names = self._chosen(task, trace)
+                ended = cold.attempt(task.mutant, task.file, names, trace) if names else UNTESTED
+                self.ledger.note(task.entry, ended)
+
+    def _chosen(self, task: _Task, trace: Trace) -> Sequence[str]:
+        return trace.chosen(task.mutant, task.file, NEAR[self.package], self.seconds)
 
 
-def _run_pytest(plugin: Warm, tests: Sequence[str]) -> None:
+def _run_pytest(plugin: Warm | Cold, tests: Sequence[str]) -> None:
     """In a child: this process must not import the gateway."""
     child = os.fork()
     if child == 0:
         marks = ["-m", "not live and not powercut"]
-        os._exit(pytest.main([*FLAGS, *marks, *tests], plugins=[plugin]))
+        code = pytest.main([*FLAGS, *marks, *tests], plugins=[plugin])
+        os._exit(0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else code)
     if os.waitpid(child, 0)[1]:
         sys.exit("the tests can't be run")
 
