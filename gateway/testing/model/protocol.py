@@ -109,7 +109,7 @@ class Hand(NamedTuple):
 
     number: int  # of the syphon
     syphon: Syphon
-    index: int  # of the message
+    of: int  # the number of the message
     message: Message
 
 

@@ -32,7 +32,7 @@ def syphon_steps(hand: Hand, design: Design) -> Iterator[SyphonStep]:
 
 
 def _lock(hand: Hand, design: Design) -> Iterator[SyphonStep]:
-    syphon, index, message = hand.syphon, hand.index, hand.message
+    syphon, index, message = hand.syphon, hand.of, hand.message
     for copy, owner in enumerate(message.copies):
         if owner != FREE:
             continue
@@ -122,7 +122,7 @@ def _owns(hand: Hand) -> bool:
 def _settle(hand: Hand, phase: Phase) -> SyphonStep:
     """The copy in hand leaves the backlog."""
     syphon = hand.syphon
-    done = (hand.index, syphon.copy)
+    done = (hand.of, syphon.copy)
     known = tuple(one for one in syphon.remembered if one != done)
     after = syphon._replace(phase=phase, remembered=known)
     gone = with_owner(hand.message, syphon.copy, GONE)
