@@ -104,14 +104,27 @@ class State(NamedTuple):
     troubles: int  # that may still come
 
 
+class Hand(NamedTuple):
+    """A syphon, and the one message that its next step is about: in its hand, or free to take."""
+
+    number: int  # of the syphon
+    syphon: Syphon
+    of: int  # the number of the message
+    message: Message
+
+
 Label = tuple[Step, int, int]  # of which message, of which syphon; -1: of none
 Move = tuple[Label, State]
+
+# A step touches one message, and at most one syphon: what it makes of them, at how many troubles.
+SendStep = tuple[Step, Message, int]
+SyphonStep = tuple[Step, Syphon, Message, int]
 
 RESTING: Final = Syphon(Phase.IDLE, -1, -1, (), False)
 UNSENT: Final = Message(Send.IDLE, False, 1, False, 0, 0, ())
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, eq=False)
 class Design:
     """The right design, and what each wrong one does instead."""
 
@@ -130,17 +143,6 @@ class Design:
 def start(*, messages: int, syphons: int, troubles: int) -> State:
     """Nothing is sent yet."""
     return State((UNSENT,) * messages, (RESTING,) * syphons, troubles)
-
-
-def with_message(state: State, number: int, message: Message, troubles: int = 0) -> State:
-    """The state with that message in it, after so many troubles."""
-    messages = (*state.messages[:number], message, *state.messages[number + 1 :])
-    return State(messages, state.syphons, state.troubles - troubles)
-
-
-def with_syphon(state: State, number: int, syphon: Syphon, troubles: int = 0) -> State:
-    syphons = (*state.syphons[:number], syphon, *state.syphons[number + 1 :])
-    return State(state.messages, syphons, state.troubles - troubles)
 
 
 def with_owner(message: Message, copy: int, owner: int) -> Message:

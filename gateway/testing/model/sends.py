@@ -7,12 +7,10 @@ from gateway.testing.model.protocol import (
     FREE,
     Design,
     Message,
-    Move,
     Send,
-    State,
+    SendStep,
     Step,
     arrived,
-    with_message,
 )
 
 ASKED: Final = frozenset({Send.PRIMARY_ASKED, Send.BACKLOG_ASKED})
@@ -29,30 +27,29 @@ PLAIN: Final[dict[Send, tuple[tuple[Step, Send], ...]]] = {
 }
 
 
-def send_steps(state: State, number: int, message: Message, design: Design) -> Iterator[Move]:
+def send_steps(message: Message, design: Design) -> Iterator[SendStep]:
     """What that message's send may do next, and what may happen to it."""
     for step, after in PLAIN.get(message.send, ()):
-        yield (step, number, -1), with_message(state, number, message._replace(send=after))
+        yield step, message._replace(send=after), 0
     if message.send is Send.OPEN:
         step, after = _answer(message, design)
-        yield (step, number, -1), with_message(state, number, message._replace(send=after))
+        yield step, message._replace(send=after), 0
     elif message.send in ASKED:
-        yield (Step.APPLY, number, -1), with_message(state, number, _applied(message))
-        step, refused = _refused(message, design)
-        yield (step, number, -1), with_message(state, number, refused)
-    if state.troubles and Send.OPEN <= message.send <= Send.TAKEN:
-        yield from _troubles(state, number, message, design)
+        yield Step.APPLY, _applied(message), 0
+        yield _refused(message, design)
+    if Send.OPEN <= message.send <= Send.TAKEN:
+        yield from _troubles(message, design)
 
 
-def late_steps(state: State, number: int, message: Message) -> Iterator[Move]:
+def late_steps(message: Message) -> Iterator[SendStep]:
     """A request is applied whose sender doesn't wait any more."""
     if message.late_primary:
         fewer = message._replace(late_primary=message.late_primary - 1)
-        yield (Step.LATE_ARRIVES, number, -1), with_message(state, number, arrived(fewer))
+        yield Step.LATE_ARRIVES, arrived(fewer), 0
     if message.late_backlog:
         copies = (*message.copies, FREE)
         stored = message._replace(late_backlog=message.late_backlog - 1, copies=copies)
-        yield (Step.LATE_ARRIVES, number, -1), with_message(state, number, stored)
+        yield Step.LATE_ARRIVES, stored, 0
 
 
 def _answer(message: Message, design: Design) -> tuple[Step, Send]:
@@ -70,21 +67,19 @@ def _applied(message: Message) -> Message:
     return message._replace(send=Send.BACKLOG_APPLIED, copies=(*message.copies, FREE))
 
 
-def _refused(message: Message, design: Design) -> tuple[Step, Message]:
+def _refused(message: Message, design: Design) -> SendStep:
     step = Step.PRIMARY_REFUSES if message.send in AT_PRIMARY else Step.BACKLOG_REFUSES
     tainted = message.tainted and not design.forgets_the_taint
-    return step, message._replace(send=Send.OPEN, tainted=tainted)
+    return step, message._replace(send=Send.OPEN, tainted=tainted), 0
 
 
-def _troubles(state: State, number: int, message: Message, design: Design) -> Iterator[Move]:
+def _troubles(message: Message, design: Design) -> Iterator[SendStep]:
     left = _left_behind(message)
     if message.send in ASKED | APPLIED:
         step = Step.PRIMARY_UNKNOWN if message.send in AT_PRIMARY else Step.BACKLOG_UNKNOWN
         tainted = message.tainted or not design.unknown_is_not_sent
-        after = left._replace(send=Send.OPEN, tainted=tainted)
-        yield (step, number, -1), with_message(state, number, after, troubles=1)
-    dead = left._replace(send=Send.UNKNOWN)
-    yield (Step.KILL_GATEWAY, number, -1), with_message(state, number, dead, troubles=1)
+        yield step, left._replace(send=Send.OPEN, tainted=tainted), 1
+    yield Step.KILL_GATEWAY, left._replace(send=Send.UNKNOWN), 1
 
 
 def _left_behind(message: Message) -> Message:

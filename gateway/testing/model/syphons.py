@@ -8,87 +8,79 @@ from gateway.testing.model.protocol import (
     GONE,
     RESTING,
     Design,
+    Hand,
     Message,
-    Move,
     Phase,
-    State,
     Step,
     Syphon,
+    SyphonStep,
     arrived,
-    with_message,
     with_owner,
-    with_syphon,
 )
 
 
-def syphon_steps(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
-    """What that syphon may do next, and what may happen to it."""
-    if syphon.stale and _owns(state, number):
+def syphon_steps(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+    """What that syphon may do next with that message, and what may happen to it."""
+    syphon = hand.syphon
+    if syphon.stale and _owns(hand):
         # A settlement of an earlier copy arrives, and hits what is locked by now.
-        yield _settle(state, number, syphon._replace(stale=False), Phase.IDLE)
+        yield _settle(hand._replace(syphon=syphon._replace(stale=False)), Phase.IDLE)
     if syphon.phase in STEPS:
-        yield from STEPS[syphon.phase](state, number, syphon, design)
-    if state.troubles and syphon.phase is not Phase.IDLE:
-        yield from _troubles(state, number, syphon, design)
+        yield from STEPS[syphon.phase](hand, design)
+    if syphon.phase is not Phase.IDLE:
+        yield from _troubles(hand, design)
 
 
-def _lock(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
-    for index, message in enumerate(state.messages):
-        for copy, owner in enumerate(message.copies):
-            if owner != FREE:
-                continue
-            done = _key(index, copy, design) in syphon.remembered  # so that only settling is left
-            phase = Phase.ACCEPTED if done else Phase.LOCKED
-            taken = with_message(state, index, with_owner(message, copy, number))
-            locked = Syphon(phase, index, copy, syphon.remembered, syphon.stale)
-            yield (Step.LOCK, index, number), with_syphon(taken, number, locked)
+def _lock(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+    syphon, index, message = hand.syphon, hand.of, hand.message
+    for copy, owner in enumerate(message.copies):
+        if owner != FREE:
+            continue
+        done = _key(index, copy, design) in syphon.remembered  # so that only settling is left
+        phase = Phase.ACCEPTED if done else Phase.LOCKED
+        locked = Syphon(phase, index, copy, syphon.remembered, syphon.stale)
+        yield Step.LOCK, locked, with_owner(message, copy, hand.number), 0
 
 
-def _locked(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
+def _locked(hand: Hand, design: Design) -> Iterator[SyphonStep]:
     if design.settles_first:
-        yield _settle(state, number, syphon, Phase.SETTLED_FIRST)
+        yield _settle(hand, Phase.SETTLED_FIRST)
         return
-    yield _to(Phase.ASKED, Step.TRANSFER, state, number, syphon)
+    yield Step.TRANSFER, hand.syphon._replace(phase=Phase.ASKED), hand.message, 0
     if not design.keeps_what_is_refused:
-        yield _give_back(Step.GIVE_BACK, state, number, syphon)
+        yield _give_back(Step.GIVE_BACK, hand)
 
 
-def _settled_first(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
-    yield _to(Phase.ASKED, Step.TRANSFER, state, number, syphon)
+def _settled_first(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+    yield Step.TRANSFER, hand.syphon._replace(phase=Phase.ASKED), hand.message, 0
 
 
-def _asked(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
-    message = state.messages[syphon.message]
-    applied = with_message(state, syphon.message, arrived(message))
-    yield _to(Phase.APPLIED, Step.APPLY, applied, number, syphon)
+def _asked(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+    syphon, message = hand.syphon, hand.message
+    yield Step.APPLY, syphon._replace(phase=Phase.APPLIED), arrived(message), 0
     if design.keeps_what_is_refused:
-        yield _to(Phase.KEPT, Step.TRANSFER_REFUSED, state, number, syphon)
+        yield Step.TRANSFER_REFUSED, syphon._replace(phase=Phase.KEPT), message, 0
     else:
-        yield _give_back(Step.TRANSFER_REFUSED, state, number, syphon)
+        yield _give_back(Step.TRANSFER_REFUSED, hand)
     if design.sends_again_at_once:
-        again = with_message(state, syphon.message, _late(message))
-        yield _to(Phase.ASKED, Step.TRANSFER, again, number, syphon)
+        yield Step.TRANSFER, syphon, _late(message), 0
 
 
-def _applied(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
-    if design.settles_first:
-        label = (Step.TRANSFER_ACCEPTED, syphon.message, number)
-        yield label, with_syphon(state, number, RESTING)
-    else:
-        yield _to(Phase.ACCEPTED, Step.TRANSFER_ACCEPTED, state, number, syphon)
+def _applied(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+    accepted = hand.syphon._replace(phase=Phase.ACCEPTED)
+    after = RESTING if design.settles_first else accepted
+    yield Step.TRANSFER_ACCEPTED, after, hand.message, 0
 
 
-def _accepted(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
-    if _owns(state, number):
-        yield _settle(state, number, syphon, Phase.IDLE)
+def _accepted(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+    if _owns(hand):
+        yield _settle(hand, Phase.IDLE)
         return
-    label = (Step.SETTLE_REFUSED, syphon.message, number)
-    refused = _remembering(syphon, design)._replace(stale=design.settles_by_number)
-    idle = refused._replace(phase=Phase.IDLE, message=-1, copy=-1)
-    yield label, with_syphon(state, number, idle)
+    refused = _remembering(hand.syphon, design)._replace(stale=design.settles_by_number)
+    yield Step.SETTLE_REFUSED, _emptied(refused), hand.message, 0
 
 
-STEPS: Final[dict[Phase, Callable[[State, int, Syphon, Design], Iterator[Move]]]] = {
+STEPS: Final[dict[Phase, Callable[[Hand, Design], Iterator[SyphonStep]]]] = {
     Phase.IDLE: _lock,
     Phase.LOCKED: _locked,
     Phase.SETTLED_FIRST: _settled_first,
@@ -98,68 +90,55 @@ STEPS: Final[dict[Phase, Callable[[State, int, Syphon, Design], Iterator[Move]]]
 }
 
 
-def _troubles(state: State, number: int, syphon: Syphon, design: Design) -> Iterator[Move]:
-    message = state.messages[syphon.message]
+def _troubles(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+    syphon, message = hand.syphon, hand.message
     more = message._replace(allowed=message.allowed + 1)
-    left = _late(more) if syphon.phase is Phase.ASKED else more
-    charged = with_message(state, syphon.message, left)
+    charged = hand._replace(message=_late(more) if syphon.phase is Phase.ASKED else more)
     if syphon.phase in {Phase.ASKED, Phase.APPLIED}:
         if design.unknown_is_accepted:
-            yield _to(Phase.ACCEPTED, Step.TRANSFER_UNKNOWN, charged, number, syphon, troubles=1)
+            believing = syphon._replace(phase=Phase.ACCEPTED)
+            yield Step.TRANSFER_UNKNOWN, believing, charged.message, 1
         else:
-            yield _give_back(Step.TRANSFER_UNKNOWN, charged, number, syphon, troubles=1)
+            yield _give_back(Step.TRANSFER_UNKNOWN, charged, troubles=1)
     # Its lock runs out some time; that may as well be at once.
-    dead = syphon._replace(remembered=(), stale=False)
-    yield _give_back(Step.KILL_SYPHON, charged, number, dead, troubles=1)
-    if not _owns(state, number):
+    dead = charged._replace(syphon=syphon._replace(remembered=(), stale=False))
+    yield _give_back(Step.KILL_SYPHON, dead, troubles=1)
+    if not _owns(hand):
         return
-    freed = with_owner(more, syphon.copy, FREE)
-    label = (Step.LOCK_EXPIRES, syphon.message, number)
-    yield label, with_message(state, syphon.message, freed, troubles=1)
+    yield Step.LOCK_EXPIRES, syphon, with_owner(more, syphon.copy, FREE), 1
     if syphon.phase is Phase.ACCEPTED:
-        charged = with_message(state, syphon.message, more)
-        known = _remembering(syphon, design)
-        yield _give_back(Step.SETTLE_UNKNOWN, charged, number, known, troubles=1)
-        (_, of, _), settled = _settle(charged, number, syphon, Phase.IDLE)
-        after = State(settled.messages, settled.syphons, settled.troubles - 1)
-        yield (Step.SETTLE_UNKNOWN, of, number), after
+        known = charged._replace(syphon=_remembering(syphon, design))
+        yield _give_back(Step.SETTLE_UNKNOWN, known, troubles=1)
+        _, settled, gone, _ = _settle(charged, Phase.IDLE)
+        yield Step.SETTLE_UNKNOWN, settled, gone, 1
 
 
-def _owns(state: State, number: int) -> bool:
+def _owns(hand: Hand) -> bool:
     """Whether what it has in hand is still locked by it."""
-    syphon = state.syphons[number]
-    if syphon.phase is Phase.IDLE:
-        return False
-    return state.messages[syphon.message].copies[syphon.copy] == number
+    syphon = hand.syphon
+    return syphon.phase is not Phase.IDLE and hand.message.copies[syphon.copy] == hand.number
 
 
-def _to(
-    phase: Phase, step: Step, state: State, number: int, syphon: Syphon, troubles: int = 0
-) -> Move:
-    label = (step, syphon.message, number)
-    return label, with_syphon(state, number, syphon._replace(phase=phase), troubles=troubles)
-
-
-def _settle(state: State, number: int, syphon: Syphon, phase: Phase) -> Move:
+def _settle(hand: Hand, phase: Phase) -> SyphonStep:
     """The copy in hand leaves the backlog."""
-    gone = with_owner(state.messages[syphon.message], syphon.copy, GONE)
-    done = (syphon.message, syphon.copy)
+    syphon = hand.syphon
+    done = (hand.of, syphon.copy)
     known = tuple(one for one in syphon.remembered if one != done)
     after = syphon._replace(phase=phase, remembered=known)
-    if phase is Phase.IDLE:
-        after = after._replace(message=-1, copy=-1)
-    label = (Step.SETTLE, syphon.message, number)
-    return label, with_syphon(with_message(state, syphon.message, gone), number, after)
+    gone = with_owner(hand.message, syphon.copy, GONE)
+    return Step.SETTLE, _emptied(after) if phase is Phase.IDLE else after, gone, 0
 
 
-def _give_back(step: Step, state: State, number: int, syphon: Syphon, troubles: int = 0) -> Move:
+def _give_back(step: Step, hand: Hand, troubles: int = 0) -> SyphonStep:
     """Its hand is empty; the copy is free, if it was still locked by it."""
-    if _owns(state, number):
-        freed = with_owner(state.messages[syphon.message], syphon.copy, FREE)
-        state = with_message(state, syphon.message, freed)
-    label = (step, syphon.message, number)
-    idle = syphon._replace(phase=Phase.IDLE, message=-1, copy=-1)
-    return label, with_syphon(state, number, idle, troubles=troubles)
+    message = hand.message
+    if _owns(hand):
+        message = with_owner(message, hand.syphon.copy, FREE)
+    return step, _emptied(hand.syphon), message, troubles
+
+
+def _emptied(syphon: Syphon) -> Syphon:
+    return syphon._replace(phase=Phase.IDLE, message=-1, copy=-1)
 
 
 def _late(message: Message) -> Message:

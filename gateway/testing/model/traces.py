@@ -107,7 +107,7 @@ def _by_message(records: Iterable[Record]) -> dict[str, list[Record]]:
 def _deviation(message_id: str, records: Sequence[Record]) -> Deviation | None:
     states = _closure({_normal(start(messages=1, syphons=SYPHONS, troubles=TROUBLES))})
     for record in records:
-        states = _closure(set(_after(states, record)))
+        states = _closure(_after(states, record))
         if not states:
             return Deviation(message_id=message_id, at=record.at, text=f"{record}")
     came = any(_shows_a_copy(record) for record in records)
@@ -141,9 +141,7 @@ def _after(states: set[State], record: Record) -> Iterator[State]:
             # A client whose gateway or connection died may learn of it before the attempts end.
             yield from (state for state in states if state.messages[0].send is Send.UNKNOWN)
         for state in states:
-            yield from (
-                _normal(after) for (step, _, _), after in moves(state, DESIGN) if step in steps
-            )
+            yield from (after for step, after in _steps_from(state) if step in steps)
 
 
 def _sent(state: State) -> State:
@@ -173,20 +171,20 @@ def _steps(record: Record) -> frozenset[Step]:
 
 def _closure(states: Iterable[State]) -> set[State]:
     """With all that may happen unseen."""
-    return {after for state in states for after in _unseen(state)}
+    found = set(states)
+    queue = list(found)
+    while queue:
+        for step, after in _steps_from(queue.pop()):
+            if step in HIDDEN and after not in found:
+                found.add(after)
+                queue.append(after)
+    return found
 
 
 @cache
-def _unseen(begin: State) -> frozenset[State]:
-    found, queue = {begin}, [begin]
-    while queue:
-        state = queue.pop()
-        for (step, _, _), after in moves(state, DESIGN):
-            normal = _normal(after)
-            if step in HIDDEN and normal not in found:
-                found.add(normal)
-                queue.append(normal)
-    return frozenset(found)
+def _steps_from(state: State) -> tuple[tuple[Step, State], ...]:
+    """The messages of a history come to the same few states again and again."""
+    return tuple((step, _normal(after)) for (step, _, _), after in moves(state, DESIGN))
 
 
 def _normal(state: State) -> State:
