@@ -84,12 +84,16 @@ class Holding:
 
     def add(self, held: Held) -> None:
         """It has come."""
-        self.meter.carried(Operation.RECEIVE, 1, held.weight)
         held.consumer.unsettled += 1
         self._weight += held.weight
         self._next_weight = max(held.weight, self._next_weight - self._next_weight // _FADES)
         self._unsettled[held.tag] = held
         self.put_back(held)
+
+    def hand_out(self, held: Sequence[Held]) -> list[Delivery]:
+        """The deliveries for who receives them; that is counted."""
+        self.meter.carried(Operation.RECEIVE, len(held), sum(each.weight for each in held))
+        return [each.delivery for each in held]
 
     def take(self, delivery: Delivery) -> Held | None:
         """The right to settle it; None: nobody has it any more, or somebody else."""
@@ -156,6 +160,7 @@ class Holding:
             return
         channel, oldest = taken[0].channel, 0
         left = {held.tag: held for held in taken if self._unsettled.get(held.tag) is held}
+        self.meter.settled(len(left))
         while left and (first := next(iter(self._unsettled))) in left:
             self._settled(left.pop(first))
             oldest = first
@@ -170,6 +175,7 @@ class Holding:
         for held in taken:
             if self._unsettled.get(held.tag) is held:
                 self._settled(held)
+                self.meter.settled(1)
                 held.channel.tell(commands.Basic.Nack(delivery_tag=held.tag, requeue=True))
 
     async def flush(self, channel: Channel) -> None:
@@ -197,7 +203,6 @@ class Holding:
     def _settled(self, held: Held) -> None:
         held.consumer.unsettled -= 1
         del self._unsettled[held.tag]
-        self.meter.settled(1)
         self._lighten(held)
 
     def _lighten(self, held: Held) -> None:

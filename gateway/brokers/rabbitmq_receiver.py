@@ -34,7 +34,7 @@ from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import Abandon, DeadLetter, Delivery, ReceiveMode, Settlement
 from gateway.net.rabbitmq_channel import Channel, Unasked
 from gateway.ports import WallClock
-from gateway.wire.rabbitmq import ContentArrived
+from gateway.wire.rabbitmq import ContentArrived, Deliver
 from gateway.wire.rabbitmq_properties import read
 
 _LINGER: Final = 0.05  # seconds that a consumer outlives a receive that was given up
@@ -59,7 +59,7 @@ class RabbitmqReceiver:
     _consumer: Consumer | None = None
     _consumers: int = 0
     _lock_span: timedelta = attrs.field(init=False)
-    _buffer: deque[Delivery] = attrs.field(factory=deque)
+    _buffer: deque[Held] = attrs.field(factory=deque)
     _taken: int = 0
     _waiting: int = 0
     _gives_back_at: float = 0.0
@@ -87,7 +87,8 @@ class RabbitmqReceiver:
             self._waiting -= 1
             self._gives_back_at = trio.current_time() + (_WORK if self._buffer else _LINGER)
             self._changed.unpark_all()
-        taken = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
+        held = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
+        taken = self._holding.hand_out(held)
         if self._consumer is not None and self._holding.outgrows(self._consumer, limit):
             self._part()
         if self._mode is ReceiveMode.PEEK_LOCK:
@@ -279,13 +280,13 @@ class RabbitmqReceiver:
             if self._waiting:
                 return
             left, self._buffer = self._buffer, deque()
-            self._holding.give_back(self._holding.found(left))
+            self._holding.give_back(self._holding.found(each.delivery for each in left))
 
     # --- what the broker does
 
     def _on_unasked(self, event: Unasked) -> None:
         match event.method:
-            case commands.Basic.Deliver():
+            case Deliver():
                 assert isinstance(event, ContentArrived)
                 self._on_delivery(event, event.method)
             case commands.Basic.Cancel(consumer_tag=tag):
@@ -295,43 +296,42 @@ class RabbitmqReceiver:
                     self._channels.forget(self._entity)
                 self._arrived.unpark_all()
 
-    def _on_delivery(self, event: ContentArrived, method: commands.Basic.Deliver) -> None:
+    def _on_delivery(self, event: ContentArrived, method: Deliver) -> None:
         consumer, channel = self._consumer, self._channel
         if channel is None:
             return
         if self._holding.is_full:  # what was on its way when the consumer was cancelled
             self._part()
-            channel.tell(commands.Basic.Nack(delivery_tag=method.delivery_tag or 0, requeue=True))
+            channel.tell(commands.Basic.Nack(delivery_tag=method.delivery_tag, requeue=True))
             return
         if consumer is None or consumer.tag != method.consumer_tag:
-            consumer = Consumer(method.consumer_tag or "", 0)  # of one that is ending
+            consumer = Consumer(method.consumer_tag, 0)  # of one that is ending
             self._changed.unpark_all()
         now = trio.current_time()
-        incoming = read(event.header, event.body, is_dead_letter=self._entity.is_dead_letter)
         self._taken += 1
         delivery = delivery_of(
-            incoming,
+            read(event.header, event.body, is_dead_letter=self._entity.is_dead_letter),
             token=lock_token(self._nonce, self._taken),
             number=self._taken,
             redelivered=method.redelivered,
             now=self._clock(),
             lock_duration=self._lock_span,
         )
-        self._holding.add(
-            Held(
-                delivery=delivery,
-                channel=channel,
-                tag=method.delivery_tag or 0,
-                consumer=consumer,
-                taken=now,
-                ends=now + self._lock_duration,
-                weight=len(event.header) + len(event.body),
-            )
+        held = Held(
+            delivery=delivery,
+            channel=channel,
+            tag=method.delivery_tag,
+            consumer=consumer,
+            taken=now,
+            ends=now + self._lock_duration,
+            weight=len(event.header) + len(event.body),
         )
-        self._buffer.append(delivery)
+        self._holding.add(held)
+        self._buffer.append(held)
         if self._holding.is_full:
             self._part()
-        self._arrived.unpark_all()
+        if self._arrived:  # to see that nobody waits is cheaper than to wake nobody
+            self._arrived.unpark_all()
 
     def _on_end(self, channel: Channel, error: BrokerError) -> None:
         if channel is self._channel:
@@ -395,6 +395,6 @@ class RabbitmqReceiver:
     def _expire(self, now: float) -> None:
         """What was held for too long; all hold equally long, so the first end first."""
         for held in self._holding.ended(now):
-            if self._buffer and self._buffer[0] is held.delivery:
+            if self._buffer and self._buffer[0] is held:
                 self._buffer.popleft()
             self._holding.give_back([held])

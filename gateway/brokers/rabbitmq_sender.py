@@ -128,18 +128,18 @@ class _Lane:
             MessageTooLarge: the broker's frames don't hold one; none was handed over.
         """
         sending = _Sending(self.queue, len(messages))
+        tags = range(self.last_tag + 1, self.last_tag + 1 + len(messages))
+        channel, max_frame = self.channel.number, self.connection.max_frame
+        method = publish or self.publish
         frames = []
-        for tag, message in enumerate(messages, self.last_tag + 1):
+        for tag, message in zip(tags, messages, strict=True):
             head = message.header(CopyId(sent, tag, self.nonce))
-            frames.append(publish or self.publish)
-            frames += content_frames(
-                self.channel.number, head, message.body, self.connection.max_frame
-            )
+            frames.append(method)
+            frames += content_frames(channel, head, message.body, max_frame)
         # The broker counts what is written: from here on nothing fails.
+        self.last_tag += len(messages)
         in_flight = _InFlight(sending, self.connection.written)
-        for _ in messages:
-            self.last_tag += 1
-            self.in_flight[self.last_tag] = in_flight
+        self.in_flight.update(dict.fromkeys(tags, in_flight))
         self.connection.write_frames(frames)
         return sending
 

@@ -21,7 +21,7 @@ the key wrote it: whoever can write to a backlog queue could otherwise write to 
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -129,8 +129,11 @@ class Envelope:
     encode: EncodeValue = attrs.field(repr=False)
     accept_legacy: bool = False
     _no_properties: bytes = attrs.field(init=False, repr=False, eq=False)  # their digest
+    _keys_by_id: Mapping[str, EnvelopeKey] = attrs.field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
+        by_id = {key.id: key for key in reversed(self.keys)}  # the first of two with one id
+        object.__setattr__(self, "_keys_by_id", by_id)
         object.__setattr__(self, "_no_properties", hashlib.sha256(self.encode({})).digest())
 
     def wrap(self, message: Message, entity: EntityPath, *, attempt: str, now: datetime) -> Message:
@@ -157,7 +160,7 @@ class Envelope:
             absolute_expiry=None,
             scheduled=None,
         )
-        mac = self._mac(self.keys[0], wrapped)
+        mac = self._mac(self.keys[0], wrapped, without_envelope(wrapped.properties))
         return attrs.evolve(wrapped, properties={**wrapped.properties, MAC: mac})
 
     def unwrap(self, message: Message) -> Unwrapped:
@@ -169,8 +172,9 @@ class Envelope:
             NotOurs: another pair's, an unknown key or version, or not authenticated at all.
         """
         authentic = VERSION in message.properties
+        own = without_envelope(message.properties)
         if authentic:
-            self._authenticate(message)
+            self._authenticate(message, own)
         path = message.properties.get(PATH)
         if not isinstance(path, str):
             raise Malformed(f"{PATH}: a string expected, found {type(path).__name__}")
@@ -185,7 +189,7 @@ class Envelope:
             raise Malformed(f"{SESSION}: a string expected, found {type(session).__name__}")
         restored = attrs.evolve(
             message,
-            properties=without_envelope(message.properties),
+            properties=own,
             session_id=session if session is not None else message.session_id,
             scheduled=scheduled_of(message, text_allowed=authentic),
         )
@@ -198,7 +202,7 @@ class Envelope:
             origin=str(message.properties.get(ORIGIN, "")),
         )
 
-    def _authenticate(self, message: Message) -> None:
+    def _authenticate(self, message: Message, own: Properties) -> None:
         found = message.properties
         for name in OURS:
             if not isinstance(found.get(name), str):
@@ -208,13 +212,14 @@ class Envelope:
             raise NotOurs(f"{VERSION} is {found[VERSION]!r}, known is {ENVELOPE_VERSION!r}")
         if found[PAIR] != self.pair:
             raise NotOurs(f"it belongs to the pair {found[PAIR]!r}")
-        key = next((key for key in self.keys if key.id == found[KEY_ID]), None)
+        key = self._keys_by_id.get(found[KEY_ID])
         if key is None:
             raise NotOurs(f"the key {found[KEY_ID]!r} is not known")
-        if not hmac.compare_digest(self._mac(key, message).encode(), str(found[MAC]).encode()):
+        if not hmac.compare_digest(self._mac(key, message, own).encode(), found[MAC].encode()):
             raise Malformed(f"{MAC} is wrong: the message was not written, or was changed")
 
-    def _mac(self, key: EnvelopeKey, message: Message) -> str:
+    def _mac(self, key: EnvelopeKey, message: Message, own: Properties) -> str:
+        """Of a wrapped message, and what of its properties is the application's."""
         properties = message.properties
         ticks = time_to_live_of(message, text_allowed=True)
         scheduled = scheduled_of(message, text_allowed=True)
@@ -231,15 +236,12 @@ class Envelope:
             # Whole seconds, since a date in an HTTP header has no more.
             "" if scheduled is None else str(int(scheduled.timestamp())),
         )
-        parts: list[bytes] = []
-        for field in fields:
-            data = field.encode("utf-8", "surrogatepass")
-            parts += len(data).to_bytes(4), data
-        parts += self._properties_digest(properties), self._body_digest(message.body)
+        encoded = [field.encode("utf-8", "surrogatepass") for field in fields]
+        parts = [len(data).to_bytes(4) + data for data in encoded]
+        parts += self._properties_digest(own), self._body_digest(message.body)
         return hmac.digest(key.key, b"".join(parts), "sha256").hex()
 
-    def _properties_digest(self, properties: Properties) -> bytes:
-        own = without_envelope(properties)
+    def _properties_digest(self, own: Properties) -> bytes:
         return hashlib.sha256(self.encode(own)).digest() if own else self._no_properties
 
     def _body_digest(self, body: Body) -> bytes:

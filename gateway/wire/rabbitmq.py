@@ -35,7 +35,6 @@ _UNREADABLE: Final = (
     OSError,
     RecursionError,
 )
-_CONTENT: Final = (commands.Basic.Deliver, commands.Basic.Return)
 
 CAPABILITIES: Final = {
     "authentication_failure_close": True,
@@ -98,14 +97,25 @@ class MethodArrived:
 
 
 @value
+class Deliver:
+    """`basic.deliver` as far as anybody asks for it: neither exchange nor routing key."""
+
+    consumer_tag: str
+    delivery_tag: int
+    redelivered: bool
+
+
+@value
 class ContentArrived:
     """A delivery or a returned message; `header` is the payload of its content header frame."""
 
     channel: int
-    method: commands.Basic.Deliver | commands.Basic.Return
+    method: Deliver | commands.Basic.Return
     header: bytes
     body: bytes
 
+
+_CONTENT: Final = (Deliver, commands.Basic.Return)
 
 Event = Opened | Blocked | Unblocked | ConnectionClosed | MethodArrived | ContentArrived
 
@@ -114,7 +124,7 @@ Event = Opened | Blocked | Unblocked | ConnectionClosed | MethodArrived | Conten
 class _Content:
     """A message of which not all frames are there."""
 
-    method: commands.Basic.Deliver | commands.Basic.Return
+    method: Deliver | commands.Basic.Return
     header: bytes = b""
     missing: int = 0
     parts: list[bytes] = attrs.field(factory=list)
@@ -322,7 +332,7 @@ class Conversation:
         self._outbox.append(method_frame(channel, method))
 
 
-def _read_method(payload: bytes) -> base.Frame:
+def _read_method(payload: bytes) -> base.Frame | Deliver:
     (index,) = struct.unpack_from(">I", payload)
     kind = commands.INDEX_MAPPING.get(index)
     if kind is None:
@@ -331,10 +341,10 @@ def _read_method(payload: bytes) -> base.Frame:
     if kind is commands.Basic.Ack:
         tag, bits = struct.unpack_from(">QB", payload, 4)
         return commands.Basic.Ack(delivery_tag=tag, multiple=bool(bits & 1))
-    if kind is commands.Basic.Deliver:  # without exchange and routing key, which nobody asks for
+    if kind is commands.Basic.Deliver:
         end = 5 + payload[4]
         tag, bits = struct.unpack_from(">QB", payload, end)
-        return commands.Basic.Deliver(payload[5:end].decode(), tag, bool(bits & 1))
+        return Deliver(payload[5:end].decode(), tag, bool(bits & 1))
     method: base.Frame = kind()
     method.unmarshal(payload[4:])
     return method

@@ -63,18 +63,18 @@ def write_content_header(size: int, properties: Mapping[str, Any], table: bytes)
     `properties` are by the standard's names, texts already known to fit; `table` are the encoded
     entries of `headers`.
     """
-    flags = _FLAGS["headers"]
+    flags = 0
     parts = []
-    for name in _ORDER:
-        if name == "headers":
-            parts.append(len(table).to_bytes(4) + table)
-            continue
-        value = properties.get(name)
+    present = {**properties, "headers": table}
+    for name in sorted(present, key=_FLAGS.__getitem__, reverse=True):
+        value = present[name]
         if value is None:
             continue
         flags |= _FLAGS[name]
         if name in _TEXTS:
             parts.append(_short(value))
+        elif name == "headers":
+            parts.append(len(value).to_bytes(4) + value)
         else:
             parts.append(value.to_bytes(8 if name == "timestamp" else 1))
     return struct.pack(">HHQH", BASIC, 0, size, flags) + b"".join(parts)
@@ -127,11 +127,14 @@ def fits_table(value: Any) -> bool:
 
 def _short(text: str) -> bytes:
     data = text.encode()
-    return bytes((len(data),)) + data
+    return len(data).to_bytes() + data
 
 
 def _write_value(value: Any) -> bytes:
     match value:
+        case str():  # the most frequent one
+            data = value.encode()
+            return b"S" + len(data).to_bytes(4) + data
         case None:
             return b"V"
         case bool():
@@ -140,9 +143,6 @@ def _write_value(value: Any) -> bytes:
             return struct.pack(">cq", b"l", value)
         case float():
             return struct.pack(">cd", b"d", value)
-        case str():
-            data = value.encode()
-            return b"S" + len(data).to_bytes(4) + data
     return b"x" + len(value).to_bytes(4) + bytes(value)
 
 
@@ -151,6 +151,7 @@ def _write_value(value: Any) -> bytes:
 _Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
 _flags: Final = struct.Struct(">H")
+_length: Final = struct.Struct(">I")
 
 
 @lru_cache(maxsize=64)  # a producer sets the same ones each time
@@ -184,15 +185,19 @@ def _decode_short(data: bytes, at: int, _: int) -> tuple[str, int]:
 
 def _decode_bytes(data: bytes, at: int, _: int) -> tuple[bytes, int]:
     start = at + 4
-    end = start + int.from_bytes(data[at:start])
+    end = start + _length.unpack_from(data, at)[0]
     if end > len(data):
         raise _cut_off(start, end)
     return data[start:end], end
 
 
-def _decode_text(data: bytes, at: int, depth: int) -> tuple[str | bytes, int]:
-    """A long string is any bytes; what is UTF-8 is taken for text."""
-    raw, end = _decode_bytes(data, at, depth)
+def _decode_text(data: bytes, at: int, _: int) -> tuple[str | bytes, int]:
+    """A long string is any bytes; what is UTF-8 is taken for text. Messages have many of them."""
+    start = at + 4
+    end = start + _length.unpack_from(data, at)[0]
+    if end > len(data):
+        raise _cut_off(start, end)
+    raw = data[start:end]
     try:
         return raw.decode(), end
     except UnicodeDecodeError:

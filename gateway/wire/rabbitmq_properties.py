@@ -76,6 +76,7 @@ _TEXTS: Final = {  # of a message -> of AMQP 0-9-1
 _FIELDS: Final = {name: field for field, name in _TEXTS.items()} | {"priority": "priority"}
 # Symbols in AMQP 1.0. What others have written there in other letters becomes an annotation.
 _ASCII: Final = ("content_type", "content_encoding")
+_OTHERS: Final = frozenset({"user_id", "app_id", *_ASCII})  # what nobody else sets, or otherwise
 
 
 @value
@@ -265,7 +266,7 @@ def _read(
     found: dict[str, Any] = {}
     for name, each in properties.items():
         field = _FIELDS.get(name)
-        if field is not None and (field not in _TEXTS or _fits_text(field, each)):
+        if field is not None and (field not in _ASCII or each.isascii()):
             found[field] = each
     if "timestamp" in properties:
         found["creation_time"] = _date_of(properties["timestamp"])
@@ -274,16 +275,28 @@ def _read(
     ttl = _time_to_live(properties.get("expiration"))
     if ttl is not None:
         found["time_to_live"] = ttl
-    found.update(_of_others(properties, rest))
-    application = {name: each for name, each in headers.items() if not _is_of_broker(name)}
-    application.update(rest.properties)
-    reason = headers.get("x-first-death-reason")
-    if is_dead_letter and isinstance(reason, str):
-        application.setdefault(DEAD_LETTER_REASON, _REASONS.get(reason, reason))
+    if not _OTHERS.isdisjoint(properties):
+        found.update(_of_others(properties, rest))
+    application = _application_properties(headers, rest, is_dead_letter=is_dead_letter)
     if rest is _NOTHING:
         return Message(**found, properties=application, body=body)
     found["body"] = rest.body if is_whole else body
     return attrs.evolve(rest, **found, properties=application, encoded=())
+
+
+def _application_properties(
+    headers: dict[str, Any], rest: Message, *, is_dead_letter: bool
+) -> dict[str, Value]:
+    found = {
+        name: each
+        for name, each in headers.items()
+        if name not in _OF_BROKER and not name.startswith(_OF_DEATH)
+    }
+    found.update(rest.properties)
+    reason = headers.get("x-first-death-reason")
+    if is_dead_letter and isinstance(reason, str):
+        found.setdefault(DEAD_LETTER_REASON, _REASONS.get(reason, reason))
+    return found
 
 
 def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str, Any]]:
@@ -295,10 +308,6 @@ def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str,
     if names:
         added = {f"x-{name.replace('_', '-')}": properties[name] for name in names}
         yield "annotations", {**rest.annotations, **added}
-
-
-def _is_of_broker(name: str) -> bool:
-    return name in _OF_BROKER or name.startswith(_OF_DEATH)
 
 
 def _date_of(seconds: int) -> datetime | None:

@@ -9,6 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq_deliveries import Consumer, Held, lock_token
 from gateway.brokers.rabbitmq_holding import Holding
+from gateway.domain.billing import Operation
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Delivery, Message
 from gateway.net.rabbitmq_channel import Channel
@@ -242,3 +243,12 @@ async def test_no_lock_is_renewed_past_the_longest_one(bench: Bench) -> None:
         bench.holding.renew(bench.held[0].delivery, 10.5)
 
     assert bench.holding.next_end == 1.0
+
+
+def test_what_is_handed_out_counts_as_received_and_each_settlement_as_one(bench: Bench) -> None:
+    bench.holding.hand_out(bench.held[:3])
+    bench.holding.acknowledge(bench.take(1, 3))
+    bench.holding.give_back(bench.take(2))
+    bill = bench.holding.meter.bill()
+
+    assert (bill.received, bill.operations[Operation.SETTLE]) == (3, 3)

@@ -18,7 +18,7 @@ from gateway.domain.errors import NotSupported
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, ReceiveMode
 from gateway.net.rabbitmq_channel import Channel
 from gateway.testing.clocks import VirtualClock
-from gateway.wire.rabbitmq import ContentArrived, MethodArrived
+from gateway.wire.rabbitmq import ContentArrived, Deliver, MethodArrived
 from gateway.wire.rabbitmq_properties import CopyId, prepare
 
 ORDERS = EntityPath("orders")
@@ -87,7 +87,7 @@ class Node:
         self._tag += 1
         self.unsettled[self._tag] = consumer
         self.most = max(self.most, len(self.unsettled))
-        method = commands.Basic.Deliver(consumer, self._tag, False)
+        method = Deliver(consumer, self._tag, False)
         outgoing = prepare(Message(message_id="1", body=self.body))
         header = outgoing.header(CopyId(1, self._tag, "a"))
         self.channel.handle(ContentArrived(1, method, header, self.body))
