@@ -118,6 +118,10 @@ class Producer:
             self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
         self.journal.note(f"{answer.__name__} {ids[0]} after {now - began:.3f} s")
         self.laws.note_send(ids[0], accepted=answer is Acked, took=now - began)
+        if answer is Failed:
+            self.laws.note_failure(ids, began)
+        elif answer is Unknown:
+            self.laws.note_unknown(ids)
         return answer is Acked
 
     async def _send(

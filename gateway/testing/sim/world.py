@@ -22,6 +22,7 @@ from gateway.brokers.local import LocalBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import Outcome
 from gateway.domain.events import Event
 from gateway.domain.failover import State
 from gateway.domain.invariants import judge_run
@@ -335,6 +336,8 @@ class World:
     def _watch_send(self, process: str, namespace: str, call: Call, ids: Sequence[str]) -> None:
         if process == GATEWAY and self.gateway.pair is not None:
             self.recorder.sample(process, self.gateway.pair.broker.inflight.total)
+        if process == GATEWAY and call.outcome is not Outcome.NOT_SENT:
+            self.laws.note_may_have_arrived(ids)
         if process == GATEWAY and call.outcome is None:
             leg = Leg.PRIMARY if namespace == "primary" else Leg.BACKLOG
             self.journal.legs.update(dict.fromkeys(ids, leg))
