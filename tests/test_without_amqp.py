@@ -97,9 +97,10 @@ def test_the_simulation_does_without(tmp_path: Path) -> None:
         check=True,
     )
 
-    seen = json.loads(simulated.stdout)["seen"]
-    assert "acked over AMQP" not in seen
-    assert seen["acked over REST"] > 0
+    figures = json.loads(simulated.stdout)
+    assert figures["violations"] == 0
+    assert "acked over AMQP" not in figures["seen"]
+    assert figures["seen"]["acked over Storage Queue"] > 0
 
 
 def imported(source: str) -> set[str]:

@@ -5,16 +5,12 @@ Storage Queue has texts only, and its front end gives each an id of its own: wha
 put is known by what its text says.
 """
 
-from typing import Final
-
 import attrs
 
 from gateway.domain.message import Message
 from gateway.testing.clocks import START
 from gateway.wire.storage_queue_body import parse_item
 from gateway.wire.storage_queue_operations import QueueMessage
-
-_INSERTED: Final = START  # of no interest here
 
 
 @attrs.define(eq=False)
@@ -40,4 +36,5 @@ class Names:
 
 
 def _read(message_id: str, text: bytes) -> Message:
-    return parse_item(QueueMessage(message_id=message_id, inserted=_INSERTED, body=text)).message
+    # Of its date nothing is asked.
+    return parse_item(QueueMessage(message_id=message_id, inserted=START, body=text)).message
