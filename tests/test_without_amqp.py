@@ -1,6 +1,7 @@
 """Where the engine of AMQP isn't installed, the rest works; who asks for AMQP is told why not."""
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 # As if it had not been installed: the finder of installed modules doesn't find it.
-HIDDEN: Final = """
+HIDING: Final = """
 import sys
 from importlib.machinery import PathFinder
 
@@ -23,9 +24,9 @@ class Hiding:
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
 sys.path.insert(0, sys.argv.pop(1))
-from gateway.cli import main
-main()
 """
+HIDDEN: Final = f"{HIDING}from gateway.cli import main\nmain()"
+SIMULATED: Final = f"{HIDING}from gateway.testing.sim.__main__ import main\nsys.exit(main())"
 CONFIG: Final = """
 [namespaces.east]
 url = "embedded:east.db"
@@ -83,6 +84,23 @@ def test_who_wrote_no_configuration_is_warned_and_has_the_rest(tmp_path: Path) -
 
     assert checked.returncode == 0
     assert MISSING in checked.stdout
+
+
+@pytest.mark.slow
+def test_the_simulation_does_without(tmp_path: Path) -> None:
+    simulated = subprocess.run(
+        [sys.executable, "-c", SIMULATED, str(ROOT), "--hours", "1", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+
+    figures = json.loads(simulated.stdout)
+    assert figures["violations"] == 0
+    assert "acked over AMQP" not in figures["seen"]
+    assert figures["seen"]["acked over Storage Queue"] > 0
 
 
 def imported(source: str) -> set[str]:

@@ -46,6 +46,7 @@ class Bounds:
     idle_processor: float = 0.1  # of one core
     slack: float = 1.0
     expiry_slack: float = 0.0  # see `verdict.Rules`
+    attach: float = 0.0  # until a client's link is open, before its send begins
     raises_unknown: bool = False  # an unknown outcome is told at once, as the options ask
     parkable: frozenset[str] = frozenset()
 
@@ -53,7 +54,8 @@ class Bounds:
     def stall(self) -> float:
         """How long no send is answered, at most, while one namespace is well."""
         share = min(self.attempt_timeout, 0.4 * self.send_timeout)
-        return share + self.suspect_wait + self.attempt_timeout + self.slack
+        sent = share + self.suspect_wait + self.attempt_timeout
+        return self.attach + sent + self.slack
 
     @property
     def return_within(self) -> float:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gateway.testing.sim.scenario import draw_parts
+from gateway.testing.sim.scenario import FRONTS, draw_parts
 from gateway.testing.sim.swarm import figures_of
 
 SEEDS = 20
@@ -34,7 +34,7 @@ def test_what_is_audited_has_all_parts():
     parts = [draw_parts(seed) for seed in range(SEEDS)]
 
     assert any(each.on_disk for each in parts)
-    assert any(each.over_http for each in parts)
+    assert {each.front for each in parts} == {None, *FRONTS}
     assert any(each.breaking for each in parts)
     assert any(each.listener for each in parts)
     assert len({each.mode for each in parts}) == 2

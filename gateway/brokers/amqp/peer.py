@@ -92,6 +92,10 @@ class Peer:
             self._exchanges.pop(node).close()
 
 
+Dial = Callable[[Place], Awaitable[trio.abc.Stream]]
+"""Opens a connection, as `gateway.net.dialing.dial`."""
+
+
 @attrs.frozen(kw_only=True)
 class Access:
     """Where a namespace is, and who we are there."""
@@ -101,6 +105,7 @@ class Access:
     credentials: Credentials
     signer: Signer | None = None  # of Service Bus
     dialect: str = "auto"
+    dial: Dial = dial  # another one is for tests and for tunnels
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -164,7 +169,7 @@ class Connections:
         deadline = trio.current_time() + seconds
         refusal: BrokerError = Unavailable(f"{self._access.place}: no answer in {seconds:g} s")
         with trio.CancelScope(deadline=deadline) as limit:
-            stream = await dial(self._access.place)
+            stream = await self._access.dial(self._access.place)
         if limit.cancelled_caught:
             raise refusal
         client = self._client(stream)

@@ -9,6 +9,7 @@ from gateway.brokers.local import LocalBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.history import AuditBegan, Found, Place, QueueRead, Record, fingerprint
 from gateway.domain.message import DEAD_LETTER_REASON
+from gateway.testing.sim.names import Names
 
 PLACES: Final = {
     "primary": (Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
@@ -22,7 +23,7 @@ async def left(store: LocalBroker) -> int:
     return sum([len(await store.peek(one.path)) for one in await store.list_queues()])
 
 
-async def audit(stores: Mapping[str, LocalBroker], records: list[Record]) -> None:
+async def audit(stores: Mapping[str, LocalBroker], records: list[Record], names: Names) -> None:
     """Append what is there now, queue by queue."""
     await trio.lowlevel.checkpoint()
     plan: list[tuple[LocalBroker, EntityPath, Place]] = []
@@ -32,21 +33,24 @@ async def audit(stores: Mapping[str, LocalBroker], records: list[Record]) -> Non
     queues = frozenset(path.key for _, path, _ in plan)
     records.append(AuditBegan(at=trio.current_time(), queues=queues))
     for store, path, place in plan:
-        records.extend(await _read(store, path, place))
+        records.extend(await _read(store, path, place, names))
 
 
-async def _read(store: LocalBroker, path: EntityPath, place: Place) -> list[Record]:
+async def _read(store: LocalBroker, path: EntityPath, place: Place, names: Names) -> list[Record]:
     now = trio.current_time()
-    found: list[Record] = [
-        Found(
-            at=now,
-            place=place,
-            queue=path.key,
-            message_id=delivery.message.message_id,
-            fingerprint=fingerprint(delivery.message) if place is Place.PRIMARY else None,
-            copy=str(delivery.sequence_number),
-            reason=str(delivery.message.properties.get(DEAD_LETTER_REASON, "")),
+    found: list[Record] = []
+    for delivery in await store.peek(path, limit=10_000):
+        message = delivery.message
+        whole = fingerprint(names.read(message)) if place is Place.PRIMARY else None
+        found.append(
+            Found(
+                at=now,
+                place=place,
+                queue=path.key,
+                message_id=names.of(message),
+                fingerprint=whole,
+                copy=str(delivery.sequence_number),
+                reason=str(message.properties.get(DEAD_LETTER_REASON, "")),
+            )
         )
-        for delivery in await store.peek(path, limit=10_000)
-    ]
     return [*found, QueueRead(at=now, queue=path.key)]

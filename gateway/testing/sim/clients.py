@@ -25,9 +25,11 @@ from gateway.domain.history import (
 from gateway.domain.message import Complete, Delivery, Leg, Message
 from gateway.ports import Broker
 from gateway.testing.clocks import VirtualClock, seconds
+from gateway.testing.sim.endpoint import Client
 from gateway.testing.sim.laws import Laws
+from gateway.testing.sim.names import Names
 from gateway.testing.sim.processes import GatewayProcess
-from gateway.testing.sim.scenario import CHAOS, ENTITIES, Scenario
+from gateway.testing.sim.scenario import CHAOS, Front, Scenario
 
 REST: Final = 5.0  # seconds that a consumer waits after an error
 RECONNECT: Final = 60.0  # seconds that it keeps a receiver
@@ -41,6 +43,8 @@ class Journal:
     trace: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
     acked: set[str] = attrs.field(factory=set)
+    legs: dict[str, Leg] = attrs.field(factory=dict)  # that took a message last, as was seen there
+    names: Names = attrs.field(factory=Names)
     handled: set[tuple[str, str]] = attrs.field(factory=set)  # by listeners: entity and copy
 
     def note(self, line: str) -> None:
@@ -50,9 +54,9 @@ class Journal:
         self.records.append(
             Delivered(
                 at=trio.current_time(),
-                message_id=delivery.message.message_id,
+                message_id=self.names.of(delivery.message),
                 entity=entity.key,
-                fingerprint=fingerprint(delivery.message),
+                fingerprint=fingerprint(self.names.read(delivery.message)),
                 copy=str(delivery.sequence_number),
                 expires=inf if delivery.expires is None else seconds(delivery.expires),
             )
@@ -70,6 +74,7 @@ class Producer:
     number: int
     scenario: Scenario
     gateway: GatewayProcess
+    client: Client | None  # None: it calls the pair
     clock: VirtualClock
     rng: random.Random
     laws: Laws
@@ -79,46 +84,58 @@ class Producer:
         await trio.lowlevel.checkpoint()
         for number in range(self.scenario.sends):
             await trio.sleep(self.rng.uniform(0.0, 1.8 * CHAOS / self.scenario.sends))
-            entity, size = self.rng.choice(ENTITIES), self.rng.choice([1, 1, 1, 3])
+            entity, size = self.rng.choice(self.scenario.entities), self.rng.choice(self._sizes)
             messages = [self._message(f"{self.number}-{number}-{each}") for each in range(size)]
             for _ in range(self.rng.choice([1, 1, 2, 3])):
-                if await self.send(entity, messages) is not None:
+                if await self.send(entity, messages):
                     break
                 await trio.sleep(self.rng.uniform(0.1, 10.0))
 
-    async def send_once_more(self, entity: EntityPath) -> Leg | None:
-        """A plain message, to see where it goes."""
-        message = self._message(f"last-{entity}")
-        return await self.send(entity, [attrs.evolve(message, scheduled=None)])
+    @property
+    def _sizes(self) -> Sequence[int]:
+        """Of batches, which Storage Queue doesn't have."""
+        return [1] if self.scenario.parts.front is Front.STORAGE_QUEUE else [1, 1, 1, 3]
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg | None:
-        """None: it failed, or nobody knows."""
+    async def send_once_more(self, entity: EntityPath) -> Leg | None:
+        """A plain message; which leg has taken it, None if it wasn't accepted."""
+        message = self._message(f"last-{entity}")
+        accepted = await self.send(entity, [attrs.evolve(message, scheduled=None)])
+        return self.journal.legs.get(f"last-{entity}") if accepted else None
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> bool:
+        """Whether it was accepted; if not, it failed, or nobody knows."""
         began = trio.current_time()
         for message in messages:
             self.journal.records.append(invoked(entity, message, began))
-        leg, answer = await self._send(entity, messages)
+        answer, leg = await self._send(entity, messages)
         now, ids = trio.current_time(), [str(message.message_id) for message in messages]
-        if leg is None:
-            self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
-        else:
-            self.journal.records.extend(Acked(at=now, message_id=each, leg=leg) for each in ids)
+        if answer is Acked:
+            legs = self.journal.legs if leg is None else dict.fromkeys(ids, leg)
+            acks = [Acked(at=now, message_id=each, leg=legs.get(each)) for each in ids]
+            self.journal.records.extend(acks)
             self.journal.acked.update(ids)
+        else:
+            self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
         self.journal.note(f"{answer.__name__} {ids[0]} after {now - began:.3f} s")
-        self.laws.note_send(ids[0], accepted=leg is not None, took=now - began)
-        return leg
+        self.laws.note_send(ids[0], accepted=answer is Acked, took=now - began)
+        if answer is Failed:
+            self.laws.note_failure(ids, began)
+        elif answer is Unknown:
+            self.laws.note_unknown(ids)
+        return answer is Acked
 
     async def _send(
         self, entity: EntityPath, messages: Sequence[Message]
-    ) -> tuple[Leg | None, type[Acked] | type[Failed] | type[Unknown]]:
+    ) -> tuple[type[Acked] | type[Failed] | type[Unknown], Leg | None]:
         await trio.lowlevel.checkpoint()
         deadline = self.scenario.clients_deadline
         with trio.move_on_after(inf if deadline is None else deadline):
             try:
-                return await self.gateway.send(entity, messages), Acked
+                return Acked, await self.gateway.send(self.client, entity, messages)
             except BrokerError as error:
                 self.journal.note(f"{messages[0].message_id}: {error!r}")
-                return None, Unknown if error.outcome is Outcome.UNKNOWN else Failed
-        return None, Unknown
+                return Unknown if error.outcome is Outcome.UNKNOWN else Failed, None
+        return Unknown, None
 
     def _message(self, message_id: str) -> Message:
         rng = self.rng

@@ -1,7 +1,14 @@
 """What runs must have seen to be worth judging: how often in a thousand of them, at least."""
 
 from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Final
+
+from gateway.domain.envelope_fields import SCHEDULED, SESSION
+from gateway.domain.history import Acked, Record
+from gateway.domain.message import Message
+from gateway.testing.sim.scenario import FRONTS, Scenario
 
 SOMETIMES: Final = {
     "acked": 10_000,
@@ -48,7 +55,7 @@ SOMETIMES: Final = {
     "restarted in an outage": 8,
     "a handler failed": 100,
     "a listener was told of an error": 100,
-    "sent over HTTP": 1000,
+    **{f"acked over {front.value}": 500 for front in FRONTS},
     "both namespaces in trouble at once": 50,
     "safety": 50,
     "liveness": 500,
@@ -67,3 +74,21 @@ def unseen(seen: Counter[str], runs: int) -> dict[str, tuple[int, float]]:
     """What so many runs have seen too seldom: how often, and how often it must be at least."""
     least = {name: often * runs / 1000 for name, often in SOMETIMES.items()}
     return {name: (seen[name], least[name]) for name in SOMETIMES if seen[name] < least[name]}
+
+
+def see_diverted(seen: Counter[str], messages: Sequence[Message]) -> None:
+    """A backlog queue has taken these from the gateway."""
+    seen["a batch was diverted"] += len(messages) > 1
+    for message in messages:
+        seen["a scheduled message was diverted"] += SCHEDULED in message.properties
+        seen["a session was diverted"] += SESSION in message.properties
+
+
+def see_the_whole(seen: Counter[str], scenario: Scenario, records: Sequence[Record]) -> None:
+    """What only the whole run shows."""
+    if (front := scenario.parts.front) is not None:
+        seen[f"acked over {front.value}"] += sum(isinstance(one, Acked) for one in records)
+    seen["both namespaces in trouble at once"] += any(
+        one.namespace != other.namespace and one.start < other.end and other.start < one.end
+        for one, other in combinations(scenario.windows, 2)
+    )

@@ -1,57 +1,82 @@
-"""A gateway's own REST endpoint, byte by byte: its front end, its HTTP, and a client of both."""
+"""A gateway's own endpoint, byte by byte: one of its front ends, and the clients of each."""
 
 import random
-from collections.abc import Sequence
-from typing import Final
-from uuid import UUID
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Protocol
 
 import attrs
 import trio
 
-from gateway.brokers.rest_peer import RestPeer, Tokens
-from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Leg, Message
-from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus_rest import RestOptions, ServiceBusRestFrontend, is_long_poll
-from gateway.net.http_client import HttpClient
-from gateway.net.http_server import HttpServer
 from gateway.ports import Broker, WallClock
-from gateway.testing.sim.network import Network
-from gateway.wire.servicebus_operations import Accepted, Form, SendMessages
+from gateway.testing.sim import rest, storage_queue
+from gateway.testing.sim.network import Network, Serve
+from gateway.testing.sim.scenario import Front
 
-POLICY: Final = AccessPolicy(name="sim", keys=("a key for tests",), rights=frozenset(Right))
-HOST: Final = "gateway.sim"
+
+class Client(Protocol):
+    """Who sends to a gateway over the network."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the connections, until cancelled."""
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg | None:
+        """As `Broker.send`; by which leg, where the answer says so."""
+        ...
+
+
+def client_of(front: Front, network: Network, *, clock: WallClock, rng: random.Random) -> Client:
+    """One more client of that front end; nothing connects before its first send."""
+    match front:
+        case Front.REST:
+            return rest.RestClient.over(network, clock)
+        case Front.STORAGE_QUEUE:
+            return storage_queue.StorageQueueClient.over(network, clock, rng)
+        case Front.AMQP:
+            client: Client = _amqp().AmqpClient.over(network, clock, rng)
+            return client
+
+
+def _amqp() -> ModuleType:
+    """Imported only where it is used, since its engine may be missing."""
+    return import_module("gateway.testing.sim.amqp")
 
 
 @attrs.define(eq=False, kw_only=True)
 class Endpoint:
     """What one life of a gateway has at its port. `run` serves until it is cancelled."""
 
+    front: Front
     broker: Broker
     clock: WallClock
     rng: random.Random
     send_timeout: float
+    note_put: storage_queue.NotePut
     _home: trio.Nursery | None = attrs.field(default=None, init=False)
-    _server: HttpServer = attrs.field(init=False)
+    _serve_connection: Serve = attrs.field(init=False)
     _leases: Leases = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._leases = Leases(self.broker, self.clock)
-        frontend = ServiceBusRestFrontend(
-            broker=self.broker,
-            leases=self._leases,
-            authorizer=Authorizer([POLICY], wall_clock=self.clock, loopback=True),
-            wall_clock=self.clock,
-            new_id=lambda: UUID(int=self.rng.getrandbits(128)),
-            options=RestOptions(send_timeout=self.send_timeout),
-        )
-        self._server = HttpServer(
-            handler=frontend.handle,
-            error_body=frontend.refuse,
-            wall_clock=self.clock,
-            cancels_when_gone=is_long_poll,
+        serving: Callable[..., Serve]
+        match self.front:
+            case Front.REST:
+                serving = rest.serving
+            case Front.STORAGE_QUEUE:
+                serving = partial(storage_queue.serving, note_put=self.note_put)
+            case Front.AMQP:
+                serving = _amqp().serving
+        self._serve_connection = serving(
+            self.broker,
+            self._leases,
+            clock=self.clock,
+            rng=self.rng,
+            send_timeout=self.send_timeout,
         )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -68,33 +93,7 @@ class Endpoint:
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
         try:
-            await self._server.serve_connection(stream)
+            await self._serve_connection(stream)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             # The client has gone; any other error is a bug, and ends the run.
             await trio.lowlevel.checkpoint()
-
-
-@attrs.define(eq=False)
-class Client:
-    """Sends as another Pairgate would. It outlives the gateways."""
-
-    _peer: RestPeer
-
-    @classmethod
-    def over(cls, network: Network, clock: WallClock) -> "Client":
-        http = HttpClient(HOST, 80, connect=network.connect)
-        tokens = Tokens(
-            origin=f"http://{HOST}:80",
-            key_name=POLICY.name,
-            key=POLICY.keys[0],
-            lifetime=3600.0,
-            clock=clock,
-        )
-        return cls(RestPeer(ask=http.request, tokens=tokens))
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
-        """As `Broker.send`."""
-        sent = SendMessages(entity=entity, messages=tuple(messages), form=Form.AMQP)
-        answer = await self._peer.run(sent)
-        assert isinstance(answer, Accepted), answer
-        return answer.leg

@@ -1,7 +1,7 @@
 """What a pair promises beside the fate of messages, judged while it runs."""
 
 from collections import Counter, defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
 import attrs
@@ -46,6 +46,8 @@ class Laws:
     scenario: Scenario
     broken: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
+    _may_have_arrived: dict[str, float] = attrs.field(factory=dict)  # message ids, and when last
+    _unclear: set[str] = attrs.field(factory=set)  # message ids of sends without an answer
     _void_before: float = -1.0  # attempts that began earlier say nothing
     _streaks: dict[str, _Streak] = attrs.field(factory=lambda: defaultdict(_Streak))
 
@@ -90,12 +92,32 @@ class Laws:
             and pair.on_unknown is OnUnknown.DIVERT
         )
         share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
-        bound = share + pair.suspect_wait + pair.attempt_timeout + SLACK
+        sent = share + pair.suspect_wait + pair.attempt_timeout
+        bound = scenario.attach_wait + sent + SLACK
         if promised and not (accepted and took <= bound):
             self.broken.append(
                 f"{message_id}: accepted={accepted} after {took:.3f} s, though one namespace was"
                 " well"
             )
+
+    def note_may_have_arrived(self, message_ids: Iterable[str]) -> None:
+        """An attempt of the gateway was accepted, or nobody knows."""
+        self._may_have_arrived.update(dict.fromkeys(message_ids, trio.current_time()))
+
+    def note_unknown(self, message_ids: Iterable[str]) -> None:
+        """Nobody told a producer what became of a send, which may be under way yet."""
+        self._unclear.update(message_ids)
+
+    def note_failure(self, message_ids: Iterable[str], began: float) -> None:
+        """
+        Of a send that is told to have failed no attempt may have arrived.
+
+        Those of an earlier send, which nobody awaits any more, may.
+        """
+        for each in message_ids:
+            possible = self._may_have_arrived.get(each, -1.0) >= began
+            if possible and each not in self._unclear:
+                self.broken.append(f"{each} was told not to be sent, and may have been")
 
     def note_consumed(
         self, namespace: str, call: Call, handled: Container[tuple[str, str]]

@@ -1,12 +1,7 @@
-"""
-Planted bugs: what a checker is worth is what it catches.
+"""Planted bugs in the pairing, the store and the listener; those of front ends with them."""
 
-Each replaces one method or function of the pairing, the store, the endpoint or the listener, for
-as long as a `with` lasts.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import attrs
@@ -19,7 +14,6 @@ from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import FailoverRule
 from gateway.domain.message import Complete, Leg, Message
-from gateway.frontends import servicebus_rest
 from gateway.listener.work import Work
 from gateway.pairing import backlog_leg, mover, primary_leg, standings
 from gateway.pairing.backlog_leg import BacklogLeg
@@ -32,37 +26,9 @@ from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
 from gateway.testing.sim.disk import ENDED
+from gateway.testing.sim.mutant import Function, Mutant
+from gateway.testing.sim.mutants_fronts import MUTANTS as FRONT_MUTANTS
 from gateway.testing.sim.scenario import ENTITIES
-
-Function = Callable[..., Any]
-
-
-def _as_tuple(owner: Any) -> tuple[Any, ...]:
-    return owner if isinstance(owner, tuple) else (owner,)
-
-
-@attrs.frozen
-class Mutant:
-    """`replace` makes the wrong function from the right one."""
-
-    name: str
-    owners: tuple[Any, ...] = attrs.field(converter=_as_tuple)  # classes or modules
-    attribute: str
-    replace: Callable[[Function], Function]
-
-    @contextmanager
-    def planted(self) -> Iterator[None]:
-        right = [getattr(owner, self.attribute) for owner in self.owners]
-        for owner, function in zip(self.owners, right, strict=True):
-            setattr(owner, self.attribute, self.replace(function))
-        try:
-            yield
-        finally:
-            for owner, function in zip(self.owners, right, strict=True):
-                setattr(owner, self.attribute, function)
-
-    def __str__(self) -> str:
-        return self.name
 
 
 def ack_early(right: Function) -> Function:
@@ -240,14 +206,6 @@ def leave_the_client_alone(right: Function) -> Function:
     return diverts
 
 
-def unknown_as_not_sent(right: Function) -> Function:
-    def build_error(error: BrokerError, **named: Any) -> Any:
-        is_unknown = isinstance(error, OutcomeUnknown)
-        return right(Unavailable(str(error)) if is_unknown else error, **named)
-
-    return build_error
-
-
 def commit_without_a_sync(right: Function) -> Function:
     def connect(*arguments: Any) -> Any:
         connection = right(*arguments)
@@ -298,7 +256,7 @@ MUTANTS: Final = (
     Mutant("a pause counts", Standings, "_notice_pause", nothing_is_a_pause),
     Mutant("the interval is ignored", standings, "rule_for", fail_over_at_once),
     Mutant("all entities fail over together", Standings, "failed", one_failure_is_everybodys),
-    Mutant("the endpoint guesses", servicebus_rest, "build_error", unknown_as_not_sent),
+    *FRONT_MUTANTS,
     Mutant("nothing is diverted at once", PrimaryLeg, "_diverts", leave_the_client_alone),
     Mutant("the store answers before the sync", schema, "connect", commit_without_a_sync),
     Mutant(

@@ -12,6 +12,9 @@ from trio.testing import MemoryReceiveStream, MemorySendStream, memory_stream_pa
 LARGEST_PIECE: Final = 700  # bytes that one read brings, where they come in pieces
 SOON: Final = 6.0  # seconds, in which a connection that is to break does
 
+Serve = Callable[[trio.abc.Stream], Awaitable[None]]
+"""Serves one connection to its end."""
+
 Ends = trio.StapledStream[MemorySendStream, MemoryReceiveStream]
 
 
@@ -66,7 +69,7 @@ class Network:
     breaking: float
     until: float  # no connection breaks after that
     on_break: Callable[[], None]
-    serve: Callable[[trio.abc.Stream], Awaitable[None]] | None = None  # None: nobody listens
+    serve: Serve | None = None  # None: nobody listens
     _home: trio.Nursery | None = attrs.field(default=None, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

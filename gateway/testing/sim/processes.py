@@ -21,6 +21,7 @@ from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker
 from gateway.testing.faults import Call, FaultyBroker
 from gateway.testing.sim.endpoint import Client, Endpoint
+from gateway.testing.sim.names import Names
 from gateway.testing.sim.network import Network
 from gateway.testing.sim.scenario import Scenario
 from gateway.wire.amqp.message import encode_sorted
@@ -59,6 +60,7 @@ class Site:
     watch: Callable[[str, str, Call], None]  # of which process, to which namespace, what
     home: trio.Nursery  # where connections of the dead live on
     network: Network  # to the gateway's endpoint
+    names: Names
     disk: dict[Path, bytes] = attrs.field(factory=dict)
 
     @property
@@ -171,18 +173,15 @@ class GatewayProcess(Process):
     syphons: bool
     pair: Pair | None = attrs.field(default=None, init=False)  # None: it doesn't live
     _clients: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
-    _client: Client = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._client = Client.over(self.site.network, self.site.around.clock)
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def send(
+        self, client: Client | None, entity: EntityPath, messages: Sequence[Message]
+    ) -> Leg | None:
         """As a client sees it: no gateway, no connection; a gateway that dies gives no answer."""
         await trio.lowlevel.checkpoint()
-        over_http = self.site.scenario.parts.over_http
-        if self.pair is None and not over_http:
+        way = client or (None if self.pair is None else self.pair.broker)
+        if way is None:
             raise Unavailable("connection refused by the gateway")
-        way = self._client if over_http or self.pair is None else self.pair.broker
         with trio.CancelScope() as scope:
             self._clients[scope] = None
             try:
@@ -203,7 +202,7 @@ class GatewayProcess(Process):
     def kill(self) -> None:
         super().kill()
         self.pair = self.site.network.serve = None
-        if not self.site.scenario.parts.over_http:  # over HTTP their connections end
+        if self.site.scenario.parts.front is None:  # over a network their connections end
             for scope in self._clients:
                 scope.cancel()
 
@@ -221,12 +220,14 @@ class GatewayProcess(Process):
                 self._links += (to_primary, to_secondary)
                 syphon = self.site.syphon(self.name, to_primary, to_secondary, pair.standings)
                 await nursery.start(syphon.run)
-            if self.site.scenario.parts.over_http:
+            if (front := self.site.scenario.parts.front) is not None:
                 endpoint = Endpoint(
+                    front=front,
                     broker=pair.broker,
                     clock=self.site.around.clock,
                     rng=self.site.around.rng,
                     send_timeout=self.site.scenario.pair.send_timeout,
+                    note_put=self.site.names.note_put,
                 )
                 await nursery.start(endpoint.run)
                 self.site.network.serve = endpoint.serve

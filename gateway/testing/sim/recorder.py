@@ -33,7 +33,8 @@ from gateway.domain.history import Record, Uncertain
 from gateway.domain.message import Complete
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
-from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, DiskFault, Scenario
+from gateway.testing.sim.names import Names
+from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, DiskFault, Front, Scenario
 
 GATEWAY: Final = "gateway"
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
@@ -45,6 +46,7 @@ TARGETS: Final = {
     "syphon": Target.SYPHON,
     "pause": Target.HOST,
 }
+WHOLE_SECONDS: Final = 2.0  # to which Storage Queue rounds up a delay, and a life
 ASKS: Final = frozenset({Operation.RECEIVE, Operation.PROBE, Operation.MANAGE})
 
 
@@ -54,10 +56,11 @@ class Recorder:
 
     scenario: Scenario
     records: list[Record]
+    names: Names
     _asked: Counter[str] = attrs.field(factory=Counter, init=False)
     _faults: int = attrs.field(default=0, init=False)
 
-    def begin(self, expiry_slack: float) -> None:
+    def begin(self) -> None:
         """The bounds of the run, and the faults that the scenario has planned."""
         pair, syphon = self.scenario.pair, self.scenario.syphon
         bounds = Bounds(
@@ -71,7 +74,8 @@ class Recorder:
             lock=LOCK,
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
             horizon=LONGEST_HOLD,
-            expiry_slack=expiry_slack,
+            expiry_slack=self._expiry_slack(),
+            attach=self.scenario.attach_wait,
             raises_unknown=pair.on_unknown is OnUnknown.RAISE,
         )
         self.records.append(RunBegan(at=trio.current_time(), bounds=bounds))
@@ -148,7 +152,7 @@ class Recorder:
                 self.records.append(Swallowed(at=now, messages=len(call.messages)))
         if call.operation is Operation.LEAVE and namespace == "secondary":
             # Nobody confirmed the completion, so what was transferred may come again.
-            ids = [str(message.message_id) for message in call.messages]
+            ids = map(self.names.of, call.messages)
             self.records.extend(Uncertain(at=now, message_id=each) for each in ids)
         completed = isinstance(call.settlement, Complete) and call.outcome is None
         if call.operation is Operation.SETTLE and namespace == "secondary" and completed:
@@ -158,7 +162,7 @@ class Recorder:
                     process=process,
                     queue=call.entity.key,
                     copy=call.copy,
-                    message_id=str(call.messages[0].message_id),
+                    message_id=self.names.of(call.messages[0]),
                 )
             )
 
@@ -171,7 +175,7 @@ class Recorder:
             at=now,
             process=process,
             entity=entity.key,
-            message_ids=tuple(str(message.message_id) for message in call.messages),
+            message_ids=tuple(map(self.names.of, call.messages)),
             way=way,
             end=self._end(call),
             began=now - call.took,
@@ -187,6 +191,15 @@ class Recorder:
         if not call.error.counts_as_outage:
             return End.BUSY if isinstance(call.error, Busy) else End.REFUSED
         return End.UNKNOWN if call.outcome is Outcome.UNKNOWN else End.OUTAGE
+
+    def _expiry_slack(self) -> float:
+        held = 2 * LONGEST_HOLD if "late" in self.scenario.kinds else 0.0
+        pauses = [crash for crash in self.scenario.crashes if crash.what == "pause"]
+        paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
+        sent = self.scenario.pair.send_timeout + self.scenario.syphon.attempt_timeout
+        if self.scenario.parts.front is Front.STORAGE_QUEUE:
+            sent += self.scenario.pair.send_timeout + WHOLE_SECONDS  # a put is tried again
+        return sent + held + paused
 
     def _next_fault(self) -> str:
         self._faults += 1

@@ -9,6 +9,7 @@ import attrs
 
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
+from gateway.frontends.amqp.options import AmqpOptions
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
 from gateway.pairing.standings import BEAT, shortest_pause
 from gateway.testing.crash_disk import Ailment
@@ -23,6 +24,8 @@ from gateway.testing.faults import (
     SwallowAnswer,
     busy,
 )
+from gateway.wire.amqp.options import why_no_engine
+from gateway.wire.storage_queue_fields import is_name
 
 ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "audit/log"))
 CALM: Final = 10.0  # seconds before the first fault
@@ -31,6 +34,7 @@ LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody a
 LONGEST_PAUSE: Final = 60.0  # seconds that something stays down
 
 NAMES: Final = ("primary", "secondary")
+OVER_NETWORK: Final = 0.22  # the share of runs whose clients reach the gateway over a network
 FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "refuse": lambda rng: Refuse(),
     "hang": lambda rng: Hang(),
@@ -85,6 +89,14 @@ class DiskFault:
     back: float
 
 
+class Front(enum.Enum):
+    """The front end by which clients reach the gateway."""
+
+    REST = "REST"
+    AMQP = "AMQP"
+    STORAGE_QUEUE = "Storage Queue"
+
+
 class Mode(enum.Enum):
     """What is asked of a run in its end."""
 
@@ -97,11 +109,15 @@ class Parts:
     """What the installation is made of, beside pair and syphon."""
 
     on_disk: bool = False  # both namespaces are stores of our own, and a crash is a power cut
-    over_http: bool = False  # clients reach the gateway over its REST endpoint
+    front: Front | None = None  # None: clients call the pair without a network between
     breaking: float = 0.0  # the share of their connections that the network resets
     listener: bool = False  # consumers are listeners of the library
     failing: float = 0.0  # how many of their handlers' runs fail
     mode: Mode = Mode.LIVENESS
+
+
+# Without the engine of AMQP its runs are others.
+FRONTS: Final = tuple(one for one in Front if one is not Front.AMQP or why_no_engine() is None)
 
 
 @attrs.frozen(kw_only=True)
@@ -122,6 +138,18 @@ class Scenario:
     @property
     def faults(self) -> tuple[Window | Crash | DiskFault, ...]:
         return (*self.windows, *self.crashes, *self.disk_faults)
+
+    @property
+    def entities(self) -> tuple[EntityPath, ...]:
+        """Those that clients send to: Storage Queue has no names for some."""
+        if self.parts.front is not Front.STORAGE_QUEUE:
+            return ENTITIES
+        return tuple(entity for entity in ENTITIES if is_name(entity.key))
+
+    @property
+    def attach_wait(self) -> float:
+        """Seconds, at most, that a client waits for its link before its message is sent."""
+        return AmqpOptions().probe_timeout if self.parts.front is Front.AMQP else 0.0
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -204,15 +232,18 @@ def draw(seed: int, load: int = 1) -> Scenario:
 def draw_parts(seed: int) -> Parts:
     """By a generator of its own, so that the same seed means the same faults for any parts."""
     rng = random.Random(f"parts {seed}")
-    listener, over_http = rng.random() < 0.3, rng.random() < 0.3
-    return Parts(
+    # Where sends end with an error it's for a front end to tell it.
+    share = 1.0 if seed % 10 == 1 else OVER_NETWORK
+    listener, over_network = rng.random() < 0.3, rng.random() < share
+    parts = Parts(
         on_disk=rng.random() < 0.15,
-        over_http=over_http,
-        breaking=rng.choice([0.0, 0.1, 0.4]) if over_http else 0.0,
+        breaking=rng.choice([0.0, 0.1, 0.4]) if over_network else 0.0,
         listener=listener,
         failing=rng.choice([0.0, 0.2]) if listener else 0.0,
         mode=Mode.SAFETY if rng.random() < 0.15 else Mode.LIVENESS,
     )
+    # In turn, so that a few seeds have all of them.
+    return attrs.evolve(parts, front=FRONTS[seed % len(FRONTS)]) if over_network else parts
 
 
 def _disk_faults(seed: int, namespaces: tuple[str, ...]) -> tuple[DiskFault, ...]:

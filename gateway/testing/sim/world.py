@@ -10,7 +10,6 @@ Calm, chaos, heal, drain, audit, verdict: `run_world(seed)` does all of it.
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -23,20 +22,21 @@ from gateway.brokers.local import LocalBroker
 from gateway.brokers.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.envelope_fields import SCHEDULED, SESSION
+from gateway.domain.errors import Outcome
 from gateway.domain.events import Event
 from gateway.domain.failover import State
-from gateway.domain.history import Invoked
 from gateway.domain.invariants import judge_run
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import Leg
 from gateway.pairing.pair import Surroundings
 from gateway.testing.clocks import VirtualClock
 from gateway.testing.determinism import JumpingClock, run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
 from gateway.testing.sim.audit import audit, left
 from gateway.testing.sim.clients import Consumer, Journal, Producer
+from gateway.testing.sim.coverage import see_diverted, see_the_whole
 from gateway.testing.sim.disk import DiskBroker
 from gateway.testing.sim.disk_harm import Harm
+from gateway.testing.sim.endpoint import Client, client_of
 from gateway.testing.sim.laws import Laws
 from gateway.testing.sim.listening import listener
 from gateway.testing.sim.network import Network
@@ -50,6 +50,7 @@ from gateway.testing.sim.scenario import (
     LONGEST_HOLD,
     NAMES,
     Crash,
+    Front,
     Mode,
     Scenario,
     draw,
@@ -95,12 +96,13 @@ class World:
     stores: dict[str, LocalBroker] = attrs.field(init=False)
     namespaces: dict[str, FaultyBroker] = attrs.field(init=False)
     gateway: GatewayProcess = attrs.field(init=False)
+    clients: list[Client] = attrs.field(factory=list)  # one for each producer, over a network
     syphons: list[SyphonProcess] = attrs.field(init=False)
     _transferred: set[str] = attrs.field(factory=set)  # by syphons, as far as they know
 
     def __attrs_post_init__(self) -> None:
         self.laws = Laws(self.scenario, seen=self.journal.seen)
-        self.recorder = Recorder(self.scenario, self.journal.records)
+        self.recorder = Recorder(self.scenario, self.journal.records, self.journal.names)
         self.rng = random.Random(f"world {self.scenario.seed}")
         self.stores = {name: self._store(name) for name in NAMES}
         self.namespaces = {name: self._namespace(name) for name in NAMES}
@@ -112,13 +114,13 @@ class World:
                 store.close()
 
     async def run(self) -> Outcomes:
-        self.recorder.begin(self._expiry_slack())
+        self.recorder.begin()
         try:
             await self._live()
         except* StoreError as lost:
             self.laws.broken.append(f"a store can't be opened again: {lost.exceptions!r}")
             await trio.lowlevel.checkpoint()
-        self._see_the_whole()
+        see_the_whole(self.journal.seen, self.scenario, self.journal.records)
         return Outcomes(
             scenario=self.scenario,
             judgement=judge_run(self.journal.records),
@@ -147,7 +149,7 @@ class World:
                 else:
                     await trio.sleep(SETTLING)
                 nursery.cancel_scope.cancel()
-            await audit(self.stores, self.journal.records)
+            await audit(self.stores, self.journal.records, self.journal.names)
 
     # --- the installation
 
@@ -180,10 +182,17 @@ class World:
             for number in range(self.scenario.syphons)
         ]
         await nursery.start(site.network.run)
+        if self.scenario.parts.front is not None:
+            await self._start_clients(self.scenario.parts.front, site.network, nursery)
         for process in (self.gateway, *self.syphons):
             await nursery.start(process.run)
         for entity in ENTITIES:
             nursery.start_soon(self._consumer(entity))
+
+    async def _start_clients(self, front: Front, network: Network, nursery: trio.Nursery) -> None:
+        for _ in range(self.scenario.producers + 1):
+            self.clients.append(client_of(front, network, clock=self.clock, rng=self.rng))
+            await nursery.start(self.clients[-1].run)
 
     def _consumer(self, entity: EntityPath) -> Callable[[], Awaitable[None]]:
         primary, parts = self.namespaces["primary"], self.scenario.parts
@@ -216,6 +225,7 @@ class World:
             watch=self._watch,
             home=nursery,
             network=self._network(),
+            names=self.journal.names,
         )
 
     def _producer(self, number: int) -> Producer:
@@ -223,6 +233,7 @@ class World:
             number=number,
             scenario=self.scenario,
             gateway=self.gateway,
+            client=self.clients[number] if self.clients else None,
             clock=self.clock,
             rng=self.rng,
             laws=self.laws,
@@ -306,12 +317,12 @@ class World:
     def _watch_namespace(self, name: str, call: Call) -> None:
         self.recorder.note_at_namespace(name, call)
         self.laws.note_consumed(name, call, self.journal.handled)
-        accepted = self.journal.acked.issuperset(str(each.message_id) for each in call.messages)
+        accepted = self.journal.acked.issuperset(map(self.journal.names.of, call.messages))
         if call.late and call.operation is Operation.SEND and accepted:
             self.journal.seen["late success after the message was accepted elsewhere"] += 1
 
     def _watch(self, process: str, namespace: str, call: Call) -> None:
-        ids = [str(message.message_id) for message in call.messages]
+        ids = list(map(self.journal.names.of, call.messages))
         self.laws.note_call(process, namespace, call)
         self.recorder.note_call(process, namespace, call)
         match call.operation:
@@ -325,27 +336,15 @@ class World:
     def _watch_send(self, process: str, namespace: str, call: Call, ids: Sequence[str]) -> None:
         if process == GATEWAY and self.gateway.pair is not None:
             self.recorder.sample(process, self.gateway.pair.broker.inflight.total)
+        if process == GATEWAY and call.outcome is not Outcome.NOT_SENT:
+            self.laws.note_may_have_arrived(ids)
+        if process == GATEWAY and call.outcome is None:
+            leg = Leg.PRIMARY if namespace == "primary" else Leg.BACKLOG
+            self.journal.legs.update(dict.fromkeys(ids, leg))
         if call.outcome is None and namespace == "secondary":
-            self._see_diverted(call.messages)
+            see_diverted(self.journal.seen, call.messages)
         elif call.outcome is None and process.startswith("syphon"):
             self._transferred.update(ids)
-
-    def _see_diverted(self, messages: Sequence[Message]) -> None:
-        seen = self.journal.seen
-        seen["a batch was diverted"] += len(messages) > 1
-        for message in messages:
-            seen["a scheduled message was diverted"] += SCHEDULED in message.properties
-            seen["a session was diverted"] += SESSION in message.properties
-
-    def _see_the_whole(self) -> None:
-        """What only the whole run shows."""
-        seen, parts = self.journal.seen, self.scenario.parts
-        if parts.over_http:
-            seen["sent over HTTP"] += sum(isinstance(one, Invoked) for one in self.journal.records)
-        seen["both namespaces in trouble at once"] += any(
-            one.namespace != other.namespace and one.start < other.end and other.start < one.end
-            for one, other in combinations(self.scenario.windows, 2)
-        )
 
     # --- the end
 
@@ -381,16 +380,9 @@ class World:
         """All is well again, so the primary must take the next message of each entity."""
         await trio.lowlevel.checkpoint()
         producer = self._producer(self.scenario.producers)
-        for entity in ENTITIES:
+        for entity in self.scenario.entities:
             leg = await producer.send_once_more(entity)
             self.laws.note_healed(entity, to_primary=leg is Leg.PRIMARY)
-
-    def _expiry_slack(self) -> float:
-        held = 2 * LONGEST_HOLD if "late" in self.scenario.kinds else 0.0
-        pauses = [crash for crash in self.scenario.crashes if crash.what == "pause"]
-        paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
-        sent = self.scenario.pair.send_timeout + self.scenario.syphon.attempt_timeout
-        return sent + held + paused
 
 
 def stand_still(seconds: float) -> None:

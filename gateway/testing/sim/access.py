@@ -1,0 +1,10 @@
+"""Where clients find a simulated gateway, and who they say they are."""
+
+from typing import Final
+
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.accounts import StorageAccount
+
+HOST: Final = "gateway.sim"
+POLICY: Final = AccessPolicy(name="sim", keys=("a key for tests",), rights=frozenset(Right))
+ACCOUNT: Final = StorageAccount(name="simulated", keys=(b"a key for tests",))

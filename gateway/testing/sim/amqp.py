@@ -1,0 +1,83 @@
+"""The AMQP front end of a simulated gateway, and a client of it. Both need the engine."""
+
+import random
+from collections.abc import Sequence
+from typing import Final
+from uuid import UUID
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.broker import AmqpBroker
+from gateway.brokers.amqp.cbs import Signer
+from gateway.brokers.amqp.options import LinkOptions
+from gateway.brokers.amqp.peer import Access
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Leg, Message
+from gateway.frontends.amqp.frontend import AmqpFrontend
+from gateway.frontends.amqp.options import AmqpOptions
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.leases import Leases
+from gateway.net.dialing import FAILURES, Place, failure_of
+from gateway.ports import Broker, WallClock
+from gateway.testing.sim.access import HOST, POLICY
+from gateway.testing.sim.network import Network, Serve
+from gateway.wire.amqp.sasl import Credentials
+
+PLACE: Final = Place(host=HOST, port=5672)
+# Seconds: longer than the adapter's default, as heartbeats on virtual time cost real time.
+IDLE_TIMEOUT: Final = 60.0
+
+
+def serving(
+    broker: Broker, leases: Leases, *, clock: WallClock, rng: random.Random, send_timeout: float
+) -> Serve:
+    """What serves a connection."""
+    frontend = AmqpFrontend(
+        broker=broker,
+        leases=leases,
+        authorizer=Authorizer([POLICY], wall_clock=clock, loopback=True),
+        wall_clock=clock,
+        new_id=lambda: UUID(int=rng.getrandbits(128)),
+        options=AmqpOptions(send_timeout=send_timeout),
+    )
+    return frontend.serve_connection
+
+
+@attrs.define(eq=False)
+class AmqpClient:
+    """Sends with the adapter for AMQP, as to Service Bus: tokens, batches. It outlives gateways."""
+
+    _broker: AmqpBroker
+
+    @classmethod
+    def over(cls, network: Network, clock: WallClock, rng: random.Random) -> "AmqpClient":
+        async def dial(place: Place) -> trio.abc.Stream:
+            try:
+                return await network.connect()
+            except FAILURES as error:
+                raise failure_of(place, error) from error
+
+        signer = Signer(
+            host=HOST, key_name=POLICY.name, key=POLICY.keys[0], lifetime=3600.0, clock=clock
+        )
+        access = Access(
+            place=PLACE,
+            hostname=HOST,
+            credentials=Credentials(mechanism="ANONYMOUS"),
+            signer=signer,
+            dial=dial,
+        )
+        options = LinkOptions(idle_timeout=IDLE_TIMEOUT)
+        return cls(AmqpBroker(access=access, options=options, clock=clock, rng=rng))
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """As `Client.run`."""
+        async with self._broker:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg | None:
+        """As `Client.send`; AMQP doesn't tell the leg."""
+        await self._broker.send(entity, messages)
+        return None
