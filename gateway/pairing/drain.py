@@ -22,6 +22,7 @@ from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.events import LeftUntouched
 from gateway.domain.message import Abandon, Delivery, Message
+from gateway.pairing.caution import Caution
 from gateway.pairing.hand import LOCK, Batch, Hand
 from gateway.pairing.holds import Holds
 from gateway.pairing.mover import Mover
@@ -48,6 +49,7 @@ class Drain:
     holds: Holds
     transferred: Transferred
     progress: Progress
+    caution: Caution
     clock: WallClock
     observer: Observer
     depth: int | None = None  # as the source told last
@@ -100,16 +102,20 @@ class Drain:
         """Move each entity's messages in a task of its own."""
         groups = await self._open_all(deliveries, batch, mover)
 
-        async def move(cargo: Sequence[Cargo]) -> None:
+        async def move(cargo: Sequence[Cargo], wait_until: float | None = None) -> None:
             entity = cargo[0].unwrapped.entity
-            resting = await mover.move(entity, cargo)
+            resting = await mover.move(entity, cargo, wait_until=wait_until)
             batch.moved += len(cargo) - len(resting)
             batch.gently |= self.holds.window(entity) < self.holds.largest
             self._rest(entity, resting, mover, nursery)
 
         async with trio.open_nursery() as moving:
             for cargo in groups:
-                moving.start_soon(move, cargo)
+                new, suspects, moment = self.caution.split(cargo)
+                if new:
+                    moving.start_soon(move, new)
+                if suspects:
+                    moving.start_soon(move, suspects, moment)
         hand.end(batch)
 
     async def _open_all(

@@ -65,21 +65,31 @@ class Mover:
     clock: WallClock
     observer: Observer
 
-    async def move(self, entity: EntityPath, cargo: Sequence[Cargo]) -> Sequence[Cargo]:
+    async def move(
+        self, entity: EntityPath, cargo: Sequence[Cargo], *, wait_until: float | None = None
+    ) -> Sequence[Cargo]:
         """
         Move what can be moved, park what never can; return what has to rest.
+
+        With a moment to wait for they go gently after it: one at first, then twice as many.
 
         Cancelled, what was sent and not completed is still on the backlog: it comes twice.
         """
         in_hand = list(cargo)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_locked, in_hand)
-            await self._move_all(entity, in_hand)
+            if wait_until is not None:
+                await trio.sleep_until(wait_until)
+            await self._move_all(entity, in_hand, self.options.batch if wait_until is None else 1)
             nursery.cancel_scope.cancel()
         return in_hand
 
-    async def _move_all(self, entity: EntityPath, in_hand: list[Cargo]) -> None:
-        """Take from `in_hand` what is moved or parked, until the entity is held."""
+    async def _move_all(self, entity: EntityPath, in_hand: list[Cargo], most: int) -> None:
+        """
+        Take from `in_hand` what is moved or parked, until the entity is held.
+
+        First at most that many go at once.
+        """
         singly = False
         while in_hand:
             await self.progress.pace()
@@ -88,10 +98,12 @@ class Mover:
             trial = self.holds.trial(entity)
             if trial is None and self.holds.held(entity):
                 return
-            chunk = in_hand[: 1 if trial or singly else self.holds.window(entity)]
+            window = min(most, self.holds.window(entity))
+            chunk = in_hand[: 1 if trial or singly else window]
             error = await self._send(entity, chunk, trial)
             if error is None:
                 await self._complete_all(entity, chunk)
+                most *= 2
             elif isinstance(error, MESSAGE_FAULTS) and len(chunk) > 1:
                 singly = True  # to find the one that is at fault
                 continue

@@ -18,6 +18,7 @@ from gateway.domain.envelope import Envelope
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
 from gateway.domain.events import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
+from gateway.pairing.caution import Caution
 from gateway.pairing.drain import Drain
 from gateway.pairing.holds import Holds
 from gateway.pairing.options import SyphonOptions
@@ -171,6 +172,7 @@ class Syphon:
             holds=self._holds,
             transferred=self._transferred,
             progress=progress,
+            caution=Caution(began=progress.began, rng=self.rng),
             clock=self.clock,
             observer=self.observer,
         )

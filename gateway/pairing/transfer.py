@@ -52,6 +52,7 @@ class Progress:
     """When one of the drains of a syphon last moved something, and the pace that they share."""
 
     rate: float | None  # messages/s
+    began: float = attrs.field(factory=trio.current_time)  # the life of that syphon
     last_move: float = attrs.field(factory=trio.current_time)
     _free_at: float = attrs.field(default=0.0, init=False)
     _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)

@@ -1,6 +1,7 @@
 """Servers of others as processes of ours: each with a folder and ports of its own."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ STOP_LIMIT: Final = 20.0
 _KNOCK_PAUSE: Final = 0.05
 _ANSWER_LIMIT: Final = 2.0
 _LOG_TAIL: Final = 2000  # bytes
+# Of util-linux: the kernel kills the server when the thread that started it ends, however it does.
+_WITH_US: Final = ("setpriv", "--pdeathsig", "KILL", "--")
 
 
 class ServerFailed(Exception):
@@ -28,14 +31,14 @@ class ServerProcess:
     """
     One process, which can be killed, frozen by its `pid`, and started again where it was.
 
-    What it prints is in `output` in its folder.
+    What it prints is in `output` in its folder. Who starts it takes it along when it is killed.
     """
 
     command: Sequence[str]
     folder: Path
     is_ready: Callable[[], Awaitable[bool]]
     environment: Mapping[str, str] = attrs.field(factory=dict)  # added to ours
-    _process: trio.Process | None = attrs.field(default=None, init=False)
+    _process: subprocess.Popen[bytes] | None = attrs.field(default=None, init=False)
 
     @property
     def pid(self) -> int:
@@ -50,19 +53,19 @@ class ServerProcess:
         Raises:
             ServerFailed: it isn't in time, or not at all.
         """
+        if shutil.which(self.command[0]) is None:
+            raise ServerFailed(f"{self.command[0]} isn't installed")
         with (self.folder / "output").open("ab") as output:
-            try:
-                self._process = await trio.lowlevel.open_process(
-                    self.command,
-                    cwd=self.folder,
-                    env={**os.environ, **self.environment},
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,  # an interrupt from the keyboard is for us
-                )
-            except FileNotFoundError as error:
-                raise ServerFailed(f"{self.command[0]} isn't installed") from error
+            # By this thread: those in which Trio starts processes end when they idle.
+            self._process = subprocess.Popen(  # noqa: ASYNC220
+                [*_WITH_US, *self.command],
+                cwd=self.folder,
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # an interrupt from the keyboard is for us
+            )
         with trio.move_on_after(START_LIMIT):
             while self._process.poll() is None:
                 if await self.is_ready():
@@ -77,7 +80,7 @@ class ServerProcess:
             return
         self._process.send_signal(signal.SIGTERM)
         with trio.move_on_after(STOP_LIMIT) as limit:
-            await self._process.wait()
+            await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
         if limit.cancelled_caught:
             await self.kill()
 
@@ -86,7 +89,7 @@ class ServerProcess:
         await trio.lowlevel.checkpoint()
         if self._process is not None:
             self._process.kill()
-            await self._process.wait()
+            await trio.to_thread.run_sync(self._process.wait)
 
     def _log_tail(self) -> str:
         return (self.folder / "output").read_bytes()[-_LOG_TAIL:].decode(errors="replace")

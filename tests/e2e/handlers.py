@@ -1,7 +1,9 @@
 """Handlers for `pairgate listen --python`: they note what they did in the folder they run in."""
 
 import os
+import signal
 import time
+from itertools import count
 from pathlib import Path
 
 import trio
@@ -10,6 +12,8 @@ from gateway.domain.message import Message
 from gateway.listener import Item
 
 NOTES = Path("notes")
+SOME = 200  # messages
+_worked = count(1)
 
 
 def note(item: Item[Message]) -> None:
@@ -20,6 +24,13 @@ def note(item: Item[Message]) -> None:
         raise ValueError("poison")
     time.sleep(0.005)
     _write(body)
+
+
+def note_until_told_to_end(item: Item[Message]) -> None:
+    """Its process is asked to end when it has worked on some."""
+    note(item)
+    if next(_worked) == SOME:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def note_without_a_thread(item: Item[Message]) -> None:

@@ -8,6 +8,7 @@ import trio
 from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Leg, Message
+from gateway.domain.topology import TopicProperties
 from gateway.ports import Broker
 from tests.e2e.installation import client
 from tests.e2e.processes import (
@@ -19,6 +20,7 @@ from tests.e2e.processes import (
 )
 from tests.e2e.test_admin import ADMIN
 from tests.e2e.test_listen import NOTE, ORDERS, noted, until_noted
+from tests.e2e.test_serve import pairgate
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +133,32 @@ async def test_a_listener_over_a_topic_polls_while_its_keeper_is_down_and_hears_
         code = await listener.stop()
 
     assert (code, noted(listener)) == (0, ["one"])
+
+
+async def test_people_tell_the_listeners_over_a_topic_what_went_past_the_gateway(
+    gateways: Gateways,
+) -> None:
+    store = await gateways.start(broker_config("orders"), name="store")  # it announces nothing
+    async with client(store) as broker:
+        await broker.create_topic(EntityPath("pairgate-triggers"), TopicProperties())
+    gateway = await gateways.start(before(store, TOPIC, ADMIN), name="gateway")
+    command = ("listen", "orders", "--namespace", "here", *NOTE)
+    config = before(store, TOPIC, SOON_IDLE)
+    listener = await gateways.start(config, name="listener", command=command)
+    await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
+    await until_idle(listener)
+    async with client(store) as broker:
+        await broker.send(ORDERS, [Message(message_id="past", body=b"past")])
+    unheard = noted(listener)
+    gateway.config_file.write_text(gateway.config)  # with the port that it got
+    code, output, errors = await pairgate(gateway, "trigger", "orders")
+    await until_noted(1, listener)
+    ended = await listener.stop()
+
+    assert (code, errors) == (0, "")
+    assert "orders" in output
+    assert unheard == []
+    assert (ended, noted(listener)) == (0, ["past"])
 
 
 async def test_what_a_syphon_of_its_own_brings_back_wakes_listeners_over_the_topic(

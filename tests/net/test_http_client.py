@@ -279,7 +279,10 @@ async def test_a_stale_connection_is_found_before_it_is_used(server, nursery, cl
 
     for _ in range(3):
         await client.request(POST)
-        await trio.sleep(0.05)
+        while True:  # until it is reset
+            if not proxy.links:
+                break
+            await trio.sleep(0.001)
 
     assert len(server.requests) == 3
 

@@ -6,6 +6,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import zlib
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ import trio
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreInUse
+from gateway.brokers.embedded.upkeep import Upkeep
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown, StorageFull, Unavailable
 from gateway.domain.events import Quarantined
@@ -342,12 +344,27 @@ async def test_a_full_disk_refuses_sends_and_lets_the_rest_be_settled(tmp_path):
     assert info.active == 0
 
 
-async def test_the_messages_of_a_deleted_queue_leave_the_disk(tmp_path):
+@pytest.fixture
+def swept(monkeypatch):
+    """Set when nothing is left of a queue that was deleted."""
+    done = threading.Event()
+    remove_slice = Upkeep.remove_slice
+
+    def remove(upkeep, queue):
+        remove_slice(upkeep, queue)
+        if upkeep.deleted_queue() is None:
+            done.set()
+
+    monkeypatch.setattr(Upkeep, "remove_slice", remove)
+    return done
+
+
+async def test_the_messages_of_a_deleted_queue_leave_the_disk(tmp_path, swept):
     async with embedded(tmp_path) as broker:
         await broker.send(ORDERS, numbered(*range(2500)))
         await broker.delete_queue(ORDERS)
         await broker.send(EntityPath.parse("other"), numbered("stays"))
-        await trio.sleep(1.2)
+        assert await trio.to_thread.run_sync(swept.wait, PATIENCE)
     with opened(tmp_path / "a.db") as connection:
         left = connection.execute("SELECT count(*) FROM message").get
         queues = connection.execute("SELECT name FROM queue").fetchall()
@@ -440,14 +457,14 @@ async def test_a_restart_keeps_topics_with_all_that_belongs_to_them(tmp_path):
     assert held == ["1", "2"]
 
 
-async def test_a_deleted_queue_leaves_nothing_on_the_disk(tmp_path):
+async def test_a_deleted_queue_leaves_nothing_on_the_disk(tmp_path, swept):
     async with embedded(tmp_path) as broker:
         await broker.create_queue(
             ORDERS, QueueProperties(requires_session=True, requires_duplicate_detection=True)
         )
         await broker.send(ORDERS, [Message(message_id="1", session_id="a")])
         await broker.delete_queue(ORDERS)
-        await trio.sleep(0.7)
+        assert await trio.to_thread.run_sync(swept.wait, PATIENCE)
     with opened(tmp_path / "a.db") as connection:
         left = [
             connection.execute(f"SELECT count(*) FROM {table}").get

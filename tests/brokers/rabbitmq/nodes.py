@@ -121,6 +121,11 @@ class Room:
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         return await self.broker.verify(self.inside(entity), is_backlog=is_backlog)
 
+    async def consumers(self, entity: EntityPath) -> int:
+        looked = await self.broker._channels.look(self.inside(entity).name)
+        count: int = looked.consumer_count
+        return count
+
     async def declare(self, entity: EntityPath, arguments: dict[str, Any]) -> None:
         """A queue as somebody else makes it."""
         inside = self.inside(entity)

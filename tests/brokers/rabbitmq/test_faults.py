@@ -239,7 +239,11 @@ async def test_who_waits_is_told_that_the_queue_was_deleted(rabbits):
                     await receiver.receive(1)
 
         nursery.start_soon(wait)
-        await trio.sleep(0.2)
+        with trio.fail_after(PATIENCE):
+            while True:
+                if await room.consumers(ORDERS):
+                    break
+                await trio.sleep(0.02)  # another process: nobody here can tell when
         await room.delete_queue(ORDERS)
 
 
