@@ -17,8 +17,8 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
-from gateway.app.checking import Finding, Grade
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.findings import Finding, Grade
 from gateway.config.file import Loaded, load
 from gateway.config.problems import ConfigError
 from gateway.config.values import seconds
@@ -36,6 +36,9 @@ add_config = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Default: pairgate.toml in this folder, else a pair of two stores below it.",
+)
+add_port_offset = click.option(
+    "--port-offset", type=int, default=0, metavar="N", help="Move all ports by N."
 )
 
 
@@ -93,6 +96,11 @@ def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
 
     update_wrapper(wrapper, function)
     return wrapper
+
+
+def command(function: Callable[..., None]) -> click.Command:
+    """A command of `pairgate`, with the options that all have."""
+    return click.command()(add_config(add_json(failing_in_words(function))))
 
 
 def _end(error: Exception, code: ExitCode) -> NoReturn:

@@ -39,18 +39,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store_commands": {"terminal", "app"},
     "listen_commands": {"terminal", "app", "config"},
     "status_commands": {"terminal", "app", "config", "domain", "wire"},
-    "cli": PORTS
-    | {
-        "listen_commands",
-        "status_commands",
-        "store_commands",
-        "terminal",
-        "demo",
-        "app",
-        "workers",
-        "config",
-        "domain",
-    },
+    "serve_commands": {"terminal", "app"},
+    "message_commands": {"terminal", "app", "domain"},
+    "trial_commands": {"terminal", "app", "demo"},
+    "cli": set(),  # it names the modules of the commands, and imports them when asked for
     "__main__": {"cli"},
     "__init__": set(),
 }
