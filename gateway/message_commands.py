@@ -16,13 +16,12 @@ from gateway.app.messages import Where
 from gateway.app.outside import Outside
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message
+from gateway.lines import delivery_lines, delivery_value
 from gateway.terminal import (
     Duration,
     Invocation,
     add_port_offset,
     command,
-    delivery_lines,
-    delivery_value,
     printable,
     run,
 )

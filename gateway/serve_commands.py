@@ -1,18 +1,13 @@
-"""`pairgate serve` and `syphon`, and what looks after their configuration: `check`, `provision`."""
+"""`pairgate serve` and `syphon`, which run until they are told to end."""
 
-import sys
 from typing import Final
 
-import attrs
 import click
-from rich.text import Text
 
-from gateway.app import checking, serving, syphoning
-from gateway.app.failure import ExitCode
-from gateway.app.findings import Grade
+from gateway.app import serving, syphoning
 from gateway.app.logs import open_log, reloader
 from gateway.app.outside import Outside
-from gateway.terminal import Invocation, add_port_offset, command, finding_line, run
+from gateway.terminal import Invocation, add_port_offset, command, run
 
 STANDARD_ERROR: Final = 2
 
@@ -35,29 +30,3 @@ def syphon(invocation: Invocation, label: str | None, to: str | None) -> None:
     loaded = invocation.read()
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
         run(syphoning.syphon, loaded, Outside(observer=log), label=label, to=to)
-
-
-@command
-@add_port_offset
-def check(invocation: Invocation, port_offset: int) -> None:
-    """Check the configuration, connect to everything, and tell what was found."""
-    findings = run(checking.check, invocation.read(), Outside(), port_offset=port_offset)
-    bad = any(finding.grade is Grade.BAD for finding in findings)
-    value = [
-        {"subject": found.subject, "grade": found.grade.value, "text": found.text}
-        for found in findings
-    ]
-    invocation.print({"good": not bad, "findings": value}, *map(finding_line, findings))
-    sys.exit(ExitCode.FAILED if bad else ExitCode.DONE)
-
-
-@command
-@add_port_offset
-def provision(invocation: Invocation, port_offset: int) -> None:
-    """Make the backlog queues and the configured queues that are missing; needs Manage."""
-    made = run(checking.provision_all, invocation.read(), Outside(), port_offset=port_offset)
-    lines = [
-        Text(f"namespace {each.namespace}: {', '.join(each.queues) or 'nothing'} made")
-        for each in made
-    ]
-    invocation.print([attrs.asdict(each) for each in made], *lines)
