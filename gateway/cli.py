@@ -1,236 +1,50 @@
-"""The command line: commands, their arguments, and their exit codes."""
+"""The command line: where each command is. Its arguments and exit codes are there."""
 
-import sys
-from collections.abc import Callable
-from datetime import timedelta
-from functools import partial, wraps
-from pathlib import Path
-from typing import Any, Final
+import gc
+import importlib
+from collections.abc import Mapping
+from typing import Final
 
-import attrs
 import click
-from rich.text import Text
 
-from gateway.app import checking, messages, serving, syphoning, triggering
-from gateway.app.certificates import make_certificates
-from gateway.app.checking import Grade
-from gateway.app.failure import ExitCode
-from gateway.app.logs import open_log, reloader
-from gateway.app.messages import Where
-from gateway.app.outside import Outside
-from gateway.demo.screen import main as show_demo
-from gateway.domain.entity import EntityPath
-from gateway.domain.message import Delivery, Message
-from gateway.listen_commands import agent, listen
-from gateway.status_commands import status
-from gateway.store_commands import store
-from gateway.terminal import (
-    Duration,
-    Invocation,
-    add_config,
-    add_json,
-    delivery_lines,
-    delivery_value,
-    failing_in_words,
-    finding_line,
-    printable,
-    run,
-)
-
-STANDARD_INPUT: Final = "-"
-STANDARD_ERROR: Final = 2
+COMMANDS: Final[Mapping[str, str]] = {
+    "agent": "gateway.listen_commands",
+    "certs": "gateway.trial_commands",
+    "check": "gateway.check_commands",
+    "demo": "gateway.trial_commands",
+    "listen": "gateway.listen_commands",
+    "peek": "gateway.message_commands",
+    "provision": "gateway.check_commands",
+    "receive": "gateway.message_commands",
+    "send": "gateway.message_commands",
+    "serve": "gateway.serve_commands",
+    "status": "gateway.status_commands",
+    "store": "gateway.store_commands",
+    "syphon": "gateway.serve_commands",
+    "trigger": "gateway.message_commands",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def command_named(name: str) -> click.Command:
+    """Import it: no command waits for what only others need. Raises KeyError."""
+    # What is imported stays: to look through it for garbage takes a seventh of a start.
+    gc.disable()
+    try:
+        command: click.Command = getattr(importlib.import_module(COMMANDS[name]), name)
+    finally:
+        gc.enable()
+    return command
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return command_named(cmd_name) if cmd_name in COMMANDS else None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pairgate")
 def main() -> None:
     """A messaging gateway that pairs two namespaces, so that a producer notices no outage."""
-
-
-main.add_command(agent)
-main.add_command(listen)
-main.add_command(status)
-main.add_command(store)
-
-add_port_offset = click.option(
-    "--port-offset", type=int, default=0, metavar="N", help="Move all ports by N."
-)
-
-
-def command(function: Callable[..., None]) -> click.Command:
-    """A command of `pairgate`, with the options that all have."""
-    return main.command()(add_config(add_json(failing_in_words(function))))
-
-
-def add_where(function: Callable[..., None]) -> Callable[..., None]:
-    """The argument ENTITY, and the options that say through what."""
-
-    @wraps(function)
-    def wrapper(invocation: Invocation, entity: str, **rest: Any) -> None:
-        where = Where(
-            entity=entity,
-            namespace=rest.pop("namespace"),
-            port_offset=rest.pop("port_offset"),
-        )
-        function(invocation, where, **rest)
-
-    add_namespace = click.option(
-        "--namespace",
-        metavar="NAME",
-        help="Straight into this one. Default: the gateway that runs here, else the primary.",
-    )
-    return click.argument("entity")(add_namespace(add_port_offset(wrapper)))
-
-
-@command
-@add_port_offset
-def serve(invocation: Invocation, port_offset: int) -> None:
-    """Serve clients until SIGTERM or Ctrl-C, which drain; a second one ends at once."""
-    loaded = invocation.read()
-    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        reload = reloader(loaded, log, invocation.read)
-        run(serving.serve, loaded, Outside(observer=log), port_offset=port_offset, reload=reload)
-
-
-@command
-@click.option("--label", help="Whose backlog. Default: the pair's.")
-@click.option("--to", metavar="NAMESPACE", help="Where it goes. Default: the pair's primary.")
-def syphon(invocation: Invocation, label: str | None, to: str | None) -> None:
-    """Move the backlog from the secondary to where it belongs, and nothing else."""
-    loaded = invocation.read()
-    with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        run(syphoning.syphon, loaded, Outside(observer=log), label=label, to=to)
-
-
-@command
-@add_port_offset
-def check(invocation: Invocation, port_offset: int) -> None:
-    """Check the configuration, connect to everything, and tell what was found."""
-    findings = run(checking.check, invocation.read(), Outside(), port_offset=port_offset)
-    bad = any(finding.grade is Grade.BAD for finding in findings)
-    value = [
-        {"subject": found.subject, "grade": found.grade.value, "text": found.text}
-        for found in findings
-    ]
-    invocation.print({"good": not bad, "findings": value}, *map(finding_line, findings))
-    sys.exit(ExitCode.FAILED if bad else ExitCode.DONE)
-
-
-@command
-@add_port_offset
-def provision(invocation: Invocation, port_offset: int) -> None:
-    """Make the backlog queues and the configured queues that are missing; needs Manage."""
-    made = run(checking.provision_all, invocation.read(), Outside(), port_offset=port_offset)
-    lines = [
-        Text(f"namespace {each.namespace}: {', '.join(each.queues) or 'nothing'} made")
-        for each in made
-    ]
-    invocation.print([attrs.asdict(each) for each in made], *lines)
-
-
-@command
-@add_where
-@click.argument("body", default=STANDARD_INPUT)
-@click.option("--id", "message_id", help="The message id. Default: a new one.")
-@click.option("--session", "session_id", help="The session id.")
-@click.option("--content-type", help="What the body is.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option("--ttl", type=Duration(), help="Time to live, such as 5m.")
-def send(
-    invocation: Invocation,
-    where: Where,
-    body: str,
-    properties: tuple[str, ...],
-    ttl: float | None,
-    **fields: Any,
-) -> None:
-    """Send one message to ENTITY; without BODY, standard input is the body."""
-    message = Message(
-        body=sys.stdin.buffer.read() if body == STANDARD_INPUT else body.encode(),
-        properties=_split(properties),
-        time_to_live=None if ttl is None else timedelta(seconds=ttl),
-        **fields,
-    )
-    sent = run(messages.send, invocation.read().config, Outside(), where, message)
-    text = f"{sent.message_id} accepted by {sent.target} ({sent.leg})"
-    invocation.print(attrs.asdict(sent), Text(printable(text)))
-
-
-@command
-@add_where
-@click.option("--count", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--wait", type=Duration(), default="1s", show_default=True, help="For each.")
-@click.option("--dead-letters", is_flag=True, help="From the dead-letter sub-queue.")
-def receive(
-    invocation: Invocation, where: Where, count: int, wait: float, dead_letters: bool
-) -> None:
-    """Take messages from ENTITY, print and complete them. Exit code 1: there was none."""
-    place = _sub_queue(where, dead_letters)
-    config = invocation.read().config
-    show = partial(_print_delivery, invocation)
-    if not run(messages.receive, config, Outside(), place, show, count=count, wait=wait):
-        click.echo(f"no message in {printable(place.entity)}", err=True)
-        sys.exit(ExitCode.FAILED)
-
-
-@command
-@add_where
-@click.option("--count", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="A sequence number.")
-@click.option("--dead-letters", is_flag=True, help="Into the dead-letter sub-queue.")
-def peek(invocation: Invocation, where: Where, count: int, start: int, dead_letters: bool) -> None:
-    """Show messages of ENTITY and leave them where they are."""
-    place = _sub_queue(where, dead_letters)
-    found = run(messages.peek, invocation.read().config, Outside(), place, count=count, start=start)
-    for delivery in found:
-        _print_delivery(invocation, delivery)
-
-
-@command
-@add_port_offset
-@click.argument("queue")
-@click.option("--size", type=click.IntRange(0), default=0, help="Bytes that have come, if known.")
-def trigger(invocation: Invocation, queue: str, size: int, port_offset: int) -> None:
-    """Tell the listeners of QUEUE that a message has come past the gateway that runs here."""
-    config = invocation.read().config
-    address = run(triggering.trigger, config, queue, size=size, port_offset=port_offset)
-    told = {"queue": queue, "gateway": address}
-    invocation.print(told, Text(f"the gateway at {address} tells the listeners of {queue}"))
-
-
-@command
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
-def certs(invocation: Invocation, folder: Path) -> None:
-    """Make a throw-away authority in DIR, and certificates of it for localhost and a client."""
-    files = make_certificates(folder, Outside.now())
-    lines = [Text(printable(str(file))) for file in files]
-    invocation.print({file.name: str(file) for file in files}, *lines)
-
-
-@main.command()
-@add_json
-def demo(as_json: bool) -> None:
-    """Show the main job: producers, an outage, the backlog, the syphon, and the verdict."""
-    sys.exit(show_demo(as_json=as_json))
-
-
-def _print_delivery(invocation: Invocation, delivery: Delivery) -> None:
-    invocation.print(delivery_value(delivery), *delivery_lines(delivery))
-
-
-def _sub_queue(where: Where, dead_letters: bool) -> Where:
-    if not dead_letters:
-        return where
-    return attrs.evolve(where, entity=EntityPath(where.entity).dead_letter.name)
-
-
-def _split(properties: tuple[str, ...]) -> dict[str, str]:
-    split = {}
-    for text in properties:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(
-                f"NAME=VALUE expected, found {text!r}", param_hint="--property"
-            )
-        split[name] = value
-    return split

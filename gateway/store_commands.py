@@ -13,12 +13,12 @@ from rich.text import Text
 from gateway.app import stores
 from gateway.app.failure import ExitCode
 from gateway.app.outside import Outside
+from gateway.lines import finding_line
 from gateway.terminal import (
     Invocation,
     add_config,
     add_json,
     failing_in_words,
-    finding_line,
     printable,
 )
 

@@ -1,6 +1,5 @@
 """How commands read their configuration and print, for people or machines, and how they fail."""
 
-import base64
 import json
 import os
 import select
@@ -9,25 +8,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import attrs
 import click
 import trio
-from rich.console import Console
-from rich.text import Text
 
-from gateway.app.checking import Finding, Grade
 from gateway.app.failure import ExitCode, Failure
 from gateway.config.file import Loaded, load
 from gateway.config.problems import ConfigError
 from gateway.config.values import seconds
 from gateway.domain.errors import GatewayError
-from gateway.domain.message import DataBody, Delivery
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 T = TypeVar("T")
 
-STYLES: Final = {Grade.GOOD: "green", Grade.WARNING: "yellow", Grade.BAD: "red"}
 LAST_WORDS_SECONDS: Final = 1.0
 
 add_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
@@ -36,6 +33,9 @@ add_config = click.option(
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Default: pairgate.toml in this folder, else a pair of two stores below it.",
+)
+add_port_offset = click.option(
+    "--port-offset", type=int, default=0, metavar="N", help="Move all ports by N."
 )
 
 
@@ -49,11 +49,14 @@ class Invocation:
     def read(self) -> Loaded:
         return load(self.config, environ=os.environ, here=Path.cwd())
 
-    def print(self, value: Any, *lines: Text) -> None:
+    def print(self, value: Any, *lines: "Text") -> None:
         """The value for machines, or the lines for people."""
         if self.as_json:
             click.echo(json.dumps(value))
             return
+        # Imported here: a gateway starts faster without, and prints nothing.
+        from rich.console import Console
+
         console = Console(soft_wrap=True)
         for line in lines:
             console.print(line)
@@ -95,6 +98,11 @@ def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
+def command(function: Callable[..., None]) -> click.Command:
+    """A command of `pairgate`, with the options that all have."""
+    return click.command()(add_config(add_json(failing_in_words(function))))
+
+
 def _end(error: Exception, code: ExitCode) -> NoReturn:
     _say(f"Error: {printable(str(error))}")
     sys.exit(code)
@@ -121,54 +129,3 @@ def printable(text: str) -> str:
         else letter.encode("unicode_escape").decode()
         for letter in text
     )
-
-
-def finding_line(finding: Finding) -> Text:
-    text = printable(f"{finding.subject}: {finding.text}")
-    return Text.assemble((f"{finding.grade.value:8}", STYLES[finding.grade]), text)
-
-
-def delivery_value(delivery: Delivery) -> dict[str, Any]:
-    """A delivery as JSON. A body that is no UTF-8 is `body_base64`."""
-    message = delivery.message
-    value = {
-        "sequence_number": delivery.sequence_number,
-        "message_id": _text(message.message_id),
-        "session_id": message.session_id,
-        "content_type": message.content_type,
-        "delivery_count": delivery.delivery_count,
-        "enqueued": delivery.enqueued.isoformat() if delivery.enqueued else None,
-        "properties": {name: _plain(found) for name, found in message.properties.items()},
-    }
-    body = _body(delivery)
-    try:
-        return {**value, "body": body.decode()}
-    except UnicodeDecodeError:
-        return {**value, "body_base64": base64.b64encode(body).decode()}
-
-
-def delivery_lines(delivery: Delivery) -> tuple[Text, Text]:
-    """A delivery for people: a head, and the body."""
-    value = delivery_value(delivery)
-    properties = " ".join(f"{name}={found}" for name, found in value["properties"].items())
-    head = f"#{value['sequence_number']} {value['message_id'] or ''} {properties}".rstrip()
-    body = value.get("body", f"{len(_body(delivery))} bytes that are no text")
-    return Text(printable(head), style="dim"), Text(printable(body))
-
-
-def _body(delivery: Delivery) -> bytes:
-    match delivery.message.body:
-        case bytes() as body:
-            return body
-        case DataBody(parts):
-            return b"".join(parts)
-        case other:
-            return str(other).encode()
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, bool | int | float | None) else _text(value)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(getattr(value, "value", value))

@@ -36,21 +36,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "app": SIBLINGS | PORTS | {"config", "net", "wire", "domain"},
     "demo": PORTS | {"app", "config", "brokers", "net", "wire", "domain"},
     "terminal": {"app", "config", "domain"},
-    "store_commands": {"terminal", "app"},
+    "lines": {"terminal", "app", "domain"},
+    "check_commands": {"terminal", "lines", "app"},
+    "store_commands": {"terminal", "lines", "app"},
     "listen_commands": {"terminal", "app", "config"},
     "status_commands": {"terminal", "app", "config", "domain", "wire"},
-    "cli": PORTS
-    | {
-        "listen_commands",
-        "status_commands",
-        "store_commands",
-        "terminal",
-        "demo",
-        "app",
-        "workers",
-        "config",
-        "domain",
-    },
+    "serve_commands": {"terminal", "app"},
+    "message_commands": {"terminal", "lines", "app", "domain"},
+    "trial_commands": {"terminal", "app", "demo"},
+    "cli": set(),  # it names the modules of the commands, and imports them when asked for
     "__main__": {"cli"},
     "__init__": set(),
 }

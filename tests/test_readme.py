@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from gateway.cli import main
+from gateway.cli import COMMANDS, command_named, main
 from gateway.config.file import parse
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ def commands(text: str) -> list[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_command_and_option_is_known(page: Path) -> None:
     for name, *arguments in commands(page.read_text()):
-        command = main.commands[name]
+        command = command_named(name)
         if isinstance(command, click.Group) and arguments:
             command = command.commands[arguments[0]]
         known = {option for parameter in command.params for option in parameter.opts}
@@ -43,7 +43,7 @@ def test_what_can_be_pasted_is_complete() -> None:
     pasted = [words for code in blocks(README, "sh") for words in commands(code)]
 
     for name, *arguments in pasted:
-        context = main.commands[name].make_context(name, arguments, parent=click.Context(main))
+        context = command_named(name).make_context(name, arguments, parent=click.Context(main))
         config = context.params["config"]
 
         assert config is None or (ROOT / config).exists()
@@ -67,7 +67,7 @@ def test_the_table_has_every_command() -> None:
     (table,) = re.findall(r"^\| command \| does \|\n((?:\|.*\n)+)", README, re.MULTILINE)
     first_column = [row.split("|")[1] for row in table.splitlines()]
 
-    assert set(re.findall(r"`(\w+)`", " ".join(first_column))) == set(main.commands)
+    assert set(re.findall(r"`(\w+)`", " ".join(first_column))) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -55,16 +55,16 @@ BOUNDS: Final = Bounds(
     failover_interval=2.0,
     send_timeout=10.0,
     attempt_timeout=3.0,
-    ping_interval=5.0,
+    ping_interval=1.0,
     drain_rate=100.0,  # far below what `benchmarks/syphon.py` measures
-    quiet=10.0,
+    quiet=4.0,
     slack=2.0,  # for a machine that does other things as well
 )
 OPTIONS: Final = {
     "failover_interval": "2s",
     "send_timeout": "10s",
     "attempt_timeout": "3s",
-    "ping_interval": "5s",
+    "ping_interval": "1s",
     "enable_syphon": True,
 }
 

@@ -1,6 +1,5 @@
 """`pairgate check` and `pairgate provision`: is everything there that the pair needs; make it."""
 
-import enum
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ import trio
 from gateway.app.claiming import check_claims
 from gateway.app.entities import make_entities
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.findings import Finding, Findings, Grade
 from gateway.app.namespaces import check_credentials, enter, is_own
 from gateway.app.outside import Outside
 from gateway.app.servers import why_not
@@ -27,31 +27,6 @@ from gateway.pairing.provision import doubts, provision
 from gateway.ports import Broker
 
 ASK_SECONDS: Final = 30.0
-
-
-class Grade(enum.Enum):
-    GOOD = "good"
-    WARNING = "warning"
-    BAD = "bad"
-
-
-@attrs.frozen(kw_only=True)
-class Finding:
-    """One thing that was looked at."""
-
-    subject: str
-    grade: Grade
-    text: str
-
-
-@attrs.frozen
-class Findings:
-    """What was found so far."""
-
-    items: list[Finding] = attrs.field(factory=list)
-
-    def add(self, subject: str, grade: Grade, text: str) -> None:
-        self.items.append(Finding(subject=subject, grade=grade, text=text))
 
 
 async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> list[Finding]:

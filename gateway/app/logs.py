@@ -22,12 +22,12 @@ LAST_LINES_SECONDS: Final = 2.0
 def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]:
     """The log of a process, written to its end or for so long; `as_json` outdoes the file."""
     logging = loaded.config.logging
-    json = as_json or logging.format == "json"
-    json = json or (logging.format == "auto" and not os.isatty(fd))
+    as_json = as_json or logging.format == "json"
+    as_json = as_json or (logging.format == "auto" and not os.isatty(fd))
     writer = LineWriter(fd, lambda lines: log.line_of(LogLinesDropped(lines=lines)))
     log = LogObserver(
         writer.write,
-        json=json,
+        as_json=as_json,
         level=logging.level,
         clock=Outside.now,
         colors=os.isatty(fd),

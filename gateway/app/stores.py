@@ -7,8 +7,8 @@ from typing import Final
 
 from rich.filesize import decimal
 
-from gateway.app.checking import Finding, Findings, Grade
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.findings import Finding, Findings, Grade
 from gateway.app.outside import Outside
 from gateway.brokers.embedded.copying import Copy, back_up, compact
 from gateway.brokers.embedded.files import Disk, StoreError, StoreInUse

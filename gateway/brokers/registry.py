@@ -1,4 +1,9 @@
-"""From the URL of a namespace to the adapter that talks to it."""
+"""
+From the URL of a namespace to the adapter that talks to it.
+
+A kind is imported when a URL names it: a process has one or two of them, and starts faster without
+the others. Those over AMQP need an engine that may be missing.
+"""
 
 import random
 from collections.abc import Callable, Mapping
@@ -8,18 +13,7 @@ from typing import Any, Final, Protocol, Self
 
 import attrs
 
-from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
-from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
-from gateway.brokers.local import LocalOptions
-from gateway.brokers.memory import MemoryBroker
 from gateway.brokers.meter import Meter
-from gateway.brokers.rabbitmq import CANNOT as RABBITMQ_CANNOT
-from gateway.brokers.rabbitmq import RabbitmqOptions
-from gateway.brokers.rabbitmq import open_namespace as open_rabbitmq
-from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
-from gateway.brokers.storage_queue import CANNOT as STORAGE_CANNOT
-from gateway.brokers.storage_queue import open_namespace as open_storage_queue
-from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
 from gateway.wire.amqp.options import why_no_engine
@@ -84,40 +78,67 @@ class Kind:
     cannot: Mapping[str, str] = attrs.field(factory=dict)
 
 
-def _memory(address: Address) -> Adapter:
-    if address.rest:
-        raise InvalidRequest(f"namespace {address.name}: nothing expected after 'memory:'")
-    around = address.surroundings
-    return MemoryBroker(around.clock, around.rng, address.options)
+def _memory() -> Kind:
+    from gateway.brokers.local import LocalOptions
+    from gateway.brokers.memory import MemoryBroker
+
+    def make(address: Address) -> Adapter:
+        if address.rest:
+            raise InvalidRequest(f"namespace {address.name}: nothing expected after 'memory:'")
+        around = address.surroundings
+        return MemoryBroker(around.clock, around.rng, address.options)
+
+    return Kind(options=LocalOptions, make=make)
 
 
-def _embedded(address: Address) -> Adapter:
-    if not address.rest:
-        raise InvalidRequest(f"namespace {address.name}: a path expected after 'embedded:'")
-    around = address.surroundings
-    path = Path(address.rest)
-    return EmbeddedBroker(path, around.clock, around.rng, address.options, around.observer)
+def _embedded() -> Kind:
+    from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
+
+    def make(address: Address) -> Adapter:
+        if not address.rest:
+            raise InvalidRequest(f"namespace {address.name}: a path expected after 'embedded:'")
+        around = address.surroundings
+        path = Path(address.rest)
+        return EmbeddedBroker(path, around.clock, around.rng, address.options, around.observer)
+
+    return Kind(options=EmbeddedOptions, make=make)
 
 
-def _servicebus_rest(address: Address) -> Adapter:
-    options = address.options or ServiceBusRestOptions()
-    return open_namespace(address.scheme, address.rest, options, address.surroundings.clock)
+def _servicebus_rest() -> Kind:
+    from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
+
+    def make(address: Address) -> Adapter:
+        options = address.options or ServiceBusRestOptions()
+        return open_namespace(address.scheme, address.rest, options, address.surroundings.clock)
+
+    return Kind(options=ServiceBusRestOptions, make=make)
 
 
-def _amqp(address: Address) -> Adapter:
-    _must_have_engine()
-    from gateway.brokers.amqp.broker import open_namespace as open_amqp
+def _amqp() -> Kind:
+    from gateway.brokers.amqp.options import AmqpNamespaceOptions
 
-    around, options = address.surroundings, address.options or AmqpNamespaceOptions()
-    return open_amqp(address.scheme, address.rest, options, around.clock, around.rng)
+    def make(address: Address) -> Adapter:
+        _must_have_engine()
+        from gateway.brokers.amqp.broker import open_namespace
+
+        around, options = address.surroundings, address.options or AmqpNamespaceOptions()
+        return open_namespace(address.scheme, address.rest, options, around.clock, around.rng)
+
+    cannot = {"topics": "what else an address names is the broker's"}
+    return Kind(options=AmqpNamespaceOptions, make=make, cannot=cannot)
 
 
-def _servicebus(address: Address) -> Adapter:
-    _must_have_engine()
-    from gateway.brokers.amqp.servicebus import open_namespace as open_servicebus
+def _servicebus() -> Kind:
+    from gateway.brokers.amqp.options import ServiceBusOptions
 
-    around, options = address.surroundings, address.options or ServiceBusOptions()
-    return open_servicebus(address.rest, options, around.clock, around.rng)
+    def make(address: Address) -> Adapter:
+        _must_have_engine()
+        from gateway.brokers.amqp.servicebus import open_namespace
+
+        around, options = address.surroundings, address.options or ServiceBusOptions()
+        return open_namespace(address.rest, options, around.clock, around.rng)
+
+    return Kind(options=ServiceBusOptions, make=make)
 
 
 def _must_have_engine() -> None:
@@ -126,32 +147,38 @@ def _must_have_engine() -> None:
         raise InvalidRequest(why)
 
 
-def _rabbitmq(address: Address) -> Adapter:
-    around = address.surroundings
-    options = address.options or RabbitmqOptions()
-    return open_rabbitmq(address.scheme, address.rest, options, around.clock, around.rng)
+def _rabbitmq() -> Kind:
+    from gateway.brokers.rabbitmq import CANNOT, RabbitmqOptions, open_namespace
+
+    def make(address: Address) -> Adapter:
+        around, options = address.surroundings, address.options or RabbitmqOptions()
+        return open_namespace(address.scheme, address.rest, options, around.clock, around.rng)
+
+    return Kind(options=RabbitmqOptions, make=make, cannot=CANNOT)
 
 
-def _storage_queue(address: Address) -> Adapter:
-    around = address.surroundings
-    options = address.options or StorageQueueNamespaceOptions()
-    return open_storage_queue(address.rest, options, around.clock, around.rng)
+def _storage_queue() -> Kind:
+    from gateway.brokers.storage_queue import CANNOT, open_namespace
+    from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
+
+    def make(address: Address) -> Adapter:
+        around, options = address.surroundings, address.options or StorageQueueNamespaceOptions()
+        return open_namespace(address.rest, options, around.clock, around.rng)
+
+    return Kind(options=StorageQueueNamespaceOptions, make=make, cannot=CANNOT)
 
 
-_AMQP_CANNOT: Final[Mapping[str, str]] = {"topics": "what else an address names is the broker's"}
-KINDS: Final[dict[str, Kind]] = {
-    "memory": Kind(options=LocalOptions, make=_memory),
-    "embedded": Kind(options=EmbeddedOptions, make=_embedded),
-    "rabbitmq": Kind(options=RabbitmqOptions, make=_rabbitmq, cannot=RABBITMQ_CANNOT),
-    "rabbitmqs": Kind(options=RabbitmqOptions, make=_rabbitmq, cannot=RABBITMQ_CANNOT),
-    "servicebus+http": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
-    "servicebus+https": Kind(options=ServiceBusRestOptions, make=_servicebus_rest),
-    "servicebus": Kind(options=ServiceBusOptions, make=_servicebus),
-    "amqp": Kind(options=AmqpNamespaceOptions, make=_amqp, cannot=_AMQP_CANNOT),
-    "amqps": Kind(options=AmqpNamespaceOptions, make=_amqp, cannot=_AMQP_CANNOT),
-    "storage-queue": Kind(
-        options=StorageQueueNamespaceOptions, make=_storage_queue, cannot=STORAGE_CANNOT
-    ),
+KINDS: Final[Mapping[str, Callable[[], Kind]]] = {
+    "memory": _memory,
+    "embedded": _embedded,
+    "rabbitmq": _rabbitmq,
+    "rabbitmqs": _rabbitmq,
+    "servicebus+http": _servicebus_rest,
+    "servicebus+https": _servicebus_rest,
+    "servicebus": _servicebus,
+    "amqp": _amqp,
+    "amqps": _amqp,
+    "storage-queue": _storage_queue,
 }
 
 
@@ -192,4 +219,4 @@ def _kind(url: str) -> Kind:
     if kind is None:
         # Not the whole URL: it may hold a secret.
         raise InvalidRequest(f"URL of a namespace: one of {', '.join(KINDS)} expected")
-    return kind
+    return kind()

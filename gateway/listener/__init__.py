@@ -1,11 +1,19 @@
-"""The scalable queue listener, as a library: a handler runs for each message of some queues."""
+"""
+The scalable queue listener, as a library: a handler runs for each message of some queues.
 
-from gateway.listener.errors import EndpointDown, FormatError, SubmitError
-from gateway.listener.items import RAW, Item, Json
-from gateway.listener.listener import QueueListener
-from gateway.listener.options import ListenerOptions
-from gateway.listener.submit import Submitter
-from gateway.listener.triggers import Trigger, Triggers
+Each name is imported when it is asked for: a gateway, which reads the options only, starts faster.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway.listener.errors import EndpointDown, FormatError, SubmitError
+    from gateway.listener.items import RAW, Item, Json
+    from gateway.listener.listener import QueueListener
+    from gateway.listener.options import ListenerOptions
+    from gateway.listener.submit import Submitter
+    from gateway.listener.triggers import Trigger, Triggers
 
 __all__ = [
     "RAW",
@@ -20,3 +28,24 @@ __all__ = [
     "Trigger",
     "Triggers",
 ]
+
+_MODULE_OF: Final = {
+    "RAW": "items",
+    "EndpointDown": "errors",
+    "FormatError": "errors",
+    "Item": "items",
+    "Json": "items",
+    "ListenerOptions": "options",
+    "QueueListener": "listener",
+    "SubmitError": "errors",
+    "Submitter": "submit",
+    "Trigger": "triggers",
+    "Triggers": "triggers",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return found

@@ -7,7 +7,7 @@ import attrs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Leg, Message
-from gateway.listener.items import body_size
+from gateway.listener.bodies import body_size
 from gateway.passing import PassesOn
 from gateway.ports import Broker
 

@@ -137,13 +137,6 @@ def queue_of(queue_uri: str) -> EntityPath:
     return EntityPath.parse(queue_uri.removeprefix("queue://").partition("/")[2])
 
 
-def body_size(message: Message) -> int:
-    """The bytes of a body, for a bound on memory; other bodies than bytes are small."""
-    if isinstance(message.body, bytes):
-        return len(message.body)
-    return sum(map(len, message.body.parts)) if isinstance(message.body, DataBody) else 0
-
-
 def _bytes_of(message: Message) -> bytes | str:
     match message.body:
         case bytes() as body:

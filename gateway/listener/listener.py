@@ -21,8 +21,9 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.events import Event
 from gateway.domain.message import Message
 from gateway.domain.scaling import Rule, Shares, parse_weights
+from gateway.listener.bodies import body_size
 from gateway.listener.endpoint import Endpoint
-from gateway.listener.items import Format, body_size
+from gateway.listener.items import Format
 from gateway.listener.job import DEFAULT_RULE, BackOff, Handler, Job, OnEmpty, Subscriber, no_load
 from gateway.listener.ledger import QueueState
 from gateway.listener.locks import Locks

@@ -8,8 +8,9 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Leg, Message
+from gateway.listener.bodies import body_size
 from gateway.listener.errors import SubmitError
-from gateway.listener.items import CLIENT_ID, REQUEST_ID, Format, body_size
+from gateway.listener.items import CLIENT_ID, REQUEST_ID, Format
 from gateway.listener.triggers import Trigger, Triggers
 from gateway.ports import Broker, NewId
 

@@ -1,12 +1,12 @@
 """Writes each event as one line: for people on a terminal, as JSON for machines."""
 
 import enum
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
-import structlog
 
 from gateway.domain import agent_events, events
 from gateway.domain.events import Event
@@ -53,6 +53,9 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.TriggersLost: "warning",
     events.WorkDetected: "debug",
 }
+
+Render = Callable[[dict[str, object]], str]
+
 _START_OF_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -68,7 +71,7 @@ class LogObserver:
         self,
         write: Callable[[str], None],
         *,
-        json: bool,
+        as_json: bool,
         level: str,
         clock: WallClock,
         colors: bool = False,
@@ -77,11 +80,7 @@ class LogObserver:
         self.level = level
         self._write = write
         self._clock = clock
-        self._render: Callable[[None, str, dict[str, object]], str | bytes] = (
-            structlog.processors.JSONRenderer()
-            if json
-            else structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False)
-        )
+        self._render: Render = json.dumps if as_json else _for_people(colors=colors)
 
     def report(self, event: Event) -> None:
         if LEVELS.index(level_of(event)) >= LEVELS.index(self.level):
@@ -99,7 +98,15 @@ class LogObserver:
             key: escaped(value) if isinstance(value, str) else value
             for key, value in fields.items()
         }
-        return f"{self._render(None, '', escaped_fields)!s}\n"
+        return f"{self._render(escaped_fields)}\n"
+
+
+def _for_people(*, colors: bool) -> Render:
+    # Imported here, since that takes longer than all the rest of a log: machines do without.
+    import structlog
+
+    render = structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False)
+    return lambda fields: str(render(None, "", fields))
 
 
 def name_of(kind: type[Event]) -> str:

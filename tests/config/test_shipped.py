@@ -12,7 +12,7 @@ import pytest
 
 from gateway.brokers.registry import options_class
 from gateway.claims.options import PackingRule
-from gateway.cli import main
+from gateway.cli import COMMANDS, command_named
 from gateway.config.file import Loaded, load, parse
 from gateway.config.options import (
     DEFAULT,
@@ -200,8 +200,8 @@ def test_units_start_a_command_that_there_is(name: str) -> None:
     unit.read(CONF / "examples" / name)
     _, command, option, *_ = unit["Service"]["ExecStart"].split()
 
-    assert command in main.commands
-    assert option in {name for each in main.commands[command].params for name in each.opts}
+    assert command in COMMANDS
+    assert option in {name for each in command_named(command).params for name in each.opts}
 
 
 def test_without_a_file_the_default_is_taken(tmp_path: Path) -> None:

@@ -35,10 +35,10 @@ class ExampleNode:
     async def prepare(self, definitions: str) -> None:
         """Give it the users of that file and their rights, and take away all queues."""
         if definitions != self._definitions:
-            await self.control("import_definitions", str(EXAMPLES / definitions))
-            for user in _read(definitions)["users"]:
-                await self.control("change_password", user["name"], PASSWORD)
-            await self.control("set_permissions", "-p", VHOST, USER, ".*", ".*", ".*")
+            self.node.begin()  # it makes its folder
+            known = self.node.folder / definitions
+            known.write_text(json.dumps(_with_secrets(_read(definitions))))
+            await self.control("import_definitions", str(known))
             self._definitions = definitions
         async with self.client() as broker:
             for queue in await self.queues():
@@ -106,6 +106,18 @@ class Listed:
 def _read(definitions: str) -> dict[str, Any]:
     read: dict[str, Any] = json.loads((EXAMPLES / definitions).read_text())
     return read
+
+
+def _with_secrets(definitions: dict[str, Any]) -> dict[str, Any]:
+    """Each user has the password of all, and the node's own user may do everything."""
+    users = [{"name": user["name"], "tags": user["tags"]} for user in definitions["users"]]
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    own = {"user": USER, "vhost": VHOST, **everything}
+    return {
+        **definitions,
+        "users": [{**user, "password": PASSWORD} for user in users],
+        "permissions": [*definitions["permissions"], own],
+    }
 
 
 @attrs.define(eq=False)

@@ -22,7 +22,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def logged(event: Event, *, level: str = "debug", as_json: bool = True) -> str:
     lines: list[str] = []
-    LogObserver(lines.append, json=as_json, level=level, clock=lambda: NOON).report(event)
+    LogObserver(lines.append, as_json=as_json, level=level, clock=lambda: NOON).report(event)
     return "".join(lines)
 
 
@@ -66,7 +66,7 @@ def test_events_below_the_level_are_not_written() -> None:
 
 def test_the_level_can_be_changed_while_it_runs() -> None:
     lines: list[str] = []
-    observer = LogObserver(lines.append, json=True, level="error", clock=lambda: NOON)
+    observer = LogObserver(lines.append, as_json=True, level="error", clock=lambda: NOON)
     event = Listening(protocol="service-bus-http", address="127.0.0.1:1")
 
     observer.report(event)

@@ -46,8 +46,11 @@ class Nodes:
 
     def management(self, name: str) -> str:
         """The URL of the plugin."""
+        return f"http://127.0.0.1:{self.management_port(name)}"
+
+    def management_port(self, name: str) -> int:
         self.port(name)
-        return f"http://127.0.0.1:{self._http[name]}"
+        return self._http[name]
 
     def port(self, name: str) -> int:
         return self.node(name).port

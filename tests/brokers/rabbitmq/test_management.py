@@ -1,5 +1,6 @@
 """What RabbitMQ's management plugin adds: policies are seen, queues are listed, on a real node."""
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,9 +15,10 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized, NotSupported, Unavailable
 from gateway.domain.message import Message
-from gateway.testing.rabbitmq import control
+from gateway.net.http_client import HttpClient
+from gateway.testing.rabbitmq import USER, control
 from gateway.testing.servers import free_port
-from gateway.wire.http import Request, Response
+from gateway.wire.http import Headers, Request, Response
 from gateway.wire.rabbitmq_management import ManagementLogin
 from tests.brokers.rabbitmq.nodes import Nodes, Room, client
 
@@ -93,14 +95,30 @@ async def managed(rabbits: Nodes) -> AsyncIterator[Room]:
 
 
 async def set_policy(rabbits: Nodes, room: Room, name: str, case: Case) -> None:
-    command = "set_operator_policy" if case.operator else "set_policy"
     pattern = f"^{room.inside(EntityPath(name)).name}$"
-    await control(rabbits.process("primary"), command, name, pattern, json.dumps(case.policy))
+    policy = {"pattern": pattern, "definition": case.policy, "apply-to": "queues"}
+    assert await ask_about_policy(rabbits, "PUT", name, case, json.dumps(policy).encode()) == 201
 
 
 async def clear_policy(rabbits: Nodes, name: str, case: Case) -> None:
-    command = "clear_operator_policy" if case.operator else "clear_policy"
-    await control(rabbits.process("primary"), command, name)
+    assert await ask_about_policy(rabbits, "DELETE", name, case) == 204
+
+
+async def ask_about_policy(
+    rabbits: Nodes, method: str, name: str, case: Case, body: bytes = b""
+) -> int:
+    kind = "operator-policies" if case.operator else "policies"
+    login = base64.b64encode(f"{USER}:{USER}".encode()).decode()
+    request = Request(
+        method=method,
+        target=f"/api/{kind}/%2F/{name}",
+        headers=Headers(
+            (("Authorization", f"Basic {login}"), ("Content-Type", "application/json"))
+        ),
+        body=body,
+    )
+    async with HttpClient("127.0.0.1", rabbits.management_port("primary")) as plugin:
+        return (await plugin.request(request)).status
 
 
 async def doubts_of(room: Room, name: str) -> list[str]:

@@ -1,0 +1,39 @@
+"""`pairgate check` and `provision`: whether all is there that the configuration names; make it."""
+
+import sys
+
+import attrs
+from rich.text import Text
+
+from gateway.app import checking
+from gateway.app.failure import ExitCode
+from gateway.app.findings import Grade
+from gateway.app.outside import Outside
+from gateway.lines import finding_line
+from gateway.terminal import Invocation, add_port_offset, command, run
+
+
+@command
+@add_port_offset
+def check(invocation: Invocation, port_offset: int) -> None:
+    """Check the configuration, connect to everything, and tell what was found."""
+    findings = run(checking.check, invocation.read(), Outside(), port_offset=port_offset)
+    bad = any(finding.grade is Grade.BAD for finding in findings)
+    value = [
+        {"subject": found.subject, "grade": found.grade.value, "text": found.text}
+        for found in findings
+    ]
+    invocation.print({"good": not bad, "findings": value}, *map(finding_line, findings))
+    sys.exit(ExitCode.FAILED if bad else ExitCode.DONE)
+
+
+@command
+@add_port_offset
+def provision(invocation: Invocation, port_offset: int) -> None:
+    """Make the backlog queues and the configured queues that are missing; needs Manage."""
+    made = run(checking.provision_all, invocation.read(), Outside(), port_offset=port_offset)
+    lines = [
+        Text(f"namespace {each.namespace}: {', '.join(each.queues) or 'nothing'} made")
+        for each in made
+    ]
+    invocation.print([attrs.asdict(each) for each in made], *lines)
