@@ -7,7 +7,7 @@ import click
 from gateway.app import serving, syphoning
 from gateway.app.logs import open_log, reloader
 from gateway.app.outside import Outside
-from gateway.terminal import Invocation, add_port_offset, command, run
+from gateway.commands.terminal import Invocation, add_port_offset, command, run
 
 STANDARD_ERROR: Final = 2
 

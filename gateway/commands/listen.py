@@ -11,8 +11,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.handlers import HandlerChoice
 from gateway.app.logs import open_log
 from gateway.app.outside import Outside
-from gateway.config.options import Listen
-from gateway.terminal import (
+from gateway.commands.terminal import (
     Duration,
     Invocation,
     add_config,
@@ -20,6 +19,7 @@ from gateway.terminal import (
     failing_in_words,
     run,
 )
+from gateway.config.options import Listen
 
 STANDARD_ERROR: Final = 2
 OFF: Final = "off"

@@ -9,8 +9,8 @@ from gateway.app import checking
 from gateway.app.failure import ExitCode
 from gateway.app.findings import Grade
 from gateway.app.outside import Outside
-from gateway.lines import finding_line
-from gateway.terminal import Invocation, add_port_offset, command, run
+from gateway.commands.lines import finding_line
+from gateway.commands.terminal import Invocation, add_port_offset, command, run
 
 
 @command

@@ -6,8 +6,8 @@ from typing import Any, Final
 from rich.text import Text
 
 from gateway.app.findings import Finding, Grade
+from gateway.commands.terminal import printable
 from gateway.domain.message import DataBody, Delivery
-from gateway.terminal import printable
 
 STYLES: Final = {Grade.GOOD: "green", Grade.WARNING: "yellow", Grade.BAD: "red"}
 

@@ -14,10 +14,8 @@ from gateway.app import messages, triggering
 from gateway.app.failure import ExitCode
 from gateway.app.messages import Where
 from gateway.app.outside import Outside
-from gateway.domain.entity import EntityPath
-from gateway.domain.message import Delivery, Message
-from gateway.lines import delivery_lines, delivery_value
-from gateway.terminal import (
+from gateway.commands.lines import delivery_lines, delivery_value
+from gateway.commands.terminal import (
     Duration,
     Invocation,
     add_port_offset,
@@ -25,6 +23,8 @@ from gateway.terminal import (
     printable,
     run,
 )
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Delivery, Message
 
 STANDARD_INPUT: Final = "-"
 

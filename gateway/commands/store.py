@@ -13,8 +13,8 @@ from rich.text import Text
 from gateway.app import stores
 from gateway.app.failure import ExitCode
 from gateway.app.outside import Outside
-from gateway.lines import finding_line
-from gateway.terminal import (
+from gateway.commands.lines import finding_line
+from gateway.commands.terminal import (
     Invocation,
     add_config,
     add_json,

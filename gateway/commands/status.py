@@ -15,10 +15,7 @@ from rich.text import Text
 
 from gateway.app.asking import ask_status
 from gateway.app.failure import ExitCode, Failure
-from gateway.config.options import Config
-from gateway.domain.billing import Bill, Operation
-from gateway.domain.status import PairStatus, QueueStatus, Status
-from gateway.terminal import (
+from gateway.commands.terminal import (
     Invocation,
     add_config,
     add_json,
@@ -26,6 +23,9 @@ from gateway.terminal import (
     printable,
     run,
 )
+from gateway.config.options import Config
+from gateway.domain.billing import Bill, Operation
+from gateway.domain.status import PairStatus, QueueStatus, Status
 from gateway.wire.status import status_value
 
 EVERY: Final = 2.0  # seconds between two looks of --watch

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from gateway.app.certificates import make_certificates
 from gateway.app.outside import Outside
+from gateway.commands.terminal import Invocation, add_json, command, printable
 from gateway.demo.screen import main as show_demo
-from gateway.terminal import Invocation, add_json, command, printable
 
 
 @click.command()
