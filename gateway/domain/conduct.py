@@ -46,7 +46,7 @@ class Bounds:
     idle_processor: float = 0.1  # of one core
     slack: float = 1.0
     expiry_slack: float = 0.0  # see `verdict.Rules`
-    attach: float = 0.0  # until a client's link is open, before its send begins
+    front_wait: float = 0.0  # that a front end lets a send wait, beside the gateway itself
     raises_unknown: bool = False  # an unknown outcome is told at once, as the options ask
     parkable: frozenset[str] = frozenset()
 
@@ -55,7 +55,7 @@ class Bounds:
         """How long no send is answered, at most, while one namespace is well."""
         share = min(self.attempt_timeout, 0.4 * self.send_timeout)
         sent = share + self.suspect_wait + self.attempt_timeout
-        return self.attach + sent + self.slack
+        return self.front_wait + sent + self.slack
 
     @property
     def return_within(self) -> float:

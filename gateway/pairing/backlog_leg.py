@@ -57,11 +57,12 @@ class BacklogLeg:
             self.envelope.wrap(message, sending.entity, attempt=attempt, now=now)
             for message in sending.messages
         ]
-        began, seconds = trio.current_time(), sending.backlog_seconds
+        seconds = sending.backlog_seconds
+        ends = trio.current_time() + seconds
         try:
             await send_in_time(self.broker, queue, wrapped, seconds)
         except BrokerError as error:
-            sending.backlog_hangs |= trio.current_time() - began >= seconds
+            sending.backlog_hangs |= trio.current_time() >= ends
             sending.failed(error)
             return error
         self.observer.report(

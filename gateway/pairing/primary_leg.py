@@ -116,12 +116,12 @@ class PrimaryLeg:
 
     async def _ask(self, sending: Sending, attempt: Attempt, seconds: float) -> BrokerError | None:
         """One attempt; what it says of the primary's health goes to the standings."""
-        started = trio.current_time()
+        ends = trio.current_time() + seconds
         sending.primary_asked = True
         try:
             await send_in_time(self.primary, sending.entity, sending.messages, seconds)
         except BrokerError as error:
-            cut_off = trio.current_time() - started >= seconds
+            cut_off = trio.current_time() >= ends
             too_short = seconds < min(FAIR_TRY, FAIR_SHARE * self.options.attempt_timeout)
             hasty = cut_off and too_short  # the caller's deadline says nothing of the primary
             if error.counts_as_outage and sending.may_divert and not hasty:

@@ -149,6 +149,18 @@ async def test_a_hasty_clients_deadline_says_nothing_of_the_primary(lab):
     assert pair.standings.troubled() == []
 
 
+async def test_a_time_that_is_over_to_the_bit_is_over(lab):
+    """The same, where the difference of two times is rounded down."""
+    pair = await lab.pair(failover_interval=0.0)
+    lab.primary.fail(Hang(), SEND)
+
+    for number in range(100):
+        with trio.move_on_after(0.02 + number / 9973):
+            await send(pair)()
+
+        assert pair.standings.troubled() == []
+
+
 async def test_a_connection_that_breaks_counts_however_short_the_time(lab):
     pair = await lab.pair(failover_interval=0.0)
     lab.primary.fail(Reset(), SEND)

@@ -93,7 +93,7 @@ class Laws:
         )
         share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
         sent = share + pair.suspect_wait + pair.attempt_timeout
-        bound = scenario.attach_wait + sent + SLACK
+        bound = scenario.front_wait + sent + SLACK
         if promised and not (accepted and took <= bound):
             self.broken.append(
                 f"{message_id}: accepted={accepted} after {took:.3f} s, though one namespace was"

@@ -75,7 +75,7 @@ class Recorder:
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
             horizon=LONGEST_HOLD,
             expiry_slack=self._expiry_slack(),
-            attach=self.scenario.attach_wait,
+            front_wait=self.scenario.front_wait,
             raises_unknown=pair.on_unknown is OnUnknown.RAISE,
         )
         self.records.append(RunBegan(at=trio.current_time(), bounds=bounds))

@@ -147,9 +147,19 @@ class Scenario:
         return tuple(entity for entity in ENTITIES if is_name(entity.key))
 
     @property
-    def attach_wait(self) -> float:
-        """Seconds, at most, that a client waits for its link before its message is sent."""
-        return AmqpOptions().probe_timeout if self.parts.front is Front.AMQP else 0.0
+    def front_wait(self) -> float:
+        """
+        Seconds, at most, that a front end lets a send wait, beside the pair.
+
+        A link of AMQP waits for a probe before it is attached. What the pair raises as unknown
+        at once, instead of diverting it, Storage Queue tries again for as long as it may hold it.
+        """
+        match self.parts.front, self.pair.on_unknown:
+            case Front.AMQP, _:
+                return AmqpOptions().probe_timeout
+            case Front.STORAGE_QUEUE, OnUnknown.RAISE:
+                return self.pair.send_timeout
+        return 0.0
 
     @property
     def kinds(self) -> frozenset[str]:
