@@ -23,8 +23,8 @@ from gateway.domain.history import (
     fingerprint,
 )
 from gateway.domain.message import Complete, Delivery, Leg, Message
-from gateway.ports import Broker
-from gateway.testing.clocks import VirtualClock, seconds
+from gateway.ports import Broker, WallClock
+from gateway.testing.clocks import seconds
 from gateway.testing.sim.laws import Laws
 from gateway.testing.sim.processes import GatewayProcess
 from gateway.testing.sim.scenario import CHAOS, ENTITIES, Scenario
@@ -70,7 +70,7 @@ class Producer:
     number: int
     scenario: Scenario
     gateway: GatewayProcess
-    clock: VirtualClock
+    clock: WallClock
     rng: random.Random
     laws: Laws
     journal: Journal
@@ -117,6 +117,7 @@ class Producer:
                 return await self.gateway.send(entity, messages), Acked
             except BrokerError as error:
                 self.journal.note(f"{messages[0].message_id}: {error!r}")
+                self.laws.note_refusal(error)
                 return None, Unknown if error.outcome is Outcome.UNKNOWN else Failed
         return None, Unknown
 

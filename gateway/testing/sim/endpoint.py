@@ -23,6 +23,7 @@ from gateway.wire.servicebus_operations import Accepted, Form, SendMessages
 
 POLICY: Final = AccessPolicy(name="sim", keys=("a key for tests",), rights=frozenset(Right))
 HOST: Final = "gateway.sim"
+TOKENS_LIFE: Final = 3600.0  # seconds
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -87,7 +88,7 @@ class Client:
             origin=f"http://{HOST}:80",
             key_name=POLICY.name,
             key=POLICY.keys[0],
-            lifetime=3600.0,
+            lifetime=TOKENS_LIFE,
             clock=clock,
         )
         return cls(RestPeer(ask=http.request, tokens=tokens))

@@ -2,24 +2,30 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Container
+from datetime import timedelta
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.domain.access import MAX_CLOCK_SKEW
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Outcome
+from gateway.domain.errors import BrokerError, NotAuthorized, Outcome
 from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.domain.message import Complete
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
+from gateway.testing.sim.clocks import Clocks
+from gateway.testing.sim.endpoint import TOKENS_LIFE
 from gateway.testing.sim.scenario import Scenario
 
 BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
 PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
 SLACK: Final = 0.1  # seconds for what isn't waiting for a namespace
+# So far behind the gateway's a client's clock makes no token that is good: it has whole seconds.
+TOO_FAR_BEHIND: Final = timedelta(seconds=TOKENS_LIFE - 1.0) + MAX_CLOCK_SKEW
 
 
 @attrs.define(eq=False)
@@ -44,6 +50,7 @@ class Laws:
     """
 
     scenario: Scenario
+    clocks: Clocks
     broken: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
     _void_before: float = -1.0  # attempts that began earlier say nothing
@@ -63,6 +70,8 @@ class Laws:
         """The pair tells something."""
         if isinstance(event, LoopPaused):
             self.forget_streaks()
+            if "pause" not in self.scenario.killed:
+                self.broken.append(f"a pause of {event.seconds:.3f} s, and nothing stood still")
         if isinstance(event, StandingChanged):
             self._note_change(event, self._streaks[event.entity.key])
 
@@ -88,6 +97,7 @@ class Laws:
             and scenario.clients_deadline is None
             and not scenario.parts.breaking
             and pair.on_unknown is OnUnknown.DIVERT
+            and not self._tokens_fail
         )
         share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
         bound = share + pair.suspect_wait + pair.attempt_timeout + SLACK
@@ -96,6 +106,19 @@ class Laws:
                 f"{message_id}: accepted={accepted} after {took:.3f} s, though one namespace was"
                 " well"
             )
+
+    def note_refusal(self, error: BrokerError) -> None:
+        """A send ended so. A token is refused where clocks are too far apart, and nowhere else."""
+        if not isinstance(error, NotAuthorized):
+            return
+        self.seen["a token was refused"] += 1
+        if not self._tokens_fail:
+            self.broken.append(f"a token was refused: {error}")
+
+    @property
+    def _tokens_fail(self) -> bool:
+        clocks, over_http = self.clocks, self.scenario.parts.over_http
+        return over_http and clocks.of("gateway")() - clocks.of("client")() > TOO_FAR_BEHIND
 
     def note_consumed(
         self, namespace: str, call: Call, handled: Container[tuple[str, str]]

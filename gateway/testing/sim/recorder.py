@@ -1,6 +1,7 @@
 """Writes down what the installation of a seed did: the records of `domain/conduct.py`."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -9,12 +10,14 @@ import trio
 from gateway.domain.conduct import (
     Attempted,
     Bounds,
+    ClockSet,
     Drained,
     End,
     FaultBegan,
     FaultEnded,
     Healed,
     Killed,
+    Parked,
     Paused,
     RunBegan,
     Sampled,
@@ -30,7 +33,7 @@ from gateway.domain.errors import Busy, Outcome
 from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.domain.history import Record, Uncertain
-from gateway.domain.message import Complete
+from gateway.domain.message import Complete, DeadLetter
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
 from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, DiskFault, Scenario
@@ -57,7 +60,7 @@ class Recorder:
     _asked: Counter[str] = attrs.field(factory=Counter, init=False)
     _faults: int = attrs.field(default=0, init=False)
 
-    def begin(self, expiry_slack: float) -> None:
+    def begin(self) -> None:
         """The bounds of the run, and the faults that the scenario has planned."""
         pair, syphon = self.scenario.pair, self.scenario.syphon
         bounds = Bounds(
@@ -71,7 +74,7 @@ class Recorder:
             lock=LOCK,
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
             horizon=LONGEST_HOLD,
-            expiry_slack=expiry_slack,
+            expiry_slack=self.scenario.longest_way,
             raises_unknown=pair.on_unknown is OnUnknown.RAISE,
         )
         self.records.append(RunBegan(at=trio.current_time(), bounds=bounds))
@@ -101,6 +104,12 @@ class Recorder:
         now, name, target = trio.current_time(), self._next_fault(), TARGETS[fault.namespace]
         self.records.append(FaultBegan(at=now, fault=name, kind="disk", target=target))
         return name
+
+    def note_clock(self, processes: Iterable[str], ahead: float, drift: float) -> None:
+        """Somebody has set the clock that these read."""
+        now = trio.current_time()
+        for process in processes:
+            self.records.append(ClockSet(at=now, process=process, ahead=ahead, drift=drift))
 
     def note_return(self, fault: str) -> None:
         self.records.append(FaultEnded(at=trio.current_time(), fault=fault))
@@ -150,17 +159,25 @@ class Recorder:
             # Nobody confirmed the completion, so what was transferred may come again.
             ids = [str(message.message_id) for message in call.messages]
             self.records.extend(Uncertain(at=now, message_id=each) for each in ids)
-        completed = isinstance(call.settlement, Complete) and call.outcome is None
-        if call.operation is Operation.SETTLE and namespace == "secondary" and completed:
+        if call.operation is Operation.SETTLE and namespace == "secondary":
+            self._note_settlement(process, call)
+
+    def _note_settlement(self, process: str, call: Call) -> None:
+        now, message_id = trio.current_time(), str(call.messages[0].message_id)
+        if isinstance(call.settlement, Complete) and call.outcome is None:
             self.records.append(
                 Settled(
                     at=now,
                     process=process,
                     queue=call.entity.key,
                     copy=call.copy,
-                    message_id=str(call.messages[0].message_id),
+                    message_id=message_id,
                 )
             )
+        if isinstance(call.settlement, DeadLetter):
+            began = now - call.took
+            parked = Parked(at=now, process=process, message_id=message_id, began=began)
+            self.records.append(parked)
 
     def _attempt(self, process: str, namespace: str, call: Call) -> Attempted:
         way, entity = Way.PRIMARY if process == GATEWAY else Way.SYPHON, call.entity

@@ -3,6 +3,7 @@
 import enum
 import random
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 import attrs
@@ -29,6 +30,7 @@ CALM: Final = 10.0  # seconds before the first fault
 CHAOS: Final = 110.0  # seconds until all faults are healed
 LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
 LONGEST_PAUSE: Final = 60.0  # seconds that something stays down
+LONGEST_INTERVAL: Final = 30.0  # seconds until an entity fails over
 
 NAMES: Final = ("primary", "secondary")
 FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
@@ -42,6 +44,9 @@ FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
 }
 # What a disk of our own may do, beside losing its power.
 DISK_FAULTS: Final = (*Ailment, None)  # None: nearly full, so that the store takes nothing in
+CLOCKS: Final = ("client", "gateway", "syphon", "primary", "secondary")
+STEPS: Final = (2.5, 30.0, 90.0, 1800.0, 10800.0)  # seconds by which a wall clock is off, about
+LASTING_STEP: Final = 1800.0  # tokens of an hour are good on both sides of it
 CRASHES: Final = ("primary", "secondary", "gateway", "syphon", "pause")
 
 
@@ -85,6 +90,21 @@ class DiskFault:
     back: float
 
 
+@attrs.frozen(kw_only=True)
+class ClockStep:
+    """
+    At `at` a process's wall clock is set `ahead` seconds off, and goes `drift` too fast from then.
+
+    At `back` somebody puts it right. Infinite: nobody does.
+    """
+
+    process: str
+    ahead: float
+    drift: float
+    at: float
+    back: float
+
+
 class Mode(enum.Enum):
     """What is asked of a run in its end."""
 
@@ -118,10 +138,11 @@ class Scenario:
     windows: tuple[Window, ...]
     crashes: tuple[Crash, ...]
     disk_faults: tuple[DiskFault, ...] = ()
+    clock_steps: tuple[ClockStep, ...] = ()
 
     @property
-    def faults(self) -> tuple[Window | Crash | DiskFault, ...]:
-        return (*self.windows, *self.crashes, *self.disk_faults)
+    def faults(self) -> tuple[Window | Crash | DiskFault | ClockStep, ...]:
+        return (*self.windows, *self.crashes, *self.disk_faults, *self.clock_steps)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -147,6 +168,14 @@ class Scenario:
         paused = not self.windows and self.killed == {"pause"}
         noticed = BEAT + shortest_pause(self.pair)
         return paused and all(crash.back - crash.at >= noticed for crash in self.crashes)
+
+    @property
+    def longest_way(self) -> float:
+        """Seconds that a request may be on its way to where a message's life begins."""
+        held = 2 * LONGEST_HOLD if "late" in self.kinds else 0.0
+        pauses = [crash for crash in self.crashes if crash.what == "pause"]
+        paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
+        return self.pair.send_timeout + self.syphon.attempt_timeout + held + paused
 
     @property
     def killed(self) -> frozenset[str]:
@@ -176,7 +205,7 @@ def draw(seed: int, load: int = 1) -> Scenario:
         case 2:  # a gateway that stands still mustn't blame others
             windows, crashes, latency = 0, ["pause"] * 4, 0.2
     parts = draw_parts(seed)
-    return Scenario(
+    scenario = Scenario(
         seed=seed,
         parts=parts,
         pair=_pair_options(rng),
@@ -199,6 +228,7 @@ def draw(seed: int, load: int = 1) -> Scenario:
         ),
         disk_faults=_disk_faults(seed, namespaces) if parts.on_disk else (),
     )
+    return _with_clocks(scenario)
 
 
 def draw_parts(seed: int) -> Parts:
@@ -234,10 +264,63 @@ def _disk_faults(seed: int, namespaces: tuple[str, ...]) -> tuple[DiskFault, ...
     return tuple(faults)
 
 
+def _with_clocks(scenario: Scenario) -> Scenario:
+    """By a generator of its own, as well, and throttling and pauses are left alone."""
+    rng = random.Random(f"time {scenario.seed}")
+    if scenario.seed % 10 in {0, 2} or rng.random() >= 0.5:
+        return scenario
+    match rng.randrange(5):
+        case 0:  # nothing else goes wrong: nothing may move
+            scenario = attrs.evolve(scenario, windows=(), crashes=(), disk_faults=())
+        case 1:  # the gateway's clock is set while it waits for the interval to be over
+            scenario = _with_outage(scenario, rng)
+            begin, end = scenario.windows[0].start, scenario.windows[0].start + 30.0
+            steps = (_clock_step(rng, "gateway", begin, end) for _ in range(2))
+            return attrs.evolve(scenario, clock_steps=tuple(steps))
+    steps = (
+        _clock_step(rng, rng.choice(CLOCKS), CALM, CHAOS - 20.0) for _ in range(rng.randint(1, 6))
+    )
+    return attrs.evolve(scenario, clock_steps=tuple(steps))
+
+
+def _with_outage(scenario: Scenario, rng: random.Random) -> Scenario:
+    """Nothing else goes wrong but that the primary doesn't answer, for longer than the interval."""
+    start = rng.uniform(CALM, CALM + 20.0)
+    outage = Window(
+        namespace="primary",
+        kind=rng.choice(["refuse", "hang"]),
+        start=start,
+        end=start + 2 * LONGEST_INTERVAL,
+        entities=None,
+        operations=ALL_OPERATIONS,
+        share=1.0,
+    )
+    return attrs.evolve(
+        scenario,
+        pair=attrs.evolve(scenario.pair, failover_interval=LONGEST_INTERVAL),
+        sends=3 * scenario.sends,  # only a failure can fail over
+        windows=(outage,),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
+def _clock_step(rng: random.Random, process: str, begin: float, end: float) -> ClockStep:
+    at, span = rng.uniform(begin, end), rng.choice([2.0, 20.0, 80.0, inf])
+    off = rng.choice(STEPS) * rng.uniform(0.5, 1.5)
+    return ClockStep(
+        process=process,
+        ahead=rng.choice([-1.0, 1.0]) * (min(off, LASTING_STEP) if span == inf else off),
+        drift=rng.choice([0.0, 0.0, -0.001, 0.01]),
+        at=at,
+        back=inf if span == inf else min(CHAOS, at + span * rng.uniform(0.5, 1.5)),
+    )
+
+
 def _pair_options(rng: random.Random) -> PairOptions:
     return PairOptions(
         label="east",
-        failover_interval=rng.choice([0.0, 0.0, 5.0, 30.0]),
+        failover_interval=rng.choice([0.0, 0.0, 5.0, LONGEST_INTERVAL]),
         send_timeout=rng.choice([10.0, 30.0]),
         attempt_timeout=rng.choice([3.0, 10.0]),
         busy_pause=rng.choice([2.0, 10.0]),

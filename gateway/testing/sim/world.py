@@ -30,11 +30,11 @@ from gateway.domain.history import Invoked
 from gateway.domain.invariants import judge_run
 from gateway.domain.message import Leg, Message
 from gateway.pairing.pair import Surroundings
-from gateway.testing.clocks import VirtualClock
-from gateway.testing.determinism import JumpingClock, run_seeded
+from gateway.testing.determinism import run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
 from gateway.testing.sim.audit import audit, left
 from gateway.testing.sim.clients import Consumer, Journal, Producer
+from gateway.testing.sim.clocks import READERS, Clocks, stand_still
 from gateway.testing.sim.disk import DiskBroker
 from gateway.testing.sim.disk_harm import Harm
 from gateway.testing.sim.laws import Laws
@@ -87,10 +87,10 @@ class World:
 
     scenario: Scenario
     folder: Path  # for what is on disk
-    clock: VirtualClock = attrs.field(factory=VirtualClock)
     journal: Journal = attrs.field(factory=Journal)
     laws: Laws = attrs.field(init=False)
     recorder: Recorder = attrs.field(init=False)
+    clocks: Clocks = attrs.field(init=False)
     rng: random.Random = attrs.field(init=False)
     stores: dict[str, LocalBroker] = attrs.field(init=False)
     namespaces: dict[str, FaultyBroker] = attrs.field(init=False)
@@ -99,7 +99,8 @@ class World:
     _transferred: set[str] = attrs.field(factory=set)  # by syphons, as far as they know
 
     def __attrs_post_init__(self) -> None:
-        self.laws = Laws(self.scenario, seen=self.journal.seen)
+        self.clocks = Clocks(self._note_clock)
+        self.laws = Laws(self.scenario, self.clocks, seen=self.journal.seen)
         self.recorder = Recorder(self.scenario, self.journal.records)
         self.rng = random.Random(f"world {self.scenario.seed}")
         self.stores = {name: self._store(name) for name in NAMES}
@@ -112,7 +113,7 @@ class World:
                 store.close()
 
     async def run(self) -> Outcomes:
-        self.recorder.begin(self._expiry_slack())
+        self.recorder.begin()
         try:
             await self._live()
         except* StoreError as lost:
@@ -139,6 +140,8 @@ class World:
                         chaos.start_soon(self._crash, crash)
                     for fault in self.scenario.disk_faults:
                         chaos.start_soon(self._harm(fault.namespace).trouble, fault)
+                    for step in self.scenario.clock_steps:
+                        chaos.start_soon(self.clocks.trouble, step)
                     chaos.start_soon(trio.sleep_until, CHAOS)
                 if self.scenario.parts.mode is Mode.LIVENESS:
                     await self._drain()
@@ -153,10 +156,10 @@ class World:
 
     def _store(self, name: str) -> LocalBroker:
         if not self.scenario.parts.on_disk:
-            return MemoryBroker(self.clock, self.rng)
+            return MemoryBroker(self.clocks.of(name), self.rng)
         folder = self.folder / name
         folder.mkdir()
-        return DiskBroker(folder, self.clock, self.rng)
+        return DiskBroker(folder, self.clocks.of(name), self.rng)
 
     def _namespace(self, name: str) -> FaultyBroker:
         return FaultyBroker(
@@ -189,8 +192,9 @@ class World:
         primary, parts = self.namespaces["primary"], self.scenario.parts
         if not parts.listener:
             return Consumer(entity=entity, primary=primary, journal=self.journal).run
+        clock = self.clocks.of("client")
         return listener(
-            entity, primary, self.journal, clock=self.clock, rng=self.rng, failing=parts.failing
+            entity, primary, self.journal, clock=clock, rng=self.rng, failing=parts.failing
         ).run
 
     def _network(self) -> Network:
@@ -206,16 +210,19 @@ class World:
             scenario=self.scenario,
             primary=self.namespaces["primary"],
             secondary=self.namespaces["secondary"],
-            around=Surroundings(
-                clock=self.clock,
-                rng=self.rng,
-                new_id=lambda: f"{self.rng.getrandbits(64):016x}",
-                observer=self,
-                measure=encoded_size,
-            ),
+            around=self._surroundings,
             watch=self._watch,
             home=nursery,
             network=self._network(),
+        )
+
+    def _surroundings(self, process: str) -> Surroundings:
+        return Surroundings(
+            clock=self.clocks.of(process),
+            rng=self.rng,
+            new_id=lambda: f"{self.rng.getrandbits(64):016x}",
+            observer=self,
+            measure=encoded_size,
         )
 
     def _producer(self, number: int) -> Producer:
@@ -223,7 +230,7 @@ class World:
             number=number,
             scenario=self.scenario,
             gateway=self.gateway,
-            clock=self.clock,
+            clock=self.clocks.of("client"),
             rng=self.rng,
             laws=self.laws,
             journal=self.journal,
@@ -295,6 +302,11 @@ class World:
         )
 
     # --- what is watched
+
+    def _note_clock(self, name: str, ahead: float, drift: float) -> None:
+        self.journal.seen["a clock was put right" if ahead == 0.0 else "fault: clock"] += 1
+        self.journal.note(f"the clock of {name} is {ahead:.3f} s ahead, {drift:g} more a second")
+        self.recorder.note_clock(READERS.get(name, (name,)), ahead, drift)
 
     def report(self, event: Event) -> None:
         """As `Observer`: hears what gateway and syphons tell."""
@@ -384,17 +396,3 @@ class World:
         for entity in ENTITIES:
             leg = await producer.send_once_more(entity)
             self.laws.note_healed(entity, to_primary=leg is Leg.PRIMARY)
-
-    def _expiry_slack(self) -> float:
-        held = 2 * LONGEST_HOLD if "late" in self.scenario.kinds else 0.0
-        pauses = [crash for crash in self.scenario.crashes if crash.what == "pause"]
-        paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
-        sent = self.scenario.pair.send_timeout + self.scenario.syphon.attempt_timeout
-        return sent + held + paused
-
-
-def stand_still(seconds: float) -> None:
-    """The time that passes while the machine is suspended: everybody's."""
-    clock = trio.lowlevel.current_clock()
-    assert isinstance(clock, JumpingClock)
-    clock.jump(seconds)
