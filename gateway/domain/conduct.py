@@ -47,6 +47,7 @@ class Bounds:
     slack: float = 1.0
     expiry_slack: float = 0.0  # see `verdict.Rules`
     front_wait: float = 0.0  # that a front end lets a send wait, beside the gateway itself
+    clock_grace: float = 60.0  # after a step of its clock a namespace trusts no date for so long
     raises_unknown: bool = False  # an unknown outcome is told at once, as the options ask
     parkable: frozenset[str] = frozenset()
 
@@ -142,6 +143,29 @@ class Settled(Record):
     queue: str
     copy: str
     message_id: str
+
+
+@value(kw_only=True)
+class Parked(Record):
+    """A syphon asked the secondary to dead-letter this message; `began` is when it decided so."""
+
+    process: str
+    message_id: str
+    began: float
+
+
+@value(kw_only=True)
+class ClockSet(Record):
+    """
+    From now on that wall clock is `ahead` seconds off what is true, and `drift` more each second.
+
+    One that is never set is right. `process` is as in `Attempted`, or a namespace's `Target`. Where
+    clocks are set, dates are judged by them: all `Attempted` and `Parked` must have been recorded.
+    """
+
+    process: str
+    ahead: float
+    drift: float = 0.0
 
 
 @value(kw_only=True)

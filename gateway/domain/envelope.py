@@ -262,10 +262,12 @@ def remaining(unwrapped: Unwrapped, now: datetime) -> timedelta | None:
     """
     The time to live that is left: it kept running in the backlog. Zero or less: expired.
 
-    A scheduled message begins to live at its date, as in Service Bus.
+    A scheduled message begins to live at its date, as in Service Bus. None is left more than it
+    was sent with: a gateway whose clock was ahead gives it no longer life.
     """
     if unwrapped.expires is None:
         return unwrapped.time_to_live
     scheduled = unwrapped.message.scheduled
     begin = now if scheduled is None else max(now, scheduled)
-    return unwrapped.expires - begin
+    left = unwrapped.expires - begin
+    return left if unwrapped.time_to_live is None else min(left, unwrapped.time_to_live)

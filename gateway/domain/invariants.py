@@ -97,6 +97,7 @@ def _rules(run: Run) -> Rules:
         schedule_slack=run.bounds.slack,
         spare_duplicates=sum(record.in_flight for record in run.all(Killed)),
         parkable=run.bounds.parkable,
+        clock_grace=run.bounds.clock_grace,
     )
 
 

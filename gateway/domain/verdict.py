@@ -6,14 +6,14 @@ difference between "not sent" and "unknown" added.
 """
 
 import enum
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Final
 
 import attrs
 
-from gateway.domain.conduct import MAY_HAVE_ARRIVED, Attempted
+from gateway.domain.conduct import MAY_HAVE_ARRIVED, Attempted, ClockSet, Parked
 from gateway.domain.history import (
     Acked,
     AuditBegan,
@@ -29,6 +29,7 @@ from gateway.domain.history import (
     Uncertain,
     Unknown,
 )
+from gateway.domain.wall_clocks import Dates, WallClocks
 
 EXPIRED: Final = "TTLExpiredException"  # Service Bus's dead-letter reason
 
@@ -67,13 +68,15 @@ class Rules:
 
     A namespace counts the time to live from when a message arrives, a history from when it was
     invoked: `expiry_slack` bounds the difference. `spare_duplicates` are copies that no
-    `Uncertain` names, such as those in flight when a process was killed.
+    `Uncertain` names, such as those in flight when a process was killed. `clock_grace` is how long
+    a namespace trusts no date after a step of its clock, where clocks were set.
     """
 
     expiry_slack: float = 0.0
     schedule_slack: float = 1.0  # a date in an HTTP header has whole seconds
     spare_duplicates: int = 0
     parkable: frozenset[str] = frozenset()  # good dead-letter reasons, beside `EXPIRED`
+    clock_grace: float = 60.0
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +117,10 @@ def judge(records: Iterable[Record], rules: Rules | None = None) -> Verdict:
     findings = list(history.resurrected())
     counts: Counter[str] = Counter()
     spare = rules.spare_duplicates
+    clocks = WallClocks.of(history.clocks)
     for message in history.messages.values():
+        if not clocks.are_right:
+            message.dates = history.dates(message, clocks, rules)
         findings.extend(message.broken_rules(rules, history.audit_began))
         excess = message.excess_copies()
         if excess > spare:
@@ -136,6 +142,7 @@ class _Fate:
     uncertain: int = 0
     delivered: list[Delivered] = attrs.field(factory=list)
     found: list[Found] = attrs.field(factory=list)
+    dates: Dates | None = None  # None: all clocks were right
 
     @property
     def outcome(self) -> str:
@@ -186,7 +193,7 @@ class _Fate:
 
     def _badly_parked(self, rules: Rules, audit_began: float) -> Iterator[Finding]:
         for found in self._dead_letters():
-            expired = found.reason == EXPIRED and self._expired_by(audit_began)
+            expired = found.reason == EXPIRED and self._was_expired(found, audit_began)
             if self.outcome != "failed" and not expired and found.reason not in rules.parkable:
                 mortal = found.reason != EXPIRED or any(one.expires < inf for one in self.invoked)
                 violation = Violation.PARKED if mortal else Violation.MORTAL
@@ -198,8 +205,9 @@ class _Fate:
             yield Finding(Violation.MISROUTED, self.id, f"{sent.entity} -> {each.entity}")
         if each.fingerprint != sent.fingerprint:
             yield Finding(Violation.CORRUPT, self.id, f"at {each.entity}")
-        if each.at < sent.not_before - rules.schedule_slack:
-            yield Finding(Violation.EARLY, self.id, f"by {sent.not_before - each.at} s")
+        date = each.at if self.dates is None else self.dates.latest(each.at)
+        if date < sent.not_before - rules.schedule_slack:
+            yield Finding(Violation.EARLY, self.id, f"by {sent.not_before - date} s")
         if each.expires is not None and not self._lives_right(each.expires, rules):
             span = f"{sent.expires} -> {each.expires}"
             yield Finding(Violation.WRONG_EXPIRY, self.id, span)
@@ -214,12 +222,21 @@ class _Fate:
 
     def _lives_right(self, expires: float, rules: Rules) -> bool:
         """As sent, by one of the sends: each gives the copy a life of its own."""
+        if self.dates is not None:
+            return self.dates.lives_right(expires)
         return any(
             expires == sent.expires or abs(expires - sent.expires) <= rules.expiry_slack
             for sent in self.invoked
         )
 
+    def _was_expired(self, found: Found, audit_began: float) -> bool:
+        if self.dates is not None and found.place is Place.BACKLOG_DEAD_LETTER:
+            return self.dates.expired_on_backlog()
+        return self._expired_by(audit_began)
+
     def _expired_by(self, moment: float) -> bool:
+        if self.dates is not None:
+            return self.dates.expired_by(moment)
         return max(sent.expires for sent in self.invoked) <= moment
 
     def _found_in(self, place: Place) -> list[Found]:
@@ -253,6 +270,9 @@ class _History:
 
     messages: dict[str, _Fate] = attrs.field(factory=dict)
     completed: dict[tuple[str, str], float] = attrs.field(factory=dict)
+    attempts: dict[str, list[Attempted]] = attrs.field(factory=lambda: defaultdict(list))
+    parked: dict[str, list[Parked]] = attrs.field(factory=lambda: defaultdict(list))
+    clocks: list[ClockSet] = attrs.field(factory=list)
     planned: set[str] = attrs.field(factory=set)
     read: set[str] = attrs.field(factory=set)
     failures: list[AuditFailed] = attrs.field(factory=list)
@@ -274,15 +294,28 @@ class _History:
                 self._add_answer(record)
             case Uncertain():
                 self._fate(record.message_id).uncertain += 1
-            case Attempted() if record.end in MAY_HAVE_ARRIVED:
-                for message_id in record.message_ids:
-                    self._fate(message_id).uncertain += 1
+            case Attempted():
+                self._add_attempt(record)
             case Delivered():
                 self._fate(record.message_id).delivered.append(record)
             case Completed():
                 self.completed[record.entity, record.copy] = record.at
+            case Parked() | ClockSet():
+                self._add_dates(record)
             case _:
                 self._add_audit(record)
+
+    def _add_attempt(self, attempt: Attempted) -> None:
+        for message_id in attempt.message_ids:
+            self.attempts[message_id].append(attempt)
+            if attempt.end in MAY_HAVE_ARRIVED:
+                self._fate(message_id).uncertain += 1
+
+    def _add_dates(self, record: Parked | ClockSet) -> None:
+        if isinstance(record, Parked):
+            self.parked[record.message_id].append(record)
+        else:
+            self.clocks.append(record)
 
     def _add_answer(self, answer: Acked | Failed | Unknown) -> None:
         self.last_answer = max(self.last_answer, answer.at)
@@ -305,6 +338,19 @@ class _History:
 
     def _fate(self, message_id: str) -> _Fate:
         return self.messages.setdefault(message_id, _Fate(id=message_id))
+
+    def dates(self, message: _Fate, clocks: WallClocks, rules: Rules) -> Dates | None:
+        """What the clocks allow of the dates of a message that was sent."""
+        if not message.invoked:
+            return None
+        return Dates(
+            clocks=clocks,
+            invoked=message.invoked,
+            attempts=self.attempts[message.id],
+            parked=self.parked[message.id],
+            late=rules.expiry_slack,
+            grace=rules.clock_grace,
+        )
 
     def gaps(self) -> Iterator[str]:
         """Why this history can't be judged."""

@@ -369,6 +369,12 @@ def test_the_time_to_live_keeps_running_on_the_backlog(waited):
     assert left == timedelta(seconds=90 - waited)
 
 
+def test_a_gateway_whose_clock_is_ahead_gives_no_longer_life():
+    unwrapped = envelope().unwrap(wrap(Message(time_to_live=timedelta(seconds=90))))
+
+    assert remaining(unwrapped, NOW - timedelta(hours=1)) == timedelta(seconds=90)
+
+
 @pytest.mark.parametrize(("waited", "left"), [(0, 90), (60, 90), (100, 50), (150, 0)])
 def test_a_scheduled_message_begins_to_live_at_its_date(waited, left):
     unwrapped = envelope().unwrap(wrap(FULL))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gateway.testing.sim.scenario import FRONTS, draw_parts
+from gateway.testing.sim.seeds import FRONTS, draw_parts
 from gateway.testing.sim.swarm import figures_of
 
 SEEDS = 20

@@ -12,7 +12,7 @@ from gateway.testing.sim.__main__ import main
 from gateway.testing.sim.coverage import SOMETIMES, unseen
 from gateway.testing.sim.diagram import diagram, message_in
 from gateway.testing.sim.mutants import MUTANTS
-from gateway.testing.sim.scenario import draw
+from gateway.testing.sim.seeds import draw
 from gateway.testing.sim.shrink import shrink
 from gateway.testing.sim.swarm import Figures, Tally, run_seeds
 from gateway.testing.sim.world import run_scenario, run_world

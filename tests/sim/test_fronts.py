@@ -17,7 +17,8 @@ from gateway.testing.clocks import VirtualClock
 from gateway.testing.sim.endpoint import Endpoint, client_of
 from gateway.testing.sim.names import Names
 from gateway.testing.sim.network import Network
-from gateway.testing.sim.scenario import ENTITIES, FRONTS, Front, draw, draw_parts
+from gateway.testing.sim.scenario import ENTITIES, Front
+from gateway.testing.sim.seeds import FRONTS, draw, draw_parts
 from gateway.testing.sim.world import run_world
 
 ORDERS, INVOICES, _ = ENTITIES

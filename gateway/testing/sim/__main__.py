@@ -17,7 +17,8 @@ from typing import Final
 
 from gateway.testing.sim.diagram import diagram, message_in
 from gateway.testing.sim.mutants import MUTANTS
-from gateway.testing.sim.scenario import Scenario, draw
+from gateway.testing.sim.scenario import Scenario
+from gateway.testing.sim.seeds import draw
 from gateway.testing.sim.shrink import shrink
 from gateway.testing.sim.swarm import Tally, run_hours
 from gateway.testing.sim.world import run_scenario, run_world

@@ -7,4 +7,5 @@ from gateway.domain.accounts import StorageAccount
 
 HOST: Final = "gateway.sim"
 POLICY: Final = AccessPolicy(name="sim", keys=("a key for tests",), rights=frozenset(Right))
+TOKENS_LIFE: Final = 3600.0  # seconds
 ACCOUNT: Final = StorageAccount(name="simulated", keys=(b"a key for tests",))

@@ -20,7 +20,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.dialing import FAILURES, Place, failure_of
 from gateway.ports import Broker, WallClock
-from gateway.testing.sim.access import HOST, POLICY
+from gateway.testing.sim.access import HOST, POLICY, TOKENS_LIFE
 from gateway.testing.sim.network import Network, Serve
 from gateway.wire.amqp.sasl import Credentials
 
@@ -59,7 +59,7 @@ class AmqpClient:
                 raise failure_of(place, error) from error
 
         signer = Signer(
-            host=HOST, key_name=POLICY.name, key=POLICY.keys[0], lifetime=3600.0, clock=clock
+            host=HOST, key_name=POLICY.name, key=POLICY.keys[0], lifetime=TOKENS_LIFE, clock=clock
         )
         access = Access(
             place=PLACE,

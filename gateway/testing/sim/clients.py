@@ -23,8 +23,8 @@ from gateway.domain.history import (
     fingerprint,
 )
 from gateway.domain.message import Complete, Delivery, Leg, Message
-from gateway.ports import Broker
-from gateway.testing.clocks import VirtualClock, seconds
+from gateway.ports import Broker, WallClock
+from gateway.testing.clocks import seconds
 from gateway.testing.sim.endpoint import Client
 from gateway.testing.sim.laws import Laws
 from gateway.testing.sim.names import Names
@@ -75,7 +75,7 @@ class Producer:
     scenario: Scenario
     gateway: GatewayProcess
     client: Client | None  # None: it calls the pair
-    clock: VirtualClock
+    clock: WallClock
     rng: random.Random
     laws: Laws
     journal: Journal
@@ -134,6 +134,7 @@ class Producer:
                 return Acked, await self.gateway.send(self.client, entity, messages)
             except BrokerError as error:
                 self.journal.note(f"{messages[0].message_id}: {error!r}")
+                self.laws.note_refusal(error)
                 return Unknown if error.outcome is Outcome.UNKNOWN else Failed, None
         return Unknown, None
 

@@ -8,7 +8,8 @@ from typing import Final
 from gateway.domain.envelope_fields import SCHEDULED, SESSION
 from gateway.domain.history import Acked, Record
 from gateway.domain.message import Message
-from gateway.testing.sim.scenario import FRONTS, Scenario
+from gateway.testing.sim.scenario import Scenario
+from gateway.testing.sim.seeds import FRONTS
 
 SOMETIMES: Final = {
     "acked": 10_000,
@@ -41,6 +42,9 @@ SOMETIMES: Final = {
     "fault: busy": 4,
     "fault: late": 4,
     "fault: connection of a client": 50,
+    "fault: clock": 400,
+    "a clock was put right": 300,
+    "a token was refused": 20,
     "late success after the message was accepted elsewhere": 8,
     "gateway killed with sends under way": 8,
     "syphon ended between accept and complete": 8,

@@ -7,19 +7,24 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.domain.access import MAX_CLOCK_SKEW
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Outcome
+from gateway.domain.errors import BrokerError, NotAuthorized, Outcome
 from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.domain.message import Complete
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
-from gateway.testing.sim.scenario import Scenario
+from gateway.testing.sim.access import TOKENS_LIFE
+from gateway.testing.sim.clocks import Clocks
+from gateway.testing.sim.scenario import Front, Scenario
 
 BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
 PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
 SLACK: Final = 0.1  # seconds for what isn't waiting for a namespace
+# So far behind the gateway's a client's clock makes no token that is good: it has whole seconds.
+TOO_FAR_BEHIND: Final = TOKENS_LIFE - 1.0 + MAX_CLOCK_SKEW.total_seconds()  # seconds
 
 
 @attrs.define(eq=False)
@@ -44,6 +49,7 @@ class Laws:
     """
 
     scenario: Scenario
+    clocks: Clocks
     broken: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
     _may_have_arrived: dict[str, float] = attrs.field(factory=dict)  # message ids, and when last
@@ -65,6 +71,8 @@ class Laws:
         """The pair tells something."""
         if isinstance(event, LoopPaused):
             self.forget_streaks()
+            if "pause" not in self.scenario.killed:
+                self.broken.append(f"a pause of {event.seconds:.3f} s, and nothing stood still")
         if isinstance(event, StandingChanged):
             self._note_change(event, self._streaks[event.entity.key])
 
@@ -90,6 +98,7 @@ class Laws:
             and scenario.clients_deadline is None
             and not scenario.parts.breaking
             and pair.on_unknown is OnUnknown.DIVERT
+            and not self._tokens_fail
         )
         share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
         sent = share + pair.suspect_wait + pair.attempt_timeout
@@ -118,6 +127,21 @@ class Laws:
             possible = self._may_have_arrived.get(each, -1.0) >= began
             if possible and each not in self._unclear:
                 self.broken.append(f"{each} was told not to be sent, and may have been")
+
+    def note_refusal(self, error: BrokerError) -> None:
+        """A send ended so. A token is refused where clocks are too far apart, and nowhere else."""
+        if not isinstance(error, NotAuthorized):
+            return
+        self.seen["a token was refused"] += 1
+        if not self._tokens_fail:
+            self.broken.append(f"a token was refused: {error}")
+
+    @property
+    def _tokens_fail(self) -> bool:
+        client, front = self.clocks.of("client"), self.scenario.parts.front
+        # Over AMQP a token lasts as long as it may, over HTTP each request has a new one.
+        ahead = client.least_ahead if front is Front.AMQP else client.ahead
+        return front is not None and self.clocks.of("gateway").ahead - ahead > TOO_FAR_BEHIND
 
     def note_consumed(
         self, namespace: str, call: Call, handled: Container[tuple[str, str]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, Final
 
 import attrs
@@ -9,11 +10,13 @@ import trio
 
 from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.committer import Committer
+from gateway.brokers.moments import Moments
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.failover import FailoverRule
 from gateway.domain.message import Complete, Leg, Message
+from gateway.domain.stored import Now
 from gateway.listener.work import Work
 from gateway.pairing import backlog_leg, mover, primary_leg, standings
 from gateway.pairing.backlog_leg import BacklogLeg
@@ -25,6 +28,7 @@ from gateway.pairing.prober import Prober
 from gateway.pairing.sending import Sending
 from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
+from gateway.testing.clocks import seconds
 from gateway.testing.sim.disk import ENDED
 from gateway.testing.sim.mutant import Function, Mutant
 from gateway.testing.sim.mutants_fronts import MUTANTS as FRONT_MUTANTS
@@ -232,6 +236,45 @@ def complete_before_the_handler(right: Function) -> Function:
     return handle
 
 
+def interval_on_the_wall_clock(right: Function) -> Function:
+    offsets: dict[Any, float] = {}
+
+    def note(self: Standings, record: Any, *arguments: Any, **named: Any) -> None:
+        offset = seconds(self.clock()) - trio.current_time()
+        step = offset - offsets.get(record, offset)
+        offsets[record] = offset
+        if record.failover.failing_since is not None:
+            record.failover = attrs.evolve(
+                record.failover,
+                failing_since=record.failover.failing_since - step,
+                last_failure=record.failover.last_failure - step,
+            )
+        right(self, record, *arguments, **named)
+
+    return note
+
+
+def believe_a_step_at_once(right: Function) -> Function:
+    def now(self: Moments) -> Now:
+        moment: Now = right(self)
+        return attrs.evolve(moment, held_until=-inf)
+
+    return now
+
+
+def pulse_on_the_wall_clock(right: Function) -> Function:
+    offsets: dict[Any, float] = {}
+
+    def notice_pause(self: Standings) -> None:
+        offset = seconds(self.clock()) - trio.current_time()
+        if self._last_beat is not None:
+            self._last_beat -= offset - offsets.get(self, offset)
+        offsets[self] = offset
+        right(self)
+
+    return notice_pause
+
+
 MUTANTS: Final = (
     Mutant("the answer goes out before a broker has it", PairedBroker, "send", ack_early),
     Mutant("the syphon completes before the primary accepted", Mover, "_send", complete_first),
@@ -263,4 +306,7 @@ MUTANTS: Final = (
         "a failed commit is answered as done", Committer, "fail", go_on_after_an_error_of_the_disk
     ),
     Mutant("completed before the handler returned", Work, "_handle", complete_before_the_handler),
+    Mutant("the interval is on the wall clock", Standings, "_note", interval_on_the_wall_clock),
+    Mutant("a step is believed at once", Moments, "now", believe_a_step_at_once),
+    Mutant("the pulse is on the wall clock", Standings, "_notice_pause", pulse_on_the_wall_clock),
 )

@@ -56,7 +56,7 @@ class Site:
     scenario: Scenario
     primary: Broker
     secondary: Broker
-    around: Surroundings
+    around: Callable[[str], Surroundings]  # of a process, by its name
     watch: Callable[[str, str, Call], None]  # of which process, to which namespace, what
     home: trio.Nursery  # where connections of the dead live on
     network: Network  # to the gateway's endpoint
@@ -80,13 +80,13 @@ class Site:
             options=self.scenario.pair,
             backlog=self.backlog,
             envelope=self.envelope(origin),
-            around=self.around,
+            around=self.around(origin),
         ).assemble()
         state = KeptState(
             path=Path("state.json"),
             standings=pair.standings,
             knowledge=pair.knowledge,
-            observer=self.around.observer,
+            observer=pair.standings.observer,
             disk=self.disk,
         )
         return attrs.evolve(pair, state=state)
@@ -94,15 +94,16 @@ class Site:
     def syphon(
         self, origin: str, primary: Broker, secondary: Broker, standings: Standings | None = None
     ) -> Syphon:
+        around = self.around(origin)
         return Syphon(
             primary=primary,
             source=secondary,
             label=self.scenario.pair.label,
             options=self.scenario.syphon,
             envelope=self.envelope(origin),
-            clock=self.around.clock,
-            rng=self.around.rng,
-            observer=self.around.observer,
+            clock=around.clock,
+            rng=around.rng,
+            observer=around.observer,
             standings=standings,
         )
 
@@ -221,11 +222,12 @@ class GatewayProcess(Process):
                 syphon = self.site.syphon(self.name, to_primary, to_secondary, pair.standings)
                 await nursery.start(syphon.run)
             if (front := self.site.scenario.parts.front) is not None:
+                around = self.site.around(self.name)
                 endpoint = Endpoint(
                     front=front,
                     broker=pair.broker,
-                    clock=self.site.around.clock,
-                    rng=self.site.around.rng,
+                    clock=around.clock,
+                    rng=around.rng,
                     send_timeout=self.site.scenario.pair.send_timeout,
                     note_put=self.site.names.note_put,
                 )

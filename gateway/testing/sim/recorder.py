@@ -1,6 +1,7 @@
 """Writes down what the installation of a seed did: the records of `domain/conduct.py`."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
@@ -9,12 +10,14 @@ import trio
 from gateway.domain.conduct import (
     Attempted,
     Bounds,
+    ClockSet,
     Drained,
     End,
     FaultBegan,
     FaultEnded,
     Healed,
     Killed,
+    Parked,
     Paused,
     RunBegan,
     Sampled,
@@ -30,11 +33,11 @@ from gateway.domain.errors import Busy, Outcome
 from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.domain.history import Record, Uncertain
-from gateway.domain.message import Complete
+from gateway.domain.message import Complete, DeadLetter
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
 from gateway.testing.sim.names import Names
-from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, DiskFault, Front, Scenario
+from gateway.testing.sim.scenario import LONGEST_HOLD, Crash, DiskFault, Scenario
 
 GATEWAY: Final = "gateway"
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
@@ -46,7 +49,6 @@ TARGETS: Final = {
     "syphon": Target.SYPHON,
     "pause": Target.HOST,
 }
-WHOLE_SECONDS: Final = 2.0  # to which Storage Queue rounds up a delay, and a life
 ASKS: Final = frozenset({Operation.RECEIVE, Operation.PROBE, Operation.MANAGE})
 
 
@@ -74,7 +76,7 @@ class Recorder:
             lock=LOCK,
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
             horizon=LONGEST_HOLD,
-            expiry_slack=self._expiry_slack(),
+            expiry_slack=self.scenario.longest_way,
             front_wait=self.scenario.front_wait,
             raises_unknown=pair.on_unknown is OnUnknown.RAISE,
         )
@@ -105,6 +107,12 @@ class Recorder:
         now, name, target = trio.current_time(), self._next_fault(), TARGETS[fault.namespace]
         self.records.append(FaultBegan(at=now, fault=name, kind="disk", target=target))
         return name
+
+    def note_clock(self, processes: Iterable[str], ahead: float, drift: float) -> None:
+        """Somebody has set the clock that these read."""
+        now = trio.current_time()
+        for process in processes:
+            self.records.append(ClockSet(at=now, process=process, ahead=ahead, drift=drift))
 
     def note_return(self, fault: str) -> None:
         self.records.append(FaultEnded(at=trio.current_time(), fault=fault))
@@ -154,17 +162,25 @@ class Recorder:
             # Nobody confirmed the completion, so what was transferred may come again.
             ids = map(self.names.of, call.messages)
             self.records.extend(Uncertain(at=now, message_id=each) for each in ids)
-        completed = isinstance(call.settlement, Complete) and call.outcome is None
-        if call.operation is Operation.SETTLE and namespace == "secondary" and completed:
+        if call.operation is Operation.SETTLE and namespace == "secondary":
+            self._note_settlement(process, call)
+
+    def _note_settlement(self, process: str, call: Call) -> None:
+        now, message_id = trio.current_time(), self.names.of(call.messages[0])
+        if isinstance(call.settlement, Complete) and call.outcome is None:
             self.records.append(
                 Settled(
                     at=now,
                     process=process,
                     queue=call.entity.key,
                     copy=call.copy,
-                    message_id=self.names.of(call.messages[0]),
+                    message_id=message_id,
                 )
             )
+        if isinstance(call.settlement, DeadLetter):
+            began = now - call.took
+            parked = Parked(at=now, process=process, message_id=message_id, began=began)
+            self.records.append(parked)
 
     def _attempt(self, process: str, namespace: str, call: Call) -> Attempted:
         way, entity = Way.PRIMARY if process == GATEWAY else Way.SYPHON, call.entity
@@ -191,15 +207,6 @@ class Recorder:
         if not call.error.counts_as_outage:
             return End.BUSY if isinstance(call.error, Busy) else End.REFUSED
         return End.UNKNOWN if call.outcome is Outcome.UNKNOWN else End.OUTAGE
-
-    def _expiry_slack(self) -> float:
-        held = 2 * LONGEST_HOLD if "late" in self.scenario.kinds else 0.0
-        pauses = [crash for crash in self.scenario.crashes if crash.what == "pause"]
-        paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
-        sent = self.scenario.pair.send_timeout + self.scenario.syphon.attempt_timeout
-        if self.scenario.parts.front is Front.STORAGE_QUEUE:
-            sent += self.scenario.pair.send_timeout + WHOLE_SECONDS  # a put is tried again
-        return sent + held + paused
 
     def _next_fault(self) -> str:
         self._faults += 1

@@ -16,7 +16,7 @@ from gateway.frontends.servicebus_rest import RestOptions, ServiceBusRestFronten
 from gateway.net.http_client import HttpClient
 from gateway.net.http_server import HttpServer
 from gateway.ports import Broker, WallClock
-from gateway.testing.sim.access import HOST, POLICY
+from gateway.testing.sim.access import HOST, POLICY, TOKENS_LIFE
 from gateway.testing.sim.network import Network, Serve
 from gateway.wire.servicebus_operations import Accepted, Form, SendMessages
 
@@ -56,7 +56,7 @@ class RestClient:
             origin=f"http://{HOST}:80",
             key_name=POLICY.name,
             key=POLICY.keys[0],
-            lifetime=3600.0,
+            lifetime=TOKENS_LIFE,
             clock=clock,
         )
         return cls(http, RestPeer(ask=http.request, tokens=tokens))

@@ -5,21 +5,21 @@ from hypothesis import Phase, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from gateway.testing.sim.scenario import Scenario
+from gateway.testing.sim.scenario import ClockStep, Crash, DiskFault, Scenario, Window
 from gateway.testing.sim.world import run_scenario
 
 TRIES = 60
 
 
 def with_faults(scenario: Scenario, kept: frozenset[int]) -> Scenario:
-    """That scenario with only these of its faults: windows first, then crashes, then disks."""
-    windows = len(scenario.windows)
-    both = windows + len(scenario.crashes)
+    """That scenario with only these of its `faults`, by their numbers."""
+    faults = [each for number, each in enumerate(scenario.faults) if number in kept]
     return attrs.evolve(
         scenario,
-        windows=tuple(each for n, each in enumerate(scenario.windows) if n in kept),
-        crashes=tuple(each for n, each in enumerate(scenario.crashes) if n + windows in kept),
-        disk_faults=tuple(each for n, each in enumerate(scenario.disk_faults) if n + both in kept),
+        windows=tuple(each for each in faults if isinstance(each, Window)),
+        crashes=tuple(each for each in faults if isinstance(each, Crash)),
+        disk_faults=tuple(each for each in faults if isinstance(each, DiskFault)),
+        clock_steps=tuple(each for each in faults if isinstance(each, ClockStep)),
     )
 
 

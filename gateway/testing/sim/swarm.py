@@ -26,7 +26,7 @@ class Figures:
     seed: int
     seconds: float  # simulated
     sends: int  # messages that clients sent, each try counted
-    faults: int  # windows, crashes and broken connections
+    faults: int  # windows, crashes, clocks and broken connections
     failovers: int
     seen: Counter[str]
     digest: str
@@ -46,7 +46,8 @@ def figures_of(seed: int, load: int = 1) -> Figures:
         seconds=outcomes.seconds,
         sends=sum(isinstance(record, Invoked) for record in records),
         faults=sum(isinstance(record, FaultBegan) for record in records)
-        + seen["fault: connection of a client"],
+        + seen["fault: connection of a client"]
+        + seen["fault: clock"],
         failovers=sum(
             isinstance(record, StandingMoved)
             and record.after is State.SECONDARY

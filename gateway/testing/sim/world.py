@@ -28,11 +28,11 @@ from gateway.domain.failover import State
 from gateway.domain.invariants import judge_run
 from gateway.domain.message import Leg
 from gateway.pairing.pair import Surroundings
-from gateway.testing.clocks import VirtualClock
-from gateway.testing.determinism import JumpingClock, run_seeded
+from gateway.testing.determinism import run_seeded
 from gateway.testing.faults import Call, Fault, FaultyBroker, Hang, Operation
 from gateway.testing.sim.audit import audit, left
 from gateway.testing.sim.clients import Consumer, Journal, Producer
+from gateway.testing.sim.clocks import READERS, Clocks, stand_still
 from gateway.testing.sim.coverage import see_diverted, see_the_whole
 from gateway.testing.sim.disk import DiskBroker
 from gateway.testing.sim.disk_harm import Harm
@@ -53,8 +53,8 @@ from gateway.testing.sim.scenario import (
     Front,
     Mode,
     Scenario,
-    draw,
 )
+from gateway.testing.sim.seeds import draw
 from gateway.wire.amqp.message import encoded_size
 
 DRAIN: Final = 400.0  # seconds in which a healed pair must have moved its backlog
@@ -88,10 +88,10 @@ class World:
 
     scenario: Scenario
     folder: Path  # for what is on disk
-    clock: VirtualClock = attrs.field(factory=VirtualClock)
     journal: Journal = attrs.field(factory=Journal)
     laws: Laws = attrs.field(init=False)
     recorder: Recorder = attrs.field(init=False)
+    clocks: Clocks = attrs.field(init=False)
     rng: random.Random = attrs.field(init=False)
     stores: dict[str, LocalBroker] = attrs.field(init=False)
     namespaces: dict[str, FaultyBroker] = attrs.field(init=False)
@@ -101,7 +101,8 @@ class World:
     _transferred: set[str] = attrs.field(factory=set)  # by syphons, as far as they know
 
     def __attrs_post_init__(self) -> None:
-        self.laws = Laws(self.scenario, seen=self.journal.seen)
+        self.clocks = Clocks(self._note_clock)
+        self.laws = Laws(self.scenario, self.clocks, seen=self.journal.seen)
         self.recorder = Recorder(self.scenario, self.journal.records, self.journal.names)
         self.rng = random.Random(f"world {self.scenario.seed}")
         self.stores = {name: self._store(name) for name in NAMES}
@@ -141,6 +142,8 @@ class World:
                         chaos.start_soon(self._crash, crash)
                     for fault in self.scenario.disk_faults:
                         chaos.start_soon(self._harm(fault.namespace).trouble, fault)
+                    for step in self.scenario.clock_steps:
+                        chaos.start_soon(self.clocks.trouble, step)
                     chaos.start_soon(trio.sleep_until, CHAOS)
                 if self.scenario.parts.mode is Mode.LIVENESS:
                     await self._drain()
@@ -155,10 +158,10 @@ class World:
 
     def _store(self, name: str) -> LocalBroker:
         if not self.scenario.parts.on_disk:
-            return MemoryBroker(self.clock, self.rng)
+            return MemoryBroker(self.clocks.of(name), self.rng)
         folder = self.folder / name
         folder.mkdir()
-        return DiskBroker(folder, self.clock, self.rng)
+        return DiskBroker(folder, self.clocks.of(name), self.rng)
 
     def _namespace(self, name: str) -> FaultyBroker:
         return FaultyBroker(
@@ -191,15 +194,18 @@ class World:
 
     async def _start_clients(self, front: Front, network: Network, nursery: trio.Nursery) -> None:
         for _ in range(self.scenario.producers + 1):
-            self.clients.append(client_of(front, network, clock=self.clock, rng=self.rng))
+            self.clients.append(
+                client_of(front, network, clock=self.clocks.of("client"), rng=self.rng)
+            )
             await nursery.start(self.clients[-1].run)
 
     def _consumer(self, entity: EntityPath) -> Callable[[], Awaitable[None]]:
         primary, parts = self.namespaces["primary"], self.scenario.parts
         if not parts.listener:
             return Consumer(entity=entity, primary=primary, journal=self.journal).run
+        clock = self.clocks.of("client")
         return listener(
-            entity, primary, self.journal, clock=self.clock, rng=self.rng, failing=parts.failing
+            entity, primary, self.journal, clock=clock, rng=self.rng, failing=parts.failing
         ).run
 
     def _network(self) -> Network:
@@ -215,17 +221,20 @@ class World:
             scenario=self.scenario,
             primary=self.namespaces["primary"],
             secondary=self.namespaces["secondary"],
-            around=Surroundings(
-                clock=self.clock,
-                rng=self.rng,
-                new_id=lambda: f"{self.rng.getrandbits(64):016x}",
-                observer=self,
-                measure=encoded_size,
-            ),
+            around=self._surroundings,
             watch=self._watch,
             home=nursery,
             network=self._network(),
             names=self.journal.names,
+        )
+
+    def _surroundings(self, process: str) -> Surroundings:
+        return Surroundings(
+            clock=self.clocks.of(process),
+            rng=self.rng,
+            new_id=lambda: f"{self.rng.getrandbits(64):016x}",
+            observer=self,
+            measure=encoded_size,
         )
 
     def _producer(self, number: int) -> Producer:
@@ -234,7 +243,7 @@ class World:
             scenario=self.scenario,
             gateway=self.gateway,
             client=self.clients[number] if self.clients else None,
-            clock=self.clock,
+            clock=self.clocks.of("client"),
             rng=self.rng,
             laws=self.laws,
             journal=self.journal,
@@ -306,6 +315,11 @@ class World:
         )
 
     # --- what is watched
+
+    def _note_clock(self, name: str, ahead: float, drift: float) -> None:
+        self.journal.seen["a clock was put right" if ahead == 0.0 else "fault: clock"] += 1
+        self.journal.note(f"the clock of {name} is {ahead:.3f} s ahead, {drift:g} more a second")
+        self.recorder.note_clock(READERS.get(name, (name,)), ahead, drift)
 
     def report(self, event: Event) -> None:
         """As `Observer`: hears what gateway and syphons tell."""
@@ -383,10 +397,3 @@ class World:
         for entity in self.scenario.entities:
             leg = await producer.send_once_more(entity)
             self.laws.note_healed(entity, to_primary=leg is Leg.PRIMARY)
-
-
-def stand_still(seconds: float) -> None:
-    """The time that passes while the machine is suspended: everybody's."""
-    clock = trio.lowlevel.current_clock()
-    assert isinstance(clock, JumpingClock)
-    clock.jump(seconds)

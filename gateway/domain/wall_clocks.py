@@ -1,0 +1,184 @@
+"""
+Which dates are right where wall clocks were wrong: by the clocks of all who had a message in hand.
+
+A clock excuses the dates that it explains and no others. All times are true ones, in seconds; a
+date is the time at which a clock that is right shows it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+from typing import Final
+
+import attrs
+
+from gateway.domain.conduct import Attempted, ClockSet, Parked, Target, Way
+from gateway.domain.history import Invoked
+
+STEP: Final = 2.0  # seconds; by less no namespace notices that its clock was set
+ROUNDING: Final = 0.001  # seconds: dates have microseconds, times more
+_PRIMARY: Final = Target.PRIMARY.value
+
+
+@attrs.frozen(kw_only=True)
+class Period:
+    """A time in which nobody sets a clock."""
+
+    since: float
+    until: float
+    set_at: float = 0.0
+    ahead: float = 0.0
+    drift: float = 0.0
+
+    def shows(self, moment: float) -> float:
+        return moment + self.ahead + self.drift * (moment - self.set_at)
+
+
+@attrs.frozen
+class WallClocks:
+    """What the clocks of a run showed."""
+
+    _settings: Mapping[str, Sequence[ClockSet]]
+
+    @classmethod
+    def of(cls, settings: Iterable[ClockSet]) -> "WallClocks":
+        by_process: dict[str, list[ClockSet]] = defaultdict(list)
+        for one in sorted(settings, key=lambda one: one.at):
+            by_process[one.process].append(one)
+        return cls(by_process)
+
+    @property
+    def are_right(self) -> bool:
+        return not self._settings
+
+    def periods(self, process: str, since: float, until: float) -> Iterator[Period]:
+        """The parts of that time, in their order; the last one has its end."""
+        settings = self._settings.get(process, ())
+        ends = [one.at for one in settings[1:]] + [inf]
+        periods = [Period(since=-inf, until=settings[0].at if settings else inf)]
+        periods += [
+            Period(since=one.at, until=end, set_at=one.at, ahead=one.ahead, drift=one.drift)
+            for one, end in zip(settings, ends, strict=False)
+        ]
+        for one in periods:
+            begin, end = max(one.since, since), min(one.until, until)
+            if begin <= end:
+                yield attrs.evolve(one, since=begin, until=end)
+
+    def shows(self, process: str, moment: float) -> float:
+        """What that clock shows then."""
+        *_, last = self.periods(process, moment, moment)
+        return last.shows(moment)
+
+    def trusted(self, process: str, since: float, until: float, grace: float) -> float:
+        """
+        The latest date that a namespace has believed of its clock in that time.
+
+        After a step it believes none for `grace` seconds: what only the new date brings about has
+        to wait, what would have come without the step needn't.
+        """
+        latest, held_until = -inf, -inf
+        previous: Period | None = None
+        believed: Period | None = None
+        for period in self.periods(process, -inf, until):
+            if previous is not None and _is_step(previous, period):
+                held_until = period.since + grace
+            held = min(period.until, held_until)
+            if believed is not None and held >= max(since, period.since):
+                latest = max(latest, min(period.shows(held), believed.shows(held)))
+            if period.until >= held_until:
+                believed = period
+                if period.until >= since:
+                    latest = max(latest, period.shows(period.until))
+            previous = period
+        return latest
+
+
+@attrs.frozen(kw_only=True)
+class Dates:
+    """What a message's copies may expire at, and when they may come, by what became of it."""
+
+    clocks: WallClocks
+    invoked: Sequence[Invoked]
+    attempts: Sequence[Attempted]
+    parked: Sequence[Parked]
+    late: float  # seconds that a request may be on its way
+    grace: float
+
+    def lives_right(self, expires: float) -> bool:
+        """Whether a copy on the primary may have that expiry."""
+        return any(
+            low - ROUNDING <= expires <= high + ROUNDING
+            for sent in self.invoked
+            for low, high in self._expiries(sent)
+        )
+
+    def expired_by(self, moment: float) -> bool:
+        """Whether what the last send that came to something brought to the primary is over."""
+        ends = [
+            min(low for low, _ in expiries)
+            for sent in self.invoked
+            if (expiries := list(self._expiries(sent)))
+        ]
+        return bool(ends) and max(ends) <= self._believed(moment) + ROUNDING
+
+    def expired_on_backlog(self) -> bool:
+        """Whether a syphon was right to find it expired, by its own clock."""
+        return any(
+            end <= max(self.clocks.shows(one.process, one.began), sent.not_before) + ROUNDING
+            for one in self.parked
+            for sent in self.invoked
+            for end in self._on_backlog(sent)
+        )
+
+    def latest(self, moment: float) -> float:
+        """The latest date that the primary may have gone by, for one of its copies, until then."""
+        arrivals = [
+            period.shows(period.until)
+            for attempt in self.attempts
+            if attempt.way is not Way.BACKLOG
+            for period in self._arrivals(attempt.began, moment)
+        ]
+        return max([self._believed(moment), *arrivals])
+
+    def _expiries(self, sent: Invoked) -> Iterator[tuple[float, float]]:
+        """The earliest and the latest, for each way that a copy of that send may have gone."""
+        life = _life(sent)
+        on_backlog = list(self._on_backlog(sent))
+        for attempt in self.attempts:
+            if attempt.way is Way.BACKLOG or not _is_of(attempt, sent):
+                continue
+            lives = [life]
+            if attempt.way is Way.SYPHON:
+                now = max(self.clocks.shows(attempt.process, attempt.began), sent.not_before)
+                lives = [min(end - now, life) for end in on_backlog]
+            for period in self._arrivals(attempt.began, inf):
+                low, high = period.shows(period.since), period.shows(period.until)
+                for left in lives:
+                    yield max(low, sent.not_before) + left, max(high, sent.not_before) + left
+
+    def _on_backlog(self, sent: Invoked) -> Iterator[float]:
+        """The expiries that its envelopes have."""
+        for attempt in self.attempts:
+            if attempt.way is Way.BACKLOG and _is_of(attempt, sent):
+                now = self.clocks.shows(attempt.process, attempt.began)
+                yield max(now, sent.not_before) + _life(sent)
+
+    def _arrivals(self, began: float, until: float) -> Iterator[Period]:
+        return self.clocks.periods(_PRIMARY, began, min(began + self.late, until))
+
+    def _believed(self, moment: float) -> float:
+        return self.clocks.trusted(_PRIMARY, self.invoked[0].at, moment, self.grace)
+
+
+def _is_step(before: Period, after: Period) -> bool:
+    return abs(after.shows(after.since) - before.shows(after.since)) > STEP
+
+
+def _is_of(attempt: Attempted, sent: Invoked) -> bool:
+    """Whether it may be an attempt of that send, and not of an earlier one."""
+    return attempt.began >= sent.at - ROUNDING
+
+
+def _life(sent: Invoked) -> float:
+    return sent.expires - max(sent.at, sent.not_before)

@@ -1,0 +1,163 @@
+"""A clock that was wrong excuses the dates that it explains, and no others."""
+
+from math import inf
+
+import attrs
+import pytest
+
+from gateway.domain.conduct import Attempted, ClockSet, End, Parked, Way
+from gateway.domain.history import Acked, AuditBegan, Delivered, Found, Invoked, Place, QueueRead
+from gateway.domain.verdict import EXPIRED, Rules, Violation, judge
+from gateway.domain.wall_clocks import WallClocks
+
+RULES = Rules(expiry_slack=0.0, schedule_slack=0.0, clock_grace=60.0)
+HOUR = 3600.0
+SENT = Invoked(at=10, message_id="1", entity="orders", fingerprint="f")
+ACKED = Acked(at=10, message_id="1")
+MORTAL = attrs.evolve(SENT, expires=60)  # it lives for 50 s
+DATED = attrs.evolve(SENT, not_before=200)
+CAME = Delivered(at=30, message_id="1", entity="orders", fingerprint="f", copy="1")
+DEAD = Found(
+    at=501, place=Place.BACKLOG_DEAD_LETTER, queue="b/$dlq", message_id="1", reason=EXPIRED
+)
+
+
+def audit(at):
+    return [AuditBegan(at=at, queues=frozenset({"orders"})), QueueRead(at=at, queue="orders")]
+
+
+def attempt(way, began, process="gateway"):
+    return Attempted(
+        at=began,
+        process=process,
+        entity="orders",
+        message_ids=("1",),
+        way=way,
+        end=End.ACCEPTED,
+        began=began,
+    )
+
+
+def clock(at, process, ahead, drift=0.0):
+    return ClockSet(at=at, process=process, ahead=ahead, drift=drift)
+
+
+def until(expires):
+    return attrs.evolve(CAME, expires=expires)
+
+
+def broken(*records, audit_at=500):
+    return judge([*records, *audit(audit_at)], RULES).broken()
+
+
+DIRECT = [MORTAL, attempt(Way.PRIMARY, 10), ACKED]
+ROUND = [MORTAL, attempt(Way.BACKLOG, 10), ACKED, attempt(Way.SYPHON, 25, "syphon")]
+OTHER = clock(0, "client", HOUR)  # nobody of those who date a message reads it
+
+
+@pytest.mark.parametrize(
+    ("records", "expires"),
+    [
+        ([OTHER, *DIRECT], 60),
+        ([clock(5, "primary", HOUR), *DIRECT], 60 + HOUR),
+        ([clock(5, "primary", -20), *DIRECT], 40),
+        ([clock(0, "primary", 0.0, 0.5), *DIRECT], 65),
+        ([clock(5, "primary", HOUR), clock(6, "primary", 0.0), *DIRECT], 60),
+        ([clock(15, "primary", HOUR), *DIRECT], 60),
+        ([clock(5, "gateway", HOUR), *DIRECT], 60),
+        ([OTHER, *ROUND], 60),
+        ([clock(5, "gateway", -20), *ROUND], 40),
+        ([clock(5, "gateway", HOUR), *ROUND], 75),  # no longer than it was sent to
+        ([clock(15, "gateway", HOUR), *ROUND], 60),
+        ([clock(15, "syphon", 5), *ROUND], 55),
+        ([clock(15, "primary", HOUR), *ROUND], 60 + HOUR),
+        ([clock(5, "gateway", HOUR), clock(5, "syphon", HOUR), *ROUND], 60),
+    ],
+)
+def test_a_life_is_right_by_the_clocks_of_those_who_dated_it_and_by_nothing_else(records, expires):
+    assert broken(*records, until(expires)) == set()
+    assert broken(*records, until(expires + 1)) == {Violation.WRONG_EXPIRY}
+    assert broken(*records, until(expires - 1)) == {Violation.WRONG_EXPIRY}
+
+
+def test_what_has_no_end_gets_none():
+    immortal = [OTHER, SENT, attempt(Way.PRIMARY, 10), ACKED]
+
+    assert broken(*immortal, until(inf)) == set()
+    assert broken(*immortal, until(10**9)) == {Violation.WRONG_EXPIRY}
+
+
+def test_a_way_may_take_its_time():
+    late = attrs.evolve(RULES, expiry_slack=15.0)
+    records = [clock(20, "primary", 100), *DIRECT, *audit(500)]
+
+    for expires in (60, 69, 171, 174):  # it arrived before the step, or after it
+        assert judge([*records, until(expires)], late).broken() == set()
+    for expires in (59, 71, 169, 176):
+        assert judge([*records, until(expires)], late).broken() == {Violation.WRONG_EXPIRY}
+
+
+def test_what_expired_by_the_primarys_clock_is_not_lost():
+    ahead = clock(20, "primary", HOUR)
+
+    assert broken(OTHER, *DIRECT, audit_at=59) == {Violation.LOST}
+    assert broken(OTHER, *DIRECT, audit_at=61) == set()
+    assert broken(clock(20, "primary", -HOUR), *DIRECT) == {Violation.LOST}
+    assert broken(ahead, *ROUND, audit_at=40) == {Violation.LOST}
+    # It would have lived for longer than a minute more.
+    long = [attrs.evolve(MORTAL, expires=400), *DIRECT[1:]]
+    assert broken(ahead, *long, audit_at=79) == {Violation.LOST}
+    assert broken(ahead, *long, audit_at=81) == set()
+
+
+def test_a_date_that_was_wrong_for_a_moment_costs_nothing():
+    steps = [clock(20, "primary", HOUR), clock(50, "primary", 0.0)]
+    long = [attrs.evolve(MORTAL, expires=400), *DIRECT[1:]]
+
+    assert broken(*steps, *long, audit_at=399) == {Violation.LOST}
+    assert broken(*steps, *long, audit_at=401) == set()
+    # What would have come to its end without the steps may do so.
+    assert broken(*steps, *DIRECT, audit_at=61) == set()
+
+
+def test_what_the_syphon_found_expired_must_have_been_so_by_its_clock():
+    def parked(began):
+        return Parked(at=began, process="syphon", message_id="1", began=began)
+
+    stored = ROUND[:3]
+
+    assert broken(OTHER, *stored, parked(61), DEAD) == set()
+    assert broken(OTHER, *stored, parked(59), DEAD) == {Violation.PARKED}
+    assert broken(clock(20, "syphon", HOUR), *stored, parked(25), DEAD) == set()
+    assert broken(clock(20, "gateway", HOUR), *stored, parked(25), DEAD) == {Violation.PARKED}
+    assert broken(clock(5, "gateway", HOUR), *stored, parked(61), DEAD) == {Violation.PARKED}
+
+
+def test_a_date_comes_when_the_primarys_clock_shows_it():
+    sent = [DATED, attempt(Way.PRIMARY, 10), ACKED]
+
+    def came(at):
+        return attrs.evolve(CAME, at=at)
+
+    assert broken(OTHER, *sent, came(199)) == {Violation.EARLY}
+    assert broken(OTHER, *sent, came(201)) == set()
+    assert broken(clock(5, "primary", HOUR), *sent, came(11)) == set()
+    assert broken(clock(20, "primary", HOUR), *sent, came(79)) == {Violation.EARLY}
+    assert broken(clock(20, "primary", HOUR), *sent, came(81)) == set()
+    assert broken(clock(20, "primary", -50), *sent, came(249)) == {Violation.EARLY}
+    assert broken(clock(20, "primary", -50), *sent, came(251)) == set()
+    assert broken(clock(20, "gateway", HOUR), *sent, came(199)) == {Violation.EARLY}
+
+
+def test_less_than_a_step_is_believed_at_once():
+    clocks = WallClocks.of([clock(20, "primary", 1.5)])
+
+    assert clocks.trusted("primary", 0, 30, grace=60) == 31.5
+
+
+def test_a_clock_shows_what_it_was_last_set_to():
+    clocks = WallClocks.of([clock(20, "p", 5, 0.1), clock(40, "p", -5)])
+
+    assert [clocks.shows("p", at) for at in (10, 30, 50)] == [10, 36, 45]
+    assert clocks.shows("q", 30) == 30
+    assert not clocks.are_right
