@@ -1,7 +1,10 @@
 """What holds for all tests."""
 
+import gc
 import signal
+from collections.abc import Generator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Who is started in the background of a shell ignores it, and so do all whom tests start.
@@ -12,3 +15,14 @@ settings.register_profile(
     "any-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any-machine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays until the end: to look for garbage in it only costs time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()

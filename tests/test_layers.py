@@ -5,7 +5,10 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import attrs
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gateway"
@@ -85,22 +88,38 @@ REGISTRY_HOSTS = {
 }
 
 
-def modules() -> Iterator[tuple[str, str, ast.Module]]:
-    """Each module's path without its suffix, the part it belongs to, and its syntax tree."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).with_suffix("")
-        yield str(name), name.parts[0], ast.parse(path.read_text())
+@attrs.frozen
+class Module:
+    """What the rules ask of a file of the package."""
+
+    name: str  # its path without its suffix
+    part: str  # that it belongs to
+    imports: tuple[str, ...]
+    of_random: tuple[str, ...]  # what it uses of the module of that name
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
-    """Each imported name in full; `from a import b` is both a and a.b, since b may be a module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            yield module
-            yield from (f"{module}.{alias.name}" for alias in node.names)
+@cache
+def modules() -> tuple[Module, ...]:
+    """All of them: to read them again for each rule would take most of the time."""
+    return tuple(read_module(path) for path in sorted(PACKAGE.rglob("*.py")))
+
+
+def read_module(path: Path) -> Module:
+    name, nodes = path.relative_to(PACKAGE).with_suffix(""), ast.walk(ast.parse(path.read_text()))
+    imports: list[str] = []
+    of_random: list[str] = []
+    for node in nodes:
+        match node:
+            case ast.Import():
+                imports += [alias.name for alias in node.names]
+            case ast.ImportFrom():
+                # `from a import b` is both a and a.b, since b may be a module.
+                module = "." * node.level + (node.module or "")
+                imports += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+            case ast.Attribute(value=ast.Name(id="random")):
+                of_random.append(node.attr)
+    of_random += [each.removeprefix("random.") for each in imports if each.startswith("random.")]
+    return Module(str(name), name.parts[0], tuple(imports), tuple(of_random))
 
 
 def tracked_files() -> Iterator[Path]:
@@ -113,27 +132,28 @@ def tracked_files() -> Iterator[Path]:
 
 def test_every_part_imports_only_what_its_layer_allows() -> None:
     wrong = [
-        f"{module}.py imports {name}"
-        for module, part, tree in modules()
-        for name in imports(tree)
+        f"{module.name}.py imports {name}"
+        for module in modules()
+        for name in module.imports
         if name.startswith("gateway.")
-        and name.split(".")[1] not in MAY_IMPORT.get(module, MAY_IMPORT[part]) | {part}
+        and name.split(".")[1]
+        not in MAY_IMPORT.get(module.name, MAY_IMPORT[module.part]) | {module.part}
     ]
 
     assert wrong == []
 
 
 def test_every_part_has_a_rule() -> None:
-    parts = {part for _, part, _ in modules()}
+    parts = {module.part for module in modules()}
 
     assert parts <= set(MAY_IMPORT)
 
 
 def test_imports_are_written_in_full() -> None:
     wrong = [
-        f"{module}.py imports {name}"
-        for module, _, tree in modules()
-        for name in imports(tree)
+        f"{module.name}.py imports {name}"
+        for module in modules()
+        for name in module.imports
         if name.startswith(".")
     ]
 
@@ -142,10 +162,10 @@ def test_imports_are_written_in_full() -> None:
 
 def test_pure_parts_do_no_io() -> None:
     wrong = [
-        f"{module}.py imports {name}"
-        for module, part, tree in modules()
-        if part in PURE
-        for name in imports(tree)
+        f"{module.name}.py imports {name}"
+        for module in modules()
+        if module.part in PURE
+        for name in module.imports
         if name in IMPURE_MODULES or name.split(".")[0] in IMPURE_MODULES
     ]
 
@@ -153,23 +173,10 @@ def test_pure_parts_do_no_io() -> None:
 
 
 def test_chance_is_injected() -> None:
-    used = [
-        (module, node.attr)
-        for module, _, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "random"
-    ]
-    imported = [
-        (module, name.removeprefix("random."))
-        for module, _, tree in modules()
-        for name in imports(tree)
-        if name.startswith("random.")
-    ]
     wrong = [
-        f"{module}.py uses random.{name}"
-        for module, name in used + imported
+        f"{module.name}.py uses random.{name}"
+        for module in modules()
+        for name in module.of_random
         if name not in CLASSES_OF_RANDOM
     ]
 

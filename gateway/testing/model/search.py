@@ -3,6 +3,7 @@
 from array import array
 from collections import deque
 from collections.abc import Iterator
+from functools import cache
 from typing import Final, NamedTuple
 
 import attrs
@@ -70,19 +71,24 @@ def search(begin: State, design: Design) -> Found:
 def what_is_broken(state: State) -> str | None:
     """The invariant that this state breaks."""
     for message in state.messages:
-        stored = any(owner != GONE for owner in message.copies)
-        late = message.late_primary or message.late_backlog
-        if message.send is Send.ACKED and not (message.arrived or stored):
-            return "S1"
-        if message.send is Send.IDLE and (message.arrived or message.copies or late):
-            return "S2"
-        if message.send is Send.FAILED and (message.arrived or stored):
-            return "S3"
-        if message.allowed < 0:
-            return "S6"
-        if GONE in message.copies and not message.arrived:
-            return "S8"
+        if (broken := _broken_by(message)) is not None:
+            return broken
     return None
+
+
+@cache
+def _broken_by(message: Message) -> str | None:
+    stored = any(owner != GONE for owner in message.copies)
+    late = message.late_primary or message.late_backlog
+    if message.send is Send.ACKED and not (message.arrived or stored):
+        return "S1"
+    if message.send is Send.IDLE and (message.arrived or message.copies or late):
+        return "S2"
+    if message.send is Send.FAILED and (message.arrived or stored):
+        return "S3"
+    if message.allowed < 0:
+        return "S6"
+    return "S8" if GONE in message.copies and not message.arrived else None
 
 
 def drained(state: State) -> bool:
