@@ -2,12 +2,15 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import main
+from gateway.cli import COMMANDS, command_named, main
 
 PAIR = """
 [namespaces.east]
@@ -178,8 +181,8 @@ def test_check_names_a_damaged_store(pair: Path) -> None:
 def test_help_names_every_command() -> None:
     result = pairgate("--help")
 
-    for command in ("serve", "syphon", "check", "provision", "send", "receive", "peek", "demo"):
-        assert command in result.stdout
+    for command in COMMANDS:
+        assert f"\n  {command} " in result.stdout
 
 
 def test_entities_of_the_emulators_file_are_made(pair: Path) -> None:
@@ -213,3 +216,34 @@ def test_certificates_that_cannot_be_written_are_a_failure(tmp_path: Path) -> No
     result = pairgate("certs", tmp_path / "file" / "tls")
 
     assert (result.exit_code, "file/tls" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_is_where_the_table_says(name: str) -> None:
+    command = command_named(name)
+
+    assert isinstance(command, click.Command)
+    assert command.name == name
+
+
+def test_a_gateway_starts_without_what_only_others_need() -> None:
+    """Each takes a part of every start: of a gateway that comes back, of an agent's listeners."""
+    code = "import sys; from gateway.cli import command_named; command_named('serve')"
+    command = [sys.executable, "-c", f"{code}; print(*sys.modules)"]
+    loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+
+    assert "gateway.app.serving" in loaded
+    assert loaded.isdisjoint(
+        {
+            "asyncio",
+            "cryptography",
+            "gateway.brokers.rabbitmq",
+            "gateway.brokers.servicebus_rest",
+            "gateway.brokers.storage_queue",
+            "gateway.demo",
+            "gateway.listener.listener",
+            "prometheus_client",
+            "rich",
+            "structlog",
+        }
+    )
