@@ -185,6 +185,7 @@ async def test_an_entity_is_gone_since_the_first_time_that_it_was(make):
     await trio.sleep(30.0)
 
     assert (first, holds.gone_for(ORDERS)) == (0.0, 30.0)
+    assert holds.window(ORDERS) == 1
     holds.confirm(ORDERS)
     assert holds.gone_for(ORDERS) == 0.0
 

@@ -332,6 +332,7 @@ async def test_an_entity_that_is_gone_isnt_known_any_more(lab):
 async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab, seconds):
     pair = await lab.pair(busy_pause=0.5)
     await suspect(lab, pair)
+    await trio.sleep(5.0)  # the next trial is due
     pair.broker.to_primary.pauses.begin(ORDERS, Busy(retry_after=seconds))
     lab.secondary.fail(Refuse(), SEND)
     before = lab.primary.sends()
