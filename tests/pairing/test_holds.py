@@ -185,6 +185,7 @@ async def test_an_entity_is_gone_since_the_first_time_that_it_was(make):
     await trio.sleep(30.0)
 
     assert (first, holds.gone_for(ORDERS)) == (0.0, 30.0)
+    assert holds.window(ORDERS) == 1
     holds.confirm(ORDERS)
     assert holds.gone_for(ORDERS) == 0.0
 
@@ -195,9 +196,11 @@ async def test_holds_are_bounded_and_the_oldest_goes_first(make, monkeypatch):
     entities = [EntityPath(f"entity-{number}") for number in range(3)]
     for entity in entities:
         holds.hold(entity, PAUSE, "out")
+    held = [[holds.held(entity) for entity in entities]]
     holds.hold(entities[2], PAUSE, "out")  # is there already: takes no room
+    held.append([holds.held(entity) for entity in entities])
 
-    assert [holds.held(entity) for entity in entities] == [False, True, True]
+    assert held == [[False, True, True]] * 2
 
 
 async def test_a_trial_that_fails_closes_a_half_open_entity(make, half_open):

@@ -20,6 +20,7 @@ from gateway.domain.message import Leg
 from gateway.pairing.options import (
     EntityRule,
     OnUnreachable,
+    WhileSuspect,
 )
 from gateway.testing.faults import (
     Hang,
@@ -158,6 +159,22 @@ async def test_long_throttling_counts_where_that_is_wanted(lab):
     assert leg is Leg.BACKLOG
     assert timed.seconds >= 15.0
     assert pair.standings.state_of(ORDERS) in {State.SECONDARY, State.HALF_OPEN}
+
+
+async def test_long_throttling_diverts_also_where_a_suspect_entitys_errors_go_to_the_caller(lab):
+    pair = await lab.pair(
+        send_timeout=60.0,
+        throttle_failover_after=15.0,
+        busy_pause=5.0,
+        while_suspect=WhileSuspect.RAISE,
+    )
+    lab.primary.fail(busy(1.0), SEND)
+
+    with Timed() as timed:
+        leg = await send(pair)()
+
+    assert leg is Leg.BACKLOG
+    assert timed.seconds < 20.0
 
 
 # The caller's fault, quota
@@ -332,6 +349,7 @@ async def test_an_entity_that_is_gone_isnt_known_any_more(lab):
 async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab, seconds):
     pair = await lab.pair(busy_pause=0.5)
     await suspect(lab, pair)
+    await trio.sleep(5.0)  # the next trial is due
     pair.broker.to_primary.pauses.begin(ORDERS, Busy(retry_after=seconds))
     lab.secondary.fail(Refuse(), SEND)
     before = lab.primary.sends()

@@ -1,5 +1,6 @@
 from datetime import timedelta
 
+import attrs
 import pytest
 import trio
 
@@ -104,8 +105,10 @@ async def test_a_disabled_queue_is_a_problem(fresh):
     assert "Disabled" in found.problems[0]
 
 
-@pytest.mark.parametrize("fault", [Refuse(), Hang()])
-async def test_a_secondary_that_is_down_is_taken_on_trust(fresh, fault):
+@pytest.mark.parametrize(
+    ("fault", "why"), [(Refuse(), "refused"), (Hang(), "no answer within 5 s")]
+)
+async def test_a_secondary_that_is_down_is_taken_on_trust(fresh, fault, why):
     await provision(fresh.broker, LABEL, 2)
     fresh.fail(fault, MANAGE)
 
@@ -113,7 +116,7 @@ async def test_a_secondary_that_is_down_is_taken_on_trust(fresh, fault):
 
     assert [queue.name for queue in found.queues] == NAMES
     assert found.max_message_size is None
-    assert "can't be asked" in found.problems[0]
+    assert found.problems[0] == f"the secondary can't be asked: {why}"
 
 
 async def test_what_was_found_before_it_went_down_is_kept(fresh):
@@ -175,3 +178,9 @@ async def test_each_property_that_may_lose_messages_is_a_doubt_of_its_own(field,
     legacy = {"max_delivery_count": 2147483647, field: value}
 
     assert len(doubts(EntityInfo(path=QUEUE, properties=QueueProperties(**legacy)))) == 1
+
+
+async def test_a_lock_of_half_a_minute_is_long_enough():
+    properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=30))
+
+    assert doubts(EntityInfo(path=QUEUE, properties=properties)) == []
