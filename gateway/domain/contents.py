@@ -215,7 +215,7 @@ class Contents:
         self._note_session(active)
 
     def _note_session(self, row: Row) -> None:
-        if self.sessions is not None and self.onward is None and row.state is State.ACTIVE:
+        if self.sessions is not None and row.state is State.ACTIVE:
             self.sessions.note(row)
 
     def _is_expired(self, row: Row, now: Now) -> bool:

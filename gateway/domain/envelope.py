@@ -92,8 +92,8 @@ class Unwrapped:
     message: Message
     time_to_live: timedelta | None
     expires: datetime | None
-    attempt: str = ""  # empty: written by the legacy client
-    origin: str = ""
+    attempt: str  # empty: written by the legacy client
+    origin: str
 
 
 def reserve(entity: EntityPath, message: Message) -> int:

@@ -2,13 +2,11 @@
 
 import heapq
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
-from gateway.domain.stored import Now, Row, Rows, State, Total
-
-_NOTHING: Final = Total(0, 0)
+from gateway.domain.stored import Now, Row, Rows, State
 
 
 @attrs.define(eq=False)
@@ -66,8 +64,9 @@ class Holdings:
         """Forget what is in memory, and begin with what is stored."""
         totals = self.rows.totals()
         self._lanes = {state: Lane() for state in State}
-        for state, lane in self._lanes.items():
-            lane.messages = lane.fresh = totals.get(state, _NOTHING).messages
+        for state, total in totals.items():
+            lane = self._lanes[state]
+            lane.messages = lane.fresh = total.messages
         self._hold(sum(total.bytes for total in totals.values()) - self.bytes)
         self.locked.clear()
         self._swept = -1

@@ -67,16 +67,10 @@ class Judgement:
         return [one.invariant for one in self.decisions if one.ruling is ruling]
 
     @property
-    def passed(self) -> bool:
-        """Nothing is broken, and nothing is left open."""
-        open_ = self.undecided or self.ruled(Ruling.UNDECIDED)
-        return not open_ and not self.ruled(Ruling.BROKEN)
-
-    @property
     def amplification(self) -> float:
         """Extra copies for each one that an unknown outcome or a second send explains."""
         counts = self.verdict.counts
-        return counts.get("duplicated", 0) / max(1, counts.get("allowed", 0))
+        return counts.get("duplicated", 0) / (counts.get("allowed") or 1)
 
 
 def judge_run(records: Iterable[Record], rules: Rules | None = None) -> Judgement:

@@ -23,7 +23,7 @@ from gateway.domain.conduct import (
 from gateway.domain.failover import State
 from gateway.domain.history import Acked, AuditBegan, Failed, Invoked, Unknown
 from gateway.domain.message import Leg
-from gateway.domain.rulings import Decision, Invariant, decide
+from gateway.domain.rulings import Decision, Invariant, decide, undecided
 
 FAILED_OVER: Final = frozenset({State.SECONDARY, State.HALF_OPEN})
 ONE_NAMESPACE: Final = ({Target.PRIMARY}, {Target.SECONDARY})
@@ -34,7 +34,7 @@ def sends_return(run: Run) -> Decision:
     """L1: a send that begins late enough after the healing goes to the primary."""
     healed = run.first(Healed)
     if healed is None:
-        return decide(Invariant.L1, 0, [], NOT_HEALED)
+        return undecided(Invariant.L1, NOT_HEALED)
     begin = healed.at + run.bounds.return_within
     late = {one.message_id: one for one in run.all(Invoked) if one.at >= begin}
     legs = {one.message_id: one.leg for one in run.all(Acked) if one.message_id in late}
@@ -51,7 +51,7 @@ def entities_return(run: Run) -> Decision:
     """L2: what was failed over at the healing comes back in time, with traffic or without."""
     healed, audit = run.first(Healed), run.first(AuditBegan)
     if healed is None or audit is None:
-        return decide(Invariant.L2, 0, [], NOT_HEALED)
+        return undecided(Invariant.L2, NOT_HEALED)
     bound = healed.at + run.bounds.return_within
     out = [key for key, state in _standings(run, healed.at).items() if state in FAILED_OVER]
     back = {
@@ -65,7 +65,7 @@ def entities_return(run: Run) -> Decision:
         if (process, entity) not in back
     ]
     if problems and audit.at < bound:
-        return decide(Invariant.L2, 0, [], "the audit began before an entity had to be back")
+        return undecided(Invariant.L2, "the audit began before an entity had to be back")
     return decide(Invariant.L2, len(out), problems)
 
 
@@ -86,13 +86,13 @@ def backlog_drains(run: Run) -> Decision:
     """L3: in the time that a lock, a rest and the moving take."""
     healed, drained = run.first(Healed), run.first(Drained)
     if healed is None:
-        return decide(Invariant.L3, 0, [], NOT_HEALED)
+        return undecided(Invariant.L3, NOT_HEALED)
     bound = healed.at + run.bounds.drain_within(healed.backlog)
     if drained is not None and drained.at <= bound:
         return decide(Invariant.L3, max(1, healed.backlog), [])
     audit = run.first(AuditBegan)
     if drained is None and audit is not None and audit.at < bound:
-        return decide(Invariant.L3, 0, [], "the audit began before the backlog had to be empty")
+        return undecided(Invariant.L3, "the audit began before the backlog had to be empty")
     when = "never" if drained is None else f"at {drained.at:.3f}"
     return decide(Invariant.L3, healed.backlog, [f"empty {when}, due at {bound:.3f}"])
 
@@ -227,7 +227,7 @@ def quiescence(run: Run) -> Decision:
     """L6: after the last send and the last move, until the audit."""
     audit, drained = run.first(AuditBegan), run.first(Drained)
     if audit is None or drained is None:
-        return decide(Invariant.L6, 0, [], "the backlog was never seen empty")
+        return undecided(Invariant.L6, "the backlog was never seen empty")
     answers = [one.at for one in run.mixed(Invoked, Acked, Failed, Unknown) if one.at < audit.at]
     began = max([drained.at, *answers])
     length = audit.at - began

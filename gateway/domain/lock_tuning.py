@@ -52,5 +52,4 @@ class LockTuning:
         self.lock = min(LONGEST, max(2.0 * self.lock, HEADROOM * self._longest))
         self._late.clear()
         self._late_ones = 0
-        self._longest = 0.0
         return Advice(lock=self.lock, late_share=share)

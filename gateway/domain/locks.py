@@ -25,9 +25,6 @@ class Locks(Generic[T]):
     _locks: dict[str, Lock[T]] = attrs.field(factory=dict)
     _deadlines: Deadlines = attrs.field(factory=Deadlines)
 
-    def __len__(self) -> int:
-        return len(self._locks)
-
     def add(self, token: str, held: T, until: float) -> Lock[T]:
         self._locks[token] = lock = Lock(token, held)
         self._deadlines.set(token, until)
@@ -35,7 +32,7 @@ class Locks(Generic[T]):
 
     def find(self, token: str | None, monotonic: float) -> Lock[T] | None:
         """The lock, unless it isn't known or has run out."""
-        lock = self._locks.get(token or "")
+        lock = None if token is None else self._locks.get(token)
         until = None if lock is None else self._deadlines.get(lock.token)
         return lock if until is not None and until > monotonic else None
 

@@ -55,6 +55,10 @@ def decide(
             invariant=invariant, ruling=Ruling.BROKEN, judged=judged, problems=tuple(problems)
         )
     if missing:
-        return Decision(invariant=invariant, ruling=Ruling.UNDECIDED, problems=(missing,))
+        return undecided(invariant, missing)
     ruling = Ruling.HOLDS if judged else Ruling.IDLE
     return Decision(invariant=invariant, ruling=ruling, judged=judged)
+
+
+def undecided(invariant: Invariant, missing: str) -> Decision:
+    return Decision(invariant=invariant, ruling=Ruling.UNDECIDED, problems=(missing,))

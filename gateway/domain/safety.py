@@ -166,8 +166,8 @@ class _Streak:
 
     entity: str
     bounds: Bounds
+    void_before: float  # attempts that began earlier say nothing
     standing: State | None = State.PRIMARY  # None: not known, after a restart
-    void_before: float = -inf  # attempts that began earlier say nothing
     may_count_since: float | None = None
     counts_since: float | None = None
     last: float = -inf
@@ -234,7 +234,7 @@ class _Gateway:
     def note(self, record: Attempted | Paused | Killed | StandingMoved) -> Iterator[Problem]:
         match record:
             case Attempted(way=Way.PRIMARY) | StandingMoved():
-                fresh = _Streak(record.entity, self.bounds, void_before=self.void_before)
+                fresh = _Streak(record.entity, self.bounds, self.void_before)
                 yield from self.streaks.setdefault(record.entity, fresh).note(record)
             case Paused() | Killed():
                 self.void_before = record.at

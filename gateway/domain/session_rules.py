@@ -81,7 +81,6 @@ class SessionRules:
 
     def settle(self, holder: str, token: str | None, settlement: Settlement, now: Now) -> None:
         """As `Queue.settle`."""
-        self._queue.sweep(now)
         held = self._sessions.find(holder, now).held
         self._queue.settle(token, settlement, now)
         held.tokens.discard(token or "")

@@ -54,7 +54,7 @@ class Finding:
 
     violation: Violation
     message_id: str
-    detail: str = ""
+    detail: str
 
     def __str__(self) -> str:
         return f"{self.message_id}: {self.violation.value} ({self.detail})"
