@@ -1,10 +1,13 @@
 """For every violation one history that shows exactly it, and one near it that doesn't."""
 
+from datetime import UTC, datetime, timedelta
 from math import inf
 
 import attrs
 import pytest
 
+from gateway.domain import contents
+from gateway.domain.conduct import Attempted, End, Way
 from gateway.domain.history import (
     Acked,
     AuditBegan,
@@ -20,7 +23,7 @@ from gateway.domain.history import (
     Unknown,
     fingerprint,
 )
-from gateway.domain.message import Message
+from gateway.domain.message import Message, symbol
 from gateway.domain.verdict import EXPIRED, Rules, Violation, judge
 
 AUDIT = (AuditBegan(at=100, queues=frozenset({"orders"})), QueueRead(at=101, queue="orders"))
@@ -31,6 +34,15 @@ FAILED = Failed(at=1, message_id="1")
 UNKNOWN = Unknown(at=1, message_id="1")
 UNCERTAIN = Uncertain(at=1, message_id="1")
 DELIVERED = Delivered(at=2, message_id="1", entity="orders", fingerprint="f", copy="1")
+NO_ANSWER = Attempted(
+    at=1,
+    process="gateway",
+    entity="orders",
+    message_ids=("1",),
+    way=Way.PRIMARY,
+    end=End.UNKNOWN,
+    began=0,
+)
 AGAIN = attrs.evolve(DELIVERED, at=3, copy="2")
 COMPLETED = Completed(at=2, entity="orders", copy="1")
 ON_BACKLOG = Found(at=101, place=Place.BACKLOG, queue="b/0", message_id="1")
@@ -72,6 +84,10 @@ BAD = {
         [INVOKED, ACKED, UNCERTAIN, DELIVERED, AGAIN, attrs.evolve(AGAIN, copy="3")],
         Violation.DUPLICATED,
     ),
+    "three copies, one attempt without an answer": (
+        [INVOKED, ACKED, NO_ANSWER, DELIVERED, AGAIN, attrs.evolve(AGAIN, copy="3")],
+        Violation.DUPLICATED,
+    ),
     "two copies, though one of two sends failed": (
         [INVOKED, FAILED, INVOKED, ACKED, DELIVERED, AGAIN],
         Violation.DUPLICATED,
@@ -82,6 +98,10 @@ BAD = {
     "parked": ([INVOKED, ACKED, DEAD], Violation.PARKED),
     "parked as expired, which it wasn't": (
         [attrs.evolve(INVOKED, expires=101), ACKED, DEAD_EXPIRED],
+        Violation.PARKED,
+    ),
+    "parked as expired, though one of two sends has no end": (
+        [MORTAL, UNKNOWN, INVOKED, ACKED, DEAD_EXPIRED],
         Violation.PARKED,
     ),
     "parked as expired, without an end": ([INVOKED, ACKED, DEAD_EXPIRED], Violation.MORTAL),
@@ -101,14 +121,20 @@ BAD = {
 
 GOOD = {
     "delivered": [INVOKED, ACKED, DELIVERED, COMPLETED],
+    "answered as the audit begins": [INVOKED, attrs.evolve(ACKED, at=100), DELIVERED],
     "still on the primary": [INVOKED, ACKED, ON_PRIMARY],
+    "still on the primary, as it was sent": [
+        INVOKED, ACKED, attrs.evolve(ON_PRIMARY, fingerprint="f"),
+    ],
     "expired": [MORTAL, ACKED],
+    "expired as the audit begins": [attrs.evolve(INVOKED, expires=100), ACKED],
     "failed, and nowhere": [INVOKED, FAILED],
     "unknown, and vanished": [INVOKED, UNKNOWN],
     "unknown, and arrived": [INVOKED, UNKNOWN, DELIVERED],
     "no answer, and arrived": [INVOKED, DELIVERED],
     "failed, sent again, and arrived": [INVOKED, FAILED, INVOKED, ACKED, DELIVERED],
     "sent twice, two copies": [INVOKED, UNKNOWN, INVOKED, ACKED, DELIVERED, AGAIN],
+    "one attempt without an answer, two copies": [INVOKED, ACKED, NO_ANSWER, DELIVERED, AGAIN],
     "one attempt uncertain, two copies": [INVOKED, ACKED, UNCERTAIN, DELIVERED, AGAIN],
     "a redelivery": [INVOKED, ACKED, DELIVERED, attrs.evolve(DELIVERED, at=3)],
     "delivered, and found by the audit": [INVOKED, ACKED, DELIVERED, ON_PRIMARY],
@@ -118,6 +144,7 @@ GOOD = {
     "expired on the backlog": [MORTAL, ACKED, DEAD_EXPIRED],
     "parked for a good reason": [INVOKED, ACKED, attrs.evolve(DEAD, reason="gone")],
     "scheduled, in time": [attrs.evolve(INVOKED, not_before=2), ACKED, DELIVERED],
+    "scheduled, at the end of the slack": [attrs.evolve(INVOKED, not_before=3), ACKED, DELIVERED],
     "scheduled, within the slack": [attrs.evolve(INVOKED, not_before=2.9), ACKED, DELIVERED],
     "lives as long": [MORTAL, ACKED, attrs.evolve(ALIVE, expires=60)],
     "immortal": [INVOKED, ACKED, attrs.evolve(DELIVERED, expires=inf)],
@@ -174,6 +201,7 @@ def test_every_violation_has_a_bad_history():
         [*AUDIT, INVOKED, attrs.evolve(ACKED, at=100.5)],
         [*AUDIT, ACKED],
         [*AUDIT, INVOKED, ACKED, UNKNOWN],
+        [*AUDIT, INVOKED, ACKED, FAILED],
     ],
 )
 def test_an_incomplete_history_is_not_judged(records):
@@ -182,6 +210,20 @@ def test_an_incomplete_history_is_not_judged(records):
     assert verdict.undecided
     assert verdict.findings == ()
     assert not verdict.passed
+
+
+@pytest.mark.parametrize(
+    ("records", "broken"),
+    [
+        ([attrs.evolve(INVOKED, not_before=3), ACKED, DELIVERED], set()),
+        ([attrs.evolve(INVOKED, not_before=3.1), ACKED, DELIVERED], {Violation.EARLY}),
+        ([MORTAL, ACKED, attrs.evolve(ALIVE, expires=50.5)], {Violation.WRONG_EXPIRY}),
+        ([INVOKED, ACKED, DELIVERED, AGAIN], {Violation.DUPLICATED}),
+        ([INVOKED, ACKED, attrs.evolve(DEAD, reason="gone")], {Violation.PARKED}),
+    ],
+)
+def test_without_rules_only_a_second_of_a_date_is_tolerated(records, broken):
+    assert judge([*records, *AUDIT]).broken() == broken
 
 
 def test_spare_duplicates_are_for_the_whole_run():
@@ -194,16 +236,38 @@ def test_spare_duplicates_are_for_the_whole_run():
 
 def test_the_counts_say_what_became_of_the_messages():
     records = [INVOKED, ACKED, UNCERTAIN, DELIVERED, DELIVERED, AGAIN]
-    for number, answer in (("2", UNKNOWN), ("3", FAILED), ("4", UNKNOWN)):
+    for number, answer in (("2", UNKNOWN), ("3", FAILED), ("4", UNKNOWN), ("5", UNKNOWN)):
         records += [attrs.evolve(record, message_id=number) for record in (INVOKED, answer)]
     records.append(attrs.evolve(DELIVERED, message_id="4", copy="4"))
+    records.append(attrs.evolve(DELIVERED, message_id="5", copy="5"))
 
     counts = judge([*records, *AUDIT]).counts
 
     assert +counts == {
-        "acked": 1, "failed": 1, "unknown": 2, "duplicated": 1, "redelivered": 1,
-        "recovered": 1, "vanished": 1, "allowed": 1,
+        "acked": 1, "failed": 1, "unknown": 3, "duplicated": 1, "redelivered": 1,
+        "recovered": 2, "vanished": 1, "allowed": 1,
     }  # fmt: skip
+
+
+def test_what_expired_is_counted_where_no_copy_arrived_and_what_is_parked_too():
+    records = []
+    for number, fate in (("1", ALIVE), ("2", DEAD_EXPIRED), ("3", None)):
+        happened = [MORTAL, ACKED] if fate is None else [MORTAL, ACKED, fate]
+        records += [attrs.evolve(record, message_id=number) for record in happened]
+
+    assert +judge([*records, *AUDIT], RULES).counts == {"acked": 3, "expired": 2, "parked": 1}
+
+
+def test_a_finding_says_where_and_how_often():
+    stray = judge([DELIVERED, ON_BACKLOG, *AUDIT]).findings
+    double = judge([INVOKED, FAILED, INVOKED, ACKED, DELIVERED, AGAIN, *AUDIT]).findings
+
+    assert [str(one) for one in stray] == ["1: found, and never sent (in b/0, orders)"]
+    assert [one.detail for one in double] == ["2 copies, 2 sends of which 1 failed, 0 uncertain"]
+
+
+def test_it_knows_the_reason_for_which_a_namespace_parks_what_expired():
+    assert contents.EXPIRED.reason == EXPIRED
 
 
 @pytest.mark.parametrize(
@@ -216,9 +280,34 @@ def test_the_fingerprint_is_of_what_must_arrive(change):
     assert fingerprint(message) != fingerprint(attrs.evolve(message, **change))
 
 
-def test_the_fingerprint_ignores_the_order_of_properties():
-    message = Message(message_id="1", properties={"a": 2, "b": 3})
+@pytest.mark.parametrize("section", ["properties", "annotations", "footer"])
+@pytest.mark.parametrize("keys", [("a", "b"), (symbol("a"), symbol("b"))], ids=["text", "symbols"])
+def test_the_fingerprint_ignores_the_order_in_a_section(section, keys):
+    there = dict.fromkeys(keys, 1)
+    back = dict.fromkeys(reversed(keys), 1)
 
-    assert fingerprint(message) == fingerprint(
-        attrs.evolve(message, properties={"b": 3, "a": 2}, partition_key="s")
-    )
+    assert fingerprint(Message(**{section: there})) == fingerprint(Message(**{section: back}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"time_to_live": timedelta(seconds=1)},
+        {"scheduled": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"absolute_expiry": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"partition_key": "s"},
+        {"encoded": b"x"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_fingerprint_is_not_of_what_changes_on_the_way(change):
+    message = Message(message_id="1")
+
+    assert fingerprint(message) == fingerprint(attrs.evolve(message, **change))
+
+
+def test_the_fingerprint_is_not_of_how_a_message_was_written():
+    message, written = Message(message_id="1"), Message(message_id="1")
+    object.__setattr__(written, "written", (b"bytes",))
+
+    assert fingerprint(message) == fingerprint(written)
