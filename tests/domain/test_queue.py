@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.contents import Entity
+from gateway.domain.contents import SWEEP, Entity
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import InvalidRequest, LockLost
-from gateway.domain.message import Abandon, Complete, DeadLetter, Message, ReceiveMode
+from gateway.domain.errors import InvalidRequest, LockLost, MessageNotFound
+from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
 from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
 from gateway.domain.queue_checks import check_properties
@@ -40,7 +40,7 @@ class NaiveRows:
     durable: list[int] = attrs.field(factory=list)
 
     def add(self, rows: Iterable[Row]) -> None:
-        self.rows.update((row.sequence, row) for row in rows)
+        self.rows.update((row.sequence, attrs.evolve(row, deliveries=0)) for row in rows)
 
     def get(self, sequence: int) -> Row | None:
         self.read += 1
@@ -232,6 +232,163 @@ def test_what_is_given_back_comes_before_what_was_never_taken():
 
     assert contents(take(queue, at(2), 3)) == ["a", "c", "d"]
     assert b.token
+
+
+def test_one_take_looks_at_a_bounded_number_of_messages_and_the_next_goes_on():
+    """Of those that may not be handed out: here, that were delivered too often before."""
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, *range(500))
+    for row in list(rows.rows.values()):
+        rows.count_delivery(row, 10, durable=True)
+    found = [take(queue, at(1), 1), take(queue, at(1), 1)]
+
+    assert found == [[], []]
+    assert queue.info().dead_lettered == 2 * (1 + SWEEP)
+
+
+def test_what_may_not_be_handed_out_is_made_up_for_and_no_more():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, "worn", "a", "b", "c")
+    rows.count_delivery(rows.rows[1], 10, durable=True)
+
+    assert contents(take(queue, at(1), 2)) == ["a", "b"]
+
+
+def test_a_restart_ends_all_locks():
+    queue = make()
+    send(queue, "a")
+    [a] = take(queue, at(1))
+    queue.reload()
+
+    with pytest.raises(LockLost):
+        queue.settle(a.token, Complete(), at(1))
+    assert queue.next_event(at(1)) is None
+
+
+def test_a_deferred_message_whose_lock_ran_out_can_be_taken_again():
+    queue = make()
+    send(queue, "a")
+    [a] = take(queue, at(1))
+    queue.settle(a.token, Defer(), at(1))
+    queue.take_deferred([1], PEEK_LOCK, at(1))
+
+    with pytest.raises(MessageNotFound):
+        queue.take_deferred([1], PEEK_LOCK, at(60))
+    assert contents(queue.take_deferred([1], PEEK_LOCK, at(61))) == ["a"]
+
+
+def test_what_has_expired_needs_no_room():
+    queue = make(max_size_in_megabytes=1)
+    queue.send([attrs.evolve(message("a", life=5), size=1000)] * 1048, at(1))
+    for _ in range(6):
+        queue.sweep(at(10))
+    queue.send([attrs.evolve(message("b", life=5), size=1000)] * 100, at(10))
+    queue.send([attrs.evolve(message("c"), size=1000)] * 1000, at(20))
+
+    assert queue.info().active == 1000
+
+
+def test_a_message_that_has_become_due_cannot_be_cancelled():
+    queue = make()
+    [number] = queue.send([message("a", due=10)], at(1))
+
+    with pytest.raises(MessageNotFound):
+        queue.cancel([number], at(10))
+    assert contents(take(queue, at(10))) == ["a"]
+
+
+def test_a_message_that_is_only_hidden_cannot_be_cancelled():
+    queue = make()
+    [number] = queue.send([message("a")], at(1))
+    queue.visibility.take(1, 60_000_000, at(1))
+
+    with pytest.raises(MessageNotFound, match="isn't scheduled"):
+        queue.cancel([number], at(2))
+
+
+def test_scheduled_messages_are_cancelled_all_or_none_and_each_once():
+    queue = make()
+    first, second = queue.send([message("a", due=10), message("b", due=10)], at(1))
+
+    with pytest.raises(MessageNotFound):
+        queue.cancel([first, 99], at(2))
+    assert queue.info().scheduled == 2
+    queue.cancel([first, first, second], at(2))
+    assert queue.info().scheduled == 0
+
+
+@pytest.mark.parametrize("what", ["send", "cancel", "take", "settle"])
+def test_whoever_does_something_with_a_queue_uses_it(what):
+    queue = make()
+    [due, _] = queue.send([message("later", due=100), message("a")], at(1))
+    [a] = take(queue, at(2), 1)
+    does = {
+        "send": lambda: send(queue, "b", now=at(7)),
+        "cancel": lambda: queue.cancel([due], at(7)),
+        "take": lambda: take(queue, at(7)),
+        "settle": lambda: queue.settle(a.token, Complete(), at(7)),
+    }
+    does[what]()
+
+    assert queue.info().accessed == to_date(7_000_000)
+
+
+@pytest.mark.parametrize("settlement", [DeadLetter(reason="bad"), Defer()], ids=["dead", "defer"])
+@pytest.mark.parametrize("state", [State.DEAD, State.TRANSFER], ids=lambda state: state.name)
+def test_a_dead_letter_can_only_be_completed_or_given_back(state, settlement):
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, "a")
+    rows.rows[1] = attrs.evolve(rows.rows[1], state=state)
+    queue.reload()
+    [dead] = take(queue, at(1), state=state)
+
+    with pytest.raises(InvalidRequest, match="completed or given back only"):
+        queue.settle(dead.token, settlement, at(1))
+    queue.settle(dead.token, Abandon(), at(1))
+    [dead] = take(queue, at(1), state=state)
+    queue.settle(dead.token, Complete(), at(1))
+    assert rows.rows == {}
+
+
+def test_what_is_released_is_nobodys_any_more():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, "a", "b")
+    a, b = take(queue, at(1))
+    queue.release(["unknown", a.token, b.token], at(1), delivered=False)
+
+    assert rows.durable == []
+    with pytest.raises(LockLost):
+        queue.settle(a.token, Complete(), at(1))
+    assert contents(take(queue, at(1))) == ["a", "b"]
+
+
+def test_what_its_receiver_cannot_read_is_put_aside():
+    rows = NaiveRows()
+    queue = make(rows)
+    send(queue, "a")
+    [a] = take(queue, at(1))
+    queue.quarantine(a.token, at(1))
+
+    assert rows.rows == {}
+    assert queue.drain_news(at(1)).quarantined == [1]
+    with pytest.raises(LockLost):
+        queue.settle(a.token, Complete(), at(1))
+
+
+def test_who_peeks_at_several_states_sees_no_more_than_was_asked_for():
+    queue = make()
+    for number in range(4):
+        queue.send([message(number, due=None if number % 2 else 100)], at(1))
+    states = [State.ACTIVE, State.SCHEDULED]
+
+    assert [row.content for row in queue.peek(states, 0, 3)] == [0, 1, 2]
+    assert [row.content for row in queue.peek(states, 3, 3)] == [2, 3]
+    assert queue.peek(states, 2**70, 3) == []
+    assert [row.content for row in queue.peek(states, -(2**70), 1)] == [0]
 
 
 def test_what_is_damaged_is_not_mended_by_new_properties():
