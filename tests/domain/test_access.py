@@ -73,6 +73,22 @@ def test_each_refusal_says_why(wrong: dict[str, object], text: str) -> None:
         check(**wrong)  # type: ignore[arg-type]
 
 
+def test_a_clock_may_be_five_minutes_behind() -> None:
+    def claim(late: int) -> Claim:
+        return Claim(key_name="root", key="key", expires=SECONDS - late, resource="sb://east")
+
+    assert authenticate(POLICIES, claim(300), now=NOW) is ROOT
+    with pytest.raises(NotAuthorized, match="expired 301 s ago"):
+        authenticate(POLICIES, claim(301), now=NOW)
+
+
+def test_a_claim_that_names_no_key_is_signed_by_none() -> None:
+    unsigned = Claim(key_name="root", expires=SECONDS, resource="sb://east")
+
+    with pytest.raises(NotAuthorized, match="signature"):
+        authenticate(POLICIES, unsigned, now=NOW)
+
+
 def test_who_has_no_signature_learns_nothing_of_the_rights() -> None:
     with pytest.raises(NotAuthorized, match="signature"):
         check(signed=False, expires=0, entity="payments", right=Right.MANAGE)
@@ -113,6 +129,20 @@ def test_sub_queue_goes_with_its_entity() -> None:
     assert not policy.covers(EntityPath("orders/eu"))
 
 
+def test_a_policy_may_be_for_a_sub_queue_or_a_subscription_alone() -> None:
+    policy = AccessPolicy(
+        name="p",
+        keys=("k",),
+        rights=frozenset({Right.LISTEN}),
+        entities=("orders/$DeadLetterQueue", "news/Subscriptions/s"),
+    )
+
+    assert policy.covers(EntityPath("orders/$DeadLetterQueue"))
+    assert not policy.covers(EntityPath("orders"))
+    assert policy.covers(EntityPath("news/subscriptions/s/$DeadLetterQueue"))
+    assert not policy.covers(EntityPath("news/subscriptions/t"))
+
+
 def test_subscriptions_go_with_their_topic() -> None:
     policy = AccessPolicy(
         name="p", keys=("k",), rights=frozenset({Right.LISTEN}), entities=("eu/orders",)
@@ -137,6 +167,7 @@ def test_only_who_has_all_entities_has_the_namespace() -> None:
         ("sb://east/Orders", "/orders/messages", True),
         ("sb://east/orders", "/ORDERS", True),
         ("sb://east/orders/", "/orders", True),
+        ("sb://east/Xray", "/xray", True),
         ("sb://east/ord", "/orders", False),
         ("sb://east/orders/eu", "/orders", False),
         ("sb://east/ut%2Fqueue", "/ut/queue/messages", True),
@@ -164,7 +195,14 @@ def test_audience_is_a_prefix_in_whole_segments(wanted: list[str], asked: list[s
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"keys": ()}, {"keys": ("",)}, {"keys": ("a", "b", "c")}, {"rights": ()}, {"name": ""}],
+    [
+        {"keys": ()},
+        {"keys": ("",)},
+        {"keys": ("a", "b", "c")},
+        {"rights": ()},
+        {"name": ""},
+        {"entities": ()},
+    ],
 )
 def test_policy_without_sense_is_refused(wrong: dict[str, object]) -> None:
     fields: dict[str, object] = {"name": "p", "keys": ("k",), "rights": (Right.SEND,), **wrong}
@@ -174,4 +212,7 @@ def test_policy_without_sense_is_refused(wrong: dict[str, object]) -> None:
 
 
 def test_keys_stay_out_of_repr() -> None:
+    signed = Claim(key_name="sender", key="secret", expires=0, resource="sb://east")
+
     assert "one" not in repr(SENDER)
+    assert "secret" not in repr(signed)

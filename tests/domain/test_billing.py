@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.billing import DAY, QUIET, UNIT, WORK, Operation, Tally, units
+from gateway.domain.billing import (
+    DAY,
+    QUIET,
+    UNIT,
+    WORK,
+    Bill,
+    Operation,
+    Tally,
+    is_billed,
+    units,
+)
 
 IDLE = frozenset(Operation) - WORK
 
@@ -13,9 +23,10 @@ IDLE = frozenset(Operation) - WORK
     ("messages", "size", "billed"),
     [
         (0, 0, 0),
+        (0, 2 * UNIT, 0),
         (1, 0, 1),
-        (1, UNIT, 1),
-        (1, UNIT + 1, 2),
+        (1, 65_536, 1),
+        (1, 65_537, 2),
         (1, 96 * 1024, 2),  # the example of the pricing page
         (100, 100 * 1000, 100),  # a batch is billed as its messages are
         (10, 10 * (UNIT + 1), 20),
@@ -25,6 +36,85 @@ def test_each_64_kib_of_a_message_that_are_begun_are_one_operation(
     messages: int, size: int, billed: int
 ) -> None:
     assert units(messages, size) == billed
+
+
+@pytest.mark.parametrize(
+    ("status", "billed"), [(200, True), (404, True), (499, True), (500, False)]
+)
+def test_only_a_servers_own_fault_costs_nothing(status: int, billed: bool) -> None:
+    assert is_billed(status) is billed
+
+
+@pytest.mark.parametrize(("sent", "received"), [(4, 1), (1, 4)])
+def test_what_came_through_somebody_else_counts_as_a_message(sent: int, received: int) -> None:
+    tally = Tally()
+    tally.count(Operation.SEND, 0.0, messages=sent)
+    tally.count(Operation.RECEIVE, 0.0, messages=received)
+    bill = tally.bill(1.0)
+
+    assert (bill.sent, bill.received, bill.messages) == (sent, received, 4)
+    assert bill.per_message == 2 / 4
+
+
+def test_a_bill_may_leave_out_what_was_never_done() -> None:
+    bill = Bill(
+        operations={Operation.SEND: 2}, sent=1, received=0, idle_operations=0, idle_seconds=0.0
+    )
+
+    assert (bill.total, bill.per_message) == (2, 2.0)
+
+
+def test_looks_and_questions_are_in_no_message() -> None:
+    tally = Tally()
+    tally.count(Operation.SEND, 0.0, messages=1)
+    for operation in (Operation.EMPTY, Operation.PEEK, Operation.INSPECT, Operation.MANAGE):
+        tally.count(operation, 0.0)
+    tally.count(Operation.RENEW, 0.0)
+
+    assert tally.bill(1.0).per_message == 2.0  # the send, and a lock that was renewed
+
+
+def test_a_namespace_is_idle_a_minute_after_its_last_message() -> None:
+    tally = Tally()
+    tally.start(0.0)
+    tally.count(Operation.EMPTY, QUIET - 0.1)
+    tally.count(Operation.EMPTY, QUIET, operations=3)
+    bill = tally.bill(QUIET + 50.0)
+
+    assert (bill.idle_operations, bill.idle_seconds) == (3, 50.0)
+
+
+def test_an_idle_day_is_known_after_an_idle_minute() -> None:
+    tally = Tally()
+    tally.start(0.0)
+    tally.count(Operation.EMPTY, QUIET + 1.0)
+
+    assert tally.bill(QUIET + 59.9).per_idle_day is None
+    assert tally.bill(QUIET + 60.0).per_idle_day == 86_400 / 60
+
+
+def test_work_ends_an_idle_time_and_the_next_begins_a_minute_later() -> None:
+    tally = Tally()
+    tally.start(0.0)
+    tally.count(Operation.SEND, 100.0, messages=1)  # after 40 idle seconds
+    tally.count(Operation.SEND, 130.0, messages=1)
+
+    assert tally.bill(180.0).idle_seconds == 40.0
+    assert tally.bill(200.0).idle_seconds == 50.0
+
+
+def test_metrics_name_the_kinds_of_operations_so() -> None:
+    names = "receive empty settle renew peek inspect manage send"
+
+    assert [each.value for each in Operation] == names.split()
+
+
+def test_a_request_carries_messages_only_where_somebody_says_so() -> None:
+    tally = Tally()
+    tally.count(Operation.SEND, 0.0)
+    tally.count(Operation.RECEIVE, 0.0)
+
+    assert tally.bill(0.0).messages == 0
 
 
 def test_what_a_message_costs_is_all_operations_over_the_messages_that_went_through() -> None:

@@ -27,6 +27,20 @@ def test_a_delay_doubles_with_each_look_in_vain(count, delta):
     assert min(60.0, 1.15 * delta) < max(delays) <= 1.2 * delta
 
 
+@pytest.mark.parametrize("wrong", [{"minimum": -0.1}, {"maximum": 0.0}])
+def test_a_delay_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        IdlePolling(**wrong)
+
+
+def test_who_found_something_looks_again_at_once():
+    assert IdlePolling().delay(0, random.Random(1)) == 0.0
+
+
+def test_a_queue_that_is_empty_for_long_is_asked_once_a_minute():
+    assert IdlePolling().delay(20, random.Random(1)) == 60.0
+
+
 def test_the_longest_delay_is_known_as_such():
     polling = IdlePolling(maximum=60.0)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.lock_tuning import ENOUGH, LONGEST, LockTuning
+from gateway.domain.lock_tuning import ENOUGH, LONGEST, SAMPLES, LockTuning
 from gateway.domain.scaling import ByAge, ByDepth, Most, Sample, Shares, parse_weights
 
 
@@ -35,7 +35,13 @@ def test_a_deeper_queue_never_gets_fewer_tasks(depths):
     assert tasks == sorted(tasks)
 
 
-@pytest.mark.parametrize("steps", [((100, 10), (50, 20)), ((100, 0),), ((5, 1), (5, 2))])
+def test_an_unknown_depth_asks_for_as_many_tasks_as_the_first_step_has():
+    assert ByDepth(steps=((1, 1), (100, 9)))(sample(full=True)) == 1
+
+
+@pytest.mark.parametrize(
+    "steps", [((100, 10), (50, 20)), ((100, 0),), ((5, 0), (9, 1)), ((5, 1), (5, 2))]
+)
 def test_steps_that_make_no_sense_are_refused(steps):
     with pytest.raises(ValueError, match="steps: rising depths"):
         ByDepth(steps=steps)
@@ -45,8 +51,15 @@ def test_an_old_message_doubles_the_tasks():
     rule = ByAge(target=10.0)
 
     assert rule(sample(age=11.0, tasks=4)) == 8
-    assert rule(sample(age=9.0, tasks=4)) == 4
+    assert rule(sample(age=10.0, tasks=4)) == 4
+    assert rule(sample(age=11.0, tasks=0)) == 2
     assert rule(sample(tasks=4)) == 4
+
+
+@pytest.mark.parametrize("wrong", [lambda: ByAge(target=0.0), lambda: ByDepth(beyond=0)])
+def test_a_rule_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        wrong()
 
 
 def test_of_several_rules_the_one_that_wants_most_counts():
@@ -80,6 +93,7 @@ def test_the_next_turn_is_always_one_of_those_who_wait(history):
 
 def test_weights_are_read():
     assert parse_weights("urgent:8 bulk") == {"urgent": 8, "bulk": 1}
+    assert parse_weights("a:1 b:1000") == {"a": 1, "b": 1000}
 
 
 @pytest.mark.parametrize("text", ["", "a:", "a:x", "a:0", "a:1001", "a:-1", "a:²", "a:1 a:2"])
@@ -98,6 +112,42 @@ def test_one_late_settlement_of_many_recommends_nothing():
     tuning = LockTuning(lock=30.0)
 
     assert {tuning.note(late=n % 25 == 24, work=1.0) for n in range(1000)} == {None}
+
+
+@pytest.mark.parametrize(("late", "recommends"), [(1, False), (2, True)])
+def test_one_of_twenty_may_come_too_late(late, recommends):
+    tuning = LockTuning(lock=30.0)
+    advice = [tuning.note(late=n < late, work=1.0) for n in range(ENOUGH)]
+
+    assert any(advice) is recommends
+
+
+def test_only_the_last_hundred_settlements_count():
+    tuning = LockTuning(lock=30.0)
+    shares = []
+    for n in range(30 + SAMPLES + 1):
+        tuning.note(late=n == 30, work=1.0)
+        shares.append(tuning.late_share)
+
+    assert shares[30] == 1 / 31
+    assert shares[-2:] == [1 / SAMPLES, 0.0]
+
+
+def test_what_was_recommended_begins_anew():
+    tuning = LockTuning(lock=30.0)
+    for _ in range(ENOUGH):
+        tuning.note(late=True, work=100.0)
+    again = [tuning.note(late=True, work=1.0) for _ in range(ENOUGH)]
+
+    assert tuning.late_share == 0.0
+    assert again[:-1] == [None] * (ENOUGH - 1)
+    assert again[-1].lock == 400.0
+    assert again[-1].late_share == 1.0
+
+
+def test_without_a_lock_nothing_is_tuned():
+    with pytest.raises(ValueError, match="lock"):
+        LockTuning(lock=0.0)
 
 
 def test_a_share_of_late_settlements_recommends_a_longer_lock():

@@ -55,7 +55,8 @@ def test_depth_asks_for_a_process_for_every_so_many_messages(depth, processes):
         (31.0, None, 4, 8),
         (31.0, 1000, 0, 2),
         (31.0, 5, 4, 5),  # never more than messages
-        (20.0, 1000, 4, 4),  # not far from it
+        (30.0, 1000, 4, 4),  # not far from it
+        (20.0, 1000, 4, 4),
         (15.0, 1000, 4, 0),  # no concern of this rule
         (None, 1000, 4, 0),
     ],
@@ -81,6 +82,23 @@ def test_response_time_asks_for_what_keeps_up_and_empties_the_queue_in_time(
     sample = workload(depth, arrivals=arrivals, handling=handling, parallel=parallel)
 
     assert ByResponseTime(60.0)(sample) == wanted
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"min_processes": -1},
+        {"max_processes": 0},
+        {"messages_per_process": 0},
+        {"target_age": 0.0},
+        {"drain_within": 0.0},
+        {"cooldown": -0.1},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_an_option_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        StaffingOptions(**wrong)
 
 
 def test_of_several_rules_the_one_that_wants_most_counts():
