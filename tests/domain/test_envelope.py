@@ -1,3 +1,4 @@
+import hashlib
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from uuid import UUID
@@ -27,7 +28,16 @@ from gateway.domain.envelope_fields import (
     time_to_live_of,
 )
 from gateway.domain.errors import InvalidRequest, MessageError
-from gateway.domain.message import DataBody, Described, Message, SequenceBody, ValueBody, symbol
+from gateway.domain.message import (
+    DataBody,
+    Described,
+    Kind,
+    Message,
+    SequenceBody,
+    Typed,
+    ValueBody,
+    symbol,
+)
 from gateway.wire.amqp.message import decode_message, encode_message, encode_sorted, encoded_size
 from tests.strategies import amqp_values, messages
 
@@ -136,6 +146,36 @@ def test_nothing_expires_or_waits_on_the_backlog(message):
     assert wrapped.scheduled is None
     assert wrapped.absolute_expiry is None
     assert (wrapped.message_id, wrapped.body) == (message.message_id, message.body)
+
+
+def test_a_message_that_would_expire_or_wait_does_neither_on_the_backlog():
+    later = NOW + timedelta(hours=1)
+    wrapped = wrap(
+        Message(
+            session_id="s",
+            partition_key="s",
+            time_to_live=timedelta(minutes=1),
+            absolute_expiry=later,
+            scheduled=later,
+        )
+    )
+
+    assert (wrapped.session_id, wrapped.partition_key) == (None, None)
+    assert (wrapped.time_to_live, wrapped.absolute_expiry, wrapped.scheduled) == (None, None, None)
+
+
+def test_a_body_may_come_in_other_pieces_than_it_was_sent_in():
+    wrapped = wrap(Message(body=DataBody((b"ab", b"c"))))
+
+    assert envelope().unwrap(attrs.evolve(wrapped, body=b"abc")).message.body == b"abc"
+
+
+def test_the_digest_of_a_body_of_sequences_is_that_of_all_of_them_encoded():
+    encoded = encode_sorted([1, "a"]) + encode_sorted([2])
+
+    found = envelope()._body_digest(SequenceBody(((1, "a"), (2,))))
+
+    assert found == hashlib.sha256(encoded).digest()
 
 
 @given(message=MESSAGES)
@@ -464,6 +504,7 @@ def test_a_date_of_rest_is_utc(zone):
         (b"\x01\xff", "01ff"),
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         (7, "7"),
+        (Typed(Kind.ULONG, 7), "7"),
     ],
 )
 def test_an_id_of_each_type_has_a_text(message_id, text):

@@ -134,6 +134,31 @@ def test_a_session_that_is_let_go_has_its_place_among_the_others() -> None:
     assert [accept(queue).session for _ in range(3)] == ["a", "b", "c"]
 
 
+def test_what_was_given_back_and_expired_since_comes_to_nobody() -> None:
+    queue = make()
+    send(queue, "a", "1", life=5)
+    held = accept(queue, "a")
+    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    queue.sessions.settle(held.holder, taken.token, Abandon(), at(1))
+    queue.sweep(at(10))
+
+    assert take(queue, held, at(10)) == []
+
+
+def test_after_a_restart_the_sessions_have_their_places_again() -> None:
+    queue = make()
+    for session in ("a", "b", "c"):
+        send(queue, session, "m")
+    accept(queue)
+    queue.sessions.release(accept(queue).holder, at(1))
+    queue.reload()
+    held = [accept(queue) for _ in range(3)]
+    queue.sessions.release(held[1].holder, at(1))
+
+    assert [each.session for each in held] == ["a", "b", "c"]
+    assert accept(queue).session == "b"
+
+
 def test_a_session_whose_oldest_message_expired_comes_later() -> None:
     queue = make()
     send(queue, "a", "old", life=5)

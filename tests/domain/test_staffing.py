@@ -101,6 +101,37 @@ def test_an_option_that_makes_no_sense_is_refused(wrong):
         StaffingOptions(**wrong)
 
 
+def test_the_defaults_are_the_documented_ones():
+    assert StaffingOptions() == StaffingOptions(
+        min_processes=0,
+        max_processes=4,
+        messages_per_process=100,
+        target_age=30.0,
+        drain_within=60.0,
+        cooldown=60.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", [lambda: ByDepth(0), lambda: ByAge(0.0), lambda: ByResponseTime(0.0)]
+)
+def test_a_rule_that_makes_no_sense_is_refused(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        wrong()
+
+
+def test_an_option_may_be_as_small_as_makes_sense():
+    options = StaffingOptions(target_age=0.5, drain_within=0.5, cooldown=0.0, max_processes=1)
+
+    assert Staffing(options=options, rule=lambda _: 5).decide(workload(1), 0.0) == 1
+
+
+def test_a_processor_may_be_as_busy_as_can_be_where_nobody_says_otherwise():
+    staff = Staffing(options=StaffingOptions(), rule=lambda _: 4)
+
+    assert staff.decide(workload(1, processes=1, load=1.0), 0.0) == 4
+
+
 def test_of_several_rules_the_one_that_wants_most_counts():
     rule = StaffingOptions().make_rule()
 
