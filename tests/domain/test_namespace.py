@@ -47,9 +47,14 @@ def message(due: float | None = None) -> Incoming:
 def make(**options: Any) -> Namespace:
     return Namespace(
         max_message_size=1000,
-        **{"max_queues": 10_000, "create_missing": False, "shelf": MemoryShelf(), **options},
+        **{
+            "max_queues": 10_000,
+            "create_missing": False,
+            "shelf": MemoryShelf(),
+            "packing": Packing(lambda message: (message, 10), lambda content: content),
+            **options,
+        },
         new_token=lock_tokens(random.Random(0)),
-        packing=Packing(lambda message: (message, 10), lambda content: content),
         compile_sql=lambda _filter: lambda _message: False,
     )
 

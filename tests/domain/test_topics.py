@@ -8,11 +8,13 @@ from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
     InvalidRequest,
+    MessageError,
     QuotaExceeded,
     StorageFull,
 )
 from gateway.domain.message import DeadLetter, Message, ReceiveMode
 from gateway.domain.namespace import Namespace
+from gateway.domain.packing import Packing
 from gateway.domain.rules import CorrelationFilter, FalseFilter, Rule, SqlFilter
 from gateway.domain.stored import Incoming, State, to_date
 from gateway.domain.topics import Topics
@@ -211,6 +213,60 @@ def test_a_rule_is_made_once_and_changed_where_it_is() -> None:
         made.update_rule(NEWS, "s", Rule(name="other"), at(9))
     with pytest.raises(EntityNotFound):
         made.drop_rule(NEWS, "s", "other")
+
+
+def counted(made: Topics) -> tuple[int, int]:
+    fanout = space_of(made).fanout(NEWS)
+    return fanout.rules, fanout.sql_rules
+
+
+def test_each_rule_counts_once_until_it_is_dropped() -> None:
+    made = topics()
+    made.add_rule(NEWS, "s", Rule(name="r", filter=SQL), at(0))
+    counts = [counted(made)]
+    made.update_rule(NEWS, "s", Rule(name="r", filter=SQL), at(0))
+    counts.append(counted(made))
+    made.update_rule(NEWS, "s", Rule(name="r"), at(0))
+    counts.append(counted(made))
+    made.unsubscribe(NEWS, "s", at(0))
+    counts.append(counted(made))
+
+    assert counts == [(2, 1), (2, 1), (2, 0), (0, 0)]
+
+
+def test_a_message_that_several_rules_take_comes_once() -> None:
+    made = topics()
+    made.add_rule(NEWS, "s", Rule(name="all"), at(0))
+    made.add_rule(NEWS, "s", Rule(name="red", filter=CorrelationFilter(label="red")), at(0))
+    send(made, Incoming(content=Message(subject="red"), size=10))
+
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+def test_a_rule_that_was_changed_is_followed_at_once() -> None:
+    made = topics()
+    made.update_rule(NEWS, "s", Rule(name="$Default", filter=CorrelationFilter(label="red")), at(0))
+    blue = Incoming(content=Message(subject="blue"), size=10)
+    send(made, blue)
+    before = made.inspect_subscription(NEWS, "s", at(1)).active
+    made.update_rule(
+        NEWS, "s", Rule(name="$DEFAULT", filter=CorrelationFilter(label="blue")), at(0)
+    )
+    send(made, blue)
+
+    assert (before, made.inspect_subscription(NEWS, "s", at(1)).active) == (0, 1)
+
+
+def test_a_message_that_cannot_be_read_is_refused_where_a_rule_asks_for_its_content() -> None:
+    def unreadable(content: object) -> Message:
+        raise MessageError("damaged")
+
+    made = topics(packing=Packing(lambda each: (each, 10), unreadable))
+    send(made)
+    made.add_rule(NEWS, "s", Rule(name="red", filter=CorrelationFilter(label="red")), at(0))
+
+    with pytest.raises(InvalidRequest, match="damaged"):
+        send(made)
 
 
 def test_rules_outlive_a_restart() -> None:
