@@ -470,3 +470,56 @@ def test_when_nobody_knows_what_was_done_everybody_looks_again_soon() -> None:
 
     assert [(path.name, news) for path, news in report.news] == [("a", None), ("b", None)]
     assert report.next_errand == 6.0
+
+
+def test_a_restart_forgets_what_is_gone() -> None:
+    disk = Disk()
+    space = make(shelf=disk)
+    topics = Topics(space)
+    create(space, "orders", auto_delete_on_idle=timedelta(hours=1))
+    topics.create(NEWS, TopicProperties(), at(0))
+    space.concern(ORDERS)
+    space.delete(ORDERS)
+    create(space, "orders", auto_delete_on_idle=timedelta(hours=1))
+    space.concern(ORDERS)
+    disk.kept.clear()
+    space.reload()
+
+    assert space.known(ORDERS) is None
+    assert names(space) == []
+    assert (space.report(at(1)).news, space.next_errand()) == ([], None)
+    with pytest.raises(EntityNotFound):
+        space.fanout(NEWS)
+
+
+def test_what_has_expired_by_then_is_not_told_of_a_queue() -> None:
+    space = make()
+    create(space, "orders", default_time_to_live=timedelta(seconds=5))
+    space.find(ORDERS).send([message()], at(1))
+
+    assert space.inspect(ORDERS, at(5)).active == 1
+    assert space.inspect(ORDERS, at(6)).active == 0
+
+
+def test_an_update_tells_what_the_queue_is_now() -> None:
+    space = make()
+    create(space, "orders")
+
+    assert space.update(ORDERS, QueueProperties(), None, at(1)).version == 1
+
+
+def test_a_queue_whose_properties_make_no_sense_is_not_made() -> None:
+    space = make()
+
+    with pytest.raises(InvalidRequest, match="lock_duration"):
+        create(space, "orders", lock_duration=timedelta(0))
+    assert names(space) == []
+
+
+def test_what_is_deleted_is_told_once_and_has_nothing_to_be_done() -> None:
+    space = idle_queue()
+    space.concern(ORDERS)
+    space.delete(ORDERS)
+
+    assert space.report(at(1)).news == [(ORDERS, None)]
+    assert space.next_errand() is None
