@@ -8,6 +8,7 @@ does it: no lock that ends with a connection or a process, but a date that is st
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -17,7 +18,8 @@ from gateway.domain.message import Delivery
 from gateway.domain.poison import Poison, too_many
 from gateway.domain.stored import Now, Row, State
 
-_PAGE = 64  # rows that are looked at together
+_PAGE: Final = 64  # rows that are looked at together
+_SERVED: Final = frozenset({State.ACTIVE, State.SCHEDULED})
 
 
 @attrs.frozen
@@ -121,8 +123,7 @@ class VisibilityRules:
             LockLost: somebody has taken or changed it since.
         """
         row = self._contents.storage.rows.get(ticket.sequence)
-        gone = row is None or row.damaged or row.state not in {State.ACTIVE, State.SCHEDULED}
-        if row is None or gone or self._is_expired(row, now):
+        if row is None or row.damaged or row.state not in _SERVED or self._is_expired(row, now):
             raise MessageNotFound(f"{self._contents.entity.path}: no message {ticket.sequence}")
         since = row.stamp != ticket.stamp or row.deliveries > ticket.deliveries
         if since or row.sequence in self._contents.holdings.locked:

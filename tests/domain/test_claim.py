@@ -48,19 +48,24 @@ CLAIM = Claim(
     stored=len(DATA),
     sha256=hashlib.sha256(DATA).hexdigest(),
 )
-REFERENCE = referring(Message(body=b"large", properties={"own": 1}), CLAIM)
+
+
+def reference() -> Message:
+    return referring(Message(body=b"large", properties={"own": 1}), CLAIM)
 
 
 def changed(**properties: object) -> Message:
     """The reference with other properties, by constant; None takes one away."""
-    merged = {**REFERENCE.properties, **properties}
+    merged = {**reference().properties, **properties}
     kept = {name: value for name, value in merged.items() if value is not None}
-    return attrs.evolve(REFERENCE, properties=kept)  # type: ignore[arg-type]
+    return attrs.evolve(reference(), properties=kept)  # type: ignore[arg-type]
 
 
 def test_the_documented_names_are_those_that_travel() -> None:
-    assert REFERENCE.body == b""
-    assert REFERENCE.properties == {
+    message = reference()
+
+    assert message.body == b""
+    assert message.properties == {
         "own": 1,
         "x-pairgate-claim": f"{HEX}.0",
         "x-pairgate-claim-store": "bodies",
@@ -73,13 +78,13 @@ def test_the_documented_names_are_those_that_travel() -> None:
 
 
 def test_a_reference_is_read_as_it_was_written() -> None:
-    assert is_reference(REFERENCE)
-    assert claim_of(REFERENCE) == CLAIM
-    assert without_reference(REFERENCE.properties) == {"own": 1}
+    assert is_reference(reference())
+    assert claim_of(reference()) == CLAIM
+    assert without_reference(reference().properties) == {"own": 1}
 
 
 def test_a_message_with_a_body_is_no_reference() -> None:
-    assert not is_reference(attrs.evolve(REFERENCE, body=b"another"))
+    assert not is_reference(attrs.evolve(reference(), body=b"another"))
     assert not is_reference(Message(body=b""))
 
 

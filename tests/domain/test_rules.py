@@ -6,7 +6,7 @@ import pytest
 
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import Described, Kind, Message, Typed, symbol
-from gateway.domain.property_values import MessageReader, plain
+from gateway.domain.property_values import ORDERED, MessageReader, alike, equatable, plain
 from gateway.domain.rules import (
     CorrelationFilter,
     FalseFilter,
@@ -124,6 +124,40 @@ def test_binary_id_equals_no_text() -> None:
 )
 def test_plain_values_know_the_types_of_dotnet(value: Any, expected: Any) -> None:
     assert plain(value) == expected
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [Kind.UBYTE, Kind.USHORT, Kind.UINT, Kind.ULONG, Kind.BYTE, Kind.SHORT, Kind.INT, Kind.FLOAT],
+    ids=lambda kind: kind.name,
+)
+def test_a_number_is_a_number_whatever_its_width(kind: Kind) -> None:
+    assert plain(Typed(kind, 5)) == 5
+    assert matches(
+        CorrelationFilter(properties={"n": 5}), Message(properties={"n": Typed(kind, 5)})
+    )
+
+
+def test_a_character_is_a_text() -> None:
+    assert plain(Typed(Kind.CHAR, "a")) == "a"
+
+
+@pytest.mark.parametrize(
+    ("value", "has_order"),
+    [
+        ("a", True),
+        (datetime(2026, 1, 1, tzinfo=UTC), True),
+        (timedelta(seconds=1), True),
+        (ID, False),
+        (b"a", False),
+        (True, False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_values_of_one_kind_can_be_compared(value: Any, has_order: bool) -> None:
+    assert equatable(value, value)
+    assert alike(value, value, ORDERED) is has_order
+    assert matches(CorrelationFilter(properties={"v": value}), Message(properties={"v": value}))
 
 
 def test_name_as_written_wins_over_one_that_differs_in_case() -> None:

@@ -102,6 +102,12 @@ def test_extra_copies_are_sent_again_swallowed_or_were_in_the_hands_of_the_kille
     assert outside_bound(run_of(*EXPLAINED), verdict_of(duplicated)).ruling is ruling
 
 
+def test_a_process_that_was_killed_with_nothing_in_its_hands_explains_no_copy():
+    killed = Killed(at=4, process="gateway")
+
+    assert outside_bound(run_of(sent("1"), killed), verdict_of(1)).ruling is BROKEN
+
+
 def test_where_nothing_was_sent_no_copy_could_be_too_many():
     nothing = attrs.evolve(verdict_of(), counts={})
 
@@ -129,7 +135,7 @@ def test_the_last_cut_counts():
 
 
 def test_a_process_that_was_only_killed_keeps_what_its_disk_has():
-    killed = attrs.evolve(CUT, power_cut=False)
+    killed = Killed(at=50, process="primary")
 
     assert power_cuts(run_of(acked("1", 1), killed), verdict_of(lost=["1"])).ruling is IDLE
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.lock_tuning import ENOUGH, LONGEST, SAMPLES, LockTuning
+from gateway.domain.lock_tuning import ENOUGH, LONGEST, LockTuning
 from gateway.domain.scaling import ByAge, ByDepth, Most, Sample, Shares, parse_weights
 
 
@@ -125,12 +125,12 @@ def test_one_of_twenty_may_come_too_late(late, recommends):
 def test_only_the_last_hundred_settlements_count():
     tuning = LockTuning(lock=30.0)
     shares = []
-    for n in range(30 + SAMPLES + 1):
+    for n in range(131):
         tuning.note(late=n == 30, work=1.0)
         shares.append(tuning.late_share)
 
     assert shares[30] == 1 / 31
-    assert shares[-2:] == [1 / SAMPLES, 0.0]
+    assert shares[-2:] == [1 / 100, 0.0]
 
 
 def test_what_was_recommended_begins_anew():
@@ -143,6 +143,13 @@ def test_what_was_recommended_begins_anew():
     assert again[:-1] == [None] * (ENOUGH - 1)
     assert again[-1].lock == 400.0
     assert again[-1].late_share == 1.0
+
+
+def test_the_longest_lock_is_a_week():
+    tuning = LockTuning(lock=400_000.0)
+    advice = [tuning.note(late=True, work=1.0) for _ in range(ENOUGH)]
+
+    assert advice[-1].lock == 604_800.0
 
 
 def test_without_a_lock_nothing_is_tuned():

@@ -15,7 +15,7 @@ from gateway.domain.errors import (
     SessionRequired,
     StateDamaged,
 )
-from gateway.domain.message import Abandon, Complete, ReceiveMode
+from gateway.domain.message import Abandon, Complete, Defer, ReceiveMode
 from gateway.domain.queue import Queue
 from gateway.domain.session_rules import Accepted
 from gateway.domain.sessions import MAX_SESSION_STATE
@@ -121,6 +121,82 @@ def test_a_session_that_is_let_go_gives_back_its_messages() -> None:
     queue.sessions.release(held.holder, at(1))
 
     assert take(queue, accept(queue)) == ["1", "2"]
+
+
+@pytest.mark.parametrize("let_go", ["released", "ran out"])
+def test_a_deferred_message_is_free_when_its_session_is_let_go(let_go: str) -> None:
+    queue, late = make(), at(1 + LOCK)
+    send(queue, "a", "1")
+    held = accept(queue, "a")
+    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    queue.sessions.settle(held.holder, taken.token, Defer(), at(1))
+    queue.sessions.take_deferred(held.holder, [1], PEEK_LOCK, at(1))
+    if let_go == "released":
+        queue.sessions.release(held.holder, at(1))
+    holder = accept(queue, "a", late).holder
+
+    assert contents(queue.sessions.take_deferred(holder, [1], PEEK_LOCK, late)) == ["1"]
+
+
+def test_a_session_that_is_let_go_is_lost_and_ends_no_second_time() -> None:
+    queue = make()
+    held = accept(queue, "a")
+    queue.sessions.release(held.holder, at(1))
+
+    with pytest.raises(SessionLockLost):
+        take(queue, held)
+    accept(queue, "a", at(50))
+    queue.sweep(at(1 + LOCK))
+    with pytest.raises(SessionNotAvailable):
+        queue.sessions.accept("a", at(1 + LOCK))
+
+
+def test_a_session_that_somebody_asked_for_by_name_is_passed_over() -> None:
+    queue = make()
+    send(queue, "a", "1")
+    send(queue, "b", "2")
+    accept(queue, "a")
+
+    assert accept(queue).session == "b"
+
+
+def test_a_session_that_is_let_go_stands_where_its_oldest_message_is_now() -> None:
+    queue = make()
+    send(queue, "a", "1", "2")
+    send(queue, "b", "3")
+    first, _ = accept(queue), accept(queue)
+    [taken] = queue.sessions.take(first.holder, 1, PEEK_LOCK, at(1))
+    queue.sessions.settle(first.holder, taken.token, Complete(), at(1))
+    available(queue)
+    queue.sessions.release(first.holder, at(1))
+
+    assert available(queue) == 1
+    assert take(queue, accept(queue)) == ["2"]
+
+
+def test_a_session_whose_oldest_message_expired_since_it_was_let_go_isnt_forgotten() -> None:
+    queue = make()
+    send(queue, "a", "1", life=5)
+    send(queue, "b", "2")
+    send(queue, "a", "3")
+    send(queue, "c", "4")
+    first, _, _ = accept(queue), accept(queue), accept(queue)
+    queue.sessions.release(first.holder, at(1))
+
+    assert take(queue, accept(queue, now=at(10)), at(10)) == ["3"]
+
+
+def test_who_takes_and_lets_go_a_session_again_and_again_leaves_one_trace() -> None:
+    queue = make()
+    send(queue, "a", "1")
+    send(queue, "b", "2")
+    accept(queue)
+    accept(queue)
+    queue.sweep(at(1 + LOCK))
+    for _ in range(100):
+        queue.sessions.release(accept(queue, "a", at(100)).holder, at(100))
+
+    assert len(queue.sessions._sessions._returned) == 2
 
 
 def test_a_session_that_is_let_go_has_its_place_among_the_others() -> None:
@@ -376,6 +452,19 @@ def test_a_session_keeps_its_state_without_messages() -> None:
     assert queue.sessions.state(accept(queue, "a").holder, at(1)) == b"state"
 
 
+def test_a_session_keeps_its_state_when_its_last_message_is_gone() -> None:
+    queue = make()
+    send(queue, "a", "1")
+    held = accept(queue, "a")
+    queue.sessions.set_state(held.holder, b"state", at(1))
+    [taken] = queue.sessions.take(held.holder, 1, PEEK_LOCK, at(1))
+    queue.sessions.settle(held.holder, taken.token, Complete(), at(1))
+    queue.sessions.release(held.holder, at(1))
+
+    assert queue.sessions.state(accept(queue, "a").holder, at(1)) == b"state"
+    assert queue.sessions.page(None, 0, 9) == []
+
+
 def test_a_session_that_nobody_gave_a_state_has_none() -> None:
     queue = make()
 
@@ -437,6 +526,23 @@ def test_a_damaged_state_is_told_and_never_served() -> None:
     repaired = storage.sessions.get("a")
     assert repaired is not None
     assert repaired.first == 1
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        SessionRecord(id="a", state=b"x"),
+        SessionRecord(id="a", state=b"x", damaged=True, reported=True),
+    ],
+    ids=["well", "told already"],
+)
+def test_what_is_well_or_was_told_is_not_told(record: SessionRecord) -> None:
+    storage = naive_storage()
+    queue = queue_on(storage, PROPERTIES)
+    storage.sessions.put(record)
+    send(queue, "a", "1")
+
+    assert queue.drain_news(at(1)).damaged == []
 
 
 def test_a_new_state_mends_a_damaged_one() -> None:

@@ -135,6 +135,9 @@ GOOD = {
     "failed, sent again, and arrived": [INVOKED, FAILED, INVOKED, ACKED, DELIVERED],
     "sent twice, two copies": [INVOKED, UNKNOWN, INVOKED, ACKED, DELIVERED, AGAIN],
     "one attempt without an answer, two copies": [INVOKED, ACKED, NO_ANSWER, DELIVERED, AGAIN],
+    "one attempt that was cut off, two copies": [
+        INVOKED, ACKED, attrs.evolve(NO_ANSWER, end=End.CUT_OFF), DELIVERED, AGAIN,
+    ],
     "one attempt uncertain, two copies": [INVOKED, ACKED, UNCERTAIN, DELIVERED, AGAIN],
     "a redelivery": [INVOKED, ACKED, DELIVERED, attrs.evolve(DELIVERED, at=3)],
     "delivered, and found by the audit": [INVOKED, ACKED, DELIVERED, ON_PRIMARY],
