@@ -4,7 +4,8 @@ Is a recorded history a way through the model? Each message's records are read a
 What nobody records (a request is applied, a lock runs out) may have happened in between: all
 states are kept in which the model may be. A record that fits none of them deviates.
 
-Messages with a time to live are left out: the model has no time.
+The model has no time. Of a message with a time to live a copy may come to its end wherever it is:
+unseen on the primary, parked by a syphon on the backlog. Whether it was time judges `verdict.py`.
 """
 
 from collections import defaultdict
@@ -15,7 +16,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.conduct import Attempted, End, Settled, Way
+from gateway.domain.conduct import Attempted, End, Parked, Settled, Way
 from gateway.domain.history import (
     Acked,
     Delivered,
@@ -26,6 +27,7 @@ from gateway.domain.history import (
     Record,
     Unknown,
 )
+from gateway.domain.verdict import EXPIRED
 from gateway.testing.model.protocol import (
     GONE,
     Design,
@@ -34,6 +36,7 @@ from gateway.testing.model.protocol import (
     State,
     Step,
     start,
+    with_owner,
 )
 from gateway.testing.model.steps import moves
 
@@ -91,34 +94,40 @@ def followed(records: Iterable[Record]) -> int:
 
 def _by_message(records: Iterable[Record]) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = defaultdict(list)
-    mortal: set[str] = set()
     for record in records:
         match record:
             case Attempted():
                 for message_id in record.message_ids:
                     found[message_id].append(record)
-            case Invoked() | Acked() | Failed() | Unknown() | Delivered() | Settled() | Found():
+            case Invoked() | Acked() | Failed() | Unknown():
                 found[record.message_id].append(record)
-        if isinstance(record, Invoked) and record.expires < inf:
-            mortal.add(record.message_id)
-    return {message_id: mine for message_id, mine in found.items() if message_id not in mortal}
+            case Delivered() | Settled() | Parked() | Found():
+                found[record.message_id].append(record)
+    return found
 
 
 def _deviation(message_id: str, records: Sequence[Record]) -> Deviation | None:
+    mortal = any(isinstance(record, Invoked) and record.expires < inf for record in records)
     states = _closure({_normal(start(messages=1, syphons=SYPHONS, troubles=TROUBLES))})
     for record in records:
-        states = _closure(_after(states, record))
+        is_end = isinstance(record, Parked) or (isinstance(record, Found) and _is_dead(record))
+        states = _closure(_after(states, record)) if mortal or not is_end else set()
         if not states:
             return Deviation(message_id=message_id, at=record.at, text=f"{record}")
     came = any(_shows_a_copy(record) for record in records)
-    if not any(_may_end(state.messages[0], came=came) for state in states):
+    if not any(_may_end(state.messages[0], came=came, mortal=mortal) for state in states):
         text = "it came" if came else "it never came"
         return Deviation(message_id=message_id, at=records[-1].at, text=f"in the end {text}")
     return None
 
 
-def _may_end(message: Message, *, came: bool) -> bool:
-    return message.arrived is came and all(owner == GONE for owner in message.copies)
+def _may_end(message: Message, *, came: bool, mortal: bool) -> bool:
+    shown = message.arrived is came or (mortal and message.arrived)
+    return shown and all(owner == GONE for owner in message.copies)
+
+
+def _is_dead(found: Found) -> bool:
+    return found.place is Place.BACKLOG_DEAD_LETTER and found.reason == EXPIRED
 
 
 def _shows_a_copy(record: Record) -> bool:
@@ -133,15 +142,31 @@ def _after(states: set[State], record: Record) -> Iterator[State]:
         yield from (state for state in states if state.messages[0].arrived)
     elif isinstance(record, Invoked):
         yield from map(_sent, states)
+    elif isinstance(record, Parked):
+        yield from _parked(states)
     elif isinstance(record, Found):
-        return  # on the backlog, or dead, in the end: the model has no such way
+        # On the backlog, or dead for another reason: the model has no such way.
+        yield from states if _is_dead(record) else ()
     else:
         steps = _steps(record)
+        if isinstance(record, Unknown):
+            yield from states  # perhaps the client's connection died, and the gateway goes on
         if not steps.isdisjoint(NOT_TAKEN):
             # A client whose gateway or connection died may learn of it before the attempts end.
             yield from (state for state in states if state.messages[0].send is Send.UNKNOWN)
         for state in states:
             yield from (after for step, after in _steps_from(state) if step in steps)
+
+
+def _parked(states: set[State]) -> Iterator[State]:
+    """A syphon gives a copy back, which ends there or not: nobody says what it was answered."""
+    for state in states:
+        copy = state.syphons[0].copy
+        for (step, _, _), after in moves(state, DESIGN):
+            if step is Step.GIVE_BACK:
+                yield _normal(after)
+                ended = with_owner(after.messages[0], copy, GONE)
+                yield _normal(after._replace(messages=(ended,)))
 
 
 def _sent(state: State) -> State:
@@ -188,16 +213,20 @@ def _steps_from(state: State) -> tuple[tuple[Step, State], ...]:
 
 
 def _normal(state: State) -> State:
-    """Without what only counts, and what is gone."""
-    message = state.messages[0]
-    left = [copy for copy, owner in enumerate(message.copies) if owner != GONE]
-    copies = {old: new for new, old in enumerate(left)}
-    hand = state.syphons[0]
-    known = tuple((0, copies[copy]) for _, copy in hand.remembered if copy in copies)
+    """Without what only counts, what is gone, and which of several copies alike is which."""
+    message, hand = state.messages[0], state.syphons[0]
+    remembered = {copy for _, copy in hand.remembered}
+    left = sorted(
+        (copy == hand.copy, copy in remembered, owner, copy)
+        for copy, owner in enumerate(message.copies)
+        if owner != GONE
+    )
+    copies = {old: new for new, (_, _, _, old) in enumerate(left)}
+    known = tuple(sorted((0, copies[copy]) for copy in remembered if copy in copies))
     hand = hand._replace(copy=copies.get(hand.copy, -1), remembered=known)
     kept = message._replace(
         allowed=1,
         late_primary=0 if message.arrived else message.late_primary,  # it would change nothing
-        copies=tuple(message.copies[copy] for copy in left),
+        copies=tuple(owner for _, _, owner, _ in left),
     )
     return State((kept,), (hand,), TROUBLES)
