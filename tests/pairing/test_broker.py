@@ -697,3 +697,9 @@ async def test_messages_of_a_sender_that_went_away_count_as_unknown(lab):
         nursery.cancel_scope.cancel()
 
     assert counted(pair) == {("", "unknown"): 2}
+
+
+async def test_a_pair_that_runs_feels_its_own_pulse(lab):
+    pair = await lab.pair()
+
+    assert pair.standings._last_beat == trio.current_time()

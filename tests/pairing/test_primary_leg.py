@@ -362,7 +362,7 @@ async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab, seconds):
 
 @pytest.mark.parametrize(
     ("attempt_timeout", "seconds", "counts"),
-    [(100.0, 1.1, True), (100.0, 0.9, False), (5.0, 0.6, True), (5.0, 0.4, False)],
+    [(100.0, 1.25, True), (100.0, 0.75, False), (5.0, 0.625, True), (5.0, 0.375, False)],
 )
 async def test_a_time_out_counts_after_a_second_or_a_tenth_of_an_attempt(
     lab, attempt_timeout, seconds, counts
