@@ -5,6 +5,7 @@ import signal
 
 import attrs
 import pytest
+import trio
 
 from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
@@ -92,14 +93,17 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
     async with south.client() as backlog:
         left = (await backlog.inspect(queue_name(LABEL, 0))).active
     proxy.fault = Pass()
-    moves = syphon.count("syphoned")
     await syphon.start()
-    await syphon.until(lambda: syphon.count("syphoned") > moves)
+    with trio.fail_after(60):
+        while True:  # another process: nobody here can tell when
+            if "poison" in await arrived(primary):
+                break
+            await trio.sleep(0.1)
     code = await syphon.stop()
 
     assert set(legs) == {Leg.BACKLOG}
     assert home == set(OTHERS), f"after {len(ends)} lives"
     assert set(ends) == {-signal.SIGKILL}
-    assert left == 1
+    assert left >= 1  # with what was moved, and not completed when the syphon died
     assert code == 0
     assert await arrived(primary) == {"poison", *OTHERS}
