@@ -34,7 +34,7 @@ LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody a
 LONGEST_PAUSE: Final = 60.0  # seconds that something stays down
 
 NAMES: Final = ("primary", "secondary")
-OVER_NETWORK: Final = 0.22  # the share of runs whose clients reach the gateway over a network
+OVER_NETWORK: Final = 0.17  # the share of runs whose clients reach the gateway over a network
 FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "refuse": lambda rng: Refuse(),
     "hang": lambda rng: Hang(),
