@@ -1,16 +1,17 @@
 """A hundred simulated hours with faults, each run judged at its end."""
 
+import attrs
 import pytest
 
 from gateway.testing.sim.coverage import unseen
+from gateway.testing.sim.scenario import Front, Parts, draw
 from gateway.testing.sim.swarm import run_hours
-from gateway.testing.sim.world import run_world
+from gateway.testing.sim.world import run_scenario, run_world
 
 HOURS = 25.0
 PARTS = 4  # each is one test: it counts, so that all of it runs in one process
 STEP = 1000  # between the first seeds of two parts: more than a part runs
 REGRESSIONS = [
-    107,  # L5: what the pair raised as unknown, Storage Queue tried again, as long as it may
     140,  # an attempt of 2 ms was taken for an outage, as the difference of two times is rounded
     3133,  # L5: each of several sends was told in time that its outcome is unknown, as asked for
     30432,  # S6: at the end of a pause an answer and the end of the waiting for it came at once
@@ -31,6 +32,13 @@ def test_every_promise_holds_in_histories_worth_judging(part):
 @pytest.mark.parametrize("seed", REGRESSIONS)
 def test_a_history_that_once_broke_a_promise_keeps_it(seed):
     assert run_world(seed).problems == ()
+
+
+def test_a_put_that_storage_queue_holds_is_no_stall():
+    """L5: what the pair raised as unknown at once, it tried again for as long as it may."""
+    parts = Parts(front=Front.STORAGE_QUEUE, breaking=0.1, listener=True)
+
+    assert run_scenario(attrs.evolve(draw(107), parts=parts)).problems == ()
 
 
 @pytest.mark.parametrize("seed", [1, 3, 16])

@@ -26,7 +26,7 @@ from gateway.wire.amqp.sasl import Credentials
 
 PLACE: Final = Place(host=HOST, port=5672)
 # Seconds: longer than the adapter's default, as heartbeats on virtual time cost real time.
-IDLE_TIMEOUT: Final = 60.0
+IDLE_TIMEOUT: Final = 240.0
 
 
 def serving(

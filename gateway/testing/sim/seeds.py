@@ -30,7 +30,7 @@ from gateway.wire.amqp.options import why_no_engine
 
 CALM: Final = 10.0  # seconds before the first fault
 LONGEST_PAUSE: Final = 60.0  # seconds that something stays down
-OVER_NETWORK: Final = 0.22  # the share of runs whose clients reach the gateway over a network
+OVER_NETWORK: Final = 0.17  # the share of runs whose clients reach the gateway over a network
 # What a disk of our own may do, beside losing its power.
 DISK_FAULTS: Final = (*Ailment, None)  # None: nearly full, so that the store takes nothing in
 STEPS: Final = (2.5, 30.0, 90.0, 1800.0, 10800.0)  # seconds by which a wall clock is off, about
