@@ -84,7 +84,7 @@ class Installation:
 
 
 @pytest.fixture(params=FRONTS, ids=lambda front: front.value)
-def installation(request, nursery, autojump_clock):
+def installation(request, nursery):
     return Installation(request.param, nursery)
 
 
@@ -128,7 +128,7 @@ async def test_without_a_gateway_nothing_was_sent(installation):
     assert caught.value.outcome is Outcome.NOT_SENT
 
 
-async def test_where_the_gateway_has_no_answer_nobody_knows(installation):
+async def test_where_the_gateway_has_no_answer_nobody_knows(installation, autojump_clock):
     await installation.start(deaf=True)
     client = await installation.client()
 

@@ -4,7 +4,8 @@ import attrs
 import pytest
 
 from gateway.testing.sim.coverage import unseen
-from gateway.testing.sim.scenario import Front, Parts, draw
+from gateway.testing.sim.scenario import Front, Parts
+from gateway.testing.sim.seeds import draw
 from gateway.testing.sim.swarm import run_hours
 from gateway.testing.sim.world import run_scenario, run_world
 

@@ -74,9 +74,9 @@ SOMETIMES: Final = {
 }
 
 
-def unseen(seen: Counter[str], runs: int) -> dict[str, tuple[int, float]]:
+def unseen(seen: Counter[str], runs: int) -> dict[str, tuple[int, int]]:
     """What so many runs have seen too seldom: how often, and how often it must be at least."""
-    least = {name: often * runs / 1000 for name, often in SOMETIMES.items()}
+    least = {name: often * runs // 1000 for name, often in SOMETIMES.items()}
     return {name: (seen[name], least[name]) for name in SOMETIMES if seen[name] < least[name]}
 
 

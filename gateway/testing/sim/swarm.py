@@ -94,7 +94,7 @@ class Tally:
         return self._digest.hexdigest()
 
     @property
-    def unseen(self) -> dict[str, tuple[int, float]]:
+    def unseen(self) -> dict[str, tuple[int, int]]:
         """What was seen too seldom; nothing is asked of a few runs."""
         return unseen(self.seen, self.runs) if self.runs >= WORTH_COVERING else {}
 
