@@ -30,12 +30,12 @@ class Caution:
     def split(self, cargo: Sequence[Cargo]) -> tuple[Sequence[Cargo], Sequence[Cargo], float]:
         """One entity's messages: those to move now, and those that wait until that moment."""
         before = max(one.delivery.delivery_count for one in cargo) - 1
-        if not before:
+        if before <= 0:
             return cargo, (), -inf
         moment = self.began + WAIT.delay(before, self.rng)
         if moment <= trio.current_time():
             return cargo, (), -inf
-        new = [one for one in cargo if one.delivery.delivery_count == 1]
+        new = [one for one in cargo if one.delivery.delivery_count <= 1]
         suspects = [one for one in cargo if one.delivery.delivery_count > 1]
         self.rng.shuffle(suspects)
         return new, suspects, moment
