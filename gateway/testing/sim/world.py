@@ -193,10 +193,10 @@ class World:
             nursery.start_soon(self._consumer(entity))
 
     async def _start_clients(self, front: Front, network: Network, nursery: trio.Nursery) -> None:
+        await trio.lowlevel.checkpoint()
+        clock = self.clocks.of("client")
         for _ in range(self.scenario.producers + 1):
-            self.clients.append(
-                client_of(front, network, clock=self.clocks.of("client"), rng=self.rng)
-            )
+            self.clients.append(client_of(front, network, clock=clock, rng=self.rng))
             await nursery.start(self.clients[-1].run)
 
     def _consumer(self, entity: EntityPath) -> Callable[[], Awaitable[None]]:
