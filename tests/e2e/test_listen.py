@@ -158,8 +158,8 @@ async def test_sigterm_under_load_loses_and_repeats_nothing(
         done_first = len(noted(first))
         second = await start_listener(gateways, place, *NOTE, name="second")
         await until_noted(len(SENT), first, second)
-        codes = [code, await second.stop()]
         await until_active(place.broker, ORDERS, 0)
+        codes = [code, await second.stop()]
 
     assert codes == [0, 0]
     assert done_first < len(SENT)  # it was under load

@@ -110,5 +110,12 @@ async def test_what_waits_goes_in_another_order_each_time():
 
 def taken(name, *, times):
     delivery = Delivery(message=message(name), sequence_number=1, delivery_count=times)
-    unwrapped = Unwrapped(entity=ORDERS, message=message(name), time_to_live=None, expires=None)
+    unwrapped = Unwrapped(
+        entity=ORDERS,
+        message=message(name),
+        time_to_live=None,
+        expires=None,
+        attempt="1",
+        origin="gateway",
+    )
     return Cargo(copy=(QUEUE.key, 1, name), delivery=delivery, unwrapped=unwrapped)
