@@ -109,6 +109,14 @@ def test_it_is_told_what_a_subscription_holds() -> None:
     assert (info.active, info.dead_lettered) == (2, 1)
 
 
+def test_what_a_subscription_could_not_forward_is_told() -> None:
+    made = topics()
+    made.subscribe(NEWS, "t", SubscriptionProperties(forward_to="gone"), None, at(0))
+    send(made)
+
+    assert made.inspect_subscription(NEWS, "t", at(1)).transfer_dead_lettered == 1
+
+
 def test_what_has_expired_by_then_is_not_told() -> None:
     made = topics()
     send(made, Incoming(content=Message(), size=10, time_to_live=to_date(5_000_000) - to_date(0)))
@@ -281,6 +289,14 @@ def test_rules_outlive_a_restart() -> None:
     send(made, *(Incoming(content=Message(subject=each), size=10) for each in ("red", "blue")))
 
     assert [rule.name for rule in made.page_of_rules(NEWS, "s", 0, 9)] == ["red"]
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+def test_the_rule_that_a_subscription_begins_with_outlives_a_restart_too() -> None:
+    made = topics(shelf=Disk())
+    space_of(made).reload()
+    send(made)
+
     assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
 
 

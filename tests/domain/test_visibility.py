@@ -236,6 +236,14 @@ def test_a_queue_is_cleared_in_portions_but_for_what_is_locked():
     assert (queue.info().active, queue.info().scheduled, queue.info().deferred) == (1, 0, 0)
 
 
+def test_a_queue_is_cleared_on_from_where_all_that_is_before_was_looked_at():
+    queue = make()
+    send(queue, *range(6))
+    hide(queue, 3)
+
+    assert queue.visibility.clear(-1, 3) == 3
+
+
 # --- poison
 
 
