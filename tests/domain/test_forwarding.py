@@ -85,6 +85,14 @@ def test_who_forwards_to_a_queue_uses_it() -> None:
     assert queue.info().accessed == to_date(7_000_000)
 
 
+def test_who_sends_is_not_told_that_a_queue_could_not_forward() -> None:
+    queue = make()
+    queue.lead(to(None), None)
+    queue.send([message("a")], at(1))
+
+    assert queue.info().transfer_dead_lettered == 1
+
+
 @pytest.mark.parametrize(
     ("goal", "leads"), [("a", True), ("c", True), ("e", True), ("d", False), ("x", False)]
 )

@@ -8,7 +8,13 @@ import pytest
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.message import DeadLetter
-from gateway.domain.queue_checks import accept, check_properties, check_reason, check_update
+from gateway.domain.queue_checks import (
+    accept,
+    check_properties,
+    check_reason,
+    check_session_id,
+    check_update,
+)
 from gateway.domain.stored import State
 from tests.domain.test_queue import at, message
 
@@ -84,6 +90,12 @@ def test_a_reason_and_its_description_have_4096_characters_each_at_most() -> Non
         InvalidRequest, match=r"^dead-letter description: at most 4096 .* got 4097$"
     ):
         check_reason(DeadLetter(reason="bad", description=LONGEST + "x"))
+
+
+def test_a_session_id_has_128_characters_at_most() -> None:
+    check_session_id("ä" * 128)
+    with pytest.raises(InvalidRequest, match="session id: at most 128"):
+        check_session_id("s" * 129)
 
 
 @pytest.mark.parametrize("half", [0xD800, 0xDFFF])

@@ -159,6 +159,14 @@ def test_subscriptions_and_rules_are_listed_by_name_in_pages() -> None:
         assert page(0, 0) == page(0, -1) == []
 
 
+def test_the_limits_of_a_topic() -> None:
+    assert (limits.MAX_SUBSCRIPTIONS, limits.MAX_RULES, limits.MAX_SQL_RULES) == (
+        2000,
+        100_000,
+        2000,
+    )
+
+
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> Topics:
     """Where three of each are as many as there may be."""
@@ -248,6 +256,28 @@ def test_a_message_that_several_rules_take_comes_once() -> None:
     made.add_rule(NEWS, "s", Rule(name="red", filter=CorrelationFilter(label="red")), at(0))
     send(made, Incoming(content=Message(subject="red"), size=10))
 
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "field"),
+    [
+        *((name, name) for name in ("message_id", "correlation_id", "session_id", "to")),
+        *((name, name) for name in ("reply_to", "reply_to_session_id", "content_type")),
+        ("label", "subject"),
+    ],
+)
+def test_a_message_meets_only_rules_that_ask_for_what_it_says(condition: str, field: str) -> None:
+    made = topics()
+    made.drop_rule(NEWS, "s", "$Default")
+    made.add_rule(NEWS, "s", Rule(name="r", filter=CorrelationFilter(**{condition: "x"})), at(0))
+    met: list[Message] = []
+    tests = space_of(made).fanout(NEWS).subscriptions["s"].tests
+    tests["r"] = lambda each: not met.append(each)
+    alike, other = Message(**{field: "x"}), Message(**{field: "y"})
+    send(made, *(Incoming(content=each, size=10) for each in (alike, other, Message())))
+
+    assert met == [alike]
     assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
 
 
