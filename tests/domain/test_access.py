@@ -99,6 +99,10 @@ def test_manage_implies_send_and_listen() -> None:
     assert [right for right in Right if SENDER.grants(right)] == [Right.SEND]
 
 
+def test_rights_have_the_names_of_service_bus_s_claims() -> None:
+    assert [right.value for right in Right] == ["Send", "Listen", "Manage"]
+
+
 def test_token_is_good_for_the_skew_longer() -> None:
     check(expires=SECONDS - 60, skew=timedelta(seconds=60))
     with pytest.raises(NotAuthorized, match="expired"):
@@ -152,6 +156,14 @@ def test_subscriptions_go_with_their_topic() -> None:
     assert policy.covers(EntityPath("eu/orders/subscriptions/all/$DeadLetterQueue"))
     assert not policy.covers(EntityPath("eu/orders/subscriptions/all/more"))
     assert not policy.covers(EntityPath("eu/subscriptions/orders"))
+
+
+def test_a_policy_is_for_all_entities_if_it_says_so_or_names_none() -> None:
+    rights = frozenset({Right.MANAGE})
+    everything = AccessPolicy(name="root", keys=("key",), rights=rights, entities=("*",))
+
+    assert everything.covers(None)
+    assert everything == ROOT
 
 
 def test_only_who_has_all_entities_has_the_namespace() -> None:

@@ -4,8 +4,15 @@ import attrs
 import pytest
 
 from gateway.domain.contents import SWEEP
-from gateway.domain.errors import MessageTooLarge, QuotaExceeded
-from gateway.domain.message import MAX_REASON_LENGTH, Abandon, DeadLetter, Message
+from gateway.domain.errors import MessageNotFound, MessageTooLarge, QuotaExceeded
+from gateway.domain.message import (
+    MAX_REASON_LENGTH,
+    Abandon,
+    DeadLetter,
+    Defer,
+    Message,
+    ReceiveMode,
+)
 from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue
 from gateway.domain.stored import Now, Row, State
@@ -70,6 +77,23 @@ def test_a_dead_letter_never_expires_whatever_is_stored_of_it() -> None:
     rows.rows[dead.sequence] = attrs.evolve(dead, expires=5)
 
     assert contents(take(queue, at(100), state=State.DEAD)) == ["a"]
+
+
+def test_a_deferred_message_expires_too() -> None:
+    queue = make()
+    queue.send([message("a", life=5)], at(1))
+    [a] = take(queue, at(1))
+    queue.settle(a.token, Defer(), at(2))
+
+    with pytest.raises(MessageNotFound):
+        queue.take_deferred([1], ReceiveMode.PEEK_LOCK, at(6))
+    assert queue.info().deferred == 0
+
+
+def test_nobody_has_changed_or_used_a_new_queue() -> None:
+    info = make().info()
+
+    assert (info.version, info.accessed) == (0, None)
 
 
 # --- what is passed on

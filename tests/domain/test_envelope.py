@@ -485,6 +485,10 @@ def test_ticks_are_tenths_of_a_microsecond():
     )
 
 
+def test_a_span_that_no_timespan_can_say_is_the_longest_one():
+    assert ticks_of(timedelta.max) == 2**63 - 1
+
+
 @pytest.mark.parametrize("text", ["yesterday", ""])
 def test_a_date_that_rest_can_not_have_written_is_malformed(text):
     message = Message(properties={"x-ms-scheduledenqueuetimeutc": text})

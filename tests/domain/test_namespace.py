@@ -472,6 +472,28 @@ def test_when_nobody_knows_what_was_done_everybody_looks_again_soon() -> None:
     assert report.next_errand == 6.0
 
 
+def test_after_a_restart_too_an_idle_queue_goes_after_its_time() -> None:
+    space = make(shelf=Disk())
+    create(space, "orders", auto_delete_on_idle=timedelta(hours=1))
+    space.reload()
+    pass_time(space, 2 * HOUR)
+
+    assert space.known(ORDERS) is None
+
+
+def test_what_went_with_its_topic_keeps_no_other_entity_from_going() -> None:
+    space = make()
+    topics, idle = Topics(space), timedelta(hours=1)
+    topics.create(NEWS, TopicProperties(auto_delete_on_idle=idle), at(0))
+    topics.subscribe(NEWS, "s", SubscriptionProperties(auto_delete_on_idle=idle), None, at(0))
+    create(space, "orders", auto_delete_on_idle=idle)
+    for path in (NEWS, EntityPath("news/subscriptions/s"), ORDERS):
+        told(space, path, 0)
+    space.run_errands(at(HOUR), lambda _key: False)
+
+    assert space.known(NEWS) is space.known(ORDERS) is None
+
+
 def test_a_restart_forgets_what_is_gone() -> None:
     disk = Disk()
     space = make(shelf=disk)

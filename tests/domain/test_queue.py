@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from gateway.domain.contents import SWEEP, Entity
-from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.errors import InvalidRequest, LockLost, MessageNotFound
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import EntityDisabled, InvalidRequest, LockLost, MessageNotFound
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
 from gateway.domain.packing import Packing
 from gateway.domain.queue import Queue, Surroundings
@@ -254,6 +254,18 @@ def test_what_may_not_be_handed_out_is_made_up_for_and_no_more():
     rows.count_delivery(rows.rows[1], 10, durable=True)
 
     assert contents(take(queue, at(1), 2)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
+def test_a_disabled_queue_gives_nothing(status):
+    queue = make()
+    send(queue, "a")
+    queue.entity.properties = QueueProperties(status=status)
+
+    with pytest.raises(EntityDisabled, match=status.value):
+        take(queue, at(1))
+    queue.entity.properties = QueueProperties(status=EntityStatus.SEND_DISABLED)
+    assert contents(take(queue, at(1))) == ["a"]
 
 
 def test_a_restart_ends_all_locks():

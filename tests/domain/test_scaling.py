@@ -62,6 +62,13 @@ def test_a_rule_that_makes_no_sense_is_refused(wrong):
         wrong()
 
 
+@pytest.mark.parametrize(
+    "rule", [ByAge(target=0.1), ByDepth(beyond=1, steps=())], ids=["age", "depth"]
+)
+def test_a_rule_may_aim_at_the_least_that_makes_sense(rule):
+    assert rule(sample(depth=9, age=0.1, tasks=1)) == 1
+
+
 def test_of_several_rules_the_one_that_wants_most_counts():
     rule = Most((ByDepth(), ByAge(target=10.0)))
 
@@ -155,6 +162,13 @@ def test_the_longest_lock_is_a_week():
 def test_without_a_lock_nothing_is_tuned():
     with pytest.raises(ValueError, match="lock"):
         LockTuning(lock=0.0)
+
+
+def test_a_lock_of_less_than_a_second_is_lengthened_too():
+    tuning = LockTuning(lock=0.5)
+    advice = [tuning.note(late=True, work=0.1) for _ in range(ENOUGH)]
+
+    assert advice[-1].lock == 1.0
 
 
 def test_a_share_of_late_settlements_recommends_a_longer_lock():

@@ -84,6 +84,10 @@ def test_response_time_asks_for_what_keeps_up_and_empties_the_queue_in_time(
     assert ByResponseTime(60.0)(sample) == wanted
 
 
+def test_where_nobody_tells_what_comes_only_what_waits_asks_for_processes():
+    assert ByResponseTime(60.0)(workload(0, handling=1.0)) == 0
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

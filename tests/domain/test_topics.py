@@ -109,6 +109,14 @@ def test_it_is_told_what_a_subscription_holds() -> None:
     assert (info.active, info.dead_lettered) == (2, 1)
 
 
+def test_what_a_subscription_could_not_forward_is_told() -> None:
+    made = topics()
+    made.subscribe(NEWS, "t", SubscriptionProperties(forward_to="gone"), None, at(0))
+    send(made)
+
+    assert made.inspect_subscription(NEWS, "t", at(1)).transfer_dead_lettered == 1
+
+
 def test_what_has_expired_by_then_is_not_told() -> None:
     made = topics()
     send(made, Incoming(content=Message(), size=10, time_to_live=to_date(5_000_000) - to_date(0)))
@@ -149,6 +157,14 @@ def test_subscriptions_and_rules_are_listed_by_name_in_pages() -> None:
         assert page(1, 2) == everything[1:3]
         assert page(-1, 1) == everything[:1]
         assert page(0, 0) == page(0, -1) == []
+
+
+def test_the_limits_of_a_topic() -> None:
+    assert (limits.MAX_SUBSCRIPTIONS, limits.MAX_RULES, limits.MAX_SQL_RULES) == (
+        2000,
+        100_000,
+        2000,
+    )
 
 
 @pytest.fixture
@@ -243,6 +259,28 @@ def test_a_message_that_several_rules_take_comes_once() -> None:
     assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
 
 
+@pytest.mark.parametrize(
+    ("condition", "field"),
+    [
+        *((name, name) for name in ("message_id", "correlation_id", "session_id", "to")),
+        *((name, name) for name in ("reply_to", "reply_to_session_id", "content_type")),
+        ("label", "subject"),
+    ],
+)
+def test_a_message_meets_only_rules_that_ask_for_what_it_says(condition: str, field: str) -> None:
+    made = topics()
+    made.drop_rule(NEWS, "s", "$Default")
+    made.add_rule(NEWS, "s", Rule(name="r", filter=CorrelationFilter(**{condition: "x"})), at(0))
+    met: list[Message] = []
+    tests = space_of(made).fanout(NEWS).subscriptions["s"].tests
+    tests["r"] = lambda each: not met.append(each)
+    alike, other = Message(**{field: "x"}), Message(**{field: "y"})
+    send(made, *(Incoming(content=each, size=10) for each in (alike, other, Message())))
+
+    assert met == [alike]
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
 def test_a_rule_that_was_changed_is_followed_at_once() -> None:
     made = topics()
     made.update_rule(NEWS, "s", Rule(name="$Default", filter=CorrelationFilter(label="red")), at(0))
@@ -281,6 +319,14 @@ def test_rules_outlive_a_restart() -> None:
     send(made, *(Incoming(content=Message(subject=each), size=10) for each in ("red", "blue")))
 
     assert [rule.name for rule in made.page_of_rules(NEWS, "s", 0, 9)] == ["red"]
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+def test_the_rule_that_a_subscription_begins_with_outlives_a_restart_too() -> None:
+    made = topics(shelf=Disk())
+    space_of(made).reload()
+    send(made)
+
     assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
 
 

@@ -161,6 +161,17 @@ def test_a_ticket_is_stale_while_the_message_is_locked_and_after_that():
         queue.visibility.find(ticket(row), at(2))
 
 
+def test_a_ticket_without_a_number_of_deliveries_is_of_a_message_that_nobody_has_taken():
+    queue = make()
+    send(queue, "a")
+    assert queue.visibility.find(Ticket(1, 0), at(1)).sequence == 1
+    [a] = take(queue, at(1))
+    queue.release([a.token], at(1))
+
+    with pytest.raises(LockLost):
+        queue.visibility.find(Ticket(1, 0), at(1))
+
+
 @pytest.mark.parametrize("settlement", [Defer(), DeadLetter(reason="bad")], ids=["defer", "dead"])
 def test_what_is_put_aside_otherwise_has_no_ticket(settlement):
     queue = make()
@@ -234,6 +245,14 @@ def test_a_queue_is_cleared_in_portions_but_for_what_is_locked():
 
     assert portions == [4, 7, 10, None]
     assert (queue.info().active, queue.info().scheduled, queue.info().deferred) == (1, 0, 0)
+
+
+def test_a_queue_is_cleared_on_from_where_all_that_is_before_was_looked_at():
+    queue = make()
+    send(queue, *range(6))
+    hide(queue, 3)
+
+    assert queue.visibility.clear(-1, 3) == 3
 
 
 # --- poison

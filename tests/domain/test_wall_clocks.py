@@ -38,8 +38,8 @@ def attempt(way, began, process="gateway"):
     )
 
 
-def clock(at, process, ahead, drift=0.0):
-    return ClockSet(at=at, process=process, ahead=ahead, drift=drift)
+def clock(at, process, ahead, **drift):
+    return ClockSet(at=at, process=process, ahead=ahead, **drift)
 
 
 def until(expires):
@@ -61,7 +61,7 @@ OTHER = clock(0, "client", HOUR)  # nobody of those who date a message reads it
         ([OTHER, *DIRECT], 60),
         ([clock(5, "primary", HOUR), *DIRECT], 60 + HOUR),
         ([clock(5, "primary", -20), *DIRECT], 40),
-        ([clock(0, "primary", 0.0, 0.5), *DIRECT], 65),
+        ([clock(0, "primary", 0.0, drift=0.5), *DIRECT], 65),
         ([clock(5, "primary", HOUR), clock(6, "primary", 0.0), *DIRECT], 60),
         ([clock(15, "primary", HOUR), *DIRECT], 60),
         ([clock(5, "gateway", HOUR), *DIRECT], 60),
@@ -156,7 +156,7 @@ def test_less_than_a_step_is_believed_at_once():
 
 
 def test_a_clock_shows_what_it_was_last_set_to():
-    clocks = WallClocks.of([clock(20, "p", 5, 0.1), clock(40, "p", -5)])
+    clocks = WallClocks.of([clock(20, "p", 5, drift=0.1), clock(40, "p", -5)])
 
     assert [clocks.shows("p", at) for at in (10, 30, 50)] == [10, 36, 45]
     assert clocks.shows("q", 30) == 30

@@ -94,6 +94,21 @@ async def test_any_success_ends_a_streak(make):
     assert standings.state_of(ORDERS) is State.PRIMARY
 
 
+async def test_a_refusal_ends_a_streak_if_its_send_began_an_interval_after_the_last_failure(make):
+    standings = make(failover_interval=60.0)
+    fail(standings)
+    await trio.sleep(59.0)
+    early = standings.begin(ORDERS)
+    await trio.sleep(2.0)
+    late = standings.begin(ORDERS)
+    states = []
+    for attempt in (early, late):
+        standings.refused(attempt)
+        states.append(standings.state_of(ORDERS))
+
+    assert states == [State.SUSPECT, State.PRIMARY]
+
+
 async def test_a_trial_of_the_streak_doesnt_count_for_the_half_open_entity(make):
     standings = make(failover_interval=60.0, successes_to_return=2)
     fail(standings)
@@ -160,6 +175,19 @@ async def test_after_a_failed_trial_the_next_one_waits(make):
 
     assert at_once is None
     assert standings.begin_trial(ORDERS) is not None
+
+
+async def test_the_pause_before_a_trial_doubles_with_each_that_failed(make):
+    standings = make(failover_interval=60.0, trial_pause=Backoff(first=1.0, cap=64.0, jitter=0.0))
+    fail(standings)
+
+    for pause in (1.0, 2.0, 4.0):
+        await trio.sleep(pause - 0.1)
+        assert standings.begin_trial(ORDERS) is None
+        await trio.sleep(0.2)
+        trial = standings.begin_trial(ORDERS)
+        assert trial is not None
+        standings.failed(trial, OUT)
 
 
 async def test_sends_that_fail_together_dont_put_the_first_trial_off(make):
@@ -242,6 +270,20 @@ async def test_a_new_outage_is_tried_as_soon_as_the_first(make):
 
     await trio.sleep(1.1)
 
+    assert standings.begin_trial(ORDERS) is not None
+
+
+async def test_a_trial_that_fails_after_the_recovery_is_the_first_failure_of_a_new_outage(make):
+    standings = make(failover_interval=60.0, trial_pause=Backoff(first=1.0, cap=64.0, jitter=0.0))
+    fail(standings)
+    await trio.sleep(1.1)
+    slow = standings.begin_trial(ORDERS)
+    standings.sent(standings.begin(ORDERS))
+    standings.failed(slow, OUT)
+
+    await trio.sleep(1.1)
+
+    assert standings.state_of(ORDERS) is State.SUSPECT
     assert standings.begin_trial(ORDERS) is not None
 
 
@@ -358,6 +400,35 @@ async def test_a_pause_is_half_of_the_interval_or_of_an_attempt_late(
     make, nursery, events, interval, late, paused
 ):
     standings = make(failover_interval=interval, attempt_timeout=10.0)
+    await nursery.start(standings.run)
+
+    trio.lowlevel.current_clock().jump(BEAT + late)
+    fail(standings)
+
+    assert bool(events.of(LoopPaused)) is paused
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("late", "paused"), [(1.9, False), (2.1, True)])
+async def test_a_pause_is_two_seconds_late_however_short_an_interval_is(
+    make, nursery, events, late, paused
+):
+    standings = make(failover_interval=0.0)
+    await nursery.start(standings.run)
+
+    trio.lowlevel.current_clock().jump(BEAT + late)
+    fail(standings)
+
+    assert bool(events.of(LoopPaused)) is paused
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("late", "paused"), [(2.9, False), (3.1, True)])
+async def test_of_several_intervals_the_shortest_says_what_a_pause_is(
+    make, nursery, events, late, paused
+):
+    rules = [EntityRule(match="a", failover_interval=seconds) for seconds in (8.0, 6.0, None)]
+    standings = make(failover_interval=3600.0, entities=tuple(rules))
     await nursery.start(standings.run)
 
     trio.lowlevel.current_clock().jump(BEAT + late)

@@ -1,0 +1,13 @@
+"""What a plan says of entities where it says nothing more than their names."""
+
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.plan import PlannedQueue, PlannedSubscription, PlannedTopic
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
+
+
+def test_what_is_only_named_has_the_usual_properties() -> None:
+    path = EntityPath("orders")
+
+    assert PlannedQueue(path=path).properties == QueueProperties()
+    assert PlannedTopic(path=path).properties == TopicProperties()
+    assert PlannedSubscription(name="s").properties == SubscriptionProperties()
