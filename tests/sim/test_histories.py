@@ -35,6 +35,10 @@ def test_a_history_that_once_broke_a_promise_keeps_it(seed):
     assert run_world(seed).problems == ()
 
 
+def test_tokens_that_were_dropped_by_a_wrong_clock_are_put_again():
+    assert run_world(3010249, load=2).problems == ()
+
+
 def test_a_put_that_storage_queue_holds_is_no_stall():
     """L5: what the pair raised as unknown at once, it tried again for as long as it may."""
     parts = Parts(front=Front.STORAGE_QUEUE, breaking=0.1, listener=True)

@@ -72,9 +72,9 @@ class CbsTokens:
         """
         await self._attached()
 
-    async def ensure(self, address: str) -> None:
+    async def ensure(self, address: str) -> bool:
         """
-        Return when a link may be attached there.
+        Return when a link may be attached there; whether that took a new token.
 
         Raises:
             BrokerError: the token was refused, or nobody answered. Nothing was sent.
@@ -82,11 +82,17 @@ class CbsTokens:
         lock = self._locks.setdefault(address, trio.Lock())
         async with lock:
             try:
-                if self._due.get(address, 0.0) <= trio.current_time():
-                    await self._put(address)
+                if self._due.get(address, 0.0) > trio.current_time():
+                    return False
+                await self._put(address)
             finally:
                 if not lock.statistics().tasks_waiting:
                     self._locks.pop(address, None)
+        return True
+
+    def forget(self, address: str) -> None:
+        """The peer takes that address's token for none: the next one who comes puts another."""
+        self._due.pop(address, None)
 
     async def run(self) -> None:
         """Renew, until cancelled. What can't be renewed is refused when it is needed next."""

@@ -4,7 +4,7 @@ import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 import trio
@@ -13,7 +13,7 @@ from gateway.brokers.amqp.cbs import CbsTokens, Signer
 from gateway.brokers.amqp.dialects import SERVICE_BUS, Dialect, dialect_of
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.domain.backoff import Backoff
-from gateway.domain.errors import BrokerError, Unavailable
+from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
 from gateway.net.amqp_client import AmqpClient
 from gateway.net.amqp_exchange import Exchange
 from gateway.net.amqp_links import LinkVoid
@@ -24,6 +24,8 @@ from gateway.wire.amqp.events import AmqpError
 from gateway.wire.amqp.exchange import Reply, Request
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials
+
+T = TypeVar("T")
 
 _MAX_EXCHANGES: Final = 50  # $management pairs that one connection keeps
 _MAX_PARTIAL: Final = 256 * 1024 * 1024  # bytes: Service Bus has messages of up to 100 MB
@@ -51,11 +53,27 @@ class Peer:
         """A name for a link that no other one on this connection has."""
         return f"{kind}-{next(self._names)}"
 
-    async def allow(self, address: str) -> None:
-        """Have the right to attach there. Raises as `CbsTokens.ensure`."""
-        await trio.lowlevel.checkpoint()
-        if self._tokens is not None:
-            await self._tokens.ensure(address)
+    async def attach(self, address: str, attach: Callable[[], Awaitable[T]]) -> T:
+        """
+        Return what `attach` returns, which attaches links there, with the right to do so.
+
+        A token that was good may be none any more, as after a step of the peer's clock: then
+        another one is put, and `attach` is called once more.
+
+        Raises:
+            BrokerError: as `attach` and `CbsTokens.ensure`.
+        """
+        if self._tokens is None:
+            return await attach()
+        is_new = await self._tokens.ensure(address)
+        try:
+            return await attach()
+        except NotAuthorized:
+            self._tokens.forget(address)
+            if is_new:
+                raise
+        await self._tokens.ensure(address)
+        return await attach()
 
     async def ask(self, node: str, request: Request) -> Reply:
         """
@@ -75,8 +93,12 @@ class Peer:
     async def _exchange(self, node: str) -> Exchange:
         exchange = self._exchanges.get(node)
         if exchange is None or exchange.void:
-            await self.allow(node)
-            exchange = self._exchanges.get(node)
+            return await self.attach(node, partial(self._attach_exchange, node))
+        await exchange.wait_attached()
+        return exchange
+
+    async def _attach_exchange(self, node: str) -> Exchange:
+        exchange = self._exchanges.get(node)
         if exchange is None or exchange.void:
             self._make_room()
             exchange = Exchange(self.client, node, self.new_name("asked"))

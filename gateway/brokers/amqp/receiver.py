@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from math import inf
 from typing import Final
@@ -189,14 +190,16 @@ class AmqpReceiver:
     async def _attach(self) -> None:
         self._peer = await self._around.take()
         address = self.dialect.address(self._entity)
-        await self._peer.allow(address)
-        link = ReceivingLink(self._peer.client, self._new_link(self._peer, address))
+        self._link = await self._peer.attach(address, partial(self._new, self._peer, address))
+
+    async def _new(self, peer: Peer, address: str) -> ReceivingLink:
+        link = ReceivingLink(peer.client, self._new_link(peer, address))
         try:
             await link.wait_attached()
         except BaseException:
             link.close()
             raise
-        self._link = link
+        return link
 
     async def _look_after_link(self) -> None:
         """

@@ -1,6 +1,7 @@
 """Links to send on: one for each entity, attached when it is needed and kept as long as it may."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
@@ -72,7 +73,10 @@ async def attach_sender(take: Take, entity: EntityPath, options: LinkOptions) ->
     """
     peer = await take()
     address = peer.dialect.address(entity)
-    await peer.allow(address)
+    return await peer.attach(address, partial(_attach, peer, address, options))
+
+
+async def _attach(peer: Peer, address: str, options: LinkOptions) -> Sender:
     watch = await _watch(peer, address) if peer.dialect.watched else None
     try:
         name = peer.new_name("sender")

@@ -10,21 +10,24 @@ import trio
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
 from gateway.wire.amqp.cbs import ACCEPTED, NODE, put_token_of
-from gateway.wire.amqp.events import AmqpError, LinkId, TransferReceived
+from gateway.wire.amqp.events import AmqpError, LinkAttached, LinkId, TransferReceived
 from gateway.wire.amqp.exchange import Dialect, Reply, build_reply, parse_request
-from tests.brokers.amqp.scripted import Scripted, Served, accept, scripted
+from tests.brokers.amqp.scripted import Scripted, Served, accept, scripted, take
 from tests.brokers.servicebus_rest.served import real_date
 
+EXPIRED = AmqpError(condition="amqp:unauthorized-access", description="no token")
 IDLE = AmqpError(condition="amqp:link:detach-forced", description="idle for too long")
 
 
 @attrs.define(eq=False)
 class Doorkeeper:
-    """Takes every token, but for those of addresses that it is deaf to."""
+    """Takes every token, but for addresses that it is deaf to; some it never lets in."""
 
     server: Scripted
     put: list[str] = attrs.field(factory=list)  # the addresses of tokens, as they came
     deaf_to: set[str] = attrs.field(factory=set)
+    let_in: set[str] = attrs.field(factory=set)  # addresses with a token that is good
+    never: set[str] = attrs.field(factory=set)
     news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
     def take(self, served: Served, event: TransferReceived) -> None:
@@ -37,11 +40,28 @@ class Doorkeeper:
         assert put is not None
         address = put.audience.rpartition("/")[2]
         self.put.append(address)
+        self.let_in.add(address)
         self.news.unpark_all()
         if address not in self.deaf_to:
             reply = Reply(id=request.id, status=ACCEPTED, description="Accepted")
             [link] = [each for each in self.links_of(served) if served.links[each].we_send]
             served.engine.send(link, b"tag", build_reply(reply, Dialect.CBS), settled=True)
+
+    def attach(self, served: Served, attached: LinkAttached) -> None:
+        ends = {end.address for end in (attached.source, attached.target) if end is not None}
+        known = {*self.put, *self.never}
+        if ends & known and not ends & (self.let_in - self.never):
+            served.engine.refuse(attached.link, EXPIRED)
+        else:
+            take(served, attached)
+
+    def drop_tokens(self) -> None:
+        """As when its clock says that they have expired."""
+        self.let_in.clear()
+        for served in self.server.connections:
+            for link in set(served.links) - set(self.links_of(served)):
+                del served.links[link]
+                served.engine.detach(link, EXPIRED)
 
     def links_of(self, served: Served) -> list[LinkId]:
         both = [(id_, (each.source, each.target)) for id_, each in served.links.items()]
@@ -64,6 +84,7 @@ async def guarded(**options: object) -> AsyncIterator[tuple[Doorkeeper, ServiceB
     async with scripted() as server:
         doorkeeper = Doorkeeper(server)
         server.on_transfer = doorkeeper.take
+        server.on_attach = doorkeeper.attach
         text = f"Endpoint=sb://127.0.0.1:{server.port}/;SharedAccessKeyName=us"
         known = ServiceBusOptions(key="key", **options)  # type: ignore[arg-type]
         async with open_namespace(

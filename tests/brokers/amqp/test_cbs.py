@@ -2,9 +2,10 @@
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Unavailable
+from gateway.domain.errors import NotAuthorized, Unavailable
 from gateway.domain.message import Leg, Message
 from gateway.wire.amqp.events import RELEASED
 from tests.brokers.amqp.doorkeeper import guarded
@@ -33,6 +34,28 @@ async def test_a_token_without_an_answer_does_not_hold_up_the_others():
         doorkeeper.deaf_to = {"a"}
 
         await doorkeeper.until("a", "b", "a", "b")
+
+
+async def test_a_token_that_the_peer_has_dropped_is_replaced():
+    async with guarded() as (doorkeeper, broker):
+        await broker.send(EntityPath("a"), ONE)
+        doorkeeper.drop_tokens()
+        await wait_all_tasks_blocked(0.01)
+        with trio.fail_after(5):
+            leg = await broker.send(EntityPath("a"), ONE)
+
+        assert leg is Leg.PRIMARY
+        assert doorkeeper.put == ["a", "a"]
+
+
+async def test_a_new_token_that_is_refused_is_no_reason_for_another():
+    async with guarded() as (doorkeeper, broker):
+        doorkeeper.never = {"a"}
+        for _ in range(2):
+            with trio.fail_after(5), pytest.raises(NotAuthorized):
+                await broker.send(EntityPath("a"), ONE)
+
+        assert doorkeeper.put == ["a", "a"]  # one for each send
 
 
 async def test_a_token_that_is_given_back_is_not_waited_for():
