@@ -16,7 +16,7 @@ from gateway.domain.conduct import Attempted, ClockSet, Parked, Target, Way
 from gateway.domain.history import Invoked
 
 STEP: Final = 2.0  # seconds; by less no namespace notices that its clock was set
-ROUNDING: Final = 0.001  # seconds: dates have microseconds, times more
+ROUNDING: Final = 0.002  # seconds: dates have milliseconds on their way, and a life has two of them
 _PRIMARY: Final = Target.PRIMARY.value
 
 
@@ -75,7 +75,8 @@ class WallClocks:
         The latest date that a namespace has believed of its clock in that time.
 
         After a step it believes none for `grace` seconds: what only the new date brings about has
-        to wait, what would have come without the step needn't.
+        to wait, what would have come without the step needn't. Of steps that end where they began
+        it may have seen none, as it looks at its clock only when it has something to do.
         """
         latest, held_until = -inf, -inf
         previous: Period | None = None
@@ -86,7 +87,8 @@ class WallClocks:
             held = min(period.until, held_until)
             if believed is not None and held >= max(since, period.since):
                 latest = max(latest, min(period.shows(held), believed.shows(held)))
-            if period.until >= held_until:
+            unseen = believed is not None and not _is_step(believed, period)
+            if period.until >= held_until or unseen:
                 believed = period
                 if period.until >= since:
                     latest = max(latest, period.shows(period.until))

@@ -155,6 +155,13 @@ def test_less_than_a_step_is_believed_at_once():
     assert clocks.trusted("primary", 0, 30, grace=60) == 31.5
 
 
+@pytest.mark.parametrize(("ahead", "latest"), [(1.9, 31.9), (2.1, 30)])
+def test_of_steps_that_end_where_they_began_nobody_need_have_seen_one(ahead, latest):
+    clocks = WallClocks.of([clock(10, "primary", -100), clock(12, "primary", ahead)])
+
+    assert clocks.trusted("primary", 0, 30, grace=60) == latest
+
+
 def test_a_clock_shows_what_it_was_last_set_to():
     clocks = WallClocks.of([clock(20, "p", 5, drift=0.1), clock(40, "p", -5)])
 
