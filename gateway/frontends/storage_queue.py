@@ -39,6 +39,7 @@ _LONGEST_ID: Final = 1024  # characters of a client's request id; a longer one i
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _FIRST_PAUSE: Final = 0.25  # seconds, doubled from try to try
 _LONGEST_PAUSE: Final = 4.0
+_LEAST_TRY: Final = 2.0  # seconds: of one that is cut off sooner nobody knows what it did
 _OUTCOME: Final = "X-Pairgate-Outcome"
 _REFUSALS: Final = {
     408: "OperationTimedOut",
@@ -170,8 +171,8 @@ class StorageQueueFrontend:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _paused(self, seconds: float, deadline: float) -> bool:
-        """Whether there's time for another try."""
-        if self.ending.is_set() or trio.current_time() + seconds >= deadline:
+        """Whether there's time for another try, that may take as long as one does."""
+        if self.ending.is_set() or trio.current_time() + seconds + _LEAST_TRY > deadline:
             await trio.lowlevel.checkpoint()
             return False
         with trio.move_on_after(seconds):

@@ -365,6 +365,21 @@ async def test_the_client_s_own_time_is_kept(autojump_clock: MockClock) -> None:
         assert trio.current_time() - begun <= 3
 
 
+@pytest.mark.parametrize(("retry_after", "tries"), [(0.9, 2), (1.1, 1)])
+async def test_no_try_begins_with_too_little_time(
+    retry_after: float, tries: int, autojump_clock: MockClock
+) -> None:
+    """It would be cut off, so that nobody knew what is known now: that nothing was sent."""
+    async with open_client(leased=True) as client:
+        failing = Failing(client.broker, [Busy(retry_after=retry_after)] * 99)
+        client.frontend.operations.broker = failing  # type: ignore[assignment]
+        request = build_request(PUT)
+        response = await client.send(attrs.evolve(request, target=f"{request.target}?timeout=3"))
+
+        assert len(failing.ids) == tries
+        assert response.headers.get("X-Pairgate-Outcome") == "not-sent"
+
+
 async def test_at_the_end_nothing_is_tried_again(autojump_clock: MockClock) -> None:
     async with open_client(leased=True) as client:
         failing = Failing(client.broker, [Unavailable("down")] * 99)
