@@ -12,6 +12,9 @@ from gateway.testing.servers import ServerFailed
 _LIBRARIES: Final = Path("/usr/lib")
 _LIBRARY: Final = "*/faketime/libfaketimeMT.so.1"
 _LOOK: Final = 1  # seconds between two looks into the file: each costs as much as a send
+# Threads that wait for Python's lock wait so long (`sys.getswitchinterval`). The library takes the
+# end of that wait, which is by the monotonic clock, for a date: without this they would spin.
+_SWITCH: Final = 5  # milliseconds
 
 
 @attrs.frozen
@@ -39,6 +42,7 @@ class WallClock:
             "FAKETIME_CACHE_DURATION": str(_LOOK),
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             "FAKETIME_DONT_RESET": "1",
+            "FAKETIME_WAIT_MS": str(_SWITCH),
         }
 
     async def step(self, seconds: float) -> None:
