@@ -206,6 +206,10 @@ class Replay:
             changes for file, changes in self._pending.items() if not file.endswith(".hwm")
         )
 
+    def copy(self) -> "Replay":
+        pending = {file: list(changes) for file, changes in self._pending.items()}
+        return Replay(dict(self._durable), pending, set(self._nameless), dict(self._ghosts))
+
     def go_on(self, change: Change) -> None:
         match change:
             case Created(file):

@@ -138,6 +138,8 @@ def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) ->
         found, sequence = store_row(connection)
         survivors: int | None = connection.execute("SELECT survivors FROM store").get
         doubts += _compare(path, found)
+        if unclean:
+            _move_log(connection)
         mark = HighWaterMark.begin(mark_path(path), found)
     except BaseException:
         schema.forsake(connection)
@@ -169,6 +171,18 @@ def _check_pages(connection: apsw.Connection, path: Path) -> None:
 def _check_row(connection: apsw.Connection, path: Path) -> None:
     if not connection.execute(f"SELECT checksum = {fitting('store')} FROM store").get:
         raise StoreDamaged(f"{path}: what it says of itself is damaged; {SALVAGE}")
+
+
+def _move_log(connection: apsw.Connection) -> None:
+    """
+    Have on the disk what was found, before it's marked and anybody is shown it.
+
+    The last commit of a process that was killed may never have been synced. Where its sync had
+    failed, the log may never get there at all, whatever a later sync says, and all that is
+    committed behind it couldn't be read again: so it's written anew, into the store.
+    """
+    with suppress(apsw.FullError):  # it can wait: SQLite has synced the log first
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
 
 def _compare(path: Path, found: Mark) -> list[str]:

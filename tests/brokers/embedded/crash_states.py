@@ -17,6 +17,7 @@ from gateway.testing.crash_disk import (
     CrashDisk,
     Image,
     Replay,
+    Synced,
     read_image,
     write_image,
 )
@@ -63,9 +64,29 @@ class Moment:
 
 @attrs.frozen
 class Recording:
-    begin: Image
+    begin: Replay
     log: Sequence[Change]
     moments: Sequence[Moment]
+
+    def allowed(self, position: int) -> Sequence[Content]:
+        """What the store may hold when so much of the log was done."""
+        return [each for each in self.moments if each.position <= position][-1].allowed
+
+
+@attrs.frozen
+class Crash:
+    """
+    What one has left. After the end of a process a power cut may still take what wasn't synced:
+    until the store is opened again, it may hold anything that is allowed.
+    """
+
+    disk: Replay
+    image: Image
+    allowed: Sequence[Content] = ()
+
+    @classmethod
+    def synced(cls, image: Image) -> "Crash":
+        return cls(Replay.of(image), image)
 
 
 @contextmanager
@@ -89,12 +110,12 @@ class Life:
     _store: Store = attrs.field(init=False)
     _moments: list[Moment] = attrs.field(factory=list)
 
-    def record(self, batches: int) -> Recording:
-        begin = read_image(self.folder, FILES)
+    def record(self, batches: int, crash: Crash | None = None) -> Recording:
+        crash = crash or Crash.synced(read_image(self.folder, FILES))
         self.disk.restart()
         self._open()
         content = Content.of(self._store, self.work.worlds[-1])
-        self._moments = [Moment(0, [content])]
+        self._moments = [Moment(0, [*crash.allowed, content]), Moment(self.disk.look(), [content])]
         for _ in range(batches):
             before, position = content, self.disk.look()
             assert self.work.run_batch() == "done"
@@ -104,7 +125,7 @@ class Life:
             self._between_batches()
         log = self.disk.restart()
         self._store.forsake()
-        return Recording(begin, log, self._moments)
+        return Recording(crash.disk, log, self._moments)
 
     def _between_batches(self) -> None:
         match self.rng.randrange(12):
@@ -130,12 +151,9 @@ def crash_states(
     recording: Recording, rng: random.Random, samples: int
 ) -> Iterator[tuple[Image, Sequence[Content]]]:
     """At every moment: what the end of the process leaves, and some of what a power cut may."""
-    replay = Replay.of(recording.begin)
-    moments = list(recording.moments)
-    allowed = moments[0].allowed
+    replay = recording.begin.copy()
     for position in range(len(recording.log) + 1):
-        while moments and moments[0].position <= position:
-            allowed = moments.pop(0).allowed
+        allowed = recording.allowed(position)
         yield replay.after_kill(), allowed
         for _ in range(1 if replay.certain else samples):
             yield replay.after_power_cut(rng), allowed
@@ -143,11 +161,16 @@ def crash_states(
             replay.go_on(recording.log[position])
 
 
-def one_crash_state(recording: Recording, rng: random.Random) -> Image:
-    replay = Replay.of(recording.begin)
-    for change in recording.log[: rng.randrange(len(recording.log) + 1)]:
+def one_crash(recording: Recording, rng: random.Random) -> Crash:
+    """A power cut at any moment, or the end of the process where the most isn't synced."""
+    log, replay, killed = recording.log, recording.begin.copy(), rng.random() < 0.5
+    syncs = [position for position, change in enumerate(log) if isinstance(change, Synced)]
+    position = rng.choice(syncs) if killed else rng.randrange(len(log) + 1)
+    for change in log[:position]:
         replay.go_on(change)
-    return rng.choice((replay.after_kill(), replay.after_power_cut(rng)))
+    if killed:
+        return Crash(replay, replay.after_kill(), recording.allowed(position))
+    return Crash.synced(replay.after_power_cut(rng))
 
 
 def judge(folder: Path, image: Image, allowed: Sequence[Content], *, closely: bool) -> str:

@@ -185,7 +185,14 @@ def test_a_failing_call_loses_nothing(tmp_path, disk, start, case):
     assert ailment.number > 1
 
 
+@pytest.mark.parametrize("number", [1, 2], ids=["of the log", "of the store"])
+def test_a_store_that_cant_sync_what_it_finds_isnt_opened(tmp_path, disk, start, number):
+    life = live(tmp_path, disk, Ailment(kind="sync", number=number), start)
+
+    assert life.outcomes == ["not opened"]
+
+
 def test_a_failed_sync_of_a_commit_is_unknown_and_ends_the_store(tmp_path, disk, start):
-    life = live(tmp_path, disk, Ailment(kind="sync", number=1), start)
+    life = live(tmp_path, disk, Ailment(kind="sync", number=3), start)
 
     assert life.outcomes == ["unknown"]
