@@ -21,7 +21,7 @@ from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.events import LeftUntouched
-from gateway.domain.message import Abandon, Delivery, Message
+from gateway.domain.message import Abandon, Delivery
 from gateway.pairing.caution import Caution
 from gateway.pairing.hand import LOCK, Batch, Hand
 from gateway.pairing.holds import Holds
@@ -35,6 +35,22 @@ SCAN_PAUSE: Final = 0.6  # seconds between batches in which nothing could be mov
 LONGEST_SCAN_PAUSE: Final = 5.0
 PATIENCE: Final = 1.5  # attempt time-outs until the next batch is begun without waiting
 MALFORMED: Final = "EnvelopeMalformed"
+
+
+@attrs.frozen
+class Resting:
+    """A message that its entity keeps from being moved."""
+
+    handle: Delivery  # without the message
+    until: float  # by Trio's clock: so long its lock may hold
+
+    @classmethod
+    def of(cls, delivery: Delivery, now: datetime) -> "Resting":
+        return cls(delivery.handle, trio.current_time() + _lock(delivery, now))
+
+    @property
+    def is_locked(self) -> bool:
+        return self.until > trio.current_time()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -53,7 +69,7 @@ class Drain:
     clock: WallClock
     observer: Observer
     depth: int | None = None  # as the source told last
-    _resting: dict[str, list[Delivery]] = attrs.field(factory=dict, init=False)
+    _resting: dict[str, list[Resting]] = attrs.field(factory=dict, init=False)
     _given_back: trio.Event = attrs.field(factory=trio.Event, init=False)  # set for a moment
 
     async def run(self) -> BrokerError:
@@ -177,11 +193,11 @@ class Drain:
         """
         for one in cargo:
             _forget(mover.receiver, one.delivery)
-        now = self.clock()
         for key, resting in self._resting.items():
-            self._resting[key] = [each for each in resting if _is_locked(each, now)]
+            self._resting[key] = [each for each in resting if each.is_locked]
         room = MAX_RESTING - sum(map(len, self._resting.values()))
-        handles = [attrs.evolve(one.delivery, message=Message()) for one in cargo[:room]]
+        now = self.clock()
+        handles = [Resting.of(one.delivery, now) for one in cargo[:room]]
         if not handles:
             return
         if entity.key not in self._resting:
@@ -190,12 +206,12 @@ class Drain:
 
     async def _give_back(self, entity: EntityPath, receiver: Receiver) -> None:
         await self.holds.wait_release(entity)
-        for delivery in self._resting.pop(entity.key, []):
-            if not _is_locked(delivery, self.clock()):
+        for resting in self._resting.pop(entity.key, []):
+            if not resting.is_locked:
                 continue
             with trio.move_on_after(self.options.attempt_timeout):
                 try:
-                    await receiver.settle(delivery, Abandon())
+                    await receiver.settle(resting.handle, Abandon())
                 except BrokerError:
                     continue  # it comes back by itself when its lock runs out
         self._given_back.set()  # a drain that pauses looks at once
@@ -226,8 +242,11 @@ class Drain:
         )
 
 
-def _is_locked(delivery: Delivery, now: datetime) -> bool:
-    return delivery.locked_until is None or delivery.locked_until > now
+def _lock(delivery: Delivery, now: datetime) -> float:
+    """Seconds that its lock may hold; no fewer than a usual one's, as clocks may differ."""
+    if delivery.locked_until is None:
+        return math.inf
+    return max(LOCK, (delivery.locked_until - now).total_seconds())
 
 
 def _forget(receiver: Receiver, delivery: Delivery) -> None:

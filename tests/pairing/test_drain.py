@@ -21,6 +21,7 @@ from gateway.pairing import drain as module
 from gateway.pairing.hand import MAX_BATCHES, Batch, Hand
 from gateway.pairing.transfer import Cargo, Progress
 from gateway.testing import faults
+from gateway.testing.clocks import VirtualClock
 from gateway.testing.faults import FaultyReceiver, Hang, Operation, Refuse, busy
 from tests.pairing.lab import (
     BILLS,
@@ -563,9 +564,9 @@ async def test_a_handle_whose_lock_is_over_makes_room(lab, held):
         bills = await receive(lab, drain, receiver, BILLS, 2)
         drain._rest(BILLS, bills, drain._mover(receiver), nursery)
         before = resting(drain)
-        ended = lab.clock() - timedelta(seconds=1)
+        ended = trio.current_time()
         drain._resting[ORDERS.key][:2] = [
-            attrs.evolve(each, locked_until=ended) for each in drain._resting[ORDERS.key][:2]
+            attrs.evolve(each, until=ended) for each in drain._resting[ORDERS.key][:2]
         ]
         drain._rest(BILLS, bills, drain._mover(receiver), nursery)
         nursery.cancel_scope.cancel()
@@ -592,8 +593,8 @@ async def test_a_handle_keeps_no_message(lab, held):
         drain._rest(ORDERS, cargo, drain._mover(receiver), nursery)
         nursery.cancel_scope.cancel()
 
-    [handle] = drain._resting[ORDERS.key]
-    assert handle == attrs.evolve(cargo[0].delivery, message=Message())
+    [kept] = drain._resting[ORDERS.key]
+    assert kept.handle == attrs.evolve(cargo[0].delivery, message=Message())
 
 
 async def test_what_is_parked_and_what_the_primary_has_counts_as_moved(lab, held):
@@ -704,9 +705,10 @@ async def test_what_isnt_locked_any_more_keeps_no_other_from_being_given_back(la
     drain, receiver = held
     async with trio.open_nursery() as nursery:
         cargo = await receive(lab, drain, receiver, ORDERS, 3)
-        cargo[0].delivery = attrs.evolve(cargo[0].delivery, locked_until=lab.clock())
         cargo[1].delivery = attrs.evolve(cargo[1].delivery, locked_until=None)
+        cargo[2].delivery = attrs.evolve(cargo[2].delivery, locked_until=lab.after(61.0))
         drain._rest(ORDERS, cargo, drain._mover(receiver), nursery)
+        await trio.sleep(60.0)
         drain.holds.confirm(ORDERS)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
@@ -714,6 +716,22 @@ async def test_what_isnt_locked_any_more_keeps_no_other_from_being_given_back(la
     given_back = [call.copy for call in lab.secondary.calls if call.operation is SETTLE]
     assert given_back == [str(one.delivery.sequence_number) for one in cargo[1:]]
     assert resting(drain) == [0, 0]
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
+@pytest.mark.parametrize("when", [0.0, 1.0], ids=["all the time", "while it rests"])
+async def test_what_rests_is_given_back_whatever_the_clock_says(lab, ahead, when):
+    await lab.divert(message("1"))
+    lab.primary.fail(Refuse(), SEND, times=1)
+    syphon = lab.make_syphon(retry=Backoff(first=5.0, cap=5.0, jitter=0.0))
+    syphon.clock = clock = VirtualClock()
+    await lab.nursery.start(syphon.run)
+    await trio.sleep(when)
+    clock.skew = timedelta(seconds=ahead)
+
+    await trio.sleep(6.0 - when)
+
+    assert await lab.primary.ids() == ["1"]
 
 
 @pytest.mark.parametrize("back", [True, False])

@@ -24,7 +24,9 @@ HEAVY_REGRESSIONS = [
     3040087,  # S12: two steps of a clock at which nobody had looked in between were none
     3050286,  # S4: a scheduled date has milliseconds, and a life that is counted from it too
     3060260,  # Storage Queue's last try of a put was cut off at once, and taken for an outage
+    4140265,  # L3: by a clock that was ahead, messages at rest weren't locked, nor given back
     5000283,  # a store marked what it found, which a power cut took: a sync of it had failed
+    5020377,  # L4: as 4140265
 ]
 
 
