@@ -26,6 +26,7 @@ from gateway.domain.message import Leg
 from gateway.domain.rulings import Decision, Invariant, decide, undecided
 
 FAILED_OVER: Final = frozenset({State.SECONDARY, State.HALF_OPEN})
+LOCKING: Final = frozenset({Target.GATEWAY, Target.SYPHON})
 ONE_NAMESPACE: Final = ({Target.PRIMARY}, {Target.SECONDARY})
 NOT_HEALED: Final = "nobody says when the faults were over"
 
@@ -145,7 +146,17 @@ def _waits(run: Run) -> Iterator[_Wait]:
 
 
 def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: float) -> float:
-    """From when on nothing of its own, and nothing that concerns all, hindered the entity."""
+    """
+    From when on nothing of its own, and nothing that concerns all, hindered the entity.
+
+    What a syphon had locked when it was killed, no other one gets before the lock is over; then it
+    may stand behind another entity's, as what comes at that moment does.
+    """
+    locks = [
+        fault.at + run.bounds.lock
+        for fault, _ in run.faults()
+        if fault.target in LOCKING and stored <= fault.at < moved
+    ]
     ends = [ended for fault, ended in run.faults() if _hinders(fault, entity) and fault.at < moved]
     rests = [
         one.at + run.bounds.longest_hold
@@ -157,7 +168,7 @@ def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: 
         for move in run.all(StandingMoved)
         if move.entity == entity and move.at < moved and move.after is State.PRIMARY
     ]
-    return min(moved, max([stored, *ends, *rests, *back]))
+    return min(moved, max([stored, *locks, *ends, *rests, *back]))
 
 
 def _hinders(fault: FaultBegan, entity: str) -> bool:

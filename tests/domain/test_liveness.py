@@ -224,9 +224,22 @@ def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
     assert wait_until(begins + 21.1) is BROKEN
 
 
+@pytest.mark.parametrize("target", [Target.GATEWAY, Target.SYPHON])
+@pytest.mark.parametrize("killed", [55, 60])
+def test_it_waits_from_when_the_lock_of_a_killed_syphon_is_over(target, killed):
+    def wait_until(tried):
+        records = [*OTHERS_TROUBLE, *fault(killed, 62, target=target), *diverted(55, tried)]
+        return nobody_delays_others(run_of(*records)).ruling
+
+    assert wait_until(killed + 20 + 21) is HOLDS
+    assert wait_until(killed + 20 + 21.1) is BROKEN
+
+
 @pytest.mark.parametrize(
     "other",
     [
+        fault(54, 54.5, target=Target.SYPHON),
+        fault(89, 95, target=Target.SYPHON),
         fault(89, 95, "orders"),
         [moved(70, B, P, "invoices")],
         [moved(70, P, State.SUSPECT)],
@@ -236,8 +249,9 @@ def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
         [attempt(60, End.ACCEPTED, way=Way.SYPHON, message="2")],
         diverted(55, 120),  # once more, since it was completed in vain
     ],
-    ids=["a fault that comes later", "another is back", "a suspect", "back when it was tried",
-         "a rest before", "a rest after", "no rest", "tried again"],
+    ids=["killed before", "killed when it was tried", "a fault that comes later",
+         "another is back", "a suspect", "back when it was tried", "a rest before",
+         "a rest after", "no rest", "tried again"],
 )  # fmt: skip
 def test_nothing_else_excuses_that_a_message_waits(other):
     records = [*OTHERS_TROUBLE, *other, *diverted(55, 89)]
