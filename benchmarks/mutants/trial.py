@@ -174,7 +174,9 @@ class Warm:
             if ended != "0":
                 raise pytest.UsageError(f"the tests can't be traced: {ended}")
             trace = Trace.read(self.trace_file)
+        gc.unfreeze()  # the tests' own conftest freezes, and what is frozen isn't found
         self._functions = _functions(self.files)
+        assert self._functions
         gc.collect()
         gc.freeze()
         self.proceed(self, trace)

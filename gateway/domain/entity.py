@@ -34,9 +34,7 @@ class EntityPath:
 
     def __attrs_post_init__(self) -> None:
         key = self.name.lower()
-        suffix = _DEAD_LETTER_KEY if key.endswith(_DEAD_LETTER_KEY) else ""
-        if suffix and key.endswith(_TRANSFER_KEY):
-            suffix = _TRANSFER_KEY
+        suffix = _TRANSFER_KEY if key.endswith(_TRANSFER_KEY) else _DEAD_LETTER_KEY
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "parent_key", key.removesuffix(suffix) or key)
 

@@ -104,7 +104,7 @@ class BacklogReady(Event):
 
     wanted: int
     usable: int
-    reason: str = ""
+    reason: str
 
 
 @attrs.frozen(kw_only=True)

@@ -23,9 +23,9 @@ class Taken:
 class News:
     """What became available in a queue, and when to look again (monotonic)."""
 
-    active: int = 0  # messages; sessions, where the queue has them
-    dead: int = 0
-    transfer: int = 0
+    active: int  # messages; sessions, where the queue has them
+    dead: int
+    transfer: int
     sessions: frozenset[str] = frozenset()  # held ones in which something has changed
     quarantined: Sequence[int] = ()
     damaged: Sequence[str] = ()  # sessions whose state is

@@ -79,7 +79,7 @@ def check_rule(rule: Rule) -> None:
     Raises:
         InvalidRequest: names the field and the limit.
     """
-    if not 0 < len(rule.name) <= MAX_RULE_NAME_LENGTH or not _NAME.fullmatch(rule.name):
+    if len(rule.name) > MAX_RULE_NAME_LENGTH or not _NAME.fullmatch(rule.name):
         raise InvalidRequest(
             f"rule name: 1 to {MAX_RULE_NAME_LENGTH} letters, digits, '.', '-', '_', '$' expected"
         )

@@ -1,10 +1,10 @@
-"""What settling needs of a delivery."""
+"""What settling needs of a delivery, and what a settlement says on its own."""
 
 from datetime import UTC, datetime
 
 import attrs
 
-from gateway.domain.message import Delivery, Message, MessageState
+from gateway.domain.message import DeadLetter, Delivery, Message, MessageState
 
 DATE = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,3 +26,11 @@ def test_a_handle_is_the_delivery_without_its_message():
     said = attrs.asdict(delivery, recurse=False)
     assert None not in said.values()
     assert delivery.handle == attrs.evolve(delivery, message=Message())
+
+
+def test_a_delivery_is_the_first_unless_its_namespace_says_otherwise():
+    assert Delivery(message=Message(), sequence_number=2).delivery_count == 1
+
+
+def test_a_dead_letter_may_have_a_reason_alone():
+    assert DeadLetter(reason="bad").description == ""

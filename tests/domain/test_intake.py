@@ -85,11 +85,14 @@ def test_what_every_target_takes_counts_against_the_quota() -> None:
     assert way.arrived == []
 
 
-@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.SEND_DISABLED])
-def test_a_disabled_queue_takes_nothing(status: EntityStatus) -> None:
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [(EntityStatus.DISABLED, "Disabled"), (EntityStatus.SEND_DISABLED, "SendDisabled")],
+)
+def test_a_disabled_queue_takes_nothing_and_says_why(status: EntityStatus, word: str) -> None:
     queue = make(status=status)
 
-    with pytest.raises(EntityDisabled, match=status.value):
+    with pytest.raises(EntityDisabled, match=f"^orders is {word}$"):
         send(queue, "a")
 
 

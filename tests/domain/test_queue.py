@@ -256,13 +256,16 @@ def test_what_may_not_be_handed_out_is_made_up_for_and_no_more():
     assert contents(take(queue, at(1), 2)) == ["a", "b"]
 
 
-@pytest.mark.parametrize("status", [EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED])
-def test_a_disabled_queue_gives_nothing(status):
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [(EntityStatus.DISABLED, "Disabled"), (EntityStatus.RECEIVE_DISABLED, "ReceiveDisabled")],
+)
+def test_a_disabled_queue_gives_nothing_and_says_why(status, word):
     queue = make()
     send(queue, "a")
     queue.entity.properties = QueueProperties(status=status)
 
-    with pytest.raises(EntityDisabled, match=status.value):
+    with pytest.raises(EntityDisabled, match=f"^orders is {word}$"):
         take(queue, at(1))
     queue.entity.properties = QueueProperties(status=EntityStatus.SEND_DISABLED)
     assert contents(take(queue, at(1))) == ["a"]

@@ -77,8 +77,8 @@ def test_the_level_can_be_changed_while_it_runs() -> None:
 
 
 def test_fewer_backlog_queues_than_wanted_are_a_warning() -> None:
-    assert level_of(BacklogReady(wanted=10, usable=9)) == "warning"
-    assert level_of(BacklogReady(wanted=10, usable=10)) == "info"
+    assert level_of(BacklogReady(wanted=10, usable=9, reason="")) == "warning"
+    assert level_of(BacklogReady(wanted=10, usable=10, reason="")) == "info"
 
 
 def test_names_are_in_snake_case() -> None:

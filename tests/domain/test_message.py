@@ -1,0 +1,49 @@
+"""What makes two messages the same, what a changed one forgets, and how things are called."""
+
+import attrs
+
+from gateway.domain.message import EncodedSection, Kind, Leg, Message, MessageState
+
+READ = Message(message_id="1", body=b"x", encoded=(EncodedSection(0x75, b"\x00Su", b"x"),))
+MADE = Message(message_id="1", body=b"x")
+
+
+def test_a_message_is_the_same_whether_it_was_read_or_made() -> None:
+    assert READ == MADE
+    assert repr(READ) == repr(MADE)
+
+
+def written() -> Message:
+    """As a codec leaves it."""
+    message = attrs.evolve(MADE)
+    object.__setattr__(message, "written", (b"x",))
+    return message
+
+
+def test_a_message_is_the_same_when_it_has_been_written() -> None:
+    assert MADE.written is None
+    assert written() == MADE
+    assert repr(written()) == repr(MADE)
+
+
+def test_a_changed_message_is_written_anew() -> None:
+    assert attrs.evolve(written(), body=b"y").written is None
+
+
+def test_a_message_that_says_nothing_has_an_empty_body_and_no_properties() -> None:
+    message = Message()
+
+    assert message.body == b""
+    assert (message.properties, message.annotations, message.footer) == ({}, {}, {})
+
+
+def test_a_type_is_called_as_amqp_calls_it() -> None:
+    assert [kind.value for kind in Kind] == [kind.name.lower() for kind in Kind]
+
+
+def test_a_state_is_called_as_service_bus_calls_it() -> None:
+    assert {state.value for state in MessageState} == {"Active", "Deferred", "Scheduled"}
+
+
+def test_a_leg_is_called_as_the_answer_to_a_send_calls_it() -> None:
+    assert [leg.value for leg in Leg] == ["primary", "backlog", "spool"]
