@@ -1,4 +1,4 @@
-"""docs/operations.md knows every event, with the level at which it is logged."""
+"""docs/operations.md knows every event with its level, every metric, and every exit code."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,14 @@ from pathlib import Path
 from gateway.app.failure import ExitCode
 from gateway.domain.events import Event
 from gateway.telemetry.log import LEVEL_OF, name_of
+from gateway.telemetry.metrics import exposition
+from tests.wire.test_status import OUTAGE
 
 PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
 EVENT_ROW = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
+METRICS = re.compile(r"^\| metric \|.*?\n\n", re.MULTILINE | re.DOTALL)
+METRIC = re.compile(r"`((?:pairgate|messaging_client)_\w+)`")
+LABELS = {"pairgate_leg", "pairgate_outcome", "pairgate_namespace"}
 CODE_ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 
 
@@ -17,6 +22,13 @@ def test_every_event_is_explained_with_its_level() -> None:
     logged["backlog_ready"] = "info, warning"  # as many queues as wanted, or fewer
 
     assert dict(EVENT_ROW.findall(PAGE)) == logged
+
+
+def test_every_metric_is_explained() -> None:
+    told = re.findall(r"^(\w+)[{ ]", exposition(OUTAGE).decode(), re.MULTILINE)
+    [table] = METRICS.findall(PAGE)
+
+    assert set(METRIC.findall(table)) - LABELS == set(told)
 
 
 def test_every_exit_code_is_explained() -> None:

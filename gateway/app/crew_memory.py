@@ -1,5 +1,7 @@
 """What a crew remembers: how quickly its processes work, and how they have crashed."""
 
+from collections import deque
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -7,6 +9,9 @@ import attrs
 
 from gateway.wire.listener_report import Report
 
+# A minute of work, with the usual interval. The time of a handler is counted when it ends: one that
+# took a minute would be a dozen busy ones in a single interval of 5 s, and is one in a minute.
+WORKING_LOOKS: Final = 12
 STEADY_SECONDS: Final = 30.0  # who lives so long is no crash after the start
 
 
@@ -14,7 +19,7 @@ STEADY_SECONDS: Final = 30.0  # who lives so long is no crash after the start
 class Pace:
     """How quickly messages come, and handlers end, between one look and the next."""
 
-    handling: float | None = attrs.field(default=None, init=False)  # seconds of one, when known
+    _done: deque[Report] = attrs.field(factory=partial(deque, maxlen=WORKING_LOOKS), init=False)
     _seen: tuple[float, int | None, Report] | None = attrs.field(default=None, init=False)
 
     def arrivals(self, now: float, depth: int | None, total: Report) -> float:
@@ -27,11 +32,17 @@ class Pace:
             then, depth_then, before = self._seen
             calls = total.calls - before.calls
             if calls > 0:
-                self.handling = (total.seconds - before.seconds) / calls
+                self._done.append(Report(calls=calls, seconds=total.seconds - before.seconds))
             grown = 0 if depth is None or depth_then is None else depth - depth_then
             arrivals = max(0.0, (calls + grown) / (now - then))
         self._seen = now, depth, total
         return arrivals
+
+    @property
+    def handling(self) -> float | None:
+        """Seconds of a handler, a mean over the last looks that saw some end; None: none did."""
+        done = sum(self._done, Report())
+        return done.seconds / done.calls if done.calls else None
 
     def forget(self) -> None:
         """A look was lost: the next one is the first of a row."""

@@ -156,10 +156,9 @@ class Syphon:
 
     def _watch_for_stall(self, depths: Mapping[EntityPath, int | None], progress: Progress) -> None:
         pending = sum(depth or 0 for depth in depths.values())
-        still = trio.current_time() - progress.last_move
         if pending == 0:
             progress.note()
-        elif still >= self.options.stall_after:
+        elif (still := progress.note_waiting()) >= self.options.stall_after:
             self.observer.report(SyphonStalled(pending=pending, seconds=still))
 
     def _drain(self, queue: EntityPath, progress: Progress) -> Drain:

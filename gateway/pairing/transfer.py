@@ -1,6 +1,7 @@
 """What a syphon has in hand, how fast it may move it, and what it must not send twice."""
 
 from collections import OrderedDict
+from math import inf
 from typing import Final
 
 import attrs
@@ -49,17 +50,29 @@ class Transferred:
 
 @attrs.define(eq=False)
 class Progress:
-    """When one of the drains of a syphon last moved something, and the pace that they share."""
+    """For how long a syphon's drains have moved nothing, and the pace that they share."""
 
     rate: float | None  # messages/s
     began: float = attrs.field(factory=trio.current_time)  # the life of that syphon
-    last_move: float = attrs.field(factory=trio.current_time)
+    _last_move: float = attrs.field(default=-inf, init=False)
+    _waiting_since: float = attrs.field(default=-inf, init=False)
     _free_at: float = attrs.field(default=0.0, init=False)
     _turn: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def note(self) -> None:
         """Something moves, or there is nothing to move."""
-        self.last_move = trio.current_time()
+        self._last_move = trio.current_time()
+
+    def note_waiting(self) -> float:
+        """
+        A look has seen messages that wait; return for how many seconds they have, without a move.
+
+        What the first look after a move sees may have come a moment before it.
+        """
+        now = trio.current_time()
+        if self._last_move >= self._waiting_since:
+            self._waiting_since = now
+        return now - self._waiting_since
 
     async def pace(self) -> None:
         """Return when the largest rate lets more messages go; `spend` must follow at once."""

@@ -144,6 +144,12 @@ class Yard:
         await trio.sleep(seconds)
         process.end(1)
 
+    async def handle(self, *, calls: int, seconds: float) -> None:
+        """So many messages are handled between this look and the next one."""
+        await trio.sleep(INTERVAL / 2)
+        self.processes[0].report += Report(calls=calls, seconds=seconds)
+        await trio.sleep(INTERVAL / 2)
+
     @property
     def running(self) -> list[FakeProcess]:
         return [process for process in self.processes if process.code is None]
@@ -466,6 +472,47 @@ async def test_rates_and_times_are_those_of_what_the_processes_report(
     assert yard.samples[-1].arrivals == (50 + 100) / INTERVAL
     # (30 + 200 / 60) a second x 2 s / 4 at once
     assert yard.of(Staffed)[-1].after == 10
+
+
+@pytest.mark.parametrize(("calls", "numbers"), [(500, [1]), (9000, [1, 5])])
+async def test_one_handler_that_takes_long_among_thousands_changes_no_number(
+    yard: Yard, autojump_clock: MockClock, calls: int, numbers: list[int]
+) -> None:
+    yard.depth = 10
+    await yard.open()
+    for long in [*[0] * 20, 1, *[0] * 20]:
+        await yard.handle(calls=calls, seconds=0.01 * calls + 60 * long)
+
+    assert [each.after for each in yard.of(Staffed)] == numbers
+
+
+async def test_a_handler_that_takes_long_in_an_idle_time_makes_no_storm_of_what_comes_next(
+    yard: Yard, autojump_clock: MockClock
+) -> None:
+    yard.depth = 10
+    await yard.open()
+    for _ in range(20):
+        await yard.handle(calls=500, seconds=5.0)
+    await yard.handle(calls=1, seconds=60.0)
+    yard.depth = 90
+    await trio.sleep(2 * INTERVAL)
+
+    assert len(yard.starts) == 1
+
+
+async def test_when_all_handlers_take_longer_the_processes_are_enough_within_a_minute(
+    yard: Yard, autojump_clock: MockClock
+) -> None:
+    yard.depth = 10
+    await yard.open()
+    for _ in range(20):
+        await yard.handle(calls=500, seconds=5.0)
+    for _ in range(12):
+        await yard.handle(calls=50, seconds=100.0)
+    await wait_all_tasks_blocked()
+
+    # (10 + 10 / 60) a second x 2 s / 4 at once
+    assert len(yard.running) == 6
 
 
 async def test_what_a_process_did_counts_after_its_end_too(

@@ -51,6 +51,14 @@ async def until_idle(listener: GatewayProcess) -> None:
     await listener.seen("tasks_ended", tasks=0)
 
 
+async def idle_listener(gateways: Gateways, config: str, *options: str) -> GatewayProcess:
+    """One of `orders` in the namespace `here`, which has found nothing there."""
+    command = ("listen", "orders", "--namespace", "here", *options, *NOTE)
+    listener = await gateways.start(config, name="listener", command=command)
+    await until_idle(listener)
+    return listener
+
+
 async def wake(broker: Broker, listener: GatewayProcess, text: str) -> None:
     """Send to the idle queue; return when the handler has the message."""
     before = len(noted(listener))
@@ -62,11 +70,8 @@ async def test_a_message_through_a_gateway_wakes_a_listener_over_a_topic(
     gateways: Gateways,
 ) -> None:
     store = await gateways.start(broker_config("orders") + TOPIC, name="store")
-    command = ("listen", "orders", "--namespace", "here", *NOTE)
-    config = before(store, TOPIC, SOON_IDLE)
-    listener = await gateways.start(config, name="listener", command=command)
+    listener = await idle_listener(gateways, before(store, TOPIC, SOON_IDLE))
     await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
-    await until_idle(listener)
     async with client(store) as broker:
         await wake(broker, listener, "one")
         subscriptions = await broker.list_subscriptions(EntityPath("pairgate-triggers"))
@@ -118,10 +123,7 @@ async def test_a_listener_over_a_topic_polls_while_its_keeper_is_down_and_hears_
     gateways: Gateways,
 ) -> None:
     store = await gateways.start(broker_config("orders") + TOPIC, name="store")
-    command = ("listen", "orders", "--namespace", "here", *NOTE)
-    config = before(store, TOPIC, SOON_IDLE)
-    listener = await gateways.start(config, name="listener", command=command)
-    await until_idle(listener)
+    listener = await idle_listener(gateways, before(store, TOPIC, SOON_IDLE))
     await store.kill()
     await listener.seen("triggers_lost")
     await store.start()
@@ -142,11 +144,8 @@ async def test_people_tell_the_listeners_over_a_topic_what_went_past_the_gateway
     async with client(store) as broker:
         await broker.create_topic(EntityPath("pairgate-triggers"), TopicProperties())
     gateway = await gateways.start(before(store, TOPIC, ADMIN), name="gateway")
-    command = ("listen", "orders", "--namespace", "here", *NOTE)
-    config = before(store, TOPIC, SOON_IDLE)
-    listener = await gateways.start(config, name="listener", command=command)
+    listener = await idle_listener(gateways, before(store, TOPIC, SOON_IDLE))
     await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
-    await until_idle(listener)
     async with client(store) as broker:
         await broker.send(ORDERS, [Message(message_id="past", body=b"past")])
     unheard = noted(listener)
@@ -174,10 +173,7 @@ async def test_what_a_syphon_of_its_own_brings_back_wakes_listeners_over_the_top
     async with client(gateway) as broker:
         assert await broker.send(ORDERS, [Message(message_id="one", body=b"one")]) is Leg.BACKLOG
     await primary.start()
-    command = ("listen", "orders", "--namespace", "here", *NOTE)
-    config = before(primary, TOPIC, SOON_IDLE)
-    listener = await gateways.start(config, name="listener", command=command)
-    await until_idle(listener)
+    listener = await idle_listener(gateways, before(primary, TOPIC, SOON_IDLE))
     syphon = await gateways.start(pair + TOPIC, name="syphon", command=("syphon",))
     await until_noted(1, listener)
     codes = [await process.stop() for process in (syphon, listener)]
@@ -191,10 +187,7 @@ async def test_a_listener_may_follow_several_gateways(gateways: Gateways) -> Non
     several = [await gateways.start(before(store, ADMIN), name=name) for name in ("a", "b")]
     urls = [f"http://127.0.0.1:{gateway.ports[1]}" for gateway in several]
     options = [part for url in urls for part in ("--triggers", url)]
-    command = ("listen", "orders", "--namespace", "here", *options, *NOTE)
-    config = before(store, SOON_IDLE)
-    listener = await gateways.start(config, name="listener", command=command)
-    await until_idle(listener)
+    listener = await idle_listener(gateways, before(store, SOON_IDLE), *options)
     for gateway, text in zip(several, ("one", "two"), strict=True):
         ended = listener.count("tasks_ended", tasks=0)
         async with client(gateway) as broker:

@@ -36,6 +36,22 @@ def make(events):
     return make
 
 
+@pytest.fixture
+def is_pause(make, events):
+    """Whether standings with these options, whose pulse comes so late, take that for a pause."""
+
+    async def is_pause(late, **options):
+        standings = make(**options)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(standings.run)
+            trio.lowlevel.current_clock().jump(BEAT + late)
+            fail(standings)
+            nursery.cancel_scope.cancel()
+        return bool(events.of(LoopPaused))
+
+    return is_pause
+
+
 def fail(standings, entity=ORDERS):
     standings.failed(standings.begin(entity), OUT)
 
@@ -397,45 +413,21 @@ async def test_a_pulse_that_is_a_little_late_is_no_pause(make, nursery, events):
     [(8.0, 3.9, False), (8.0, 4.1, True), (60.0, 4.9, False), (60.0, 5.1, True)],
 )
 async def test_a_pause_is_half_of_the_interval_or_of_an_attempt_late(
-    make, nursery, events, interval, late, paused
+    is_pause, interval, late, paused
 ):
-    standings = make(failover_interval=interval, attempt_timeout=10.0)
-    await nursery.start(standings.run)
-
-    trio.lowlevel.current_clock().jump(BEAT + late)
-    fail(standings)
-
-    assert bool(events.of(LoopPaused)) is paused
-    nursery.cancel_scope.cancel()
+    assert await is_pause(late, failover_interval=interval, attempt_timeout=10.0) is paused
 
 
 @pytest.mark.parametrize(("late", "paused"), [(1.9, False), (2.1, True)])
-async def test_a_pause_is_two_seconds_late_however_short_an_interval_is(
-    make, nursery, events, late, paused
-):
-    standings = make(failover_interval=0.0)
-    await nursery.start(standings.run)
-
-    trio.lowlevel.current_clock().jump(BEAT + late)
-    fail(standings)
-
-    assert bool(events.of(LoopPaused)) is paused
-    nursery.cancel_scope.cancel()
+async def test_a_pause_is_two_seconds_late_however_short_an_interval_is(is_pause, late, paused):
+    assert await is_pause(late, failover_interval=0.0) is paused
 
 
 @pytest.mark.parametrize(("late", "paused"), [(2.9, False), (3.1, True)])
-async def test_of_several_intervals_the_shortest_says_what_a_pause_is(
-    make, nursery, events, late, paused
-):
+async def test_of_several_intervals_the_shortest_says_what_a_pause_is(is_pause, late, paused):
     rules = [EntityRule(match="a", failover_interval=seconds) for seconds in (8.0, 6.0, None)]
-    standings = make(failover_interval=3600.0, entities=tuple(rules))
-    await nursery.start(standings.run)
 
-    trio.lowlevel.current_clock().jump(BEAT + late)
-    fail(standings)
-
-    assert bool(events.of(LoopPaused)) is paused
-    nursery.cancel_scope.cancel()
+    assert await is_pause(late, failover_interval=3600.0, entities=tuple(rules)) is paused
 
 
 async def test_one_pause_is_noticed_once(make, nursery, events):

@@ -303,13 +303,44 @@ async def test_a_backlog_that_doesnt_move_is_told(lab):
 
 async def test_the_time_without_a_backlog_is_no_stall(lab):
     await lab.syphon(stall_after=60.0)
-    await trio.sleep(3600.0)
+    await trio.sleep(3599.5)
     await lab.divert(message())
     lab.primary.fail(Refuse(), SEND)
+    began = trio.current_time()
 
     stalled = await lab.events.first(SyphonStalled)
 
     assert stalled.seconds == 60.0
+    assert 60.0 <= trio.current_time() - began <= 120.0
+
+
+async def test_what_comes_just_before_a_look_after_hours_without_a_backlog_has_its_time(lab):
+    lab.primary.fail(Slow(1.0), SEND)
+    await lab.syphon(rescan=60.0, stall_after=60.0)
+    await trio.sleep(3 * 3600.0 - 0.5)
+
+    await lab.divert(message())
+    await trio.sleep(120.0)
+
+    assert await lab.primary.ids() == ["m1"]
+    assert lab.events.of(SyphonStalled) == []
+
+
+async def test_what_comes_after_an_hour_in_which_nobody_could_look_has_its_time(lab):
+    lab.primary.fail(Slow(5.0), SEND)
+    await lab.divert(message("early"))
+    each_ten_seconds = Backoff(first=10.0, cap=10.0, jitter=0.0)
+    await lab.syphon(rescan=60.0, stall_after=60.0, queue_retry=each_ten_seconds)
+    await trio.sleep(30.0)
+    lab.secondary.fail(Refuse(), MANAGE)
+    await trio.sleep(3600.0 - 1.0)
+    lab.secondary.heal()
+
+    await lab.divert(message("late"))
+    await trio.sleep(120.0)
+
+    assert await lab.primary.ids() == ["early", "late"]
+    assert lab.events.of(SyphonStalled) == []
 
 
 async def test_a_backlog_that_moves_slowly_isnt_stalled(lab):

@@ -68,12 +68,14 @@ async def test_without_a_largest_rate_nothing_waits():
 
 
 @virtual_time
-async def test_the_last_move_is_the_last_that_was_noted():
-    began = trio.current_time()
+async def test_what_waits_has_waited_since_the_first_look_after_the_last_move():
     progress = Progress(rate=None)
-    at_first = progress.last_move
     await trio.sleep(5.0)
-
+    first = progress.note_waiting()
+    await trio.sleep(5.0)
+    second = progress.note_waiting()
     progress.note()
+    await trio.sleep(5.0)
+    after_a_move = progress.note_waiting()
 
-    assert (at_first, progress.last_move) == (began, began + 5.0)
+    assert (first, second, after_a_move) == (0.0, 5.0, 0.0)

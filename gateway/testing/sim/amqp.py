@@ -1,19 +1,15 @@
-"""The AMQP front end of a simulated gateway, and a client of it. Both need the engine."""
+"""The AMQP front end of a simulated gateway, and its client's adapter. Both need the engine."""
 
 import random
-from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
-import attrs
 import trio
 
 from gateway.brokers.amqp.broker import AmqpBroker
 from gateway.brokers.amqp.cbs import Signer
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import Access
-from gateway.domain.entity import EntityPath
-from gateway.domain.message import Leg, Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
@@ -44,40 +40,24 @@ def serving(
     return frontend.serve_connection
 
 
-@attrs.define(eq=False)
-class AmqpClient:
-    """Sends with the adapter for AMQP, as to Service Bus: tokens, batches. It outlives gateways."""
+def adapter(network: Network, clock: WallClock, rng: random.Random) -> AmqpBroker:
+    """A client's, which speaks as to Service Bus: with tokens and batches."""
 
-    _broker: AmqpBroker
+    async def dial(place: Place) -> trio.abc.Stream:
+        try:
+            return await network.connect()
+        except FAILURES as error:
+            raise failure_of(place, error) from error
 
-    @classmethod
-    def over(cls, network: Network, clock: WallClock, rng: random.Random) -> "AmqpClient":
-        async def dial(place: Place) -> trio.abc.Stream:
-            try:
-                return await network.connect()
-            except FAILURES as error:
-                raise failure_of(place, error) from error
-
-        signer = Signer(
-            host=HOST, key_name=POLICY.name, key=POLICY.keys[0], lifetime=TOKENS_LIFE, clock=clock
-        )
-        access = Access(
-            place=PLACE,
-            hostname=HOST,
-            credentials=Credentials(mechanism="ANONYMOUS"),
-            signer=signer,
-            dial=dial,
-        )
-        options = LinkOptions(idle_timeout=IDLE_TIMEOUT)
-        return cls(AmqpBroker(access=access, options=options, clock=clock, rng=rng))
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """As `Client.run`."""
-        async with self._broker:
-            task_status.started()
-            await trio.sleep_forever()
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg | None:
-        """As `Client.send`; AMQP doesn't tell the leg."""
-        await self._broker.send(entity, messages)
-        return None
+    signer = Signer(
+        host=HOST, key_name=POLICY.name, key=POLICY.keys[0], lifetime=TOKENS_LIFE, clock=clock
+    )
+    access = Access(
+        place=PLACE,
+        hostname=HOST,
+        credentials=Credentials(mechanism="ANONYMOUS"),
+        signer=signer,
+        dial=dial,
+    )
+    options = LinkOptions(idle_timeout=IDLE_TIMEOUT)
+    return AmqpBroker(access=access, options=options, clock=clock, rng=rng)

@@ -10,6 +10,7 @@ from typing import Protocol
 import attrs
 import trio
 
+from gateway.brokers.registry import Adapter
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Leg, Message
 from gateway.frontends.leases import Leases
@@ -30,16 +31,32 @@ class Client(Protocol):
         ...
 
 
+@attrs.define(eq=False)
+class AdapterClient:
+    """Sends with an adapter whose protocol doesn't tell the leg. It outlives the gateways."""
+
+    _adapter: Adapter
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """As `Client.run`."""
+        async with self._adapter:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `Client.send`."""
+        await self._adapter.send(entity, messages)
+
+
 def client_of(front: Front, network: Network, *, clock: WallClock, rng: random.Random) -> Client:
     """One more client of that front end; nothing connects before its first send."""
     match front:
         case Front.REST:
             return rest.RestClient.over(network, clock)
         case Front.STORAGE_QUEUE:
-            return storage_queue.StorageQueueClient.over(network, clock, rng)
+            return AdapterClient(storage_queue.adapter(network, clock, rng))
         case Front.AMQP:
-            client: Client = _amqp().AmqpClient.over(network, clock, rng)
-            return client
+            return AdapterClient(_amqp().adapter(network, clock, rng))
 
 
 def _amqp() -> ModuleType:

@@ -1,17 +1,15 @@
-"""The Storage Queue front end of a simulated gateway, and a client of it."""
+"""The Storage Queue front end of a simulated gateway, and its client's adapter."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from uuid import UUID
 
 import attrs
-import trio
 
 from gateway.brokers.storage_queue import StorageQueueBroker
 from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue_peer import StorageAccountPeer
-from gateway.domain.entity import EntityPath
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import Leg
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.storage_auth import Accounts
@@ -71,41 +69,22 @@ def serving(
     return server.serve_connection
 
 
-@attrs.define(eq=False)
-class StorageQueueClient:
-    """Sends with the adapter for namespaces in Azure Storage. It outlives the gateways."""
-
-    _broker: StorageQueueBroker
-
-    @classmethod
-    def over(cls, network: Network, clock: WallClock, rng: random.Random) -> "StorageQueueClient":
-        http = HttpClient(HOST, 80, connect=network.connect)
-        connection = StorageConnection(
-            account=ACCOUNT.name,
-            host=HOST,
-            port=80,
-            secure=False,
-            path=f"/{ACCOUNT.name}",
-            key=ACCOUNT.keys[0],
-        )
-        peer = StorageAccountPeer(ask=http.request, connection=connection, clock=clock)
-        return cls(
-            StorageQueueBroker(
-                clients=[http],
-                accounts=[peer],
-                options=StorageQueueNamespaceOptions(),
-                clock=clock,
-                rng=rng,
-            )
-        )
-
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """As `Client.run`."""
-        async with self._broker:
-            task_status.started()
-            await trio.sleep_forever()
-
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg | None:
-        """As `Client.send`; the adapter doesn't tell the leg."""
-        await self._broker.send(entity, messages)
-        return None
+def adapter(network: Network, clock: WallClock, rng: random.Random) -> StorageQueueBroker:
+    """A client's, which speaks as to an account of Azure Storage."""
+    http = HttpClient(HOST, 80, connect=network.connect)
+    connection = StorageConnection(
+        account=ACCOUNT.name,
+        host=HOST,
+        port=80,
+        secure=False,
+        path=f"/{ACCOUNT.name}",
+        key=ACCOUNT.keys[0],
+    )
+    peer = StorageAccountPeer(ask=http.request, connection=connection, clock=clock)
+    return StorageQueueBroker(
+        clients=[http],
+        accounts=[peer],
+        options=StorageQueueNamespaceOptions(),
+        clock=clock,
+        rng=rng,
+    )
