@@ -37,6 +37,7 @@ from gateway.wire.amqp.sasl import Credentials, SaslClient
 
 _HIGH_WATER: Final = 4 * 1024 * 1024  # bytes that wait to be written
 _CLOSE_TIMEOUT: Final = 2.0  # seconds
+_LIMIT: Final = "amqp:resource-limit-exceeded"
 
 
 class AmqpClient:
@@ -142,7 +143,7 @@ class AmqpClient:
                 self.opened = event
                 self._told.set()
             case ConnectionClosed(error=error):
-                self._over(error or _ended(f"{self.name}: the connection was lost"))
+                self._over(_end_of(self.name, error))
 
     def _attached(self, event: LinkAttached) -> None:
         link = self.links.get(event.link)
@@ -160,6 +161,13 @@ class AmqpClient:
         self.links.clear()
         for link in links:
             link.over(error)
+
+
+def _end_of(name: str, error: AmqpError | None) -> AmqpError:
+    """Why a connection ended. A limit of its own, as of its silence, is no entity's quota."""
+    if error is None:
+        return _ended(f"{name}: the connection was lost")
+    return _ended(f"{name}: {error.description}") if error.condition == _LIMIT else error
 
 
 def _ended(text: str) -> AmqpError:

@@ -58,6 +58,7 @@ class AmqpConnection:
         self._opened = trio.Event()
         self._ended = trio.Event()
         self._scope = trio.CancelScope()
+        self._silent = False
 
     async def run(  # noqa: ASYNC910 the nursery waits
         self, handle: Callable[[Event], None]
@@ -103,6 +104,15 @@ class AmqpConnection:
         while not self.has_room:
             await self._written.park()
 
+    def be_silent(self) -> None:
+        """Write nothing until `speak` or `close`; reading goes on."""
+        self._silent = True
+
+    def speak(self) -> None:
+        """Write what there is, in one go."""
+        self._silent = False
+        _unpark(self._touched)
+
     async def close(self, error: AmqpError | None = None) -> None:
         """
         Tell the peer that it is over, and wait until `run` is about to return.
@@ -110,6 +120,7 @@ class AmqpConnection:
         A peer that doesn't answer within `close_timeout` is cut off.
         """
         self.engine.close(error)
+        self.speak()
         with trio.move_on_after(self._options.close_timeout) as scope:
             await self._ended.wait()
         if scope.cancelled_caught:
@@ -141,7 +152,7 @@ class AmqpConnection:
     async def _write(self) -> None:  # noqa: ASYNC910 there is a greeting at least, or a wait
         """Write what there is, until there will be nothing more."""
         while not self.engine.finished:
-            data = self.engine.take(_WRITE_SIZE)
+            data = b"" if self._silent else self.engine.take(_WRITE_SIZE)
             if data:
                 try:
                     await self._stream.send_all(data)

@@ -20,6 +20,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.domain import envelope
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Busy, Outcome, Unavailable
 from gateway.domain.events import SendFailed
@@ -149,7 +150,10 @@ class PairedBroker(PassesOn):
         Raises:
             Unavailable: the entity is failed over; nothing was sent. One that is scheduled by a
                 plain `send` is diverted.
+            InvalidRequest: a message carries a property of the envelope.
         """
+        for message in messages:
+            envelope.refuse_reserved(message)
         standing = self.standings.state_of(entity)
         if standing not in HEALTHY_OR_SUSPECT:
             raise Unavailable(f"{entity} is failed over: only its primary can number a schedule")

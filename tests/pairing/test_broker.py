@@ -13,6 +13,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     Busy,
     EntityNotFound,
+    InvalidRequest,
     MessageTooLarge,
     NotSupported,
     Outcome,
@@ -455,6 +456,16 @@ async def test_a_schedule_that_needs_its_number_isnt_diverted(lab):
     assert isinstance(error, Unavailable)
     assert error.outcome is Outcome.NOT_SENT
     assert await lab.primary.ids() == []
+
+
+async def test_a_schedule_with_a_property_of_the_envelope_is_refused(lab):
+    pair = await lab.pair()
+    forged = message(scheduled=lab.after(60.0), properties={"x-ms-path": "elsewhere"})
+
+    error = await outcome_of(partial(pair.broker.schedule, ORDERS, [forged]))
+
+    assert isinstance(error, InvalidRequest)
+    assert "x-ms-path" in str(error)
 
 
 async def test_hanging_backlog_queues_leave_time_to_ask_the_primary(lab):

@@ -32,6 +32,7 @@ from gateway.domain.errors import (
     InvalidRequest,
     MessageError,
     MessageTooLarge,
+    NotSupported,
     Outcome,
     OutcomeUnknown,
     QuotaExceeded,
@@ -56,7 +57,7 @@ T = TypeVar("T")
 _GONE: Final = (EntityNotFound, EntityDisabled)
 _NO_SUCH: Final = (*_GONE, InvalidRequest)
 # Of several messages, one may be the reason.
-_ONES_FAULT: Final = (MessageTooLarge, InvalidRequest, QuotaExceeded)
+_ONES_FAULT: Final = (MessageTooLarge, InvalidRequest, NotSupported, QuotaExceeded)
 
 
 _STEPS: Final = 2  # under way at once, where that keeps the order: one is read, one is stored

@@ -1,6 +1,7 @@
 """What ends links and connections although their client has done nothing."""
 
 import math
+from typing import Final
 
 import attrs
 import trio
@@ -8,8 +9,12 @@ import trio
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.auth import Authorizer
 from gateway.wire.amqp.events import AmqpError
+
+_ON_ITS_WAY: Final = 0.3  # seconds until we have what a client sends before it misses an answer
+_LONGEST_SILENCE: Final = 1.0  # seconds
 
 
 @attrs.define(eq=False)
@@ -56,11 +61,29 @@ class Watch:
         while trio.current_time() < self._idle_at:
             with trio.move_on_at(self._next()) as self._waiting:
                 await self._drain.wait()
-                await self._context.pending.wait_until_none()
+                await self._answer_all()
                 return "The gateway is being shut down."
             self._context.tokens.drop_expired()
             self._end_unauthorized()
         return "The connection was without links for too long."  # noqa: ASYNC910
+
+    async def _answer_all(self) -> None:
+        """
+        Return when what clients have sent is answered.
+
+        They hear the answers together with the close: who sends on with each answer would have
+        something on its way then, for ever without an answer. Node's SDK waits for those until
+        its time is over, and then may end its process.
+        """
+        connection, pending = self._context.connection, self._context.pending
+        if any(isinstance(link, IncomingLink) for link in self._context.links.values()):
+            connection.be_silent()
+            await trio.sleep(_ON_ITS_WAY)
+        with trio.move_on_after(_LONGEST_SILENCE):
+            await pending.wait_until_none()
+        if pending.count:
+            connection.speak()  # what is slow holds up no other answer
+        await pending.wait_until_none()
 
     def _next(self) -> float:
         return min(self._idle_at, trio.current_time() + self._context.tokens.seconds_left())

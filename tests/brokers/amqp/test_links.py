@@ -266,6 +266,18 @@ async def test_an_idle_connection_that_is_closed_is_no_error(server, broker):
     assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
 
 
+async def test_a_limit_that_a_connection_meets_is_an_outage_and_no_full_queue(server, broker):
+    silence = AmqpError(
+        condition="amqp:resource-limit-exceeded", description="local-idle-timeout expired"
+    )
+    server.on_attach = lambda served, attached: served.engine.close(silence)
+
+    error = await failure_of(broker.send(ORDERS, ONE))
+
+    assert type(error) is Unavailable
+    assert "local-idle-timeout" in str(error)
+
+
 async def test_a_receiver_outlives_an_idle_detach(server, broker):
     def hand_out(served, attached):
         take(served, attached)

@@ -9,9 +9,45 @@ from gateway.domain.message import Message
 from gateway.frontends.amqp.client import pads_frames
 from gateway.testing.faults import Hang, Operation
 from gateway.wire.amqp import events as amqp
+from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.sasl import SASL_HEADER
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import ORDERS
+
+
+@attrs.frozen(eq=False)
+class Deaf(trio.abc.Stream):
+    """A client's stream that brings nothing while the client is `deaf`."""
+
+    inner: trio.abc.Stream
+    hears: trio.Event = attrs.field(factory=trio.Event)
+    deaf: list[bool] = attrs.field(factory=list)
+
+    async def receive_some(self, max_bytes=None):
+        data = await self.inner.receive_some(max_bytes)
+        if self.deaf:
+            await self.hears.wait()
+        return data
+
+    async def send_all(self, data):
+        await self.inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self):
+        await self.inner.wait_send_all_might_not_block()
+
+    async def aclose(self):
+        await self.inner.aclose()
+
+
+async def deaf_client(house):
+    """A client of that house that may be made deaf, and its stream."""
+    ours, theirs = trio.testing.memory_stream_pair()
+    house.nursery.start_soon(house.frontend.serve_connection, theirs)
+    stream = Deaf(ours)
+    sdk = Sdk.on(stream)
+    house.nursery.start_soon(sdk.run)
+    await (await sdk.open()).put_token()
+    return sdk, stream
 
 
 async def closed(sdk):
@@ -78,15 +114,60 @@ async def test_a_drain_waits_for_what_is_under_way(house, sdk, autojump_clock):
     assert error.condition == "amqp:connection:forced"
 
 
-@pytest.mark.parametrize(("settled", "kept"), [(False, 0), (True, 1)])
-async def test_what_comes_too_late_is_sent_only_if_its_client_forgets_it(
-    house, sdk, settled, kept, autojump_clock
+async def test_a_drain_leaves_nothing_unanswered_of_clients_that_wait_for_their_answers(
+    house, sdk, autojump_clock
 ):
+    house.faulty.latency = lambda: 0.05
     link = await sdk.sender()
+    unanswered = set()
+    payload = encode_message(Message())
+
+    async def send_on(number):
+        await trio.sleep(0.01 * number)
+        while (delivery := sdk.engine.send(link, b"%d" % number, payload)) is not None:
+            unanswered.add(delivery)
+            await sdk.outcome(delivery)
+            unanswered.remove(delivery)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(send_on, number)
+        await trio.sleep(3)
+        house.frontend.drain.set()
+        await closed(sdk)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+
+    assert not unanswered
+
+
+async def test_a_slow_send_holds_up_no_other_answer_in_a_drain(house, sdk, autojump_clock):
+    links = [await sdk.sender(), await sdk.sender()]
+    house.faulty.latency = iter([10.0, 0.1, 0.0, 0.0]).__next__  # there and back
+    slow = sdk.transfer(links[0], Message())
+    await trio.testing.wait_all_tasks_blocked()
+    quick = sdk.transfer(links[1], Message())
 
     house.frontend.drain.set()
-    await trio.lowlevel.checkpoint()
+    with trio.fail_after(2):
+        assert await sdk.outcome(quick) == amqp.ACCEPTED
+
+    assert await sdk.outcome(slow) == amqp.ACCEPTED
+
+
+@pytest.mark.parametrize(("settled", "kept"), [(False, 0), (True, 1)])
+async def test_what_comes_too_late_is_sent_only_if_its_client_forgets_it(
+    house, settled, kept, autojump_clock
+):
+    sdk, stream = await deaf_client(house)
+    link = await sdk.sender()
+
+    stream.deaf.append(True)
+    house.frontend.drain.set()
+    await trio.sleep(1)
     sdk.transfer(link, Message(), settled=settled)
+    await trio.testing.wait_all_tasks_blocked()
+    stream.hears.set()
     await closed(sdk)
     await trio.testing.wait_all_tasks_blocked()
 
@@ -113,39 +194,10 @@ async def test_a_drain_ends_also_for_a_client_that_never_stops(house, sdk, autoj
     assert error.condition == "amqp:connection:forced"
 
 
-@attrs.frozen(eq=False)
-class Deaf(trio.abc.Stream):
-    """A client's stream that brings nothing while the client is `deaf`."""
-
-    inner: trio.abc.Stream
-    hears: trio.Event = attrs.field(factory=trio.Event)
-    deaf: list[bool] = attrs.field(factory=list)
-
-    async def receive_some(self, max_bytes=None):
-        data = await self.inner.receive_some(max_bytes)
-        if self.deaf:
-            await self.hears.wait()
-        return data
-
-    async def send_all(self, data):
-        await self.inner.send_all(data)
-
-    async def wait_send_all_might_not_block(self):
-        await self.inner.wait_send_all_might_not_block()
-
-    async def aclose(self):
-        await self.inner.aclose()
-
-
 async def test_what_a_client_settles_while_the_gateway_closes_is_settled(house, autojump_clock):
     """The client hasn't heard of the close yet: it gives credit, and settles what it has."""
     await house.broker.send(ORDERS, [Message(message_id=each) for each in "ab"])
-    ours, theirs = trio.testing.memory_stream_pair()
-    house.nursery.start_soon(house.frontend.serve_connection, theirs)
-    stream = Deaf(ours)
-    sdk = Sdk.on(stream)
-    house.nursery.start_soon(sdk.run)
-    await (await sdk.open()).put_token()
+    sdk, stream = await deaf_client(house)
     link = await sdk.receiver(credit=1)
     transfer = await sdk.delivery(link)
 

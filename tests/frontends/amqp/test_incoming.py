@@ -8,7 +8,8 @@ import trio
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import Busy, NotAuthorized, QuotaExceeded, Unavailable
 from gateway.domain.message import DataBody, Message
-from gateway.domain.topology import TopicProperties
+from gateway.domain.rules import Rule, SqlAction, SqlFilter
+from gateway.domain.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from gateway.wire.amqp import events as amqp
@@ -18,10 +19,11 @@ from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS
 
 
-@pytest.fixture(autouse=True, params=[False, True], ids=["two steps", "one step"])
-def one_by_one(house, request):
+@pytest.fixture(params=[False, True], ids=["two steps", "one step"])
+async def house(house, request):
     """The namespace takes several batches in one step, or it doesn't."""
     house.faulty.one_by_one = request.param
+    return house
 
 
 async def kept(house, entity=ORDERS):
@@ -224,6 +226,20 @@ async def test_of_several_messages_only_the_wrong_one_is_refused(house, sdk, aut
     assert [type(outcome) for outcome in outcomes] == [amqp.Accepted, amqp.Rejected, amqp.Accepted]
     assert outcomes[1].error.condition == "amqp:not-allowed"
     assert [m.message_id for m in await kept(house, EntityPath("s"))] == ["0", "2"]
+
+
+async def test_what_the_namespace_can_not_do_refuses_no_other_message(house, sdk, autojump_clock):
+    news, action = EntityPath("news"), SqlAction(expression="SET color = 'red'")
+    rule = Rule(name="paint", filter=SqlFilter(expression="wrong = 1"), action=action)
+    await house.broker.create_topic(news, TopicProperties())
+    await house.broker.create_subscription(news, "all", SubscriptionProperties(), rule)
+    link = await sdk.sender("news")
+
+    deliveries = [sdk.transfer(link, Message(properties={"wrong": int(n == 1)})) for n in range(3)]
+    outcomes = [await sdk.outcome(delivery) for delivery in deliveries]
+
+    assert [type(outcome) for outcome in outcomes] == [amqp.Accepted, amqp.Rejected, amqp.Accepted]
+    assert outcomes[1].error.condition == "amqp:not-implemented"
 
 
 async def test_a_settled_message_that_fails_ends_the_link(house, sdk, autojump_clock):
