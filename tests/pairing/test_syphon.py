@@ -1,5 +1,7 @@
 """Which backlog queues a syphon finds, and how several get along."""
 
+from datetime import timedelta
+
 import pytest
 import trio
 
@@ -323,6 +325,21 @@ async def test_what_comes_just_before_a_look_after_hours_without_a_backlog_has_i
     await trio.sleep(120.0)
 
     assert await lab.primary.ids() == ["m1"]
+    assert lab.events.of(SyphonStalled) == []
+
+
+async def test_what_comes_long_after_a_message_that_expired_has_its_time(lab):
+    lab.primary.fail(Refuse(), SEND)
+    await lab.divert(message("early", time_to_live=timedelta(seconds=20)))
+    await lab.syphon(rescan=60.0, stall_after=60.0)
+    await trio.sleep(3600.0 - 0.5)
+    lab.primary.heal()
+    lab.primary.fail(Slow(1.0), SEND)
+
+    await lab.divert(message("late"))
+    await trio.sleep(120.0)
+
+    assert await lab.primary.ids() == ["late"]
     assert lab.events.of(SyphonStalled) == []
 
 
