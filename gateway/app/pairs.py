@@ -56,7 +56,8 @@ async def find_backlog(secondary: Broker, pairing: Pairing, outside: Outside) ->
     """
     label, wanted = pairing.options.label, pairing.options.backlog_queues
     names = tuple(backlog.queue_name(label, index) for index in range(wanted))
-    found = Backlog(queues=names, max_message_size=None, problems=("the secondary is silent",))
+    silent = ("the secondary is silent",)
+    found = Backlog(queues=names, max_message_size=None, problems=silent, asked=False)
     try:
         with trio.move_on_after(pairing.options.attempt_timeout):
             found = await usable_backlog(secondary, label, wanted)

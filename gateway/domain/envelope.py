@@ -216,7 +216,10 @@ class Envelope:
         if key is None:
             raise NotOurs(f"the key {found[KEY_ID]!r} is not known")
         if not hmac.compare_digest(self._mac(key, message, own).encode(), found[MAC].encode()):
-            raise Malformed(f"{MAC} is wrong: the message was not written, or was changed")
+            raise Malformed(
+                f"{MAC} is wrong by the key {key.id!r}: the message was changed,"
+                " or its gateway has another key of that id"
+            )
 
     def _mac(self, key: EnvelopeKey, message: Message, own: Properties) -> str:
         """Of a wrapped message, and what of its properties is the application's."""

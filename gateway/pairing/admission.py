@@ -27,7 +27,7 @@ class Admission:
     Checks messages against what is known of their entity and of the backlog.
 
     `backlog_limit` is the smallest maximum message size of the backlog queues, None where the
-    secondary can't tell.
+    secondary can't tell, or hasn't yet.
     """
 
     knowledge: Knowledge

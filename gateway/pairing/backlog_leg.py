@@ -47,6 +47,7 @@ class BacklogLeg:
                 self.rotation.worked(queue)
                 return True
             if isinstance(error, MessageTooLarge | InvalidRequest):
+                sending.fault = error
                 return False  # the message's fault: the next queue would say the same
             self.rotation.failed(queue, str(error))
         return False

@@ -113,7 +113,7 @@ class PairedBroker(PassesOn):
         pause = self.to_primary.pauses.left(sending.entity)
         if pause > 0:
             return Busy(f"{sending.entity} is busy, and no backlog took it", retry_after=pause)
-        why = sending.error or "there was no time left to try"
+        why = sending.fault or sending.error or "there was no time left to try"
         return Unavailable(f"neither the primary nor the backlog took it: {why}")
 
     def _refuse_what_the_primary_would(self, sending: Sending) -> None:

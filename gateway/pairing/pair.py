@@ -11,6 +11,7 @@ from gateway.domain.envelope import Envelope
 from gateway.domain.message import Leg
 from gateway.pairing.admission import Admission, Measure
 from gateway.pairing.backlog_leg import BacklogLeg
+from gateway.pairing.backlog_limit import BacklogLimit
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.inflight import InFlight
@@ -57,6 +58,7 @@ class Pair:
     prober: Prober
     orphans: OrphanWatch
     depth: BacklogDepth
+    limit: BacklogLimit | None
     state: StateFile | None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -68,6 +70,8 @@ class Pair:
             await nursery.start(self.knowledge.run)
             await nursery.start(self.prober.run)
             await nursery.start(self.orphans.run)
+            if self.limit is not None:
+                await nursery.start(self.limit.run)
             if self.state is not None:
                 await nursery.start(self.state.run)
             task_status.started()
@@ -94,8 +98,9 @@ class PairParts:
         )
         knowledge = Knowledge(primary=self.primary)
         rotation = self._rotation(self.backlog.queues)
+        broker = self._broker(standings, knowledge, rotation)
         return Pair(
-            broker=self._broker(standings, knowledge, rotation),
+            broker=broker,
             standings=standings,
             knowledge=knowledge,
             rotation=rotation,
@@ -109,7 +114,17 @@ class PairParts:
                 label=options.label,
                 clock=around.clock,
             ),
+            limit=None if self.backlog.asked else self._limit(broker.admission),
             state=self._state_file(standings, knowledge),
+        )
+
+    def _limit(self, admission: Admission) -> BacklogLimit:
+        return BacklogLimit(
+            secondary=self.secondary,
+            admission=admission,
+            options=self.options,
+            observer=self.around.observer,
+            rng=self.around.rng,
         )
 
     def _broker(

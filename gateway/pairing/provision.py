@@ -28,6 +28,7 @@ class Backlog:
     queues: tuple[EntityPath, ...]
     max_message_size: int | None  # bytes, the smallest of them; None: not known
     problems: tuple[str, ...] = ()  # of wanted queues that can't be used
+    asked: bool = True  # False: the secondary hasn't told of all of them, some are taken on trust
 
 
 async def provision(secondary: Broker, label: str, count: int) -> list[EntityPath]:
@@ -75,7 +76,8 @@ async def usable_backlog(secondary: Broker, label: str, count: int) -> Backlog:
         except (BrokerError, trio.TooSlowError) as error:
             why = str(error) or f"no answer within {ASK_LIMIT:g} s"
             problems.append(f"the secondary can't be asked: {why}")
-            return _backlog([*queues, *wanted[number:]], limits, problems)
+            told = _backlog([*queues, *wanted[number:]], limits, problems)
+            return attrs.evolve(told, asked=False)
         else:
             queues.append(queue)
             limits += [limit] if limit is not None else []

@@ -37,6 +37,7 @@ class Sending:
     primary_asked: bool = attrs.field(default=False, init=False)
     backlog_hangs: bool = attrs.field(default=False, init=False)  # an attempt had no answer
     error: BrokerError | None = attrs.field(default=None, init=False)  # the last one
+    fault: BrokerError | None = attrs.field(default=None, init=False)  # that the backlog found
 
     def __attrs_post_init__(self) -> None:
         self.primary_seconds = min(self.attempt_timeout, self.left * PRIMARY_SHARE)

@@ -263,6 +263,13 @@ def test_a_changed_message_is_noticed(change):
         envelope().unwrap(attrs.evolve(wrap(FULL), **change))
 
 
+def test_another_key_of_the_same_id_is_named():
+    foreign = wrap(FULL, keys=(EnvelopeKey(id="2", key=b"theirs"),))
+
+    with pytest.raises(Malformed, match="another key of that id"):
+        envelope().unwrap(foreign)
+
+
 def test_neighbouring_fields_can_not_be_shifted():
     wrapped = wrap(Message(message_id="ab"))
     shifted = changed(attrs.evolve(wrapped, message_id="a"), **{"x-pairgate-expires": "b"})

@@ -352,11 +352,12 @@ async def test_every_backlog_queue_is_tried_before_the_primary_is_asked_again(la
 async def test_a_message_that_no_backlog_queue_can_take_tries_one_only(lab):
     pair = await lab.pair(queues=3)
     lab.primary.fail(Refuse(), SEND)
-    lab.secondary.fail(refuse(MessageTooLarge, "no"), SEND)
+    lab.secondary.fail(refuse(MessageTooLarge, "9 bytes expected"), SEND)
 
     error = await outcome_of(send(pair))
 
     assert isinstance(error, Unavailable)
+    assert "9 bytes expected" in str(error)  # and not only that the primary can't be reached
     assert sum(lab.secondary.sends(queue) for queue in lab.queues(3)) == 1
 
 

@@ -116,6 +116,7 @@ async def test_a_secondary_that_is_down_is_taken_on_trust(fresh, fault, why):
 
     assert [queue.name for queue in found.queues] == NAMES
     assert found.max_message_size is None
+    assert not found.asked
     assert found.problems[0] == f"the secondary can't be asked: {why}"
 
 

@@ -1,0 +1,51 @@
+"""A gateway that began while the secondary was down learns how much the backlog takes."""
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import MessageTooLarge, NotAuthorized
+from gateway.domain.events import BacklogReady
+from gateway.domain.message import Leg, Message
+from gateway.pairing.provision import usable_backlog
+from gateway.testing.faults import Hang, Operation, Refuse
+from tests.pairing.lab import LABEL, QUEUE, outcome_of, send, virtual_time
+
+pytestmark = virtual_time
+
+LARGE = Message(message_id="large", body=bytes(20_000))
+WHILE_DOWN = [Refuse(), Hang(), Refuse(lambda: NotAuthorized("no right, for now"))]
+
+
+async def begun(lab, fault):
+    """A pair that was begun with a secondary in that trouble, whose backlog takes 10,000 bytes."""
+    await lab.secondary.store.delete_queue(QUEUE)
+    await lab.secondary.store.create_queue(QUEUE, QueueProperties(max_message_size=10_000))
+    lab.secondary.fail(Refuse(), Operation.MANAGE)
+    found = await usable_backlog(lab.secondary.broker, LABEL, 1)
+    lab.secondary.heal()
+    lab.secondary.fail(fault)
+    pair = attrs.evolve(lab.parts(backlog_queues=1), backlog=found).assemble()
+    await lab.nursery.start(pair.run)
+    return pair
+
+
+@pytest.mark.parametrize("fault", WHILE_DOWN, ids=["refused", "hangs", "unauthorized"])
+async def test_what_an_outage_would_refuse_is_refused_once_the_secondary_has_told(lab, fault):
+    pair = await begun(lab, fault)
+
+    before = await send(pair, LARGE)()
+    await trio.sleep(30)
+    lab.secondary.heal()
+    await trio.sleep(120)
+
+    assert before is Leg.PRIMARY
+    assert isinstance(await outcome_of(send(pair, LARGE)), MessageTooLarge)
+    assert [(each.wanted, each.usable) for each in lab.events.of(BacklogReady)] == [(1, 1)]
+
+
+async def test_the_secondary_is_not_asked_again_where_it_has_told(lab):
+    pair = await lab.pair()
+
+    assert pair.limit is None
