@@ -211,27 +211,49 @@ def _stalls(run: Run) -> Iterator[tuple[str, float, float]]:
     """
     Of each entity the times in which some send waited and none was acknowledged.
 
-    Where an unknown outcome isn't to be diverted but told, it is an answer as well.
+    Where an unknown outcome isn't to be diverted but told, it is an answer as well, and so is what
+    was accepted when its own client had stopped waiting: it would have been told just then.
     """
     answer = Acked | Unknown if run.bounds.raises_unknown else Acked
     entities = {one.message_id: one.entity for one in run.all(Invoked)}
-    waiting: dict[str, set[str]] = defaultdict(set)
-    since: dict[str, float] = {}
-    for record in run.mixed(Invoked, Acked, Failed, Unknown):
+    waiting: dict[str, _Waiting] = defaultdict(_Waiting)
+    for record in run.mixed(Invoked, Acked, Failed, Unknown, Attempted):
         if isinstance(record, Invoked):
-            if not waiting[record.entity]:
-                since[record.entity] = record.at
-            waiting[record.entity].add(record.message_id)
+            waiting[record.entity].begin(record)
+        elif isinstance(record, Attempted) and waiting[record.entity].missed(record):
+            yield record.entity, waiting[record.entity].end(record.at), record.at
         elif isinstance(record, Acked | Failed | Unknown) and record.message_id in entities:
             entity = entities[record.message_id]
-            waiting[entity].discard(record.message_id)
-            if isinstance(record, answer) or not waiting[entity]:
-                yield entity, since[entity], record.at
-                since[entity] = record.at
+            waiting[entity].messages.discard(record.message_id)
+            if isinstance(record, answer) or not waiting[entity].messages:
+                yield entity, waiting[entity].end(record.at), record.at
     audit = run.first(AuditBegan)
-    for entity, messages in waiting.items():
-        if messages and audit is not None:
-            yield entity, since[entity], audit.at
+    for entity, left in waiting.items():
+        if left.messages and audit is not None:
+            yield entity, left.since, audit.at
+
+
+@attrs.define(eq=False)
+class _Waiting:
+    """Which of an entity's messages are waited for, and since when none was answered."""
+
+    messages: set[str] = attrs.field(factory=set)
+    since: float = 0.0
+
+    def begin(self, sent: Invoked) -> None:
+        if not self.messages:
+            self.since = sent.at
+        self.messages.add(sent.message_id)
+
+    def end(self, now: float) -> float:
+        """There was an answer; return since when there had been none."""
+        since, self.since = self.since, now
+        return since
+
+    def missed(self, attempt: Attempted) -> bool:
+        """Whether a gateway took what nobody waits for any more, while others wait."""
+        taken = attempt.end is End.ACCEPTED and attempt.way is not Way.SYPHON
+        return taken and bool(self.messages) and self.messages.isdisjoint(attempt.message_ids)
 
 
 def quiescence(run: Run) -> Decision:

@@ -333,6 +333,35 @@ def test_a_failure_shows_it_only_for_who_got_it(answer):
     assert stall(*DOWN, *send(51, "1", 75), *send(52, "2", 63, answer)) is BROKEN
 
 
+def test_what_is_taken_when_its_client_has_gone_would_have_been_an_answer():
+    gone = [*send(51, "1", 61, Unknown), attempt(62, End.ACCEPTED, way=Way.BACKLOG)]
+
+    assert stall(*DOWN, *gone, *send(60, "2", 76)) is HOLDS
+    assert stall(*DOWN, *gone, *send(60, "2", 76.1)) is BROKEN
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        attempt(62, End.ACCEPTED, way=Way.BACKLOG, message="2"),
+        attempt(62, End.ACCEPTED, way=Way.BACKLOG, entity="invoices"),
+        attempt(62, End.ACCEPTED, way=Way.SYPHON),
+        attempt(62, End.UNKNOWN, way=Way.BACKLOG),
+    ],
+    ids=["it is waited for", "of another entity", "by the syphon", "not taken"],
+)
+def test_no_other_attempt_is_an_answer(nothing):
+    sends = [*send(51, "1", 61, Unknown), *send(60, "2", 75)]
+
+    assert stall(*DOWN, *sends, nothing) is BROKEN
+
+
+def test_an_attempt_for_nobody_is_no_wait():
+    gone = [*send(51, "1", 61, Unknown), attempt(80, End.ACCEPTED, way=Way.BACKLOG)]
+
+    assert stall(*DOWN, *gone) is HOLDS
+
+
 def test_who_sends_after_a_failure_begins_to_wait_then():
     assert stall(*DOWN, *send(51, "1", 60, Failed), *send(61, "2", 75)) is HOLDS
 
