@@ -86,7 +86,7 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.storage_queue
 	.venv/bin/python -m benchmarks.listener
 
-# Real processes, harmed under load; some fifty minutes, with QUICK=1 a quarter of an hour.
+# Real processes, harmed under load; some forty minutes, with QUICK=1 a quarter of an hour.
 # The page: build/chaos/index.html.
 chaos: .venv/.test-stamp .venv/.amqp-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
