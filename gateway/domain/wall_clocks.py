@@ -30,8 +30,11 @@ class Period:
     ahead: float = 0.0
     drift: float = 0.0
 
+    def is_ahead(self, moment: float) -> float:
+        return self.ahead + self.drift * (moment - self.set_at)
+
     def shows(self, moment: float) -> float:
-        return moment + self.ahead + self.drift * (moment - self.set_at)
+        return moment + self.is_ahead(moment)
 
 
 @attrs.frozen
@@ -85,7 +88,7 @@ class WallClocks:
         for period in self.periods(process, -inf, until):
             over = period.since + grace
             held_until = min(
-                (over if _is_step(last, period) else believed for last, believed in seen),
+                (over if _is_step(last, period, grace) else believed for last, believed in seen),
                 default=-inf,
             )
             held = min(period.until, held_until)
@@ -177,11 +180,11 @@ class Dates:
         return self.clocks.trusted(_PRIMARY, self.invoked[0].at, moment, self.grace)
 
 
-def _is_step(before: Period, after: Period) -> bool:
-    """From the end of the one to the begin of the other, whatever was in between."""
-    was_ahead = before.shows(before.until) - before.until
-    is_ahead = after.shows(after.since) - after.since
-    return abs(is_ahead - was_ahead) > STEP
+def _is_step(before: Period, after: Period, grace: float) -> bool:
+    """Whether it is for whoever looks once in each, at most `grace` seconds before and after."""
+    was = [before.is_ahead(at) for at in (max(before.since, before.until - grace), before.until)]
+    now = [after.is_ahead(at) for at in (after.since, min(after.until, after.since + grace))]
+    return min(now) - max(was) > STEP or min(was) - max(now) > STEP
 
 
 def _is_of(attempt: Attempted, sent: Invoked) -> bool:
