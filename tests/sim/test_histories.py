@@ -29,6 +29,9 @@ HEAVY_REGRESSIONS = [
     5020377,  # L4: as 4140265
     6030407,  # L5: clients wait for 4 s, which is all that the primary's attempt takes
     5140005,  # L4: a killed gateway's lock, and then a batch of an entity whose sends hung
+    6270220,  # S4: over AMQP a send waited for one that its client didn't await any more
+    6400116,  # S12: by when anybody could look, drift had made less of a step
+    7270216,  # S12: of two steps nobody had seen the first, which alone was no more than drift
 ]
 
 
