@@ -30,8 +30,11 @@ class Period:
     ahead: float = 0.0
     drift: float = 0.0
 
+    def is_ahead(self, moment: float) -> float:
+        return self.ahead + self.drift * (moment - self.set_at)
+
     def shows(self, moment: float) -> float:
-        return moment + self.ahead + self.drift * (moment - self.set_at)
+        return moment + self.is_ahead(moment)
 
 
 @attrs.frozen
@@ -75,24 +78,28 @@ class WallClocks:
         The latest date that a namespace has believed of its clock in that time.
 
         After a step it believes none for `grace` seconds: what only the new date brings about has
-        to wait, what would have come without the step needn't. Of steps that end where they began
-        it may have seen none, as it looks at its clock only when it has something to do.
+        to wait, what would have come without the step needn't. It looks at its clock only when it
+        has something to do, so it may have missed any period that is shorter than `grace`: a step
+        is one from each that it may have seen last.
         """
-        latest, held_until = -inf, -inf
-        previous: Period | None = None
-        believed: Period | None = None
+        latest = -inf
+        # What it may have seen last, and from when on it believes that.
+        seen: list[tuple[Period, float]] = []
         for period in self.periods(process, -inf, until):
-            if previous is not None and _is_step(previous, period):
-                held_until = period.since + grace
+            over = period.since + grace
+            held_until = min(
+                (over if _is_step(last, period, grace) else believed for last, believed in seen),
+                default=-inf,
+            )
             held = min(period.until, held_until)
-            if believed is not None and held >= max(since, period.since):
-                latest = max(latest, min(period.shows(held), believed.shows(held)))
-            unseen = believed is not None and not _is_step(believed, period)
-            if period.until >= held_until or unseen:
-                believed = period
-                if period.until >= since:
-                    latest = max(latest, period.shows(period.until))
-            previous = period
+            if held >= max(since, period.since):
+                before = max(last.shows(held) for last, believed in seen if believed <= last.until)
+                latest = max(latest, min(period.shows(held), before))
+            if period.until >= max(since, held_until):
+                latest = max(latest, period.shows(period.until))
+            if period.until >= over:
+                seen.clear()
+            seen.append((period, held_until))
         return latest
 
 
@@ -173,8 +180,11 @@ class Dates:
         return self.clocks.trusted(_PRIMARY, self.invoked[0].at, moment, self.grace)
 
 
-def _is_step(before: Period, after: Period) -> bool:
-    return abs(after.shows(after.since) - before.shows(after.since)) > STEP
+def _is_step(before: Period, after: Period, grace: float) -> bool:
+    """Whether it is for whoever looks once in each, at most `grace` seconds before and after."""
+    was = [before.is_ahead(at) for at in (max(before.since, before.until - grace), before.until)]
+    now = [after.is_ahead(at) for at in (after.since, min(after.until, after.since + grace))]
+    return min(now) - max(was) > STEP or min(was) - max(now) > STEP
 
 
 def _is_of(attempt: Attempted, sent: Invoked) -> bool:

@@ -162,6 +162,30 @@ def test_of_steps_that_end_where_they_began_nobody_need_have_seen_one(ahead, lat
     assert clocks.trusted("primary", 0, 30, grace=60) == latest
 
 
+@pytest.mark.parametrize(
+    ("at", "ahead", "latest"), [(69, 1.9, 81.9), (69, 2.1, 80), (71, 1.9, 78.2)]
+)
+def test_for_less_than_a_minute_nobody_need_have_looked(at, ahead, latest):
+    clocks = WallClocks.of([clock(10, "primary", -1.8), clock(at, "primary", ahead)])
+
+    assert clocks.trusted("primary", 0, 80, grace=60) == pytest.approx(latest)
+
+
+@pytest.mark.parametrize(("drift", "latest"), [(-0.02, 31.9), (-0.005, 30)])
+def test_a_step_that_drift_takes_back_until_then_nobody_need_have_seen(drift, latest):
+    clocks = WallClocks.of([clock(20, "primary", 2.1, drift=drift)])
+
+    assert clocks.trusted("primary", 0, 30, grace=60) == pytest.approx(latest)
+
+
+@pytest.mark.parametrize(("drift", "latest"), [(-0.01, 81.5), (-0.001, 79.39)])
+def test_a_step_that_drift_alone_has_made_nobody_need_have_seen(drift, latest):
+    drifts = clock(5, "primary", -0.6 - 65 * drift, drift=drift)  # 0.6 s behind, at 70 s
+    clocks = WallClocks.of([drifts, clock(70, "primary", 1.5)])
+
+    assert clocks.trusted("primary", 70, 80, grace=60) == pytest.approx(latest)
+
+
 def test_a_clock_shows_what_it_was_last_set_to():
     clocks = WallClocks.of([clock(20, "p", 5, drift=0.1), clock(40, "p", -5)])
 

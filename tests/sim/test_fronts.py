@@ -17,7 +17,7 @@ from gateway.testing.clocks import VirtualClock
 from gateway.testing.sim.endpoint import Endpoint, client_of
 from gateway.testing.sim.names import Names
 from gateway.testing.sim.network import Network
-from gateway.testing.sim.scenario import ENTITIES, Front
+from gateway.testing.sim.scenario import ENTITIES, ClockStep, Front, Parts
 from gateway.testing.sim.seeds import FRONTS, draw, draw_parts
 from gateway.testing.sim.world import run_world
 
@@ -147,6 +147,23 @@ def test_a_seed_repeats_its_history_byte_by_byte(front):
     assert first.trace == second.trace
     assert first.records == second.records
     assert first.seen[f"acked over {front.value}"] > 0
+
+
+@pytest.mark.parametrize(
+    ("front", "seconds"),
+    [(None, 33.0), (Front.REST, 33.0), (Front.AMQP, 63.0), (Front.STORAGE_QUEUE, 65.0)],
+)
+def test_a_life_may_begin_later_where_a_front_end_lets_a_send_wait(front, seconds):
+    scenario = attrs.evolve(draw(6270220), parts=Parts(front=front))  # it waits for 30 s, and 3 s
+
+    assert scenario.longest_way == seconds
+
+
+def test_where_clocks_are_set_a_life_is_counted_from_its_attempt():
+    step = ClockStep(process="primary", ahead=1.0, drift=0.0, at=20.0, back=30.0)
+    scenario = attrs.evolve(draw(6270220), parts=Parts(front=Front.AMQP), clock_steps=(step,))
+
+    assert scenario.longest_way == 33.0
 
 
 def test_storage_queue_is_sent_what_it_has_names_for():

@@ -195,13 +195,22 @@ class Scenario:
 
     @property
     def longest_way(self) -> float:
-        """Seconds that a request may be on its way to where a message's life begins."""
+        """
+        Seconds that a request may be on its way to where a message's life begins.
+
+        A link of AMQP keeps its order: what its client doesn't await any more is sent all the same,
+        and what comes next waits for that. Where clocks are set a life is counted from its attempt,
+        which comes after this.
+        """
         held = 2 * LONGEST_HOLD if "late" in self.kinds else 0.0
         pauses = [crash for crash in self.crashes if crash.what == "pause"]
         paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
         sent = self.pair.send_timeout + self.syphon.attempt_timeout
-        if self.parts.front is Front.STORAGE_QUEUE:
-            sent += self.pair.send_timeout + WHOLE_SECONDS  # a put is tried again
+        match self.parts.front:
+            case Front.AMQP if not self.clock_steps:
+                sent += self.pair.send_timeout
+            case Front.STORAGE_QUEUE:
+                sent += self.pair.send_timeout + WHOLE_SECONDS  # a put is tried again
         return sent + held + paused
 
     @property
