@@ -161,7 +161,8 @@ class _Streak:
     One gateway's attempts at one entity since its last success there, as they ended.
 
     Seen from outside, an attempt that was cut off may have counted or not: it excuses a failover,
-    and never demands one.
+    and never demands one. After a quiet interval it may have begun a streak anew, so that what had
+    begun before it and fails later isn't of the old one; it never carries a streak on.
     """
 
     entity: str
@@ -195,14 +196,18 @@ class _Streak:
         if self.may_count_since is None:
             self.may_count_since = attempt.at
         late = attempt.began <= self.void_before
-        if attempt.end not in COUNTS or self.standing not in NOT_OVER or late:
+        if self.standing not in NOT_OVER or late:
             return
         slack, interval = self.bounds.slack, self.bounds.failover_interval
         if self.overdue is not None and attempt.at > self.overdue + slack:
             text = f"{self.entity} failed for its interval at {self.overdue:.3f}, and stayed"
             yield Invariant.S10, text
-        if self.counts_since is None or attempt.began - self.last >= interval:
-            self.counts_since, self.overdue = attempt.at, None
+        if attempt.began - self.last >= interval:
+            self.counts_since = self.overdue = None
+        if attempt.end not in COUNTS:
+            return
+        if self.counts_since is None:
+            self.counts_since = attempt.at
         self.last = attempt.at
         if self.overdue is None and attempt.at - self.counts_since >= interval:
             self.overdue = attempt.at

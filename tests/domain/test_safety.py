@@ -231,6 +231,25 @@ def test_an_attempt_that_was_cut_off_excuses_a_failover_and_demands_none():
     assert causes(*failures, moved(65, P, B)) is HOLDS
 
 
+@pytest.mark.parametrize(("began", "ruling"), [(60, IDLE), (59.9, BROKEN)])
+def test_an_attempt_that_was_cut_off_after_a_silence_may_have_begun_anew(began, ruling):
+    hung = attempt(62, began=55)  # the gateway hears of it after the other, which began later
+
+    cut_off = attempt(61, End.CUT_OFF, began=began)
+    assert times(attempt(50), cut_off, hung, attempt(64, began=62)) is ruling
+
+
+def test_an_attempt_that_was_cut_off_carries_no_streak_on():
+    assert times(attempt(50), attempt(55, End.CUT_OFF), attempt(61), attempt(65)) is IDLE
+
+
+@pytest.mark.parametrize(("last", "ruling"), [(61, IDLE), (61.1, BROKEN)])
+def test_an_attempt_that_was_cut_off_shows_who_stayed(last, ruling):
+    overdue = [attempt(50), attempt(55), attempt(60)]
+
+    assert times(*overdue, attempt(last, End.CUT_OFF)) is ruling
+
+
 @pytest.mark.parametrize("way", [Way.BACKLOG, Way.SPOOL, Way.SYPHON])
 def test_only_sends_to_the_primary_count(way):
     assert causes(attempt(50, way=way), moved(60, P, B)) is BROKEN

@@ -28,6 +28,10 @@ HEAVY_REGRESSIONS = [
     5000283,  # a store marked what it found, which a power cut took: a sync of it had failed
     5020377,  # L4: as 4140265
     6030407,  # L5: clients wait for 4 s, which is all that the primary's attempt takes
+    6280203,  # L2: what a gateway told after its death was taken for the next life's
+    6320418,  # "stays": as 7070231
+    7070231,  # "stays": attempts that were cut off at once needn't count
+    7150389,  # S10: an attempt that was cut off at once had begun the streak anew
     5140005,  # L4: a killed gateway's lock, and then a batch of an entity whose sends hung
     6270220,  # S4: over AMQP a send waited for one that its client didn't await any more
     6400116,  # S12: by when anybody could look, drift had made less of a step

@@ -172,10 +172,15 @@ class Laws:
             return  # it says nothing, or is late
         if streak.overdue:
             self.broken.append(f"{call.entity} failed for its interval and stays")
-        if streak.failing_since is None or began - streak.last_failure >= interval:
+            streak.overdue = False
+        if began - streak.last_failure >= interval:
+            streak.failing_since = None
+        if not self._must_fail_over(call):
+            return  # it may have begun a streak anew, and carries none on
+        if streak.failing_since is None:
             streak.failing_since = now
         streak.last_failure = now
-        streak.overdue = self._must_fail_over(call) and now - streak.failing_since >= interval
+        streak.overdue = now - streak.failing_since >= interval
 
     def _must_fail_over(self, call: Call) -> bool:
         """Seen from outside, not every failure is an outage: it may be busy, or cancelled."""

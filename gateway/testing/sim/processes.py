@@ -12,13 +12,14 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import OutcomeUnknown, Unavailable
+from gateway.domain.events import Event
 from gateway.domain.message import Leg, Message
 from gateway.pairing.pair import Pair, PairParts, Surroundings
 from gateway.pairing.provision import Backlog
 from gateway.pairing.standings import Standings
 from gateway.pairing.state import SavedState, StateFile, build, parse
 from gateway.pairing.syphon import Syphon
-from gateway.ports import Broker
+from gateway.ports import Broker, Observer
 from gateway.testing.faults import Call, FaultyBroker
 from gateway.testing.sim.endpoint import Client, Endpoint
 from gateway.testing.sim.names import Names
@@ -73,14 +74,14 @@ class Site:
         label = self.scenario.pair.label
         return Envelope(pair=label, origin=origin, keys=(KEY,), encode=encode_sorted)
 
-    def pair(self, origin: str, primary: Broker, secondary: Broker) -> Pair:
+    def pair(self, origin: str, around: Surroundings, primary: Broker, secondary: Broker) -> Pair:
         pair = PairParts(
             primary=primary,
             secondary=secondary,
             options=self.scenario.pair,
             backlog=self.backlog,
             envelope=self.envelope(origin),
-            around=self.around(origin),
+            around=around,
         ).assemble()
         state = KeptState(
             path=Path("state.json"),
@@ -92,9 +93,13 @@ class Site:
         return attrs.evolve(pair, state=state)
 
     def syphon(
-        self, origin: str, primary: Broker, secondary: Broker, standings: Standings | None = None
+        self,
+        origin: str,
+        around: Surroundings,
+        primary: Broker,
+        secondary: Broker,
+        standings: Standings | None = None,
     ) -> Syphon:
-        around = self.around(origin)
         return Syphon(
             primary=primary,
             source=secondary,
@@ -112,6 +117,18 @@ class Site:
         link = FaultyBroker(inner=broker, watch=partial(self.watch, process, namespace))
         await self.home.start(link.run)
         return link
+
+
+@attrs.frozen(eq=False)
+class Voice:
+    """What a process tells in one life: when it's killed its tasks still end, and nobody hears."""
+
+    _observer: Observer
+    _life: trio.CancelScope
+
+    def report(self, event: Event) -> None:
+        if not self._life.cancel_called:
+            self._observer.report(event)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -137,8 +154,10 @@ class Process:
             primary = await self.site.connect(self.name, "primary")
             secondary = await self.site.connect(self.name, "secondary")
             self._links = (primary, secondary)
+            around = self.site.around(self.name)
             with trio.CancelScope() as self._scope:
-                await self.live(primary, secondary, task_status=task_status)
+                around = attrs.evolve(around, observer=Voice(around.observer, self._scope))
+                await self.live(around, primary, secondary, task_status=task_status)
             task_status = trio.TASK_STATUS_IGNORED
 
     def kill(self) -> None:
@@ -152,7 +171,12 @@ class Process:
         self._may_live.set()
 
     async def live(
-        self, primary: Broker, secondary: Broker, *, task_status: trio.TaskStatus[None]
+        self,
+        around: Surroundings,
+        primary: Broker,
+        secondary: Broker,
+        *,
+        task_status: trio.TaskStatus[None],
     ) -> None:
         raise AssertionError("a subclass says what it does")
 
@@ -162,9 +186,15 @@ class SyphonProcess(Process):
     """`pairgate syphon`: knows nothing of the standings."""
 
     async def live(
-        self, primary: Broker, secondary: Broker, *, task_status: trio.TaskStatus[None]
+        self,
+        around: Surroundings,
+        primary: Broker,
+        secondary: Broker,
+        *,
+        task_status: trio.TaskStatus[None],
     ) -> None:
-        await self.site.syphon(self.name, primary, secondary).run(task_status=task_status)
+        syphon = self.site.syphon(self.name, around, primary, secondary)
+        await syphon.run(task_status=task_status)
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -208,9 +238,14 @@ class GatewayProcess(Process):
                 scope.cancel()
 
     async def live(
-        self, primary: Broker, secondary: Broker, *, task_status: trio.TaskStatus[None]
+        self,
+        around: Surroundings,
+        primary: Broker,
+        secondary: Broker,
+        *,
+        task_status: trio.TaskStatus[None],
     ) -> None:
-        pair = self.site.pair(self.name, primary, secondary)
+        pair = self.site.pair(self.name, around, primary, secondary)
         async with trio.open_nursery() as nursery:
             await nursery.start(pair.run)
             if self.syphons:
@@ -219,10 +254,11 @@ class GatewayProcess(Process):
                 to_primary = await self.site.connect(name, "primary")
                 to_secondary = await self.site.connect(name, "secondary")
                 self._links += (to_primary, to_secondary)
-                syphon = self.site.syphon(self.name, to_primary, to_secondary, pair.standings)
+                syphon = self.site.syphon(
+                    self.name, around, to_primary, to_secondary, pair.standings
+                )
                 await nursery.start(syphon.run)
             if (front := self.site.scenario.parts.front) is not None:
-                around = self.site.around(self.name)
                 endpoint = Endpoint(
                     front=front,
                     broker=pair.broker,
