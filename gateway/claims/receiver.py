@@ -28,6 +28,7 @@ from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, Unavailable
 from gateway.domain.events import ClaimCopyDropped, ClaimHeld, ClaimLost
+from gateway.domain.lock_ends import ENDLESS, OVER, LockEnds
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -70,6 +71,7 @@ class _Held:
     """A delivery that was taken and not handed over yet, and when to try that (again)."""
 
     delivery: Delivery
+    lock: LockEnds
     due: float = -math.inf  # trio.current_time()
     failures: int = 0
     deleted: bool = False
@@ -97,17 +99,27 @@ class ClaimedReceiver:
         """As `Receiver.receive`; bodies of at most `max_fetched` bytes together."""
         while True:
             batch = self._ready(limit) or await self._take(limit)
-            whole: list[Delivery] = []
+            whole: list[_Held] = []
             try:
+                await self._drop_lost(batch)
                 await self._restore(batch, whole)
             except BaseException:
                 self._put_back(batch, whole)  # the next one who asks gets them
                 raise
             self._put_back(batch)
             if whole:
-                return whole
+                return [held.delivery for held in whole]
 
-    async def _restore(self, batch: deque[_Held], whole: list[Delivery]) -> None:
+    async def _drop_lost(self, batch: deque[_Held]) -> None:
+        """Ask the namespace of locks that may be over; what isn't locked comes by itself."""
+        await trio.lowlevel.checkpoint()
+        for held in list(batch):
+            if held.lock.earliest <= trio.current_time():
+                await self._keep_locked(held, 0.0)
+                if held.lock is OVER:
+                    batch.remove(held)
+
+    async def _restore(self, batch: deque[_Held], whole: list[_Held]) -> None:
         """Move from the batch what can be handed over; what is left there has to wait."""
         await trio.lowlevel.checkpoint()
         while batch:
@@ -126,16 +138,16 @@ class ClaimedReceiver:
                 found = await self._deleted(found)
             batch.popleft()
             if found is not None:
-                whole.append(found)
+                lock = ENDLESS if self._deletes else held.lock
+                whole.append(_Held(found, lock, deleted=self._deletes))
 
     @property
     def _deletes(self) -> bool:
         return self.mode is ReceiveMode.RECEIVE_AND_DELETE
 
-    def _is_too_much(self, message: Message, whole: Sequence[Delivery]) -> bool:
-        taken = sum(
-            len(each.message.body) for each in whole if isinstance(each.message.body, bytes)
-        )
+    def _is_too_much(self, message: Message, whole: Sequence[_Held]) -> bool:
+        bodies = [held.delivery.message.body for held in whole]
+        taken = sum(len(body) for body in bodies if isinstance(body, bytes))
         try:
             size = claims.claim_of(message).size
         except ClaimCorrupt:
@@ -144,11 +156,10 @@ class ClaimedReceiver:
 
     def _ready(self, limit: int) -> deque[_Held]:
         """What is held and may be tried now; what isn't locked any more comes by itself."""
-        now, date = trio.current_time(), self.around.clock()
+        now = trio.current_time()
         left, ready = deque[_Held](), deque[_Held]()
         for held in self._held:
-            until = held.delivery.locked_until
-            if until is not None and until <= date:
+            if held.lock.latest <= now:
                 continue
             waits = held.due > now or len(ready) >= limit or (self.in_order and left)
             (left if waits else ready).append(held)
@@ -163,12 +174,13 @@ class ClaimedReceiver:
         with trio.move_on_at(due):
             if len(self._held) >= MAX_HELD or (self.in_order and self._held):
                 await trio.sleep_until(due)
-            return deque(map(_Held, await self.inner.receive(limit)))
+            taken = await self.inner.receive(limit)
+            return deque(_Held(each, self._lock_of(each)) for each in taken)
         return deque()
 
-    def _put_back(self, batch: deque[_Held], whole: Sequence[Delivery] = ()) -> None:
+    def _put_back(self, batch: deque[_Held], whole: Sequence[_Held] = ()) -> None:
         self._held.extendleft(reversed(batch))
-        self._held.extendleft(_Held(each, deleted=self._deletes) for each in reversed(whole))
+        self._held.extendleft(reversed(whole))
 
     # --- bodies
 
@@ -227,24 +239,30 @@ class ClaimedReceiver:
             self.around.observer.report(event)
         pause = self.desk.options.retry.delay(held.failures, self.around.rng)
         left = await self._keep_locked(held, 2 * pause)
-        held.due = trio.current_time() + max(min(pause, left / 2), _LEAST_PAUSE)
+        if left > 0:
+            pause = min(pause, left / 2)
+        held.due = trio.current_time() + max(pause, _LEAST_PAUSE)
 
     async def _keep_locked(self, held: _Held, at_least: float) -> float:
-        """See to it that the lock holds for so long; return for how long it does."""
+        """See to it that the lock holds for so long; return for how long it surely does."""
         await trio.lowlevel.checkpoint()
-        left = self._locked_for(held.delivery)
+        left = held.lock.earliest - trio.current_time()
         if left > at_least:
             return left
         try:
             until = await self.inner.renew(held.delivery)
+        except LockLost:
+            held.lock = OVER
+            return left
         except BrokerError:
             return left  # then it runs out, and the message comes again
         held.delivery = attrs.evolve(held.delivery, locked_until=until)
-        return self._locked_for(held.delivery)
+        held.lock = self._lock_of(held.delivery)
+        return held.lock.earliest - trio.current_time()
 
-    def _locked_for(self, delivery: Delivery) -> float:
-        until = delivery.locked_until
-        return math.inf if until is None else (until - self.around.clock()).total_seconds()
+    def _lock_of(self, delivery: Delivery) -> LockEnds:
+        """Of a delivery that was taken or renewed just now."""
+        return LockEnds.of(delivery.locked_until, self.around.clock(), trio.current_time())
 
     def _note(self, delivery: Delivery, claim: Claim) -> None:
         """Remember what to tell the store when that delivery is completed."""

@@ -10,11 +10,12 @@ Where nobody can send (subscriptions, dead letters) the whole pack is settled as
 that wasn't completed.
 """
 
+import math
 import uuid
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import attrs
@@ -27,6 +28,7 @@ from gateway.claims.settling import settle_each
 from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported, Outcome
+from gateway.domain.lock_ends import OVER, LockEnds
 from gateway.domain.message import (
     Complete,
     DeadLetter,
@@ -48,7 +50,8 @@ class _Pack:
 
     delivery: Delivery
     left: dict[str, Message]  # by lock token
-    span: timedelta | None  # that it was locked for; None: for ever
+    lock: LockEnds = OVER
+    renew_at: float = -math.inf  # trio.current_time(): half of the lock is over
     verdict: Settlement = Complete()  # noqa: RUF009 a frozen value
 
 
@@ -125,12 +128,11 @@ class PackedReceiver:
         if not packs.is_pack(delivery.message):
             return [delivery]
         members = _unpacked(self.codec, delivery)
-        until = delivery.locked_until
         pack = _Pack(
             delivery=attrs.evolve(delivery, message=_NO_MESSAGE),
             left={each.lock_token or "": each.message for each in members},
-            span=None if until is None else until - self.clock(),
         )
+        self._note_lock(pack, delivery.locked_until)
         self._packs.update((token, pack) for token in pack.left)
         return members
 
@@ -154,14 +156,25 @@ class PackedReceiver:
         await trio.lowlevel.checkpoint()
         tokens = [each.lock_token or "" for each in self._waiting]
         for pack in {id(each): each for each in map(self._packs.get, tokens) if each}.values():
-            until = pack.delivery.locked_until
-            if until is None or pack.span is None:
-                continue
-            left = until - self.clock()
-            if timedelta(0) < left < pack.span / 2:
-                with trio.move_on_after(left.total_seconds()), suppress(BrokerError):
-                    renewed = await self.inner.renew(pack.delivery)
-                    pack.delivery = attrs.evolve(pack.delivery, locked_until=renewed)
+            if pack.renew_at <= trio.current_time() < pack.lock.latest:
+                with trio.move_on_at(pack.lock.latest), suppress(BrokerError):
+                    await self._renew(pack)
+
+    async def _renew(self, pack: _Pack) -> datetime:
+        try:
+            until = await self.inner.renew(pack.delivery)
+        except LockLost:
+            pack.lock = OVER
+            raise
+        self._note_lock(pack, until)
+        return until
+
+    def _note_lock(self, pack: _Pack, until: datetime | None) -> None:
+        """It was taken or renewed just now."""
+        now = trio.current_time()
+        pack.delivery = attrs.evolve(pack.delivery, locked_until=until)
+        pack.lock = LockEnds.of(until, self.clock(), now)
+        pack.renew_at = (now + pack.lock.earliest) / 2
 
     def _as_locked(self, delivery: Delivery) -> Delivery:
         """With the end of its pack's lock, which may have been renewed meanwhile."""
@@ -171,12 +184,8 @@ class PackedReceiver:
         return attrs.evolve(delivery, locked_until=pack.delivery.locked_until)
 
     def _forget_lost(self) -> None:
-        now = self.clock()
-        lost = {
-            token
-            for token, pack in self._packs.items()
-            if pack.delivery.locked_until is not None and pack.delivery.locked_until <= now
-        }
+        now = trio.current_time()
+        lost = {token for token, pack in self._packs.items() if pack.lock.latest <= now}
         if lost:
             for token in lost:
                 del self._packs[token]
@@ -192,8 +201,7 @@ class PackedReceiver:
             await self.inner.settle(delivery, settlement)
             return
         await trio.lowlevel.checkpoint()
-        until = pack.delivery.locked_until
-        if until is not None and until <= self.clock():
+        if pack.lock.latest <= trio.current_time():
             self._packs.pop(token, None)
             raise LockLost(f"{self.entity}: the lock of the pack ran out, all of it comes again")
         if not isinstance(settlement, Complete):
@@ -237,11 +245,7 @@ class PackedReceiver:
     async def renew(self, delivery: Delivery) -> datetime:
         """As `Receiver.renew`; of a message of a pack, for all of them."""
         pack = self._packs.get((delivery.lock_token or "").lower())
-        if pack is None:
-            return await self.inner.renew(delivery)
-        until = await self.inner.renew(pack.delivery)
-        pack.delivery = attrs.evolve(pack.delivery, locked_until=until)
-        return until
+        return await (self.inner.renew(delivery) if pack is None else self._renew(pack))
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """

@@ -259,11 +259,10 @@ class LeasedVisibility:
         """Renew the lock until the message is to be seen again; then give it back."""
         await trio.lowlevel.checkpoint()
         while not held.over and held.until > trio.current_time():
-            now = trio.current_time()
-            left = self._leases.end_of(held.token) - now
-            if left <= 0:
+            now, lock = trio.current_time(), self._leases.lock_of(held.token)
+            if lock.latest <= now:
                 break
-            with trio.move_on_at(min(held.until, now + left / 2)):
+            with trio.move_on_at(min(held.until, (now + lock.earliest) / 2)):
                 await held.changed.wait()
                 held.changed = trio.Event()
                 continue

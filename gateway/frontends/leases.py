@@ -15,7 +15,6 @@ delivery is a lease until it is settled or its lock runs out.
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 
 import attrs
 import trio
@@ -31,6 +30,7 @@ from gateway.domain.errors import (
     NotSupported,
     Unavailable,
 )
+from gateway.domain.lock_ends import OVER, LockEnds
 from gateway.domain.message import Abandon, Delivery, Settlement
 from gateway.ports import Broker, Receiver, WallClock
 
@@ -71,7 +71,7 @@ class _Tap:
         """When to close it, as far as one can tell now; later, if it is used in the meantime."""
         if self.users:
             return trio.current_time() + idle_timeout
-        ends = [lease.ends for lease in self.leases.values()]
+        ends = [lease.lock.latest for lease in self.leases.values()]
         return max([self.last_used if self.retired else self.last_used + idle_timeout, *ends])
 
     @contextmanager
@@ -93,7 +93,7 @@ class _Tap:
 class _Lease:
     tap: _Tap
     delivery: Delivery
-    ends: float  # trio.current_time()
+    lock: LockEnds
 
 
 @attrs.define(eq=False)
@@ -265,20 +265,20 @@ class Leases:
                 self._end(lock_token, lease)
                 raise
             lease.delivery = attrs.evolve(lease.delivery, locked_until=locked_until)
-            date, now = self._wall_clock(), trio.current_time()
-            lease.ends = self._end_of_lock(lease.delivery, date, now)
+            lease.lock = self._lock_of(lease.delivery)
         return lease.delivery
 
-    def end_of(self, lock_token: str) -> float:
-        """When (by Trio's clock) that lease ends, if nobody renews it; 0 if there is none."""
+    def lock_of(self, lock_token: str) -> LockEnds:
+        """When that lease ends, if nobody renews it; `OVER` if there is none."""
         lease = self._leases.get(lock_token.lower())
-        return 0.0 if lease is None else lease.ends
+        return OVER if lease is None else lease.lock
 
     def _check_room(self, limit: int) -> None:
         if self._full(limit):
             # Which have run out is looked up when it matters; until then they do no harm.
+            now = trio.current_time()
             for token, lease in list(self._leases.items()):
-                if lease.ends <= trio.current_time() and lease.delivery.locked_until is not None:
+                if lease.lock.latest <= now and lease.delivery.locked_until is not None:
                     self._end(token, lease)
         if self._full(limit):
             raise Busy(f"{self._options.max_leases} deliveries wait for their settlement")
@@ -334,7 +334,7 @@ class Leases:
 
     def _drop_ended(self, tap: _Tap) -> list[Delivery]:
         now = trio.current_time()
-        ended = [(token, lease) for token, lease in tap.leases.items() if lease.ends <= now]
+        ended = [(token, lease) for token, lease in tap.leases.items() if lease.lock.latest <= now]
         for token, lease in ended:
             self._end(token, lease)
         return [lease.delivery for _, lease in ended]
@@ -356,11 +356,10 @@ class Leases:
 
     def _begin(self, tap: _Tap, deliveries: Sequence[Delivery]) -> None:
         """Lease them, without their messages: there may be very many leases."""
-        date, now = self._wall_clock(), trio.current_time()
         for delivery in deliveries:
             assert delivery.lock_token is not None, "a locked delivery has a token"
-            token, ends = delivery.lock_token.lower(), self._end_of_lock(delivery, date, now)
-            self._leases[token] = tap.leases[token] = _Lease(tap, delivery.handle, ends)
+            token, lock = delivery.lock_token.lower(), self._lock_of(delivery)
+            self._leases[token] = tap.leases[token] = _Lease(tap, delivery.handle, lock)
 
     def _end(self, lock_token: str, lease: _Lease) -> None:
         """End a lease, unless that was done while somebody waited."""
@@ -369,12 +368,15 @@ class Leases:
             del self._leases[token], lease.tap.leases[token]
 
     def _lease(self, entity: EntityPath, lock_token: str) -> _Lease:
-        lease = self._leases.get(lock_token.lower())
-        if lease is None or lease.tap.entity != entity or lease.ends <= trio.current_time():
+        lease, now = self._leases.get(lock_token.lower()), trio.current_time()
+        if lease is None or lease.tap.entity != entity or lease.lock.latest <= now:
             raise LockLost(f"the lock {lock_token} of {entity} isn't known, or it ran out")
         return lease
 
-    def _end_of_lock(self, delivery: Delivery, date: datetime, now: float) -> float:
+    def _lock_of(self, delivery: Delivery) -> LockEnds:
+        """Of a delivery that was taken or renewed just now."""
+        now = trio.current_time()
         if delivery.locked_until is None:
-            return now + self._options.lock_duration
-        return now + (delivery.locked_until - date).total_seconds()
+            end = now + self._options.lock_duration
+            return LockEnds(end, end)
+        return LockEnds.of(delivery.locked_until, self._wall_clock(), now)

@@ -18,6 +18,7 @@ import trio
 
 from gateway.domain.errors import BrokerError, LockLost, NotSupported
 from gateway.domain.events import ItemFailed, ListenerPaused, Poisoned
+from gateway.domain.lock_ends import USUAL_LOCK
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Settlement
 from gateway.listener import poison
 from gateway.listener.desk import Desk, margin
@@ -90,7 +91,9 @@ class Work(Generic[T]):
     def _extend(self, seconds: float) -> None:
         now = trio.current_time()
         self._scope.deadline = now + seconds - margin(seconds)
-        self.renew_at = now + HALF * seconds if self.desk.job.options.renew else inf
+        # A clock of ours that is behind makes a lock seem longer than it is.
+        soon = HALF * min(seconds, USUAL_LOCK)
+        self.renew_at = now + soon if self.desk.job.options.renew else inf
 
     async def _judge(self) -> Settlement:
         """Have the message worked on; say what is to be done with it."""

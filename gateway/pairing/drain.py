@@ -21,6 +21,7 @@ from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.events import LeftUntouched
+from gateway.domain.lock_ends import LockEnds
 from gateway.domain.message import Abandon, Delivery
 from gateway.pairing.caution import Caution
 from gateway.pairing.hand import LOCK, Batch, Hand
@@ -46,7 +47,8 @@ class Resting:
 
     @classmethod
     def of(cls, delivery: Delivery, now: datetime) -> "Resting":
-        return cls(delivery.handle, trio.current_time() + _lock(delivery, now))
+        ends = LockEnds.of(delivery.locked_until, now, trio.current_time())
+        return cls(delivery.handle, ends.latest)
 
     @property
     def is_locked(self) -> bool:
@@ -240,13 +242,6 @@ class Drain:
             clock=self.clock,
             observer=self.observer,
         )
-
-
-def _lock(delivery: Delivery, now: datetime) -> float:
-    """Seconds that its lock may hold; no fewer than a usual one's, as clocks may differ."""
-    if delivery.locked_until is None:
-        return math.inf
-    return max(LOCK, (delivery.locked_until - now).total_seconds())
 
 
 def _forget(receiver: Receiver, delivery: Delivery) -> None:

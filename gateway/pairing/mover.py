@@ -27,6 +27,7 @@ from gateway.domain.errors import (
     OutcomeUnknown,
 )
 from gateway.domain.events import Parked, Syphoned, SyphonFailed
+from gateway.domain.lock_ends import USUAL_LOCK, LockEnds
 from gateway.domain.message import (
     MAX_REASON_LENGTH,
     Complete,
@@ -43,7 +44,6 @@ from gateway.ports import Broker, Observer, Receiver, WallClock
 
 LATE: Final = 3.0  # attempt time-outs until a send without an answer is given up
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
-USUAL_LOCK: Final = 60.0  # seconds: a backlog queue's, as the legacy client makes it
 SHORTEST_LOCK: Final = 0.3
 EXPIRED: Final = "TTLExpiredException"
 MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)
@@ -265,8 +265,7 @@ class Mover:
     def _lock_left(self, in_hand: Sequence[Cargo]) -> float:
         """Seconds until the first lock ends; no more than a usual one, as clocks may differ."""
         now = self.clock()
-        ends = [c.delivery.locked_until for c in in_hand if c.delivery.locked_until is not None]
-        left = [(end - now).total_seconds() for end in ends if end > now]  # the others are lost
+        left = [LockEnds.of(c.delivery.locked_until, now, 0.0).earliest for c in in_hand]
         return max(min([USUAL_LOCK, *left]), SHORTEST_LOCK)
 
 

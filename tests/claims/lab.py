@@ -65,13 +65,15 @@ def claimed(
     return ClaimedBroker(broker=broker, desk=desk, around=around)
 
 
-def packing(broker: Broker, match: str = "*", **options: Any) -> PackedBroker:
+def packing(
+    broker: Broker, match: str = "*", clock: WallClock | None = None, **options: Any
+) -> PackedBroker:
     numbers = itertools.count(1)
     return PackedBroker(
         broker=broker,
         rules=(PackingRule(match=match, **options),),
         codec=CODEC,
-        clock=VirtualClock(),
+        clock=clock or VirtualClock(),
         new_id=lambda: f"pack-{next(numbers)}",
     )
 

@@ -1,6 +1,7 @@
 """What becomes of a large body: sent, received, settled; and of what fails in between."""
 
 import random
+from datetime import timedelta
 
 import attrs
 import pytest
@@ -31,9 +32,10 @@ from gateway.domain.message import (
     ValueBody,
 )
 from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.testing.clocks import VirtualClock
 from gateway.testing.faults import LoseAnswer, Refuse, SwallowAnswer
 from gateway.testing.polled import PolledBroker
-from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, open_lab, virtual_time
+from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, claimed, open_lab, virtual_time
 
 pytestmark = virtual_time
 
@@ -217,6 +219,48 @@ async def test_while_the_store_is_out_messages_wait_and_others_go_on(lab: Lab) -
     assert second.message.body == LARGE
     assert second.delivery_count == 1  # it was never given back
     assert len(lab.events.of(ClaimHeld)) == 1
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
+@pytest.mark.parametrize("is_set", ["before", "while it is held"])
+async def test_an_outage_of_the_store_uses_up_no_delivery_whatever_the_clock_says(
+    lab: Lab, ahead: float, is_set: str
+) -> None:
+    clock = VirtualClock()
+    broker = claimed(lab.faulty, lab.store, clock, lab.events)
+    await lab.send()
+    lab.store.trouble = failing("get")
+
+    async with broker.open_receiver(ORDERS) as receiver:
+        if is_set == "before":
+            clock.skew = timedelta(seconds=ahead)
+        with trio.move_on_after(30):
+            await receiver.receive(1)
+        clock.skew = timedelta(seconds=ahead)
+        with trio.move_on_after(3600):
+            await receiver.receive(1)
+        lab.store.trouble = well
+        with trio.fail_after(60):
+            (delivery,) = await receiver.receive(1)
+        await receiver.settle(delivery, Complete())
+
+    assert delivery.delivery_count == 1
+    assert await lab.raw() == []
+
+
+async def test_what_nobody_asked_for_in_time_is_not_handed_over() -> None:
+    async with open_lab(QueueProperties(lock_duration=timedelta(seconds=5))) as lab:
+        await lab.send()
+        lab.store.trouble = failing("get")
+        async with lab.broker.open_receiver(ORDERS) as receiver:
+            with trio.move_on_after(1):
+                await receiver.receive(1)
+            await trio.sleep(10)
+            lab.store.trouble = well
+            (delivery,) = await receiver.receive(1)
+            await receiver.settle(delivery, Complete())
+
+    assert delivery.delivery_count == 2
 
 
 async def test_while_the_store_is_out_receive_and_delete_deletes_nothing(lab: Lab) -> None:

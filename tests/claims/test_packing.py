@@ -12,7 +12,7 @@ import trio
 from gateway.claims.compression import compressed
 from gateway.claims.packing import PackedBroker
 from gateway.domain import pack as packs
-from gateway.domain.entity import EntityPath
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
@@ -32,9 +32,9 @@ from gateway.domain.message import (
 from gateway.domain.pack import is_pack
 from gateway.passing import PassesOn
 from gateway.ports import Broker
-from gateway.testing.clocks import START
+from gateway.testing.clocks import START, VirtualClock
 from gateway.testing.faults import LoseAnswer, Operation, Refuse, SwallowAnswer
-from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, packing, virtual_time
+from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, open_lab, packing, virtual_time
 
 pytestmark = virtual_time
 
@@ -320,6 +320,46 @@ async def test_a_message_whose_pack_was_lost_cannot_be_settled(lab: Lab) -> None
             with pytest.raises(LockLost):
                 await receiver.settle(second, Complete())
             assert len(await receiver.receive(3)) == 3
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
+@pytest.mark.parametrize("is_set", ["before", "while it is held"])
+async def test_a_pack_is_settled_whatever_the_clock_says(
+    lab: Lab, ahead: float, is_set: str
+) -> None:
+    clock = VirtualClock()
+    skews = {"before": (ahead, ahead), "while it is held": (0.0, ahead)}
+    before, after = (timedelta(seconds=each) for each in skews[is_set])
+    async with packed(lab, clock=clock) as broker:
+        await broker.send(ORDERS, numbered(3))
+        async with broker.open_receiver(ORDERS) as receiver:
+            clock.skew = before
+            found = list(await receiver.receive(1))
+            clock.skew = after
+            await trio.sleep(50)  # of a lock of 60 s
+            found += await receiver.receive(2)
+            await trio.sleep(50)
+            for delivery in found:
+                await receiver.settle(delivery, Complete())
+
+    assert [each.message.message_id for each in found] == ["0", "1", "2"]
+    assert await lab.raw() == []
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 0.0, 7200.0])
+async def test_a_short_lock_that_ran_out_is_seen_when_more_of_its_pack_is_wanted(
+    ahead: float,
+) -> None:
+    async with open_lab(QueueProperties(lock_duration=timedelta(seconds=5))) as lab:
+        clock = VirtualClock(timedelta(seconds=ahead))
+        async with packed(lab, clock=clock) as broker:
+            await broker.send(ORDERS, numbered(2))
+            async with broker.open_receiver(ORDERS) as receiver:
+                await receiver.receive(1)
+                await trio.sleep(40)
+                again = await receiver.receive(2)
+
+    assert [each.message.message_id for each in again] == ["0", "1"]
 
 
 async def test_a_pack_in_the_dead_letters_is_taken_apart_and_goes_when_all_are_done(

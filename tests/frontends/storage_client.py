@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from itertools import count
 from typing import Final
 from uuid import UUID
@@ -123,14 +124,17 @@ def code(response: Response) -> str | None:
 
 
 @asynccontextmanager
-async def open_client(*, leased: bool = False, paired: bool = False) -> AsyncIterator[Client]:
+async def open_client(
+    *, leased: bool = False, paired: bool = False, ahead: float = 0.0
+) -> AsyncIterator[Client]:
     """
     With a queue `orders`. `leased`: over locks alone, as in a namespace that isn't our own;
-    `paired`: messages are put as through a pair.
+    `paired`: messages are put as through a pair; `ahead`: of the namespace's clock is all else.
     """
-    clock = VirtualClock()
+    clock = VirtualClock(timedelta(seconds=ahead))
     ids = (UUID(int=number, version=4) for number in count(1))
-    async with MemoryBroker(clock, random.Random(1)) as broker, trio.open_nursery() as nursery:
+    namespace = MemoryBroker(VirtualClock(), random.Random(1))
+    async with namespace as broker, trio.open_nursery() as nursery:
         broker.recent = Recent() if paired else None
         leases = Leases(broker, clock)
         await nursery.start(leases.run)

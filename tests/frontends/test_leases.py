@@ -18,6 +18,7 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
+from gateway.domain.lock_ends import OVER
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -27,6 +28,7 @@ from gateway.domain.message import (
     Settlement,
 )
 from gateway.frontends.leases import LeaseOptions, Leases
+from gateway.ports import WallClock
 
 ORDERS = EntityPath("orders")
 LOCK = timedelta(seconds=60)
@@ -135,9 +137,12 @@ async def leases(broker: ScriptedBroker, nursery: trio.Nursery) -> Leases:
 
 
 async def started(
-    broker: ScriptedBroker, nursery: trio.Nursery, options: LeaseOptions | None = None
+    broker: ScriptedBroker,
+    nursery: trio.Nursery,
+    options: LeaseOptions | None = None,
+    clock: WallClock = wall_clock,
 ) -> Leases:
-    leases = Leases(broker, wall_clock, options or LeaseOptions())  # type: ignore[arg-type]
+    leases = Leases(broker, clock, options or LeaseOptions())  # type: ignore[arg-type]
     await nursery.start(leases.run)
     return leases
 
@@ -192,6 +197,23 @@ async def test_renewed_lease_goes_on(
     await trio.sleep(50)
     await leases.settle(ORDERS, "T1", Abandon())
     assert broker.settled == [(1, Abandon())]
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
+async def test_a_lease_holds_as_long_as_a_usual_lock_whatever_the_clock_says(
+    ahead: float, autojump_clock: MockClock, broker: ScriptedBroker, nursery: trio.Nursery
+) -> None:
+    skew = timedelta(seconds=ahead)
+    leases = await started(broker, nursery, clock=lambda: wall_clock() + skew)
+    broker.put(1)
+    await leases.receive(ORDERS, 1)
+    await trio.sleep(50)
+    await leases.renew(ORDERS, "T1")
+    await trio.sleep(50)
+
+    await leases.settle(ORDERS, "T1", Complete())
+
+    assert broker.settled == [(1, Complete())]
 
 
 async def test_settlement_that_failed_can_be_repeated(
@@ -589,11 +611,11 @@ async def test_a_lease_says_when_it_ends(
     began = trio.current_time()
     await trio.sleep(30)
 
-    first = leases.end_of("t1")
+    first = leases.lock_of("t1")
     await leases.renew(ORDERS, "T1")
-    second = leases.end_of("T1")
+    second = leases.lock_of("T1")
     await leases.settle(ORDERS, "T1", Complete())
 
-    assert first - began == pytest.approx(60)
-    assert second - began == pytest.approx(90)
-    assert leases.end_of("T1") == 0
+    assert first.latest - began == pytest.approx(60)
+    assert second.latest - began == pytest.approx(90)
+    assert leases.lock_of("T1") == OVER

@@ -492,6 +492,19 @@ async def test_over_locks_messages_are_hidden_for_as_long_as_was_said(
         assert (await client.broker.inspect(ORDERS)).active == 0
 
 
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
+async def test_over_locks_messages_are_hidden_whatever_the_clock_says(
+    ahead: float, autojump_clock: MockClock
+) -> None:
+    async with open_client(leased=True, ahead=ahead) as client:
+        await client.put("a")
+        (got,) = await client.get(hidden=200)  # several locks
+        await trio.sleep(190)
+        assert await client.get() == []
+        await client.delete(got)
+        assert (await client.broker.inspect(ORDERS)).active == 0
+
+
 async def test_over_locks_a_message_may_be_hidden_from_the_start(autojump_clock: MockClock) -> None:
     async with open_client(leased=True) as client:
         (put,) = await client.put("a", hidden=60)

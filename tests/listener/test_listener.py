@@ -1,5 +1,7 @@
 """What becomes of messages that a listener takes."""
 
+from datetime import timedelta
+
 import attrs
 import pytest
 import trio
@@ -10,6 +12,7 @@ from gateway.domain.events import Poisoned
 from gateway.domain.message import Abandon, DeadLetter, Defer
 from gateway.listener.items import Json
 from gateway.listener.ledger import Operation
+from gateway.testing.clocks import VirtualClock
 from tests.listener.hall import ORDERS, ids, nothing, state_of, until, virtual_time
 
 pytestmark = virtual_time
@@ -110,6 +113,20 @@ async def test_the_lock_of_a_long_work_is_renewed_at_about_half_its_time(hall):
 
     assert hall.items[0].attempt == 1
     assert (await state_of(listener)).operations[Operation.RENEW] in {19, 20, 21}
+
+
+@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
+async def test_the_lock_of_a_long_work_is_renewed_whatever_the_clock_says(hall, ahead):
+    async def handle(item):
+        await trio.sleep(300.0)
+
+    orders = EntityPath("long-orders")
+    await hall.create(orders, lock_duration=timedelta(seconds=60))
+    await hall.send("m1", queue=orders)
+    await hall.listen(handle, str(orders), clock=VirtualClock(timedelta(seconds=ahead)))
+    await until(lambda: bool(hall.items))
+
+    assert hall.items[0].attempt == 1
 
 
 async def test_a_handler_is_cancelled_before_its_lock_ends_where_nothing_is_renewed(hall):

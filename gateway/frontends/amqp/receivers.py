@@ -45,7 +45,7 @@ class LeasedReceiver:
 
     def end_of(self, delivery: Delivery) -> float:
         """When (by Trio's clock) its lock runs out, if nobody renews it."""
-        return self._leases.end_of(_token(delivery))
+        return self._leases.lock_of(_token(delivery)).latest
 
 
 class LeasedManyReceiver(LeasedReceiver):

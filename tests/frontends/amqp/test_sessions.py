@@ -7,7 +7,9 @@ import trio
 import trio.testing
 
 from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import Kind, Message, Typed
+from gateway.frontends.amqp.sessions import wait_until_lost
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.deliveries import decode_delivery
 from tests.frontends.amqp.sdk import Sdk
@@ -172,6 +174,34 @@ async def test_a_lock_that_runs_out_while_a_client_waits_ends_the_link(
     detached = await sdk.until(amqp.LinkDetached)
 
     assert detached.error.condition == "com.microsoft:session-lock-lost"
+
+
+@pytest.mark.parametrize("ahead", [-7200, 7200])
+async def test_a_session_is_held_for_a_usual_lock_whatever_the_clock_says(
+    sessions, ahead, autojump_clock
+):
+    async with sessions.broker.open_session(SQ, "a") as receiver:
+        with trio.move_on_after(50) as scope:
+            await wait_until_lost(receiver, lambda: wall_clock() + timedelta(seconds=ahead))
+
+    assert scope.cancelled_caught
+
+
+@pytest.mark.parametrize("ahead", [0, 7200])
+async def test_a_session_that_is_renewed_is_held_for_longer(sessions, ahead, autojump_clock):
+    began = trio.current_time()
+    async with sessions.broker.open_session(SQ, "a") as receiver, trio.open_nursery() as nursery:
+
+        async def renew():
+            for _ in range(3):
+                await trio.sleep(30)
+                await receiver.renew_session()
+
+        nursery.start_soon(renew)
+        with pytest.raises(SessionLockLost):
+            await wait_until_lost(receiver, lambda: wall_clock() + timedelta(seconds=ahead))
+
+    assert 149 < trio.current_time() - began < 211  # the last lock ends after 150 s
 
 
 @pytest.mark.parametrize(
