@@ -71,10 +71,15 @@ class Trace:
         return [*first, *self._within(far, left)]
 
     def _naming(self, file: str) -> Iterator[str]:
-        """The tests in files that name the module: what no function runs, they may use."""
-        module = ".".join(Path(file).relative_to(Path.cwd()).with_suffix("").parts)
+        """
+        The tests in files that name the module, or go through its package: what no function runs,
+        they may use.
+        """
+        module = Path(file).relative_to(Path.cwd()).with_suffix("")
+        signs = (".".join(module.parts), f"{module.parent.name}.__path__")
         files = {name.partition("::")[0] for name in self.seconds}
-        about = {each for each in files if module in Path(each).read_text()}
+        texts = {each: Path(each).read_text() for each in files}
+        about = {each for each, text in texts.items() if any(sign in text for sign in signs)}
         yield from (name for name in self.seconds if name.partition("::")[0] in about)
 
     def _within(self, names: Any, limit: float) -> Iterator[str]:

@@ -1,11 +1,13 @@
 """What the mutants of a source are, and what counts as one that survives."""
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from benchmarks.mutants.changes import mutants
 from benchmarks.mutants.explained import Result, explanations, share, table, unexplained
+from benchmarks.mutants.trial import Trace
 
 
 def changed(source):
@@ -88,6 +90,28 @@ def test_a_mutant_is_code_and_the_others_are_not_in_it():
 
 
 MUTANT = next(mutants("a = 1", "a.py"))
+
+
+def test_what_no_function_runs_is_tried_by_files_that_name_the_module_or_go_through_its_package(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    texts = {
+        "names.py": "from gateway.pairing.hand import Hand",
+        "walks.py": "iter_modules(pairing.__path__)",
+        "neither.py": "from gateway.pairing.drain import Drain",
+        "elsewhere.py": "iter_modules(domain.__path__)",
+    }
+    for name, text in texts.items():
+        Path(name).write_text(text)
+    seconds = {f"{name}::test": 1.0 for name in texts}
+    trace = Trace(state="", lines={}, seconds=seconds, failed=frozenset())
+
+    chosen = trace.chosen(MUTANT, str(Path.cwd() / "gateway/pairing/hand.py"), ["walks"], 10.0)
+
+    assert chosen == ["walks.py::test", "names.py::test"]
+
+
 SURVIVOR = Result(module="domain/a", mutant=MUTANT, ended="0")
 KILLED = Result(module="domain/a", mutant=MUTANT, ended="1")
 

@@ -10,6 +10,7 @@ from gateway.domain.events import BacklogReady
 from gateway.domain.message import Leg, Message
 from gateway.pairing.provision import usable_backlog
 from gateway.testing.faults import Hang, Operation, Refuse
+from tests.domain.test_backoff import MIDDLE
 from tests.pairing.lab import LABEL, QUEUE, outcome_of, send, virtual_time
 
 pytestmark = virtual_time
@@ -43,6 +44,17 @@ async def test_what_an_outage_would_refuse_is_refused_once_the_secondary_has_tol
     assert before is Leg.PRIMARY
     assert isinstance(await outcome_of(send(pair, LARGE)), MessageTooLarge)
     assert [(each.wanted, each.usable) for each in lab.events.of(BacklogReady)] == [(1, 1)]
+
+
+async def test_it_is_asked_later_and_later_and_once_a_minute_at_the_end(lab):
+    lab.rng = MIDDLE  # no jitter
+    await begun(lab, Refuse())
+    started = trio.current_time()
+
+    await trio.sleep(200.0)
+
+    asked = sorted({at - started for at in lab.secondary.times(Operation.MANAGE)})
+    assert asked == pytest.approx([0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0, 123.0, 183.0])
 
 
 async def test_the_secondary_is_not_asked_again_where_it_has_told(lab):
