@@ -12,7 +12,8 @@ from typing import Final
 
 import attrs
 
-USUAL_LOCK: Final = 60.0  # seconds: where a queue says nothing else, and a backlog queue's
+# Seconds: where a queue says nothing else, and a backlog queue's, as the legacy client makes it.
+USUAL_LOCK: Final = 60.0
 
 
 @attrs.frozen

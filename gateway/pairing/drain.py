@@ -21,10 +21,10 @@ from gateway.domain.envelope import Envelope, Unwrapped
 from gateway.domain.envelope_fields import Malformed, NotOurs
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.events import LeftUntouched
-from gateway.domain.lock_ends import LockEnds
+from gateway.domain.lock_ends import USUAL_LOCK, LockEnds
 from gateway.domain.message import Abandon, Delivery
 from gateway.pairing.caution import Caution
-from gateway.pairing.hand import LOCK, Batch, Hand
+from gateway.pairing.hand import Batch, Hand
 from gateway.pairing.holds import Holds
 from gateway.pairing.mover import Mover
 from gateway.pairing.options import SyphonOptions
@@ -228,7 +228,7 @@ class Drain:
         if self.depth is None:
             return SCAN_PAUSE
         batches = max(1.0, self.depth / limit)
-        return min(LONGEST_SCAN_PAUSE, max(SCAN_PAUSE, LOCK / 2 / batches))
+        return min(LONGEST_SCAN_PAUSE, max(SCAN_PAUSE, USUAL_LOCK / 2 / batches))
 
     def _mover(self, receiver: Receiver) -> Mover:
         return Mover(

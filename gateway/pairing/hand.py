@@ -12,12 +12,12 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.domain.lock_ends import USUAL_LOCK
 from gateway.domain.message import Body, DataBody, Delivery
 from gateway.pairing.changes import Changes
 
 MAX_BATCHES: Final = 4
 MAX_AHEAD: Final = 4 * 1024 * 1024  # bytes of bodies in hand: with more, no further batch
-LOCK: Final = 60.0  # seconds: a backlog queue's lock as the legacy client makes it
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -64,7 +64,7 @@ class Hand:
             return  # that was so already
         self._batches.remove(batch)
         self.stuck = not batch.moved
-        slow = trio.current_time() - batch.began > LOCK / 6
+        slow = trio.current_time() - batch.began > USUAL_LOCK / 6
         self.limit = max(1, self.limit // 2) if slow else min(self.largest, 2 * self.limit)
         well = batch.moved == batch.deliveries and not batch.gently and not slow
         self._allowed = min(MAX_BATCHES, 2 * self._allowed) if well else 1
