@@ -17,7 +17,7 @@ from gateway.domain.failover import State
 from gateway.pairing.knowledge import Knowledge
 from gateway.pairing.options import OnUnreachable, PairOptions, WhileSuspect
 from gateway.pairing.pauses import BusyPauses
-from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time
+from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time, unanswered
 from gateway.pairing.standings import Attempt, Standings
 from gateway.ports import Broker
 
@@ -116,17 +116,19 @@ class PrimaryLeg:
 
     async def _ask(self, sending: Sending, attempt: Attempt, seconds: float) -> BrokerError | None:
         """One attempt; what it says of the primary's health goes to the standings."""
-        ends = trio.current_time() + seconds
+        ends = min(trio.current_time() + seconds, sending.deadline)
         sending.primary_asked = True
         try:
             await send_in_time(self.primary, sending.entity, sending.messages, seconds)
+        except trio.Cancelled:
+            if trio.current_time() >= ends:  # the caller's deadline was the attempt's as well
+                self._count(sending, attempt, unanswered(sending.entity, seconds), lasted=seconds)
+            raise
         except BrokerError as error:
             cut_off = trio.current_time() >= ends
-            too_short = seconds < min(FAIR_TRY, FAIR_SHARE * self.options.attempt_timeout)
-            hasty = cut_off and too_short  # the caller's deadline says nothing of the primary
-            if error.counts_as_outage and sending.may_divert and not hasty:
-                self.standings.failed(attempt, error)
-            elif not error.counts_as_outage:
+            if error.counts_as_outage:
+                self._count(sending, attempt, error, lasted=seconds if cut_off else math.inf)
+            else:
                 self.standings.refused(attempt)
             if isinstance(error, EntityNotFound):
                 self.knowledge.gone(sending.entity)
@@ -139,6 +141,14 @@ class PrimaryLeg:
         finally:
             # For what says nothing of the primary's health: busy, refused, cancelled.
             self.standings.release(attempt)
+
+    def _count(
+        self, sending: Sending, attempt: Attempt, error: BrokerError, *, lasted: float
+    ) -> None:
+        """An outage; but a deadline that is too near says nothing of the primary."""
+        fair = lasted >= min(FAIR_TRY, FAIR_SHARE * self.options.attempt_timeout)
+        if fair and sending.may_divert:
+            self.standings.failed(attempt, error)
 
     def _divert_or_raise(self, sending: Sending, attempt: Attempt, error: BrokerError) -> None:
         """Return if the send goes on to the backlog; raise what the caller gets otherwise."""

@@ -83,5 +83,9 @@ async def send_in_time(
     with trio.move_on_after(max(seconds, 0.0)) as scope:
         await broker.send(entity, messages)
     if scope.cancelled_caught:
-        # It may have the messages: we only know that we stopped waiting.
-        raise OutcomeUnknown(f"no answer from {entity} within {seconds:.3g} s")
+        raise unanswered(entity, seconds)
+
+
+def unanswered(entity: EntityPath, seconds: float) -> OutcomeUnknown:
+    """It may have the messages: we only know that we stopped waiting."""
+    return OutcomeUnknown(f"no answer from {entity} within {seconds:.3g} s")

@@ -378,6 +378,35 @@ async def test_a_time_out_counts_after_a_second_or_a_tenth_of_an_attempt(
     assert bool(pair.standings.troubled()) is counts
 
 
+@pytest.mark.parametrize(("pause", "counts"), [(10.0, True), (1.0, False)])
+async def test_an_attempt_that_the_callers_deadline_ends_counts_if_it_was_fair(lab, pause, counts):
+    """After a pause it may have just what is left, so that both deadlines are one."""
+    pair = await lab.pair(failover_interval=0.0, busy_pause=pause)
+    lab.primary.fail(busy(pause), SEND, times=1)
+    lab.primary.fail(Hang(), SEND)
+
+    with trio.move_on_after(1.67 * pause) as scope:
+        await send(pair)()
+
+    assert scope.cancelled_caught
+    assert lab.primary.sends() == 2
+    assert bool(pair.standings.troubled()) is counts
+
+
+async def test_an_attempt_that_its_caller_gives_up_before_its_time_doesnt_count(lab):
+    pair = await lab.pair(failover_interval=0.0)
+    lab.primary.fail(Hang(), SEND)
+
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send(pair))
+            await trio.sleep(5.0)
+            scope.cancel()
+
+    assert scope.cancelled_caught
+    assert pair.standings.troubled() == []
+
+
 async def test_a_send_from_before_the_failover_that_finds_the_entity_gone_is_told(lab):
     pair = await lab.pair(failover_interval=0.0, successes_to_return=9)
 

@@ -32,6 +32,7 @@ HEAVY_REGRESSIONS = [
     6320418,  # "stays": as 7070231
     7070231,  # "stays": attempts that were cut off at once needn't count
     7150389,  # S10: an attempt that was cut off at once had begun the streak anew
+    9010204,  # S10: an attempt that ended with its send's whole time didn't count
     5140005,  # L4: a killed gateway's lock, and then a batch of an entity whose sends hung
     6270220,  # S4: over AMQP a send waited for one that its client didn't await any more
     6400116,  # S12: by when anybody could look, drift had made less of a step
