@@ -15,12 +15,14 @@ PLACES: Final = {
     "primary": (Place.PRIMARY, Place.PRIMARY_DEAD_LETTER),
     "secondary": (Place.BACKLOG, Place.BACKLOG_DEAD_LETTER),
 }
+MOST: Final = 10_000  # messages of one queue
 
 
 async def left(store: LocalBroker) -> int:
     """How many live messages there are."""
     await trio.lowlevel.checkpoint()
-    return sum([len(await store.peek(one.path)) for one in await store.list_queues()])
+    queues = await store.list_queues()
+    return sum([len(await store.peek(queue.path, limit=MOST)) for queue in queues])
 
 
 async def audit(stores: Mapping[str, LocalBroker], records: list[Record], names: Names) -> None:
@@ -39,7 +41,7 @@ async def audit(stores: Mapping[str, LocalBroker], records: list[Record], names:
 async def _read(store: LocalBroker, path: EntityPath, place: Place, names: Names) -> list[Record]:
     now = trio.current_time()
     found: list[Record] = []
-    for delivery in await store.peek(path, limit=10_000):
+    for delivery in await store.peek(path, limit=MOST):
         message = delivery.message
         whole = fingerprint(names.read(message)) if place is Place.PRIMARY else None
         found.append(

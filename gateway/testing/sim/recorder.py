@@ -75,6 +75,7 @@ class Recorder:
             max_inflight=pair.max_inflight,
             lock=LOCK,
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
+            drain_rate=self.scenario.drain_rate,
             horizon=LONGEST_HOLD,
             expiry_slack=self.scenario.longest_way,
             front_wait=self.scenario.front_wait,

@@ -1,12 +1,14 @@
 """What a history comes from: the options of a pair, its producers, and a schedule of faults."""
 
 import enum
+import math
 import random
 from collections.abc import Callable
 from typing import Final
 
 import attrs
 
+from gateway.domain.conduct import Bounds
 from gateway.domain.entity import EntityPath
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
@@ -192,6 +194,12 @@ class Scenario:
         paused = not self.windows and self.killed == {"pause"}
         noticed = BEAT + shortest_pause(self.pair)
         return paused and all(crash.back - crash.at >= noticed for crash in self.crashes)
+
+    @property
+    def drain_rate(self) -> float:
+        """Messages a second: they are completed one by one, each with its way there and back."""
+        far = 1.0 / (2.0 * self.latency) if self.latency else math.inf
+        return min(far, Bounds().drain_rate)
 
     @property
     def longest_way(self) -> float:
