@@ -362,7 +362,7 @@ async def test_a_busy_primary_isnt_asked_as_a_last_resort(lab, seconds):
 
 @pytest.mark.parametrize(
     ("attempt_timeout", "seconds", "counts"),
-    [(100.0, 1.25, True), (100.0, 0.75, False), (5.0, 0.625, True), (5.0, 0.375, False)],
+    [(100.0, 1.0, True), (100.0, 0.75, False), (5.0, 0.625, True), (5.0, 0.375, False)],
 )
 async def test_a_time_out_counts_after_a_second_or_a_tenth_of_an_attempt(
     lab, attempt_timeout, seconds, counts
@@ -391,6 +391,17 @@ async def test_an_attempt_that_the_callers_deadline_ends_counts_if_it_was_fair(l
     assert scope.cancelled_caught
     assert lab.primary.sends() == 2
     assert bool(pair.standings.troubled()) is counts
+
+
+async def test_a_time_out_that_doesnt_count_is_the_callers_too_as_the_legacy_client_had_it(lab):
+    pair = await lab.pair(while_suspect=WhileSuspect.RAISE, send_timeout=0.02)
+    lab.primary.fail(Hang(), SEND)
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, OutcomeUnknown)
+    assert await lab.secondary.ids(QUEUE) == []
+    assert pair.standings.troubled() == []
 
 
 async def test_an_attempt_that_its_caller_gives_up_before_its_time_doesnt_count(lab):
