@@ -215,7 +215,8 @@ class Envelope:
         key = self._keys_by_id.get(found[KEY_ID])
         if key is None:
             raise NotOurs(f"the key {found[KEY_ID]!r} is not known")
-        if not hmac.compare_digest(self._mac(key, message, own).encode(), found[MAC].encode()):
+        mac = found[MAC].encode("utf-8", "surrogatepass")
+        if not hmac.compare_digest(self._mac(key, message, own).encode(), mac):
             raise Malformed(
                 f"{MAC} is wrong by the key {key.id!r}: the message was changed,"
                 " or its gateway has another key of that id"

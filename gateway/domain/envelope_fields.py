@@ -124,7 +124,7 @@ def scheduled_of(message: Message, *, text_allowed: bool) -> datetime | None:
 def _date_of_text(text: str) -> datetime:
     try:
         date = parsedate_to_datetime(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:  # the latter of numbers beyond any date
         raise Malformed(f"{SCHEDULED}: an HTTP date expected, found {text[:40]!r}") from error
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 

@@ -245,6 +245,7 @@ FULL = Message(
         ("x-pairgate-kid", "1"),
         ("x-pairgate-mac", "0" * 64),
         ("x-pairgate-mac", "ä"),
+        ("x-pairgate-mac", "\ud800"),
         ("x-pairgate-mac", None),
         ("x-pairgate-attempt", 1),
         ("a", 2),
@@ -496,7 +497,10 @@ def test_a_span_that_no_timespan_can_say_is_the_longest_one():
     assert ticks_of(timedelta.max) == 2**63 - 1
 
 
-@pytest.mark.parametrize("text", ["yesterday", ""])
+@pytest.mark.parametrize(
+    "text",
+    ["yesterday", "", f"Sat, 21 Nov {10**20} 12:00:00 GMT", f"21 Nov 2026 12:00:00 +{10**20}"],
+)
 def test_a_date_that_rest_can_not_have_written_is_malformed(text):
     message = Message(properties={"x-ms-scheduledenqueuetimeutc": text})
 

@@ -12,7 +12,7 @@ from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
-from gateway.domain.envelope_fields import MAC, OURS, PATH, SESSION, VERSION
+from gateway.domain.envelope_fields import MAC, OURS, PATH, SCHEDULED, SESSION, VERSION
 from gateway.domain.errors import EntityDisabled, EntityNotFound, Unavailable
 from gateway.domain.events import LeftUntouched, Parked, Syphoned, SyphonFailed, SyphonHeld
 from gateway.domain.failover import State
@@ -131,6 +131,19 @@ async def test_a_message_that_was_changed_is_parked(lab):
     assert [each.properties[DEAD_LETTER_REASON] for each in dead] == ["EnvelopeMalformed"]
     assert lab.primary.sends() == 0
     assert len(lab.events.of(Parked)) == 1
+
+
+async def test_a_date_beyond_any_date_stops_no_syphon(lab):
+    made = wrap(lab, message("bad"))
+    date = f"Sat, 21 Nov {10**20} 12:00:00 GMT"
+    await put(lab, attrs.evolve(made, properties={**made.properties, SCHEDULED: date}))
+    await put(lab, wrap(lab, message("good")))
+    await lab.syphon()
+
+    await trio.sleep(1.0)
+
+    assert await lab.secondary.ids(QUEUE.dead_letter) == ["bad"]
+    assert await lab.primary.ids() == ["good"]
 
 
 @pytest.mark.parametrize("name", [MAC, PATH])
