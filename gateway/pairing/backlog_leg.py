@@ -16,6 +16,7 @@ from gateway.ports import Broker, NewId, Observer, WallClock
 
 # Of the time left: where queues hang, one after the other, the primary and the spool want a turn.
 RESERVE: Final = 0.25
+FAULTS: Final = (MessageTooLarge, InvalidRequest)  # the message's, and not the queue's
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -44,12 +45,10 @@ class BacklogLeg:
                 return False
             error = await self._attempt(sending, queue)
             if error is None:
-                self.rotation.worked(queue)
                 return True
-            if isinstance(error, MessageTooLarge | InvalidRequest):
+            if isinstance(error, FAULTS):
                 sending.fault = error
-                return False  # the message's fault: the next queue would say the same
-            self.rotation.failed(queue, str(error))
+                return False  # the next queue would say the same
         return False
 
     async def _attempt(self, sending: Sending, queue: EntityPath) -> BrokerError | None:
@@ -64,8 +63,11 @@ class BacklogLeg:
             await send_in_time(self.broker, queue, wrapped, seconds)
         except BrokerError as error:
             sending.backlog_hangs |= trio.current_time() >= ends
+            if not isinstance(error, FAULTS):
+                self.rotation.failed(queue, str(error))
             sending.failed(error)
             return error
+        self.rotation.worked(queue)
         self.observer.report(
             Diverted(entity=sending.entity, leg=self.leg, queue=queue, messages=len(wrapped))
         )

@@ -129,6 +129,18 @@ async def test_an_unknown_outcome_goes_to_the_caller_where_a_duplicate_hurts(lab
     assert pair.standings.state_of(ORDERS) in {State.SECONDARY, State.HALF_OPEN}
 
 
+async def test_a_backlog_queue_without_an_answer_rests_also_where_a_duplicate_hurts(lab):
+    """Else every other send through it would end as unknown, for as long as it's out."""
+    pair = await lab.pair(queues=2, on_unknown=OnUnknown.RAISE)
+    pair.standings.force_over(ORDERS)
+    lab.secondary.fail(Hang(), SEND, times=1)
+
+    error = await outcome_of(send(pair))
+
+    assert isinstance(error, OutcomeUnknown)
+    assert pair.rotation.usable == 1
+
+
 async def test_not_sent_is_diverted_also_where_a_duplicate_hurts(lab):
     pair = await lab.pair(on_unknown=OnUnknown.RAISE)
     lab.primary.fail(Refuse(), SEND)
