@@ -1,6 +1,7 @@
 """Entities that the syphon lets rest, and how gently it begins again."""
 
 import random
+from math import inf
 from typing import Final
 
 import attrs
@@ -16,13 +17,15 @@ from gateway.pairing.standings import DIVERTED, Attempt, Standings
 from gateway.ports import Observer
 
 MAX_HOLDS: Final = 10_000  # beyond it the oldest is forgotten, and its entity asked too early
+SILENCE: Final = 3600.0  # seconds, longer than any hold of an entity that messages wait for
 
 
 @attrs.define(eq=False)
 class _Hold:
     until: float
     failures: int = 0
-    gone_since: float | None = None
+    gone_since: float = -inf
+    gone_last: float = -inf  # when the primary said so last
     window: int = 1  # messages that may go at once after a failure
 
 
@@ -96,11 +99,16 @@ class Holds:
         self.observer.report(SyphonHeld(entity=entity, seconds=seconds, reason=reason))
 
     def gone_for(self, entity: EntityPath) -> float:
-        """Seconds since the primary first said that there is no such entity."""
-        hold = self._row(entity)
-        if hold.gone_since is None:
-            hold.gone_since = trio.current_time()
-        return trio.current_time() - hold.gone_since
+        """
+        Seconds since the primary first said that there is no such entity, which it says again.
+
+        It may have been there meanwhile, if nothing was heard of it for longer than any hold.
+        """
+        hold, now = self._row(entity), trio.current_time()
+        if now - hold.gone_last > SILENCE:
+            hold.gone_since = now
+        hold.gone_last = now
+        return now - hold.gone_since
 
     def confirm(self, entity: EntityPath) -> None:
         """
@@ -113,7 +121,7 @@ class Holds:
         hold = self._holds.get(entity.key)
         if hold is None:
             return
-        hold.failures, hold.until, hold.gone_since = 0, 0.0, None
+        hold.failures, hold.until, hold.gone_last = 0, 0.0, -inf
         self._eased.note()
         hold.window *= 2
         if hold.window >= self.largest:

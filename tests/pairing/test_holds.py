@@ -190,6 +190,18 @@ async def test_an_entity_is_gone_since_the_first_time_that_it_was(make):
     assert holds.gone_for(ORDERS) == 0.0
 
 
+async def test_nobody_knows_of_an_entity_of_which_nothing_was_heard_for_long(make):
+    holds = make()
+    holds.gone_for(ORDERS)
+    await trio.sleep(3600.0)
+    asked = holds.gone_for(ORDERS)
+    await trio.sleep(3600.5)
+
+    assert (asked, holds.gone_for(ORDERS)) == (3600.0, 0.0)
+    await trio.sleep(30.0)
+    assert holds.gone_for(ORDERS) == 30.0
+
+
 async def test_holds_are_bounded_and_the_oldest_goes_first(make, monkeypatch):
     monkeypatch.setattr(module, "MAX_HOLDS", 2)
     holds = make()

@@ -636,6 +636,25 @@ async def test_an_entity_that_is_gone_is_waited_for_and_then_its_messages_are_pa
     assert await parked(lab) == [("m1", error.__name__)]
 
 
+async def test_an_entity_that_is_gone_once_more_has_a_grace_once_more(lab):
+    """It was there meanwhile, and the syphon had nothing for it."""
+    await lab.divert(message("m1"))
+    lab.primary.fail(refuse(EntityNotFound, "gone"), SEND)
+    await lab.syphon(gone_grace=600.0)
+    await trio.sleep(700.0)
+    lab.primary.heal()
+    await trio.sleep(4000.0)
+
+    lab.primary.fail(refuse(EntityDisabled, "off"), SEND)
+    await lab.divert(message("m2"))
+    await trio.sleep(590.0)
+    lab.primary.heal()
+    await trio.sleep(60.0)
+
+    assert await parked(lab) == [("m1", "EntityNotFound")]
+    assert await lab.primary.ids() == ["m2"]
+
+
 async def test_an_entity_that_comes_back_within_the_grace_gets_its_messages(lab):
     await lab.divert(message(), entity=EntityPath("later"))
     await lab.syphon(gone_grace=3600.0)
