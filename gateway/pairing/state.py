@@ -50,6 +50,7 @@ class StateFile:
     knowledge: Knowledge
     observer: Observer
     _dirty: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _saved: tuple[int, ...] = attrs.field(default=(), init=False)  # of each, its version
 
     def restore(self) -> None:
         """
@@ -75,16 +76,25 @@ class StateFile:
 
         Cancelled, it saves what has changed since, if that takes no longer than `LAST_SAVE`.
         """
+        self._saved = self._versions
         async with trio.open_nursery() as nursery:
-            for changes in (self.standings.changes, self.knowledge.changes):
+            for changes in self._watched:
                 nursery.start_soon(self._watch, changes, changes.version)
             task_status.started()
             try:
                 await self._save_after_changes()
             finally:
-                if self._dirty.is_set():
+                if self._saved != self._versions:  # whether or not a watcher has seen it
                     with trio.move_on_after(LAST_SAVE, shield=True):
                         await self.save()
+
+    @property
+    def _watched(self) -> tuple[Changes, ...]:
+        return self.standings.changes, self.knowledge.changes
+
+    @property
+    def _versions(self) -> tuple[int, ...]:
+        return tuple(changes.version for changes in self._watched)
 
     async def _save_after_changes(self) -> None:
         while True:
@@ -104,6 +114,7 @@ class StateFile:
         """Write the file now; False: it failed, and the failure is reported."""
         lasting = [each for each in self.standings.troubled() if each.state in DIVERTED]
         state = SavedState(standings=tuple(lasting), known=tuple(self.knowledge.all()))
+        versions = self._versions
         try:
             await trio.to_thread.run_sync(_write, self.path, build(state))
         except OSError as error:
@@ -112,6 +123,7 @@ class StateFile:
         except RuntimeError as error:  # no thread can be started
             self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
             return False
+        self._saved = versions
         return True
 
 

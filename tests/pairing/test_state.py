@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import attrs
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
@@ -309,6 +310,23 @@ async def test_the_last_save_takes_no_longer_than_two_seconds(lab, path, disk):
             nursery.cancel_scope.cancel()
 
     assert timed.seconds == pytest.approx(2.1)
+
+
+@virtual_time
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.2, 0.3, 3.0])
+async def test_a_change_is_saved_whenever_the_end_comes_after_it(lab, path, disk, seconds):
+    """Before anybody has seen it, while more may follow, just as it's written, and after that."""
+    disk.seconds = 0.2
+    async with trio.open_nursery() as nursery:
+        pair = lab.parts().assemble()
+        await nursery.start(file_of(lab, pair, path).run)
+        await wait_all_tasks_blocked()
+        pair.standings.force_over(ORDERS)
+        if seconds:
+            await trio.sleep(seconds)
+        nursery.cancel_scope.cancel()
+
+    assert parse(path.read_bytes()).standings[0].state is State.PINNED
 
 
 @virtual_time
