@@ -70,7 +70,8 @@ class LeasedVisibility:
     _leases: Leases
     _wall_clock: WallClock
     _observer: Observer | None = None
-    _held: dict[tuple[str, int], _Held] = attrs.field(factory=dict, init=False)
+    # By queue and number, which all messages of a pack have in common.
+    _held: dict[tuple[str, int], list[_Held]] = attrs.field(factory=dict, init=False)
     _texts: dict[str, tuple[str | None, float]] = attrs.field(factory=dict, init=False)
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _last_stamp: int = attrs.field(default=0, init=False)
@@ -251,7 +252,7 @@ class LeasedVisibility:
             stamp=self._new_stamp(),
             until=trio.current_time() + hidden.total_seconds(),
         )
-        self._held[entity.key, held.sequence] = held
+        self._held.setdefault((entity.key, held.sequence), []).append(held)
         nursery.start_soon(self._keep, held)
         return self._shown(held, delivery, hidden)
 
@@ -304,14 +305,17 @@ class LeasedVisibility:
     def _forget(self, held: _Held) -> None:
         held.over = True
         held.changed.set()
-        if self._held.get((held.entity.key, held.sequence)) is held:
-            del self._held[held.entity.key, held.sequence]
+        key = held.entity.key, held.sequence
+        left = [each for each in self._held.pop(key, ()) if each is not held]
+        if left:
+            self._held[key] = left
 
     def _find(self, entity: EntityPath, ticket: Ticket) -> _Held:
-        held = self._held.get((entity.key, ticket.sequence))
-        if held is None:
+        of_number = self._held.get((entity.key, ticket.sequence))
+        if of_number is None:
             raise MessageNotFound(f"{entity}: nobody here has message {ticket.sequence}")
-        if held.stamp != ticket.stamp:
+        held = next((each for each in of_number if each.stamp == ticket.stamp), None)
+        if held is None:
             raise LockLost(f"message {ticket.sequence} was taken or changed since")
         return held
 

@@ -17,6 +17,7 @@ from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
     LockLost,
+    MessageNotFound,
     OutcomeUnknown,
     Unavailable,
 )
@@ -30,6 +31,9 @@ from gateway.domain.message import (
     ReceiveMode,
 )
 from gateway.domain.pack import is_pack
+from gateway.domain.poison import Terms
+from gateway.frontends.leased_visibility import LeasedVisibility
+from gateway.frontends.leases import Leases
 from gateway.passing import PassesOn
 from gateway.ports import Broker
 from gateway.testing.clocks import START, VirtualClock
@@ -442,6 +446,31 @@ async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) ->
 
     assert sorted(found) == sorted(str(n) for n in range(20))
     assert await lab.raw() == []
+
+
+async def test_who_hides_messages_of_one_pack_settles_each_by_itself(lab: Lab) -> None:
+    """As over Storage Queue, where a receipt names a number, and a pack has just one."""
+    clock = VirtualClock()
+    terms = Terms(hidden=timedelta(seconds=10))
+    async with packed(lab) as broker, trio.open_nursery() as nursery:
+        leases = Leases(broker, clock)
+        visibility = LeasedVisibility(broker, leases, clock)
+        await nursery.start(leases.run)
+        await nursery.start(visibility.run)
+        await broker.send(ORDERS, numbered(4))
+
+        first, second, third, last = await visibility.take(ORDERS, 4, lambda _: terms)
+        for shown in (first, third, last):
+            assert shown.ticket is not None
+            await visibility.remove(ORDERS, shown.ticket)
+        await trio.sleep(11)
+        (again,) = await visibility.take(ORDERS, 4, lambda _: terms)
+        assert second.ticket is not None
+        with pytest.raises(MessageNotFound):
+            await visibility.remove(ORDERS, second.ticket)
+        nursery.cancel_scope.cancel()
+
+    assert again.delivery.message.message_id == "1"
 
 
 async def test_a_pack_of_too_many_messages_is_damaged(lab: Lab) -> None:
