@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeVar
 import attrs
 import trio
 
-from gateway.domain.errors import BrokerError, LockLost, NotSupported
+from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown
 from gateway.domain.events import ItemFailed, ListenerPaused, Poisoned
 from gateway.domain.lock_ends import USUAL_LOCK
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Settlement
@@ -200,9 +200,13 @@ class Work(Generic[T]):
             if self._has_ended(settlement, verdict):
                 return
         else:
-            with trio.move_on_after(desk.job.options.answer_timeout, shield=True):
+            limit = desk.job.options.answer_timeout
+            with trio.move_on_after(limit, shield=True) as scope:
                 if await self._try_to_settle(settlement):
                     return
+            if scope.cancelled_caught:  # before the settlement's own limit, which is as long
+                text = f"no answer to a settlement within {limit:g} s"
+                self._has_ended(settlement, OutcomeUnknown(text))
         failures = 1
         while True:
             await trio.sleep(retry.delay(failures, desk.job.rng))

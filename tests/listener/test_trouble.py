@@ -10,6 +10,7 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, LockLost, NotSupported, Unavailable
 from gateway.domain.events import ListenerFailed, ListenerPaused, LockTooShort, Poisoned
+from gateway.domain.message import DeadLetter
 from gateway.listener.errors import EndpointDown
 from gateway.listener.ledger import Operation as Billed
 from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
@@ -309,6 +310,26 @@ async def test_a_failure_to_receive_doesnt_wait_for_long_work(hall):
     await until(lambda: bool(hall.items), seconds=61.0)
 
     assert faults == []
+
+
+async def test_a_first_settlement_without_an_answer_is_told(hall):
+    faulty = await hall.make_faulty()
+    faults = [Hang()]
+    faulty.fault = lambda operation, _: (
+        faults.pop() if operation is Operation.SETTLE and faults else None
+    )
+
+    async def handle(item):
+        return DeadLetter(reason="no")
+
+    await hall.send("m1")
+    await hall.listen(handle)
+    await trio.sleep(25.0)
+
+    assert [event.reason for event in hall.of(ListenerFailed)] == [
+        "OutcomeUnknown: no answer to a settlement within 10 s"
+    ]
+    assert len(await hall.dead_letters()) == 1
 
 
 @pytest.mark.parametrize("fault", [Refuse(), LoseAnswer(), Hang()])
