@@ -201,6 +201,7 @@ class ClaimedReceiver:
         except BrokerError as error:
             await self._hold(held, str(error))
             return None
+        self.around.misses.pop(claim.id, None)
         self._note(delivery, claim)
         return attrs.evolve(delivery, message=message)
 

@@ -358,6 +358,24 @@ async def test_a_deferred_message_has_its_body_or_stays_deferred(lab: Lab) -> No
 # --- a body that is gone or damaged
 
 
+async def test_a_body_that_was_found_again_has_its_grace_anew(lab: Lab) -> None:
+    await lab.send()
+    kept = dict(lab.store.kept)
+
+    async with lab.broker.open_receiver(ORDERS) as receiver:
+        for _ in range(2):
+            lab.store.kept.clear()
+            with trio.move_on_after(30):  # of a grace of 60 s
+                await receiver.receive(1)
+            lab.store.kept.update(kept)
+            (found,) = await receiver.receive(1)
+            await receiver.settle(found, Abandon())
+            await trio.sleep(3600)
+
+    assert await lab.raw(ORDERS.dead_letter) == []
+    assert found.message.body == LARGE
+
+
 @pytest.mark.parametrize("reason", ["ClaimMissing", "ClaimCorrupt"])
 async def test_a_message_without_its_body_is_dead_lettered_with_the_reason(
     lab: Lab, reason: str
