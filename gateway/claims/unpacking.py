@@ -71,9 +71,17 @@ class PackedReceiver:
     _waiting: deque[Delivery] = attrs.field(factory=deque, init=False)
     _deleted_already: deque[Delivery] = attrs.field(factory=deque, init=False)  # for who asks next
     _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by token of a message
+    _asking: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)  # tasks
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`; first what is left of packs that were taken."""
+        try:
+            return await self._receive(limit)
+        finally:
+            if self._waiting and self._asking:
+                next(iter(self._asking)).cancel()  # what is left is that one's matter now
+
+    async def _receive(self, limit: int) -> Sequence[Delivery]:
         await self._keep_locked()
         self._forget_lost()
         if self.mode is ReceiveMode.PEEK_LOCK:
@@ -100,9 +108,19 @@ class PackedReceiver:
         """Return when there is something to hand over."""
         await trio.lowlevel.checkpoint()
         while not self._waiting:
-            for damaged, why in self._open(await self.inner.receive(min(limit, AT_ONCE))):
+            for damaged, why in self._open(await self._ask(min(limit, AT_ONCE))):
                 with suppress(LockLost):  # then it comes again
                     await self.inner.settle(damaged, why)
+
+    async def _ask(self, limit: int) -> Sequence[Delivery]:
+        """What comes; nothing, where another task has got more than it wants."""
+        with trio.CancelScope() as scope:
+            self._asking[scope] = None
+            try:
+                return await self.inner.receive(limit)
+            finally:
+                del self._asking[scope]
+        return ()
 
     def _open(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, DeadLetter]]:
         """Let all messages wait to be handed over, in order; return the packs that are damaged."""

@@ -26,6 +26,7 @@ from gateway.domain.message import (
     Complete,
     DeadLetter,
     Defer,
+    Delivery,
     Leg,
     Message,
     ReceiveMode,
@@ -446,6 +447,30 @@ async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) ->
 
     assert sorted(found) == sorted(str(n) for n in range(20))
     assert await lab.raw() == []
+
+
+@pytest.mark.parametrize("mode", list(ReceiveMode))
+async def test_what_one_task_leaves_of_a_pack_is_for_others_that_wait(
+    lab: Lab, mode: ReceiveMode
+) -> None:
+    found: list[Delivery] = []
+
+    async def take_one(receiver: Any) -> None:
+        found.extend(await receiver.receive(1))
+
+    async with (
+        packed(lab) as broker,
+        broker.open_receiver(ORDERS, mode) as receiver,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(4):
+            nursery.start_soon(take_one, receiver)
+        await trio.sleep(1)
+        await broker.send(ORDERS, numbered(3))
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+
+    assert sorted(each.message.message_id for each in found) == ["0", "1", "2"]
 
 
 async def test_who_hides_messages_of_one_pack_settles_each_by_itself(lab: Lab) -> None:
