@@ -98,7 +98,7 @@ class Mover:
             trial = self.holds.trial(entity)
             if trial is None and self.holds.held(entity):
                 return
-            window = min(most, self.holds.window(entity))
+            window = self.progress.at_once(min(most, self.holds.window(entity)))
             chunk = in_hand[: 1 if trial or singly else window]
             error = await self._send(entity, chunk, trial)
             if error is None:

@@ -79,6 +79,10 @@ class Progress:
         async with self._turn:  # one after the other, as each changes the time for the next
             await trio.sleep_until(self._free_at)
 
+    def at_once(self, messages: int) -> int:
+        """How many of these may go together: no more than a second's worth."""
+        return messages if self.rate is None else max(1, min(messages, int(self.rate)))
+
     def spend(self, messages: int) -> None:
         """So many go now."""
         if self.rate is not None:

@@ -682,6 +682,17 @@ async def test_the_largest_drain_rate_is_kept(lab):
     assert len(await lab.primary.ids()) == 20
 
 
+@pytest.mark.parametrize(("rate", "sizes"), [(2.5, [2] * 4), (0.5, [1] * 2), (1000.0, [20])])
+async def test_no_more_than_a_seconds_worth_goes_at_once(lab, rate, sizes):
+    await lab.divert(*(message(f"{number}") for number in range(20)))
+    await lab.syphon(max_drain_rate=rate)
+
+    await trio.sleep(3.0)
+
+    calls = [len(call.messages) for call in lab.primary.calls if call.operation is SEND]
+    assert calls == sizes
+
+
 async def test_after_a_failure_it_begins_gently(lab):
     for number in range(40):
         await lab.divert(message(f"{number}"))

@@ -360,10 +360,11 @@ async def test_what_comes_after_an_hour_in_which_nobody_could_look_has_its_time(
     assert lab.events.of(SyphonStalled) == []
 
 
-async def test_a_backlog_that_moves_slowly_isnt_stalled(lab):
+@pytest.mark.parametrize("batch", [1, 20])
+async def test_a_backlog_that_moves_slowly_isnt_stalled(lab, batch):
     for number in range(30):
         await lab.divert(message(f"{number}"))
-    await lab.syphon(stall_after=60.0, batch=1, max_drain_rate=0.1)
+    await lab.syphon(stall_after=60.0, batch=batch, max_drain_rate=0.1)
 
     await trio.sleep(250.0)
 
