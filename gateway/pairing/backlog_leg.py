@@ -7,7 +7,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
-from gateway.domain.errors import BrokerError, InvalidRequest, MessageTooLarge
+from gateway.domain.errors import BrokerError, InvalidRequest, MessageTooLarge, NotSupported
 from gateway.domain.events import Diverted
 from gateway.domain.message import Leg
 from gateway.pairing.rotation import Rotation
@@ -16,7 +16,7 @@ from gateway.ports import Broker, NewId, Observer, WallClock
 
 # Of the time left: where queues hang, one after the other, the primary and the spool want a turn.
 RESERVE: Final = 0.25
-FAULTS: Final = (MessageTooLarge, InvalidRequest)  # the message's, and not the queue's
+FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)  # the message's, not the queue's
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -349,16 +349,18 @@ async def test_every_backlog_queue_is_tried_before_the_primary_is_asked_again(la
     assert sorted(lab.secondary.sends(queue) for queue in lab.queues(4)) == [1, 1, 1, 1]
 
 
-async def test_a_message_that_no_backlog_queue_can_take_tries_one_only(lab):
+@pytest.mark.parametrize("fault", [MessageTooLarge, InvalidRequest, NotSupported])
+async def test_a_message_that_no_backlog_queue_can_take_tries_one_only(lab, fault):
     pair = await lab.pair(queues=3)
     lab.primary.fail(Refuse(), SEND)
-    lab.secondary.fail(refuse(MessageTooLarge, "9 bytes expected"), SEND)
+    lab.secondary.fail(refuse(fault, "9 bytes expected"), SEND)
 
     error = await outcome_of(send(pair))
 
     assert isinstance(error, Unavailable)
     assert "9 bytes expected" in str(error)  # and not only that the primary can't be reached
     assert sum(lab.secondary.sends(queue) for queue in lab.queues(3)) == 1
+    assert pair.rotation.usable == 3
 
 
 async def test_a_backlog_queue_that_failed_is_left_out_by_the_next_sends(lab):
