@@ -91,12 +91,21 @@ class ClaimedReceiver:
     around: Surroundings
     in_order: bool = False  # nothing overtakes what is held
     _held: deque[_Held] = attrs.field(factory=deque, init=False)
+    # Tasks that wait, and don't know of what others have put there since.
+    _waiting: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
     _unsettled: "OrderedDict[str, Claim]" = attrs.field(factory=OrderedDict, init=False)
 
     # --- receiving
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`; bodies of at most `max_fetched` bytes together."""
+        try:
+            return await self._receive(limit)
+        finally:
+            if self._held and self._waiting:
+                next(iter(self._waiting)).cancel()  # what is held is that one's matter now
+
+    async def _receive(self, limit: int) -> Sequence[Delivery]:
         while True:
             batch = self._ready(limit) or await self._take(limit)
             whole: list[_Held] = []
@@ -171,10 +180,14 @@ class ClaimedReceiver:
         due = min((held.due for held in self._held), default=math.inf)
         if self.in_order and self._held:
             due = self._held[0].due
-        with trio.move_on_at(due):
-            if len(self._held) >= MAX_HELD or (self.in_order and self._held):
-                await trio.sleep_until(due)
-            taken = await self.inner.receive(limit)
+        with trio.move_on_at(due) as scope:
+            self._waiting[scope] = None
+            try:
+                if len(self._held) >= MAX_HELD or (self.in_order and self._held):
+                    await trio.sleep_until(due)
+                taken = await self.inner.receive(limit)
+            finally:
+                del self._waiting[scope]
             return deque(_Held(each, self._lock_of(each)) for each in taken)
         return deque()
 

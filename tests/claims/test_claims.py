@@ -2,6 +2,7 @@
 
 import random
 from datetime import timedelta
+from typing import Any
 
 import attrs
 import pytest
@@ -26,6 +27,7 @@ from gateway.domain.message import (
     DataBody,
     DeadLetter,
     Defer,
+    Delivery,
     Message,
     ReceiveMode,
     SequenceBody,
@@ -303,6 +305,50 @@ async def test_bodies_are_fetched_up_to_a_limit_at_once() -> None:
 
     ids = [[each.message.message_id for each in together] for together in taken]
     assert ids == [["0", "1"], ["2", "3"], ["4"]]  # a third one would be a few bytes above
+
+
+async def test_what_one_task_leaves_is_for_others_that_wait() -> None:
+    found: list[Delivery] = []
+
+    async def take(receiver: Any) -> None:
+        found.extend(await receiver.receive(5))
+
+    async with (
+        open_lab(max_fetched=3 * len(LARGE)) as lab,
+        lab.broker.open_receiver(ORDERS) as receiver,
+        trio.open_nursery() as nursery,
+    ):
+        for _ in range(4):
+            nursery.start_soon(take, receiver)
+        await trio.sleep(1)
+        await lab.broker.send(ORDERS, [Message(message_id=str(n), body=LARGE) for n in range(5)])
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+
+    assert [each.message.message_id for each in found] == ["0", "1", "2", "3", "4"]
+
+
+async def test_what_a_task_that_gives_up_had_held_is_kept_for_another_that_waits(lab: Lab) -> None:
+    found: list[Delivery] = []
+
+    async def take(receiver: Any, gives_up_after: float) -> None:
+        with trio.move_on_after(gives_up_after):
+            found.extend(await receiver.receive(1))
+
+    async with lab.broker.open_receiver(ORDERS) as receiver, trio.open_nursery() as nursery:
+        lab.store.trouble = failing("get")
+        nursery.start_soon(take, receiver, 20)
+        await trio.sleep(1)
+        nursery.start_soon(take, receiver, A_DAY)
+        await trio.sleep(1)
+        await lab.send()
+        await trio.sleep(600)
+        lab.store.trouble = well
+        await trio.sleep(40)
+        nursery.cancel_scope.cancel()
+
+    (delivery,) = found
+    assert delivery.delivery_count == 1
 
 
 async def test_no_message_of_a_session_overtakes_one_whose_body_is_late() -> None:
