@@ -33,6 +33,7 @@ REQUIRED = {
     **{"Y1": "DR", "Y2": "R", "Y3": "R", "Y4": "C", "Y5": "D", "Y6": "DR"},
 }
 MISSING_AT_MOST = 0
+IMPOSSIBLE = {("N15", "processes"), ("F11", "processes"), ("C2", "processes"), ("C4", "processes")}
 
 
 def named_in(row):
@@ -90,6 +91,17 @@ def test_no_more_is_missing_than_was():
     missing = [(fault, level) for fault, row in TABLE.items() for level in row.get("missing", ())]
 
     assert len(missing) <= MISSING_AT_MOST, missing
+
+
+@pytest.mark.parametrize("fault", TABLE)
+def test_every_fault_has_a_test_at_one_level_at_least(fault):
+    assert named_in(TABLE[fault])
+
+
+def test_no_more_is_impossible_than_was():
+    told = {(fault, level) for fault, row in TABLE.items() for level in row.get("impossible", ())}
+
+    assert told == IMPOSSIBLE
 
 
 def test_every_test_exists():
