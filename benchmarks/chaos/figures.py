@@ -44,6 +44,7 @@ class Recovery:
     good_again: float | None  # to the first five good seconds: the recovery time
     failback: float | None  # from the healing to the first answer by the primary
     drain: float | None  # to an empty backlog
+    drain_rate: float | None  # messages/s, of those that were there at the healing
     diverted: int
     detour_p50: float | None  # from when a diverted send was due until a consumer had it
     detour_p99: float | None
@@ -109,11 +110,27 @@ def recovery(
         good_again=_good_again(sends, began),
         failback=_first([send.answered for send in direct], over),
         drain=drained.at - over if drained else None,
+        drain_rate=_rate(healed, drained),
         diverted=len(diverted),
         detour_p50=quantile(detours, 0.5) if detours else None,
         detour_p99=quantile(detours, 0.99) if detours else None,
         detour_worst=detours[-1] if detours else None,
     )
+
+
+def _rate(healed: Healed | None, drained: Drained | None) -> float | None:
+    if healed is None or drained is None or not healed.backlog or drained.at <= healed.at:
+        return None
+    return healed.backlog / (drained.at - healed.at)
+
+
+def healthy(
+    records: Sequence[Record], entities: Sequence[Sequence[Send]]
+) -> Sequence[Sequence[Send]]:
+    """The sends that were answered before the first fault: what the gateway costs shows there."""
+    fault = Run.of(records).first(FaultBegan)
+    until = fault.at if fault else math.inf
+    return [[send for send in each if send.answered < until] for each in entities]
 
 
 def _first(moments: Sequence[float], since: float) -> float | None:

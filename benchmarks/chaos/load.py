@@ -64,8 +64,9 @@ class Consumer:
         self.records.append(delivered)
         self.arrivals.setdefault(delivered.message_id, delivered.at)
         await receiver.settle(delivery, Complete())
-        done = Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
-        self.records.append(done)
+        if self.primary.server.keeps_completions:
+            done = Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
+            self.records.append(done)
 
 
 @attrs.frozen

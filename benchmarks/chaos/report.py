@@ -186,6 +186,12 @@ def _of_service(result: Result) -> Iterator[tuple[str, str, str]]:
     ):
         pair = (_text(scale * getattr(one, name), digits) for one in (served, direct))
         yield (_NAMES[name], *pair)
+    for name, title in (("p50", "p50 before the fault, ms"), ("p99", "p99 before the fault, ms")):
+        pair = (
+            _text(1000.0 * getattr(one, name), 2)
+            for one in (result.healthy, result.baseline_healthy)
+        )
+        yield (title, *pair)
     lost = "?" if result.baseline_lost is None else str(result.baseline_lost)
     yield "lost", _count(result, "lost"), lost
 
@@ -198,6 +204,7 @@ def _of_outage(result: Result) -> Iterator[tuple[str, str, str]]:
         ("good service again after, s", after.good_again, direct.good_again),
         ("failback after the healing, s", after.failback, direct.failback),
         ("backlog empty after the healing, s", after.drain, None),
+        ("drain rate, messages/s", after.drain_rate, None),
         ("detour p50, s", after.detour_p50, None),
         ("detour p99, s", after.detour_p99, None),
         ("longest detour, s", after.detour_worst, None),

@@ -10,7 +10,15 @@ import attrs
 import cattrs
 
 from benchmarks.chaos import checker
-from benchmarks.chaos.figures import Recovery, Service, as_json, per_second, recovery, service
+from benchmarks.chaos.figures import (
+    Recovery,
+    Service,
+    as_json,
+    healthy,
+    per_second,
+    recovery,
+    service,
+)
 from benchmarks.chaos.recording import Recording
 from gateway.domain.conduct import FaultBegan, FaultEnded, Healed, Run, StandingMoved
 from gateway.domain.history import Uncertain
@@ -84,6 +92,8 @@ class Result:
     messages: Mapping[str, float]
     gateway: Service
     baseline: Service
+    healthy: Service  # before the first fault
+    baseline_healthy: Service
     baseline_lost: int | None  # None: its queue couldn't be read
     recovery: Recovery
     baseline_recovery: Recovery
@@ -106,7 +116,7 @@ class Result:
 
 def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, str]) -> Result:
     scenario = recording.scenario
-    sends = [loop.sends for loop in recording.loops]
+    sends, direct = [loop.sends for loop in recording.loops], recording.baseline.sends
     served = service(sends, recording.rate)
     seen = checker.as_json(judgement)
     timeline = _timeline(recording)
@@ -126,10 +136,12 @@ def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, st
         ],
         messages=seen["messages"],
         gateway=served,
-        baseline=service([recording.baseline.sends], recording.rate / 2),
+        baseline=service([direct], recording.rate / 2),
+        healthy=service(healthy(recording.all(), sends), recording.rate),
+        baseline_healthy=service(healthy(recording.all(), [direct]), recording.rate / 2),
         baseline_lost=_baseline_lost(recording),
         recovery=recovery(recording.all(), sends),
-        baseline_recovery=recovery(recording.all(), [recording.baseline.sends], baseline_leg=True),
+        baseline_recovery=recovery(recording.all(), [direct], baseline_leg=True),
         memory=recording.memory,
         files=recording.files,
         deepest=max((int(number) for _, number in timeline.depth), default=0),

@@ -37,6 +37,11 @@ class Server(Protocol):
     @property
     def running(self) -> bool: ...
 
+    @property
+    def keeps_completions(self) -> bool:
+        """Whether a completion that was answered outlives a crash of its own."""
+        ...
+
     def url(self, port: int) -> str: ...
 
     def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
@@ -58,6 +63,7 @@ class EmbeddedServer:
 
     machine: Machine
     nursery: trio.Nursery
+    keeps_completions: bool = True
 
     @property
     def pid(self) -> int:
@@ -106,6 +112,7 @@ class _ForeignServer:
 
     process: ServerProcess
     secret: str
+    keeps_completions: bool = True
     running: bool = True
 
     def __attrs_post_init__(self) -> None:
@@ -159,10 +166,10 @@ def _account(port: int) -> str:
 
 
 class RabbitServer(_ForeignServer):
-    """A node with quorum queues, by AMQP 0-9-1."""
+    """A node with quorum queues, by AMQP 0-9-1, which confirms no acknowledgement."""
 
     def __init__(self, process: ServerProcess) -> None:
-        super().__init__(process, USER)
+        super().__init__(process, USER, keeps_completions=False)
 
     def url(self, port: int) -> str:
         return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\npassword = {self.reference}'

@@ -37,14 +37,14 @@ REACHES_THE_PRIMARY: Final = frozenset({Target.PRIMARY, Target.GATEWAY, Target.H
 
 
 def isolation(run: Run) -> Decision:
-    """S5: an entity leaves the primary only where a fault has reached that entity."""
+    """S5: an entity leaves the primary only where a fault reaches it, or has just done so."""
     left = [
         move
         for move in run.all(StandingMoved)
         if move.before is State.PRIMARY and move.after is not State.PINNED
     ]
     problems = [
-        f"{move.entity} became {move.after.value} at {move.at:.3f}, and no fault had reached it"
+        f"{move.entity} became {move.after.value} at {move.at:.3f}, and no fault reached it"
         for move in left
         if not _reached(run, move)
     ]
@@ -52,7 +52,8 @@ def isolation(run: Run) -> Decision:
 
 
 def _reached(run: Run, move: StandingMoved) -> bool:
-    return any(_reaches(fault, move) for fault, _ in run.faults())
+    felt = run.bounds.return_within  # after its end, as in L5
+    return any(_reaches(fault, move) and move.at <= ended + felt for fault, ended in run.faults())
 
 
 def _reaches(fault: FaultBegan, move: StandingMoved) -> bool:
@@ -162,7 +163,8 @@ class _Streak:
 
     Seen from outside, an attempt that was cut off may have counted or not: it excuses a failover,
     and never demands one. After a quiet interval it may have begun a streak anew, so that what had
-    begun before it and fails later isn't of the old one; it never carries a streak on.
+    begun before it and fails later isn't of the old one; it never carries a streak on. What was
+    before a quiet interval excuses no failover after it.
     """
 
     entity: str
@@ -170,6 +172,7 @@ class _Streak:
     void_before: float  # attempts that began earlier say nothing
     standing: State | None = State.PRIMARY  # None: not known, after a restart
     may_count_since: float | None = None
+    last_that_may: float = -inf
     counts_since: float | None = None
     last: float = -inf
     overdue: float | None = None
@@ -193,8 +196,10 @@ class _Streak:
         self.may_count_since = self.counts_since = self.overdue = None
 
     def _failed(self, attempt: Attempted) -> Iterator[Problem]:
-        if self.may_count_since is None:
+        silence = self.bounds.failover_interval + self.bounds.slack
+        if self.may_count_since is None or attempt.began - self.last_that_may > silence:
             self.may_count_since = attempt.at
+        self.last_that_may = max(self.last_that_may, attempt.at)
         late = attempt.began <= self.void_before
         if self.standing not in NOT_OVER or late:
             return

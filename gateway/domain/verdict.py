@@ -154,7 +154,7 @@ class _Fate:
     @property
     def copies(self) -> set[tuple[str, str]]:
         """The stored copies that reached the primary, whoever read them."""
-        on_primary = [(found.queue, found.copy) for found in self._found_in(Place.PRIMARY)]
+        on_primary = [(found.queue, found.copy) for found in self.found_in(Place.PRIMARY)]
         return {(each.entity, each.copy) for each in self.delivered}.union(on_primary)
 
     @property
@@ -180,7 +180,7 @@ class _Fate:
             yield Finding(Violation.ABORTED, self.id, self._describe_places())
         if self._is_lost(audit_began):
             yield Finding(Violation.LOST, self.id, f"sent at {self.invoked[0].at}")
-        for backlog in self._found_in(Place.BACKLOG):
+        for backlog in self.found_in(Place.BACKLOG):
             yield Finding(Violation.STUCK, self.id, f"in {backlog.queue}")
         yield from self._badly_parked(rules, audit_began)
         for each in self.delivered:
@@ -239,11 +239,11 @@ class _Fate:
             return self.dates.expired_by(moment)
         return max(sent.expires for sent in self.invoked) <= moment
 
-    def _found_in(self, place: Place) -> list[Found]:
+    def found_in(self, place: Place) -> list[Found]:
         return [found for found in self.found if found.place is place]
 
     def _dead_letters(self) -> list[Found]:
-        return self._found_in(Place.PRIMARY_DEAD_LETTER) + self._found_in(Place.BACKLOG_DEAD_LETTER)
+        return self.found_in(Place.PRIMARY_DEAD_LETTER) + self.found_in(Place.BACKLOG_DEAD_LETTER)
 
     def _describe_places(self) -> str:
         places = [each.entity for each in self.delivered] + [each.queue for each in self.found]
@@ -299,7 +299,8 @@ class _History:
             case Delivered():
                 self._fate(record.message_id).delivered.append(record)
             case Completed():
-                self.completed[record.entity, record.copy] = record.at
+                first = min(record.at, self._done(record.entity, record.copy))
+                self.completed[record.entity, record.copy] = first
             case Parked() | ClockSet():
                 self._add_dates(record)
             case _:
@@ -367,8 +368,15 @@ class _History:
                 yield f"{fate.id} has more answers than sends"
 
     def resurrected(self) -> Iterator[Finding]:
+        """Its first completion counts: who gets a copy again mostly completes it again."""
         for fate in self.messages.values():
             for each in fate.delivered:
-                done = self.completed.get((each.entity, each.copy), inf)
-                if each.at > done:
+                if each.at > self._done(each.entity, each.copy):
                     yield Finding(Violation.RESURRECTED, fate.id, f"copy {each.copy} at {each.at}")
+            had = {(each.entity, each.copy) for each in fate.delivered}
+            for found in fate.found_in(Place.PRIMARY):
+                if (found.queue, found.copy) in had and self._done(found.queue, found.copy) < inf:
+                    yield Finding(Violation.RESURRECTED, fate.id, f"copy {found.copy} is there")
+
+    def _done(self, entity: str, copy: str) -> float:
+        return self.completed.get((entity, copy), inf)

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.chaos.excuses import Unanswered, excuses
-from benchmarks.chaos.figures import per_second, quantile, recovery, service
+from benchmarks.chaos.figures import healthy, per_second, quantile, recovery, service
 from benchmarks.chaos.recording import parted
 from benchmarks.chaos.topologies import IN_HAND, SYPHON_BATCH
 from benchmarks.traffic import Send
@@ -74,8 +74,16 @@ def test_times_of_recovery_count_from_the_fault_and_from_the_healing():
     assert found.good_again == pytest.approx(0.1, abs=0.11)
     assert found.failback == pytest.approx(1.6)
     assert found.drain == pytest.approx(2.5)
+    assert found.drain_rate == pytest.approx(2 / 2.5)
     assert found.diverted == 6
     assert found.detour_worst == pytest.approx(5.0)
+
+
+def test_what_was_answered_before_the_first_fault_is_healthy():
+    sends = [send(4.0), send(4.5, after=1.0), send(5.0), send(4.8, leg=None)]
+
+    assert healthy(FAULT, [sends, STEADY]) == [[sends[0]], STEADY[:5]]
+    assert healthy([], [STEADY]) == [STEADY]
 
 
 def test_answers_are_counted_by_second_and_leg():

@@ -36,12 +36,15 @@ RESULT = Result(
     messages={"lost": 0, "acked": 999, "duplicated": 3, "amplification": 0.5},
     gateway=SERVED,
     baseline=attrs.evolve(SERVED, acknowledged=500),
+    healthy=attrs.evolve(SERVED, p50=0.0031),
+    baseline_healthy=attrs.evolve(SERVED, p50=0.0012),
     baseline_lost=0,
     recovery=Recovery(
         failover=0.1,
         good_again=0.0,
         failback=1.5,
         drain=None,
+        drain_rate=None,
         diverted=400,
         detour_p50=None,
         detour_p99=None,
@@ -52,6 +55,7 @@ RESULT = Result(
         good_again=None,
         failback=2.5,
         drain=None,
+        drain_rate=None,
         diverted=0,
         detour_p50=None,
         detour_p99=None,
@@ -113,6 +117,12 @@ def test_the_page_shades_faults_and_shows_standings_and_legs(tmp_path):
     assert "<title>primary killed: 1.0 s to 2.0 s</title>" in page
     assert "<title>orders secondary since 1.00 s</title>" in page
     assert page.count("<polyline") == 4
+
+
+def test_the_page_says_what_the_gateway_costs_while_all_is_well(tmp_path):
+    page = page_of(tmp_path, RESULT)
+
+    assert "<td>p50 before the fault, ms</td><td>3.10</td><td>1.20</td>" in page
 
 
 def test_what_others_wrote_is_no_markup(tmp_path):

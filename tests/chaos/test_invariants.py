@@ -141,6 +141,10 @@ BROKEN = {
         Invariant.S5,
     ),
     "before there was a fault": ([*WELL, moved(49, P, S), DOWN, UP], Invariant.S5),
+    "long after its fault was over": (
+        [*WELL, DOWN, attrs.evolve(UP, at=60), moved(90, P, S)],
+        Invariant.S5,
+    ),
     "a fault of the secondary": (
         [*WELL, attrs.evolve(DOWN, target=Target.SECONDARY), UP, moved(60, P, S)],
         Invariant.S5,
@@ -193,6 +197,10 @@ BROKEN = {
     ),
     "failed over early": (
         [*WELL, DOWN, attempt(50), attempt(58), moved(58, P, B), UP, moved(101, B, P)],
+        Invariant.S10,
+    ),
+    "failed over for what was before a silence": (
+        [*WELL, DOWN, attempt(50), attempt(90), moved(90, P, B), UP, moved(101, B, P)],
         Invariant.S10,
     ),
     "failed over early after a restart": (

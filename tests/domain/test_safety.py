@@ -62,6 +62,11 @@ def test_a_fault_reaches_an_entity_from_its_first_moment_on():
     assert isolation(run_of(*fault(50, 60), moved(49.9, P, S))).ruling is BROKEN
 
 
+def test_a_fault_reaches_an_entity_until_it_must_be_back():
+    assert isolation(run_of(*fault(50, 60), moved(83, P, S))).ruling is HOLDS
+    assert isolation(run_of(*fault(50, 60), moved(83.1, P, S))).ruling is BROKEN
+
+
 def test_one_fault_that_reached_it_is_enough():
     faults = [*fault(40, 45, "invoices"), *fault(50, 60, "orders")]
 
@@ -267,6 +272,18 @@ def test_each_entity_and_each_gateway_has_a_streak_of_its_own():
 
     assert causes(attempt(50), moved(60, P, B, "invoices")) is BROKEN
     assert causes(attempt(50), other) is BROKEN
+
+
+@pytest.mark.parametrize(("began", "ruling"), [(61, HOLDS), (61.1, BROKEN)])
+def test_what_was_before_a_silence_excuses_no_failover(began, ruling):
+    assert times(attempt(50), attempt(62, began=began), moved(62, P, B)) is ruling
+
+
+def test_the_latest_of_several_failures_ends_a_silence():
+    hung, late = attempt(59, began=41), attempt(70, began=69)
+
+    assert times(attempt(50), hung, late, moved(70, P, B)) is HOLDS
+    assert times(attempt(50), attempt(57), late, moved(70, P, B)) is BROKEN
 
 
 def test_half_open_goes_back_without_an_interval():

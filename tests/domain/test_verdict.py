@@ -117,7 +117,18 @@ BAD = {
         [INVOKED, ACKED, DELIVERED, COMPLETED, attrs.evolve(DELIVERED, at=3)],
         Violation.RESURRECTED,
     ),
-}
+    "resurrected, and completed again": (
+        [
+            INVOKED, ACKED, DELIVERED, COMPLETED,
+            attrs.evolve(DELIVERED, at=3), attrs.evolve(COMPLETED, at=4),
+        ],
+        Violation.RESURRECTED,
+    ),
+    "completed, and found by the audit": (
+        [INVOKED, ACKED, DELIVERED, COMPLETED, ON_PRIMARY],
+        Violation.RESURRECTED,
+    ),
+}  # fmt: skip
 
 GOOD = {
     "delivered": [INVOKED, ACKED, DELIVERED, COMPLETED],
@@ -143,6 +154,13 @@ GOOD = {
     "delivered, and found by the audit": [INVOKED, ACKED, DELIVERED, ON_PRIMARY],
     "a redelivery before the completion": [
         INVOKED, ACKED, DELIVERED, attrs.evolve(DELIVERED, at=3), attrs.evolve(COMPLETED, at=4),
+    ],
+    "another copy with the number of one that was completed": [
+        INVOKED, ACKED, ON_PRIMARY, attrs.evolve(INVOKED, message_id="2"),
+        attrs.evolve(DELIVERED, message_id="2"), COMPLETED,
+    ],
+    "completed twice": [
+        INVOKED, ACKED, DELIVERED, COMPLETED, attrs.evolve(COMPLETED, at=4),
     ],
     "expired on the backlog": [MORTAL, ACKED, DEAD_EXPIRED],
     "parked for a good reason": [INVOKED, ACKED, attrs.evolve(DEAD, reason="gone")],

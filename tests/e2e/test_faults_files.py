@@ -123,6 +123,17 @@ async def test_a_store_of_a_later_version_is_refused_and_left_as_it_is(gateways:
     assert store_of(broker) == before
 
 
+async def test_a_folder_that_is_none_is_named_at_the_start(gateways: Gateways) -> None:
+    broker = gateways.prepare(broker_config(url="embedded:file/broker.db"))
+    broker.folder.mkdir(parents=True, exist_ok=True)
+    (broker.folder / "file").write_text("")
+
+    await broker.start(wait=False)
+
+    assert await broker.wait() == 1
+    assert "/file: " in " ".join(broker.garbage)
+
+
 def store_of(broker: GatewayProcess) -> dict[str, bytes]:
     files = content(broker.folder)
     return {name: data for name, data in files.items() if name.startswith("broker.db")}

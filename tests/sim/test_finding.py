@@ -57,6 +57,19 @@ def test_a_failed_run_says_how_to_repeat_it(capsys):
     assert f"reproduce: python -m gateway.testing.sim --replay {seed}" in capsys.readouterr().err
 
 
+def test_a_run_that_breaks_off_is_a_problem_and_says_how_to_repeat_it(capsys, monkeypatch):
+    def crash(seed, load):
+        raise AssertionError("a bug of the gateway")
+
+    monkeypatch.setattr(swarm, "run_world", crash)
+    code = main(["--hours", "0.01", "--seed", "7"])
+
+    told = capsys.readouterr().err
+    assert code == 1
+    assert "seed 7: it broke off: AssertionError('a bug of the gateway')" in told
+    assert "--replay 7" in told
+
+
 def test_a_replay_shows_the_fewest_faults_and_the_way_of_the_message(capsys):
     with planted(BUG):
         seed = first_caught(3)  # an earlier one has pauses only

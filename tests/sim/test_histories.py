@@ -3,7 +3,9 @@
 import attrs
 import pytest
 
-from gateway.testing.sim.coverage import unseen
+from gateway.domain.conduct import Attempted, End, Way
+from gateway.domain.rulings import Invariant, Ruling
+from gateway.testing.sim.coverage import SOMETIMES, unseen
 from gateway.testing.sim.scenario import Front, Parts
 from gateway.testing.sim.seeds import draw
 from gateway.testing.sim.swarm import run_hours
@@ -59,6 +61,30 @@ def test_a_history_that_once_broke_a_promise_keeps_it(seed):
 @pytest.mark.parametrize("seed", HEAVY_REGRESSIONS)
 def test_a_history_of_twice_the_load_keeps_what_it_once_broke(seed):
     assert run_world(seed, load=2).problems == ()
+
+
+def test_two_syphons_compete_for_one_backlog():
+    outcomes = run_world(14)
+    moved_by = {
+        one.process
+        for one in outcomes.records
+        if isinstance(one, Attempted) and one.way is Way.SYPHON and one.end is End.ACCEPTED
+    }
+
+    assert moved_by == {"syphon-0", "syphon-1"}
+    assert outcomes.problems == ()
+
+
+def test_what_a_power_cut_must_leave_is_judged():
+    decisions = {one.invariant: one for one in run_world(71).judgement.decisions}
+
+    assert decisions[Invariant.S7].ruling is Ruling.HOLDS
+
+
+def test_hardly_anything_is_too_rare_to_be_asked_of_a_part():
+    """In a thousand runs; a part has some 370."""
+    assert {name for name, often in SOMETIMES.items() if often < 3} == {"a token was refused"}
+    assert run_world(96).seen["a token was refused"] > 0
 
 
 def test_a_put_that_storage_queue_holds_is_no_stall():

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gateway.domain.rulings import Invariant, Ruling
 from gateway.testing.sim.mutants import MUTANTS
 from gateway.testing.sim.world import run_world
 
@@ -23,3 +24,24 @@ def test_a_planted_bug_is_caught(mutant):
 
 def test_no_bug_means_no_finding():
     assert first_caught() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "invariant"),
+    [
+        ("a failed commit is answered as done", Invariant.S7),
+        ("a completed message comes again", Invariant.S8),
+        ("nobody probes", Invariant.L1),
+        ("nobody probes", Invariant.L2),
+        ("the syphon rests for long", Invariant.L3),
+        ("an attempt takes ten times as long", Invariant.L5),
+        ("the syphon looks all the time", Invariant.L6),
+    ],
+)
+def test_it_is_the_judge_who_catches_it(name, invariant):
+    mutant = next(one for one in MUTANTS if one.name == name)
+
+    with mutant.planted():
+        broken = (run_world(seed).judgement.ruled(Ruling.BROKEN) for seed in range(SEEDS))
+
+        assert any(invariant in each for each in broken)

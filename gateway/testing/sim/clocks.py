@@ -19,7 +19,7 @@ from gateway.testing.sim.scenario import CLOCKS, ClockStep
 # Who reads which clock, by the names of processes as they are recorded.
 READERS: Final = {
     "gateway": ("gateway", "syphon in gateway"),
-    "syphon": ("syphon-0",),
+    "syphon": ("syphon-0", "syphon-1"),
 }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
+from gateway.domain.conduct import Attempted, End, Way
 from gateway.domain.envelope_fields import SCHEDULED, SESSION
 from gateway.domain.history import Acked, Record
 from gateway.domain.message import Message
@@ -50,17 +51,18 @@ SOMETIMES: Final = {
     "syphon ended between accept and complete": 8,
     "a namespace crashed with sends under way": 8,
     "a power cut": 20,
-    "a power cut in the middle of a commit": 2,
-    "a disk failed: WRITE": 1,
-    "a disk failed: SYNC": 1,
-    "a disk failed: FULL": 1,
-    "a store was started again": 1,
-    "a store refused for want of room": 1,
+    "a power cut in the middle of a commit": 5,
+    "a disk failed: WRITE": 3,
+    "a disk failed: SYNC": 3,
+    "a disk failed: FULL": 3,
+    "a store was started again": 10,
+    "a store refused for want of room": 10,
     "restarted in an outage": 8,
     "a handler failed": 100,
     "a listener was told of an error": 100,
     **{f"acked over {front.value}": 500 for front in FRONTS},
     "both namespaces in trouble at once": 50,
+    "two syphons moved messages": 10,
     "safety": 50,
     "liveness": 500,
     "a batch was diverted": 50,
@@ -70,7 +72,7 @@ SOMETIMES: Final = {
     **{f"{name} holds": 600 for name in ("S1", "S2", "S4", "S5", "S6", "S8", "S11", "S12")},
     **{f"{name} holds": 500 for name in ("L3", "L6")},
     **{f"{name} holds": 100 for name in ("S3", "S9", "S10", "L1", "L4", "L5")},
-    "L2 holds": 10,
+    **{f"{name} holds": 10 for name in ("S7", "L2")},
 }
 
 
@@ -92,6 +94,12 @@ def see_the_whole(seen: Counter[str], scenario: Scenario, records: Sequence[Reco
     """What only the whole run shows."""
     if (front := scenario.parts.front) is not None:
         seen[f"acked over {front.value}"] += sum(isinstance(one, Acked) for one in records)
+    moved_by = {
+        one.process
+        for one in records
+        if isinstance(one, Attempted) and one.way is Way.SYPHON and one.end is End.ACCEPTED
+    }
+    seen["two syphons moved messages"] += len(moved_by) > 1
     seen["both namespaces in trouble at once"] += any(
         one.namespace != other.namespace and one.start < other.end and other.start < one.end
         for one, other in combinations(scenario.windows, 2)

@@ -21,6 +21,7 @@ _LOOKED: Final = 1.5  # seconds after which a store has seen that there is room 
 class Harm:
     """To one namespace."""
 
+    name: str
     namespace: FaultyBroker
     journal: Journal
     recorder: Recorder
@@ -42,6 +43,7 @@ class Harm:
         self.namespace.crash()
         if isinstance(store, DiskBroker):
             undone = store.cut_power()
+            self.recorder.note_power_cut(self.name)
             self.journal.note(f"the power is cut, {undone} writes were never made")
             seen["a power cut"] += 1
             seen["a power cut in the middle of a commit"] += undone > 0

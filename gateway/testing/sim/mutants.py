@@ -1,4 +1,4 @@
-"""Planted bugs in the pairing, the store and the listener; those of front ends with them."""
+"""Planted bugs in the pairing, the store and the listener; those of other files with them."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +32,7 @@ from gateway.testing.clocks import seconds
 from gateway.testing.sim.disk import ENDED
 from gateway.testing.sim.mutant import Function, Mutant
 from gateway.testing.sim.mutants_fronts import MUTANTS as FRONT_MUTANTS
+from gateway.testing.sim.mutants_late import MUTANTS as LATE_MUTANTS
 from gateway.testing.sim.scenario import ENTITIES
 
 
@@ -309,4 +310,5 @@ MUTANTS: Final = (
     Mutant("the interval is on the wall clock", Standings, "_note", interval_on_the_wall_clock),
     Mutant("a step is believed at once", Moments, "now", believe_a_step_at_once),
     Mutant("the pulse is on the wall clock", Standings, "_notice_pause", pulse_on_the_wall_clock),
+    *LATE_MUTANTS,
 )

@@ -103,6 +103,10 @@ class Recorder:
             self.records.append(Killed(at=now, process=GATEWAY))
         return fault
 
+    def note_power_cut(self, namespace: str) -> None:
+        """What its disk hadn't written is gone; what it acknowledged is not."""
+        self.records.append(Killed(at=trio.current_time(), process=namespace, power_cut=True))
+
     def note_disk_fault(self, fault: DiskFault) -> str:
         """A namespace's disk fails, as `note_crash`."""
         now, name, target = trio.current_time(), self._next_fault(), TARGETS[fault.namespace]

@@ -134,7 +134,7 @@ class Scenario:
     parts: Parts
     pair: PairOptions
     syphon: SyphonOptions
-    syphons: int  # processes, beside the one in the gateway
+    syphons: int  # processes; 0: there is one inside the gateway
     producers: int
     sends: int  # of each producer
     latency: float  # seconds, on average, each way

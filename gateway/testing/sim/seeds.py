@@ -84,6 +84,8 @@ def draw(seed: int, load: int = 1) -> Scenario:
         ),
         disk_faults=_disk_faults(seed, namespaces) if parts.on_disk else (),
     )
+    if seed % 10 == 4:  # two syphons compete for one backlog
+        scenario = attrs.evolve(scenario, syphons=2)
     return _with_clocks(scenario)
 
 

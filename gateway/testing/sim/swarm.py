@@ -13,6 +13,7 @@ from gateway.domain.conduct import FaultBegan, StandingMoved
 from gateway.domain.failover import State
 from gateway.domain.history import Invoked
 from gateway.testing.sim.coverage import unseen
+from gateway.testing.sim.scenario import CHAOS
 from gateway.testing.sim.world import run_world
 
 AT_ONCE: Final = 16  # seeds that a process is given
@@ -34,8 +35,20 @@ class Figures:
 
 
 def figures_of(seed: int, load: int = 1) -> Figures:
-    """Run that seed, with so many times the sends."""
-    outcomes = run_world(seed, load)
+    """Run that seed, with so many times the sends; one that breaks off is a problem of its own."""
+    try:
+        outcomes = run_world(seed, load)
+    except Exception as error:
+        return Figures(
+            seed=seed,
+            seconds=CHAOS,  # about, so that a long run of such ends
+            sends=0,
+            faults=0,
+            failovers=0,
+            seen=Counter(),
+            digest="",
+            problem=f"seed {seed}: it broke off: {error!r}",
+        )
     records, seen = outcomes.records, Counter(outcomes.seen)
     seen.update(outcomes.verdict.counts)
     seen[outcomes.scenario.parts.mode.value] += 1

@@ -308,6 +308,7 @@ class World:
 
     def _harm(self, name: str) -> Harm:
         return Harm(
+            name=name,
             namespace=self.namespaces[name],
             journal=self.journal,
             recorder=self.recorder,

@@ -116,6 +116,23 @@ async def test_a_state_on_the_way_is_no_outcome(server, broker):
             assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
 
 
+async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server, broker):
+    held = []
+    server.on_transfer = lambda served, event: held.append((served, event))
+    with trio.move_on_after(0.2) as scope:
+        await broker.send(ORDERS, ONE)
+    [(served, event)] = held
+
+    served.engine.settle(event.delivery, ACCEPTED)
+    await wait_all_tasks_blocked(0.05)
+
+    assert scope.cancelled_caught
+    server.on_transfer = lambda served, event: served.engine.settle(event.delivery, ACCEPTED)
+    with trio.fail_after(5):
+        assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+    assert len(server.connections) == 1
+
+
 async def test_what_is_settled_without_an_outcome_is_unknown(server, broker):
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery)
 
