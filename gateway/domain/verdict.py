@@ -299,7 +299,8 @@ class _History:
             case Delivered():
                 self._fate(record.message_id).delivered.append(record)
             case Completed():
-                self.completed[record.entity, record.copy] = record.at
+                copy = record.entity, record.copy
+                self.completed[copy] = min(record.at, self.completed.get(copy, inf))
             case Parked() | ClockSet():
                 self._add_dates(record)
             case _:

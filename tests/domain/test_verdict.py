@@ -117,7 +117,14 @@ BAD = {
         [INVOKED, ACKED, DELIVERED, COMPLETED, attrs.evolve(DELIVERED, at=3)],
         Violation.RESURRECTED,
     ),
-}
+    "resurrected, and completed once more": (
+        [
+            INVOKED, ACKED, DELIVERED, COMPLETED,
+            attrs.evolve(DELIVERED, at=3), attrs.evolve(COMPLETED, at=4),
+        ],
+        Violation.RESURRECTED,
+    ),
+}  # fmt: skip
 
 GOOD = {
     "delivered": [INVOKED, ACKED, DELIVERED, COMPLETED],
