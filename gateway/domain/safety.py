@@ -162,7 +162,8 @@ class _Streak:
 
     Seen from outside, an attempt that was cut off may have counted or not: it excuses a failover,
     and never demands one. After a quiet interval it may have begun a streak anew, so that what had
-    begun before it and fails later isn't of the old one; it never carries a streak on.
+    begun before it and fails later isn't of the old one; it never carries a streak on. A quiet
+    interval excuses nothing that comes after it.
     """
 
     entity: str
@@ -170,6 +171,7 @@ class _Streak:
     void_before: float  # attempts that began earlier say nothing
     standing: State | None = State.PRIMARY  # None: not known, after a restart
     may_count_since: float | None = None
+    may_count_last: float = -inf
     counts_since: float | None = None
     last: float = -inf
     overdue: float | None = None
@@ -193,12 +195,14 @@ class _Streak:
         self.may_count_since = self.counts_since = self.overdue = None
 
     def _failed(self, attempt: Attempted) -> Iterator[Problem]:
-        if self.may_count_since is None:
+        slack, interval = self.bounds.slack, self.bounds.failover_interval
+        quiet = attempt.began - self.may_count_last > interval + slack
+        if self.may_count_since is None or quiet:
             self.may_count_since = attempt.at
+        self.may_count_last = attempt.at
         late = attempt.began <= self.void_before
         if self.standing not in NOT_OVER or late:
             return
-        slack, interval = self.bounds.slack, self.bounds.failover_interval
         if self.overdue is not None and attempt.at > self.overdue + slack:
             text = f"{self.entity} failed for its interval at {self.overdue:.3f}, and stayed"
             yield Invariant.S10, text
