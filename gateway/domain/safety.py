@@ -203,7 +203,6 @@ class _Streak:
         late = attempt.began <= self.void_before
         if self.standing not in NOT_OVER or late:
             return
-        slack, interval = self.bounds.slack, self.bounds.failover_interval
         if self.overdue is not None and attempt.at > self.overdue + slack:
             text = f"{self.entity} failed for its interval at {self.overdue:.3f}, and stayed"
             yield Invariant.S10, text

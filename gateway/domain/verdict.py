@@ -29,7 +29,7 @@ from gateway.domain.history import (
     Uncertain,
     Unknown,
 )
-from gateway.domain.wall_clocks import Dates, WallClocks
+from gateway.domain.wall_clocks import ROUNDING, Dates, WallClocks
 
 EXPIRED: Final = "TTLExpiredException"  # Service Bus's dead-letter reason
 
@@ -142,6 +142,7 @@ class _Fate:
     uncertain: int = 0
     delivered: list[Delivered] = attrs.field(factory=list)
     found: list[Found] = attrs.field(factory=list)
+    parked: list[Parked] = attrs.field(factory=list)
     dates: Dates | None = None  # None: all clocks were right
 
     @property
@@ -230,8 +231,13 @@ class _Fate:
         )
 
     def _was_expired(self, found: Found, audit_began: float) -> bool:
-        if self.dates is not None and found.place is Place.BACKLOG_DEAD_LETTER:
+        on_backlog = found.place is Place.BACKLOG_DEAD_LETTER
+        if self.dates is not None and on_backlog:
             return self.dates.expired_on_backlog()
+        if self.parked and on_backlog:
+            # What has ended since then doesn't excuse who gave it up.
+            moment = max(parked.began for parked in self.parked)
+            return min(sent.expires for sent in self.invoked) <= moment + ROUNDING
         return self._expired_by(audit_began)
 
     def _expired_by(self, moment: float) -> bool:
@@ -271,7 +277,6 @@ class _History:
     messages: dict[str, _Fate] = attrs.field(factory=dict)
     completed: dict[tuple[str, str], float] = attrs.field(factory=dict)
     attempts: dict[str, list[Attempted]] = attrs.field(factory=lambda: defaultdict(list))
-    parked: dict[str, list[Parked]] = attrs.field(factory=lambda: defaultdict(list))
     clocks: list[ClockSet] = attrs.field(factory=list)
     planned: set[str] = attrs.field(factory=set)
     read: set[str] = attrs.field(factory=set)
@@ -314,7 +319,7 @@ class _History:
 
     def _add_dates(self, record: Parked | ClockSet) -> None:
         if isinstance(record, Parked):
-            self.parked[record.message_id].append(record)
+            self._fate(record.message_id).parked.append(record)
         else:
             self.clocks.append(record)
 
@@ -348,7 +353,7 @@ class _History:
             clocks=clocks,
             invoked=message.invoked,
             attempts=self.attempts[message.id],
-            parked=self.parked[message.id],
+            parked=message.parked,
             late=rules.expiry_slack,
             grace=rules.clock_grace,
         )

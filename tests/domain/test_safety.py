@@ -210,6 +210,19 @@ def test_a_silence_of_an_interval_begins_anew():
     assert times(attempt(50), attempt(59), attempt(65), attempt(68)) is BROKEN
 
 
+@pytest.mark.parametrize(("began", "ruling"), [(61, HOLDS), (61.1, BROKEN)])
+def test_one_failure_before_a_silence_and_one_after_it_are_no_outage(began, ruling):
+    second = attempt(62, began=began)
+
+    assert times(attempt(50), moved(50, P, S), second, moved(62, S, B)) is ruling
+
+
+def test_what_may_have_counted_breaks_the_silence():
+    failures = [attempt(50), attempt(55, End.CUT_OFF), attempt(65)]
+
+    assert times(*failures, moved(65, P, B)) is HOLDS
+
+
 def test_who_had_begun_before_was_not_silent():
     assert times(attempt(50), attempt(60, began=51), attempt(65)) is BROKEN
 

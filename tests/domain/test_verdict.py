@@ -7,7 +7,7 @@ import attrs
 import pytest
 
 from gateway.domain import contents
-from gateway.domain.conduct import Attempted, End, Way
+from gateway.domain.conduct import Attempted, End, Parked, Way
 from gateway.domain.history import (
     Acked,
     AuditBegan,
@@ -49,6 +49,7 @@ ON_BACKLOG = Found(at=101, place=Place.BACKLOG, queue="b/0", message_id="1")
 ON_PRIMARY = Found(at=101, place=Place.PRIMARY, queue="orders", message_id="1", copy="1")
 DEAD = Found(at=101, place=Place.BACKLOG_DEAD_LETTER, queue="b/0/$dlq", message_id="1", reason="x")
 DEAD_EXPIRED = attrs.evolve(DEAD, reason=EXPIRED)
+GIVEN_UP = Parked(at=51, process="syphon", message_id="1", began=50)
 ALIVE = attrs.evolve(DELIVERED, expires=50.0)
 
 BAD = {
@@ -104,6 +105,10 @@ BAD = {
         [MORTAL, UNKNOWN, INVOKED, ACKED, DEAD_EXPIRED],
         Violation.PARKED,
     ),
+    "parked as expired, before its end": (
+        [MORTAL, ACKED, attrs.evolve(GIVEN_UP, began=49.9), DEAD_EXPIRED],
+        Violation.PARKED,
+    ),
     "parked as expired, without an end": ([INVOKED, ACKED, DEAD_EXPIRED], Violation.MORTAL),
     "early": (
         [attrs.evolve(INVOKED, not_before=3.5), ACKED, DELIVERED],
@@ -138,6 +143,10 @@ GOOD = {
         INVOKED, ACKED, attrs.evolve(ON_PRIMARY, fingerprint="f"),
     ],
     "expired": [MORTAL, ACKED],
+    "parked at its end": [MORTAL, ACKED, GIVEN_UP, DEAD_EXPIRED],
+    "parked once more, as nobody confirmed it": [
+        MORTAL, ACKED, GIVEN_UP, attrs.evolve(GIVEN_UP, began=60), DEAD_EXPIRED,
+    ],
     "expired as the audit begins": [attrs.evolve(INVOKED, expires=100), ACKED],
     "failed, and nowhere": [INVOKED, FAILED],
     "unknown, and vanished": [INVOKED, UNKNOWN],

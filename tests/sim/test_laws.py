@@ -6,6 +6,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Outcome
+from gateway.domain.events import StandingChanged
 from gateway.testing.faults import Call, Operation
 from gateway.testing.sim.clocks import Clocks
 from gateway.testing.sim.laws import Laws
@@ -25,6 +26,11 @@ async def fail(laws, at, took):
     await trio.sleep_until(at)
     call = Call(operation=Operation.SEND, entity=ORDERS, outcome=Outcome.UNKNOWN, took=took)
     laws.note_call("gateway", "primary", call)
+
+
+def fail_over(laws):
+    over = StandingChanged(entity=ORDERS, before="suspect", after="secondary", reason="")
+    laws.note_event(over)
 
 
 async def test_an_entity_that_fails_for_its_interval_fails_over(autojump_clock):
@@ -56,3 +62,15 @@ async def test_an_attempt_that_may_not_count_may_begin_a_streak(cut_off_at, brok
     await fail(laws, 12.0, took=1.5)
 
     assert len(laws.broken) == broken
+
+
+@pytest.mark.parametrize(("began", "broken"), [(9.05, []), (9.2, ["after 0.000 s"])])
+async def test_one_failure_before_a_silence_and_one_after_it_are_no_outage(
+    began, broken, autojump_clock
+):
+    laws = watching()
+    await fail(laws, 4.0, took=3.0)
+    await fail(laws, began + 3.0, took=3.0)
+    fail_over(laws)
+
+    assert [one.split("over ")[-1] for one in laws.broken if "failed over" in one] == broken

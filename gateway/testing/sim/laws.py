@@ -33,7 +33,9 @@ class _Streak:
 
     standing: str = State.PRIMARY.value
     changed: float = -1.0
-    first_failure: float | None = None  # since the last success, of whatever may count
+    # Since the last success, or the last quiet interval; of whatever may count.
+    first_failure: float | None = None
+    last_of_any: float = 0.0
     failing_since: float | None = None  # of what must count
     last_failure: float = 0.0
     overdue: bool = False
@@ -166,8 +168,9 @@ class Laws:
             return
         now, interval = trio.current_time(), self.scenario.pair.failover_interval
         began = now - call.took
-        if streak.first_failure is None:
+        if streak.first_failure is None or began - streak.last_of_any > interval + SLACK:
             streak.first_failure = now
+        streak.last_of_any = now
         if streak.standing not in PRIMARY or began <= max(streak.changed, self._void_before):
             return  # it says nothing, or is late
         if streak.overdue:

@@ -1,6 +1,6 @@
 """Writes down what the installation of a seed did: the records of `domain/conduct.py`."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -61,6 +61,10 @@ class Recorder:
     names: Names
     _asked: Counter[str] = attrs.field(factory=Counter, init=False)
     _faults: int = attrs.field(default=0, init=False)
+    # Message ids of what a process has transferred, without a confirmed completion.
+    _transferred: dict[str, Counter[str]] = attrs.field(
+        factory=lambda: defaultdict(Counter), init=False
+    )
 
     def begin(self) -> None:
         """The bounds of the run, and the faults that the scenario has planned."""
@@ -106,6 +110,17 @@ class Recorder:
     def note_power_cut(self, namespace: str) -> None:
         """What its disk hadn't written is gone; what it acknowledged is not."""
         self.records.append(Killed(at=trio.current_time(), process=namespace, power_cut=True))
+
+    def note_revival(self, process: str) -> None:
+        """
+        A process that was killed begins anew, and knows nothing of what it had transferred.
+
+        Where nobody confirmed the completion that may come again; who lives on remembers it.
+        """
+        now = trio.current_time()
+        for name in (process, f"syphon in {process}"):
+            ids = self._transferred.pop(name, Counter()).elements()
+            self.records.extend(Uncertain(at=now, message_id=each) for each in ids)
 
     def note_disk_fault(self, fault: DiskFault) -> str:
         """A namespace's disk fails, as `note_crash`."""
@@ -159,20 +174,20 @@ class Recorder:
         now = trio.current_time()
         self._asked[process] += call.operation in ASKS
         if call.operation is Operation.SEND:
-            self.records.append(self._attempt(process, namespace, call))
+            attempt = self._attempt(process, namespace, call)
+            self.records.append(attempt)
+            if attempt.way is Way.SYPHON and attempt.end is End.ACCEPTED:
+                self._transferred[process].update(attempt.message_ids)
             if call.answered and call.outcome is Outcome.UNKNOWN:
                 # For the namespace all went well; its answer met nobody who still waited.
                 self.records.append(Swallowed(at=now, messages=len(call.messages)))
-        if call.operation is Operation.LEAVE and namespace == "secondary":
-            # Nobody confirmed the completion, so what was transferred may come again.
-            ids = map(self.names.of, call.messages)
-            self.records.extend(Uncertain(at=now, message_id=each) for each in ids)
         if call.operation is Operation.SETTLE and namespace == "secondary":
             self._note_settlement(process, call)
 
     def _note_settlement(self, process: str, call: Call) -> None:
         now, message_id = trio.current_time(), self.names.of(call.messages[0])
         if isinstance(call.settlement, Complete) and call.outcome is None:
+            self._transferred[process] -= Counter([message_id])
             self.records.append(
                 Settled(
                     at=now,

@@ -304,6 +304,7 @@ class World:
             self.laws.note_restart(standings)
             over = State.SECONDARY.value in standings.values()
             self.journal.seen["restarted in an outage"] += over
+        self.recorder.note_revival(process.name)
         process.revive()
 
     def _harm(self, name: str) -> Harm:

@@ -1,0 +1,89 @@
+"""What the recorder of the simulation takes for a cause of one more copy."""
+
+import pytest
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Outcome
+from gateway.domain.history import Uncertain
+from gateway.domain.message import Complete, Message
+from gateway.domain.verdict import Violation
+from gateway.pairing.transfer import Transferred
+from gateway.testing.faults import Call, Operation
+from gateway.testing.sim.names import Names
+from gateway.testing.sim.recorder import Recorder
+from gateway.testing.sim.seeds import draw
+from gateway.testing.sim.world import run_world
+
+QUEUE = EntityPath("east/x-servicebus-transfer/0")
+MESSAGES = (Message(message_id="1"),)
+SENT = Call(operation=Operation.SEND, entity=EntityPath("orders"), messages=MESSAGES)
+COMPLETED = Call(
+    operation=Operation.SETTLE, entity=QUEUE, messages=MESSAGES, settlement=Complete(), copy="7"
+)
+REFUSED = Call(
+    operation=Operation.SETTLE,
+    entity=QUEUE,
+    messages=MESSAGES,
+    settlement=Complete(),
+    copy="7",
+    outcome=Outcome.NOT_SENT,
+)
+LEFT = Call(operation=Operation.LEAVE, entity=QUEUE, messages=MESSAGES, outcome=Outcome.UNKNOWN)
+
+
+@pytest.fixture
+def recorder(autojump_clock):
+    return Recorder(draw(1), [], Names())
+
+
+def uncertain(recorder):
+    return [one.message_id for one in recorder.records if isinstance(one, Uncertain)]
+
+
+async def note(recorder, *calls, process="syphon-0"):
+    for call in calls:
+        recorder.note_call(process, "primary" if call is SENT else "secondary", call)
+
+
+@pytest.mark.parametrize("process", ["syphon-0", "syphon in gateway"])
+async def test_what_a_killed_syphon_had_transferred_may_come_again(process, recorder):
+    await note(recorder, SENT, REFUSED, process=process)
+    recorder.note_revival("gateway" if "gateway" in process else process)
+
+    assert uncertain(recorder) == ["1"]
+
+
+async def test_a_syphon_that_lives_on_remembers_what_it_has_transferred(recorder):
+    await note(recorder, SENT, REFUSED, LEFT)
+
+    assert uncertain(recorder) == []
+
+
+@pytest.mark.parametrize("calls", [[LEFT], [SENT, COMPLETED], [REFUSED, LEFT]])
+async def test_what_was_never_transferred_or_is_completed_does_not_come_again(calls, recorder):
+    await note(recorder, *calls)
+    recorder.note_revival("syphon-0")
+
+    assert uncertain(recorder) == []
+
+
+async def test_a_life_forgets_what_the_one_before_it_had_in_hand(recorder):
+    await note(recorder, SENT)
+    recorder.note_revival("syphon-0")
+    recorder.note_revival("syphon-0")
+
+    assert uncertain(recorder) == ["1"]
+
+
+async def test_one_process_knows_nothing_of_another(recorder):
+    await note(recorder, SENT)
+    recorder.note_revival("gateway")
+
+    assert uncertain(recorder) == []
+
+
+def test_a_syphon_that_forgets_what_it_has_transferred_is_caught(monkeypatch):
+    monkeypatch.setattr(Transferred, "remember", lambda self, copy: None)
+    outcomes = run_world(1949, load=2)
+
+    assert Violation.DUPLICATED in outcomes.verdict.broken()
