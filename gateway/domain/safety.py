@@ -196,8 +196,9 @@ class _Streak:
         self.may_count_since = self.counts_since = self.overdue = None
 
     def _failed(self, attempt: Attempted) -> Iterator[Problem]:
-        silence = self.bounds.failover_interval + self.bounds.slack
-        if self.may_count_since is None or attempt.began - self.last_that_may > silence:
+        slack, interval = self.bounds.slack, self.bounds.failover_interval
+        quiet = attempt.began - self.last_that_may > interval + slack
+        if self.may_count_since is None or quiet:
             self.may_count_since = attempt.at
         self.last_that_may = max(self.last_that_may, attempt.at)
         late = attempt.began <= self.void_before

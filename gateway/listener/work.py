@@ -128,7 +128,8 @@ class Work(Generic[T]):
             if not desk.room.try_to_enter():
                 await desk.room.enter(desk.queue.key)
             try:
-                if not desk.endpoint.is_down or await desk.endpoint.admit(self):
+                is_up = not desk.endpoint.is_down or await desk.endpoint.admit(self)
+                if is_up and not desk.is_draining:  # which may have begun while we waited
                     self._if_put_down = None
                     return await self._handle(item)
             finally:

@@ -9,10 +9,17 @@ import trio
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, LockLost, NotSupported, Unavailable
-from gateway.domain.events import ListenerFailed, ListenerPaused, LockTooShort, Poisoned
+from gateway.domain.events import (
+    ListenerFailed,
+    ListenerPaused,
+    LockTooShort,
+    Poisoned,
+    SettledTooLate,
+)
 from gateway.domain.message import DeadLetter
 from gateway.listener.errors import EndpointDown
 from gateway.listener.ledger import Operation as Billed
+from gateway.listener.room import Room
 from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from tests.listener.hall import (
     ORDERS,
@@ -437,6 +444,31 @@ async def test_a_drain_finishes_what_runs_and_gives_back_the_rest_untouched(hall
         rest = await receiver.receive(100)
     assert len(rest) == 40
     assert {delivery.delivery_count for delivery in rest} == {1}
+
+
+async def test_what_has_just_got_its_place_when_a_drain_begins_isnt_begun(hall, monkeypatch):
+    """Else its handler is cut off where it first waits, and the delivery counts."""
+    began, done = [], []
+
+    async def handle(item):
+        began.append(item.message.message_id)
+        await trio.sleep(1.0)
+        done.append(item.message.message_id)
+
+    def leave_and_drain(room):
+        leave(room)
+        listener.start_drain()
+
+    leave = Room.leave
+    monkeypatch.setattr(Room, "leave", leave_and_drain)
+    await hall.send("m1", "m2", "m3")
+    listener = await hall.listen(handle, options={"parallel": 1})
+    await trio.sleep(60.0)
+
+    assert began == done
+    assert len(done) == 1
+    assert hall.of(SettledTooLate) == []
+    assert [each.delivery_count for each in await hall.store.peek(ORDERS, limit=9)] == [0, 0]
 
 
 async def test_a_drain_takes_no_longer_than_its_grace(hall):

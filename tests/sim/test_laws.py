@@ -10,6 +10,7 @@ from gateway.domain.events import StandingChanged
 from gateway.testing.faults import Call, Operation
 from gateway.testing.sim.clocks import Clocks
 from gateway.testing.sim.laws import Laws
+from gateway.testing.sim.scenario import ClockStep
 from gateway.testing.sim.seeds import draw
 
 ORDERS = EntityPath("orders")
@@ -74,3 +75,17 @@ async def test_one_failure_before_a_silence_and_one_after_it_are_no_outage(
     fail_over(laws)
 
     assert [one.split("over ")[-1] for one in laws.broken if "failed over" in one] == broken
+
+
+def test_what_is_left_on_the_primary_is_stuck_there_unless_its_date_is_hours_away():
+    laws = watching()
+    laws.note_left(0)
+    assert laws.broken == []
+
+    laws.note_left(2)
+    assert laws.broken == ["the primary still has 2 messages, and doesn't give them"]
+
+    step = ClockStep(process="client", ahead=7200.0, drift=0.0, at=50.0, back=60.0)
+    with_clocks = Laws(attrs.evolve(laws.scenario, clock_steps=(step,)), laws.clocks)
+    with_clocks.note_left(2)
+    assert with_clocks.broken == []

@@ -159,6 +159,15 @@ class Laws:
         if not to_primary:
             self.broken.append(f"{entity} has healed, and isn't sent to the primary")
 
+    def note_left(self, messages: int) -> None:
+        """
+        All has been well for long, and consumers wait: so many the primary hasn't given to them.
+
+        Where a clock was set, their date may be hours away.
+        """
+        if messages and not self.scenario.clock_steps:
+            self.broken.append(f"the primary still has {messages} messages, and doesn't give them")
+
     # --- when an entity may and must fail over
 
     def _note_attempt(self, call: Call, streak: _Streak) -> None:

@@ -375,6 +375,7 @@ class World:
             if trio.current_time() > began + LONGEST_HOLD and await self._quiet():
                 return
             await trio.sleep(LOOK)
+        self.laws.note_left(await left(self.stores["primary"]))
 
     async def _be_quiet(self) -> None:
         processes = [GATEWAY, f"syphon in {GATEWAY}", *(one.name for one in self.syphons)]
