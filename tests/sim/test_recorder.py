@@ -1,6 +1,8 @@
 """What the recorder of the simulation takes for a cause of one more copy."""
 
+import attrs
 import pytest
+import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Outcome
@@ -42,7 +44,8 @@ def uncertain(recorder):
 
 async def note(recorder, *calls, process="syphon-0"):
     for call in calls:
-        recorder.note_call(process, "primary" if call is SENT else "secondary", call)
+        namespace = "primary" if call.operation is Operation.SEND else "secondary"
+        recorder.note_call(process, namespace, call)
 
 
 @pytest.mark.parametrize("process", ["syphon-0", "syphon in gateway"])
@@ -80,6 +83,25 @@ async def test_one_process_knows_nothing_of_another(recorder):
     recorder.note_revival("gateway")
 
     assert uncertain(recorder) == []
+
+
+async def test_what_a_living_syphon_could_not_complete_may_be_moved_by_another(recorder):
+    await note(recorder, SENT, REFUSED, process="syphon-0")
+    await note(recorder, SENT, COMPLETED, process="syphon-1")
+    assert uncertain(recorder) == ["1"]
+
+    recorder.note_revival("syphon-0")
+    assert uncertain(recorder) == ["1"]
+
+
+async def test_a_send_that_was_under_way_when_another_syphon_completed_is_one_more_copy(recorder):
+    await note(recorder, SENT, COMPLETED, process="syphon-0")
+    await trio.sleep(2.0)
+    await note(recorder, attrs.evolve(SENT, took=1.0), process="syphon-1")
+    assert uncertain(recorder) == []
+
+    await note(recorder, attrs.evolve(SENT, took=3.0), process="syphon-1")
+    assert uncertain(recorder) == ["1"]
 
 
 def test_a_syphon_that_forgets_what_it_has_transferred_is_caught(monkeypatch):

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 import attrs
@@ -65,6 +66,8 @@ class Recorder:
     _transferred: dict[str, Counter[str]] = attrs.field(
         factory=lambda: defaultdict(Counter), init=False
     )
+    # When a process completed a copy of a message last.
+    _completed: dict[tuple[str, str], float] = attrs.field(factory=dict, init=False)
 
     def begin(self) -> None:
         """The bounds of the run, and the faults that the scenario has planned."""
@@ -177,17 +180,34 @@ class Recorder:
             attempt = self._attempt(process, namespace, call)
             self.records.append(attempt)
             if attempt.way is Way.SYPHON and attempt.end is End.ACCEPTED:
-                self._transferred[process].update(attempt.message_ids)
+                self._note_transfer(attempt)
             if call.answered and call.outcome is Outcome.UNKNOWN:
                 # For the namespace all went well; its answer met nobody who still waited.
                 self.records.append(Swallowed(at=now, messages=len(call.messages)))
         if call.operation is Operation.SETTLE and namespace == "secondary":
             self._note_settlement(process, call)
 
+    def _note_transfer(self, attempt: Attempted) -> None:
+        """Two syphons can have the same message, where the lock of one of them was lost."""
+        for each in attempt.message_ids:
+            other = self._had_by_another(attempt, each)
+            if other is not None:
+                self.records.append(Uncertain(at=attempt.at, message_id=each))
+                self._transferred[other] -= Counter([each])
+        self._transferred[attempt.process].update(attempt.message_ids)
+
+    def _had_by_another(self, attempt: Attempted, message_id: str) -> str | None:
+        for other, ids in self._transferred.items():
+            completed = self._completed.get((other, message_id), -inf)
+            if other != attempt.process and (ids[message_id] or completed > attempt.began):
+                return other
+        return None
+
     def _note_settlement(self, process: str, call: Call) -> None:
         now, message_id = trio.current_time(), self.names.of(call.messages[0])
         if isinstance(call.settlement, Complete) and call.outcome is None:
             self._transferred[process] -= Counter([message_id])
+            self._completed[process, message_id] = now
             self.records.append(
                 Settled(
                     at=now,
