@@ -18,7 +18,8 @@ import attrs
 import trio
 
 from gateway.claims.desk import LAST_STEP, ClaimDesk
-from gateway.claims.receiver import ClaimedReceiver, ClaimedSession, Surroundings, as_shown
+from gateway.claims.receiver import ClaimedReceiver, Surroundings, as_shown
+from gateway.claims.session import ClaimedSession
 from gateway.domain import claim as claims
 from gateway.domain.claim import Claim
 from gateway.domain.entity import EntityPath

@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred, SessionReceiver
+from gateway.capabilities import ReceivesDeferred
 from gateway.claims.desk import LAST_STEP, ClaimDesk
 from gateway.claims.settling import settle_each
 from gateway.domain import claim as claims
@@ -368,31 +368,6 @@ class ClaimedReceiver:
         claim = self._unsettled.pop((delivery.lock_token or "").lower(), None)
         if claim is not None and isinstance(settlement, Complete):
             await self.desk.complete(claim)
-
-
-@attrs.define(eq=False, kw_only=True)
-class ClaimedSession(ClaimedReceiver):
-    """`SessionReceiver`: the order of a session stays, also where one of its bodies is late."""
-
-    session: SessionReceiver
-    in_order: bool = True
-
-    @property
-    def session_id(self) -> str:
-        return self.session.session_id
-
-    @property
-    def locked_until(self) -> datetime:
-        return self.session.locked_until
-
-    async def renew_session(self) -> datetime:
-        return await self.session.renew_session()
-
-    async def get_state(self) -> bytes | None:
-        return await self.session.get_state()
-
-    async def set_state(self, state: bytes | None) -> None:
-        await self.session.set_state(state)
 
 
 async def as_shown(desk: ClaimDesk, delivery: Delivery) -> Delivery:

@@ -43,6 +43,7 @@ from gateway.pairing.transfer import Cargo, Copy, Progress, Transferred
 from gateway.ports import Broker, Observer, Receiver, WallClock
 
 LATE: Final = 3.0  # attempt time-outs until a send without an answer is given up
+GIVING_UP: Final = 1.0  # seconds, at most, until that is noted
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
 SHORTEST_LOCK: Final = 0.3
 EXPIRED: Final = "TTLExpiredException"
@@ -157,7 +158,8 @@ class Mover:
         seconds = self.options.attempt_timeout
         await trio.sleep(seconds)
         # Until the send is given up: a second one would hang too, and the next batch with it.
-        least = (LATE - 1.0) * seconds
+        # What rests stays where it is if the entity is held anew then.
+        least = (LATE - 1.0) * seconds + GIVING_UP
         self.holds.hold(entity, self.options.hold, f"no answer within {seconds:g} s", least)
 
     def _is_final(self, entity: EntityPath, error: BrokerError) -> bool:

@@ -197,8 +197,23 @@ async def test_a_send_is_given_up_after_three_attempt_time_outs(lab):
 
     await trio.sleep(60.0)
 
-    # Its hold is the second in a row, after that of the late answer.
-    assert [at - started for at in lab.primary.times(SEND)] == pytest.approx([0.0, 32.0])
+    # That the answer is late and that it never comes is one failure, and one hold.
+    assert [at - started for at in lab.primary.times(SEND)] == pytest.approx([0.0, 31.0])
+
+
+async def test_what_rests_isnt_given_back_for_a_moment_when_a_send_is_given_up(lab):
+    """It would stand before all that the drain hasn't looked at yet."""
+    await lab.divert(message("1"))
+    await lab.divert(message("2"))
+    lab.primary.fail(Hang(), SEND)
+    hold = Backoff(first=5.0, cap=300.0, jitter=0.0)
+    await lab.syphon(batch=1, attempt_timeout=10.0, hold=hold)
+
+    await trio.sleep(34.9)
+    assert lab.secondary.times(SETTLE) == []
+
+    await trio.sleep(0.2)
+    assert len(lab.secondary.times(SETTLE)) == 2
 
 
 async def test_while_a_send_has_no_answer_its_entity_gets_no_other(lab):

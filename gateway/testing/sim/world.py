@@ -379,12 +379,10 @@ class World:
 
     async def _be_quiet(self) -> None:
         processes = [GATEWAY, f"syphon in {GATEWAY}", *(one.name for one in self.syphons)]
-        await trio.sleep(LOOK)
-        for process in processes:
-            self.recorder.sample(process)
-        await trio.sleep(QUIET)
-        for process in processes:
-            self.recorder.sample(process)
+        for pause in (LOOK, QUIET):
+            await trio.sleep(pause)
+            for process in processes:
+                self.recorder.sample(process)
 
     async def _quiet(self) -> bool:
         await trio.lowlevel.checkpoint()
