@@ -36,6 +36,7 @@ class Bounds:
     suspect_wait: float = 0.25
     ping_interval: float = 60.0
     successes_to_return: int = 2
+    answer: float = 0.0  # that a namespace takes, at most, while it's well
     lock: float = 60.0
     longest_hold: float = 300.0
     drain_rate: float = attrs.field(default=1000.0, validator=validators.gt(0.0))
@@ -61,7 +62,7 @@ class Bounds:
     @property
     def return_within(self) -> float:
         """How long a healed entity stays away, at most: a hanging probe, a pause, successes."""
-        more = 1.2 * max(0, self.successes_to_return - 1)
+        more = 1.2 * max(0, self.successes_to_return - 1) + self.successes_to_return * self.answer
         return 1.2 * self.ping_interval + self.attempt_timeout + more + self.slack
 
     def drain_within(self, messages: int) -> float:

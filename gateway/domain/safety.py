@@ -25,6 +25,7 @@ from gateway.domain.conduct import (
 )
 from gateway.domain.failover import State
 from gateway.domain.history import Acked, Invoked, Record
+from gateway.domain.outage import Outage
 from gateway.domain.rulings import Decision, Invariant, decide
 from gateway.domain.verdict import Verdict, Violation
 
@@ -171,11 +172,13 @@ class _Streak:
     bounds: Bounds
     void_before: float  # attempts that began earlier say nothing
     standing: State | None = State.PRIMARY  # None: not known, after a restart
-    may_count_since: float | None = None
-    last_that_may: float = -inf
     counts_since: float | None = None
     last: float = -inf
     overdue: float | None = None
+    outage: Outage = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.outage = Outage(self.bounds.failover_interval + self.bounds.slack)
 
     def note(self, record: Record) -> Iterator[Problem]:
         match record:
@@ -193,15 +196,14 @@ class _Streak:
                 yield from self._moved(record)
 
     def _forget(self) -> None:
-        self.may_count_since = self.counts_since = self.overdue = None
+        self.outage.forget()
+        self.counts_since = self.overdue = None
 
     def _failed(self, attempt: Attempted) -> Iterator[Problem]:
         slack, interval = self.bounds.slack, self.bounds.failover_interval
-        quiet = attempt.began - self.last_that_may > interval + slack
-        if self.may_count_since is None or quiet:
-            self.may_count_since = attempt.at
-        self.last_that_may = max(self.last_that_may, attempt.at)
         late = attempt.began <= self.void_before
+        counts = attempt.end in COUNTS and not late
+        self.outage.note(attempt.began, attempt.at, counts=counts)
         if self.standing not in NOT_OVER or late:
             return
         if self.overdue is not None and attempt.at > self.overdue + slack:
@@ -209,7 +211,7 @@ class _Streak:
             yield Invariant.S10, text
         if attempt.began - self.last >= interval:
             self.counts_since = self.overdue = None
-        if attempt.end not in COUNTS:
+        if not counts:
             return
         if self.counts_since is None:
             self.counts_since = attempt.at
@@ -226,10 +228,10 @@ class _Streak:
             self.void_before = move.at
 
     def _judge_failover(self, now: float) -> Iterator[Problem]:
-        if self.may_count_since is None:
+        after = now - self.outage.since
+        if after == -inf:
             yield Invariant.S9, f"{self.entity} failed over at {now:.3f} without an outage"
-        elif now - self.may_count_since < self.bounds.failover_interval - self.bounds.slack:
-            after = now - self.may_count_since
+        elif after < self.bounds.failover_interval - self.bounds.slack:
             yield Invariant.S10, f"{self.entity} failed over at {now:.3f}, after {after:.3f} s"
 
 

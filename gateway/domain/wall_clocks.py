@@ -68,10 +68,10 @@ class WallClocks:
             if begin <= end:
                 yield attrs.evolve(one, since=begin, until=end)
 
-    def shows(self, process: str, moment: float) -> float:
-        """What that clock shows then."""
-        *_, last = self.periods(process, moment, moment)
-        return last.shows(moment)
+    def shows(self, process: str, moment: float) -> Iterator[float]:
+        """What that clock shows then; set at that very moment, it may show either."""
+        for period in self.periods(process, moment, moment):
+            yield period.shows(moment)
 
     def trusted(self, process: str, since: float, until: float, grace: float) -> float:
         """
@@ -134,8 +134,9 @@ class Dates:
     def expired_on_backlog(self) -> bool:
         """Whether a syphon was right to find it expired, by its own clock."""
         return any(
-            end <= max(self.clocks.shows(one.process, one.began), sent.not_before) + ROUNDING
+            end <= max(now, sent.not_before) + ROUNDING
             for one in self.parked
+            for now in self.clocks.shows(one.process, one.began)
             for sent in self.invoked
             for end in self._on_backlog(sent)
         )
@@ -159,8 +160,11 @@ class Dates:
                 continue
             lives = [life]
             if attempt.way is Way.SYPHON:
-                now = max(self.clocks.shows(attempt.process, attempt.began), sent.not_before)
-                lives = [min(end - now, life) for end in on_backlog]
+                lives = [
+                    min(end - max(now, sent.not_before), life)
+                    for now in self.clocks.shows(attempt.process, attempt.began)
+                    for end in on_backlog
+                ]
             for period in self._arrivals(attempt.began, inf):
                 low, high = period.shows(period.since), period.shows(period.until)
                 for left in lives:
@@ -170,8 +174,8 @@ class Dates:
         """The expiries that its envelopes have."""
         for attempt in self.attempts:
             if attempt.way is Way.BACKLOG and _is_of(attempt, sent):
-                now = self.clocks.shows(attempt.process, attempt.began)
-                yield max(now, sent.not_before) + _life(sent)
+                for now in self.clocks.shows(attempt.process, attempt.began):
+                    yield max(now, sent.not_before) + _life(sent)
 
     def _arrivals(self, began: float, until: float) -> Iterator[Period]:
         return self.clocks.periods(_PRIMARY, began, min(began + self.late, until))

@@ -455,10 +455,11 @@ def test_the_bounds_follow_from_the_configuration():
     bounds = Bounds(
         send_timeout=20, attempt_timeout=10, suspect_wait=0.5, ping_interval=50,
         successes_to_return=3, lock=60, longest_hold=300, drain_rate=100, slack=2,
+        answer=0.3,
     )  # fmt: skip
 
     assert bounds.stall == 8 + 0.5 + 10 + 2
-    assert bounds.return_within == pytest.approx(60 + 10 + 2.4 + 2)
+    assert bounds.return_within == pytest.approx(60 + 10 + 2.4 + 3 * 0.3 + 2)
     assert bounds.drain_within(1000) == 60 + 300 + 15 + 2
 
 

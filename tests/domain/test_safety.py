@@ -299,6 +299,13 @@ def test_the_latest_of_several_failures_ends_a_silence():
     assert times(attempt(50), attempt(57), late, moved(70, P, B)) is BROKEN
 
 
+def test_what_was_cut_off_after_a_silence_may_have_ended_nothing():
+    cut_off, hung = attempt(61.5, End.CUT_OFF, began=61.2), attempt(62, began=55)
+
+    assert times(attempt(50), cut_off, hung, moved(62, P, B)) is HOLDS
+    assert times(attempt(50), attempt(61.5, began=61.2), hung, moved(62, P, B)) is BROKEN
+
+
 def test_half_open_goes_back_without_an_interval():
     back = [moved(80, B, H), attempt(81), moved(81, H, B)]
 

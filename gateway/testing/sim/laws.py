@@ -13,6 +13,7 @@ from gateway.domain.errors import BrokerError, NotAuthorized, Outcome
 from gateway.domain.events import Event, LoopPaused, StandingChanged
 from gateway.domain.failover import State
 from gateway.domain.message import Complete
+from gateway.domain.outage import Outage
 from gateway.pairing.options import OnUnknown
 from gateway.testing.faults import Call, Operation
 from gateway.testing.sim.access import TOKENS_LIFE
@@ -31,11 +32,9 @@ TOO_FAR_BEHIND: Final = TOKENS_LIFE - 1.0 + MAX_CLOCK_SKEW.total_seconds()  # se
 class _Streak:
     """An entity's attempts from the gateway, as seen from outside."""
 
+    outage: Outage  # of whatever may count
     standing: str = State.PRIMARY.value
     changed: float = -1.0
-    # Since the last success, or the last quiet interval; of whatever may count.
-    first_failure: float | None = None
-    last_of_any: float = 0.0
     failing_since: float | None = None  # of what must count
     last_failure: float = 0.0
     overdue: bool = False
@@ -57,7 +56,12 @@ class Laws:
     _may_have_arrived: dict[str, float] = attrs.field(factory=dict)  # message ids, and when last
     _unclear: set[str] = attrs.field(factory=set)  # message ids of sends without an answer
     _void_before: float = -1.0  # attempts that began earlier say nothing
-    _streaks: dict[str, _Streak] = attrs.field(factory=lambda: defaultdict(_Streak))
+    _streaks: dict[str, _Streak] = attrs.field(init=False)
+
+    @_streaks.default
+    def _no_streaks(self) -> dict[str, _Streak]:
+        silence = self.scenario.pair.failover_interval + SLACK
+        return defaultdict(lambda: _Streak(Outage(silence)))
 
     def note_call(self, process: str, namespace: str, call: Call) -> None:
         """A process has asked a namespace."""
@@ -172,22 +176,23 @@ class Laws:
 
     def _note_attempt(self, call: Call, streak: _Streak) -> None:
         if call.outcome is None:
-            streak.first_failure = streak.failing_since = None
+            streak.outage.forget()
+            streak.failing_since = None
             streak.overdue = False
             return
         now, interval = trio.current_time(), self.scenario.pair.failover_interval
         began = now - call.took
-        if streak.first_failure is None or began - streak.last_of_any > interval + SLACK:
-            streak.first_failure = now
-        streak.last_of_any = now
-        if streak.standing not in PRIMARY or began <= max(streak.changed, self._void_before):
+        late = began <= max(streak.changed, self._void_before)
+        must_count = self._must_fail_over(call)
+        streak.outage.note(began, now, counts=must_count and not late)
+        if streak.standing not in PRIMARY or late:
             return  # it says nothing, or is late
         if streak.overdue:
             self.broken.append(f"{call.entity} failed for its interval and stays")
             streak.overdue = False
         if began - streak.last_failure >= interval:
             streak.failing_since = None
-        if not self._must_fail_over(call):
+        if not must_count:
             return  # it may have begun a streak anew, and carries none on
         if streak.failing_since is None:
             streak.failing_since = now
@@ -212,7 +217,8 @@ class Laws:
             self._judge_failover(event, streak)
             streak.successes = 0
         if event.after != State.SUSPECT.value:
-            streak.first_failure = streak.failing_since = None
+            streak.outage.forget()
+            streak.failing_since = None
         back = event.before in BACKLOG and event.after == State.PRIMARY.value
         if back and streak.successes < self.scenario.pair.successes_to_return:
             self.broken.append(f"{event.entity} came back after {streak.successes} successes")
@@ -226,7 +232,7 @@ class Laws:
     def _judge_failover(self, event: StandingChanged, streak: _Streak) -> None:
         """Not before the interval is over; a syphon inside sends beside the gateway."""
         now = trio.current_time()
-        failing = now - (now if streak.first_failure is None else streak.first_failure)
+        failing = max(0.0, now - streak.outage.since)
         early = failing < self.scenario.pair.failover_interval - SLACK
         if event.before in PRIMARY and self.scenario.syphons > 0 and early:
             self.broken.append(f"{event.entity} failed over after {failing:.3f} s")

@@ -80,6 +80,7 @@ class Recorder:
             ping_interval=pair.ping_interval,
             successes_to_return=pair.successes_to_return,
             max_inflight=pair.max_inflight,
+            answer=self.scenario.answer,
             lock=LOCK,
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),
             drain_rate=self.scenario.drain_rate,

@@ -30,6 +30,7 @@ from gateway.wire.storage_queue_fields import is_name
 ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "audit/log"))
 CHAOS: Final = 110.0  # seconds until all faults are healed
 LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
+LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt may take
 WHOLE_SECONDS: Final = 2.0  # to which Storage Queue rounds up a delay, and a life
 LONGEST_INTERVAL: Final = 30.0  # seconds until an entity fails over
 
@@ -194,6 +195,11 @@ class Scenario:
         paused = not self.windows and self.killed == {"pause"}
         noticed = BEAT + shortest_pause(self.pair)
         return paused and all(crash.back - crash.at >= noticed for crash in self.crashes)
+
+    @property
+    def answer(self) -> float:
+        """Seconds that a namespace takes, at most, while it's well."""
+        return 2 * LONGEST_LATENCY if self.latency else 0.0
 
     @property
     def drain_rate(self) -> float:

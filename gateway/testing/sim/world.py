@@ -48,6 +48,7 @@ from gateway.testing.sim.scenario import (
     ENTITIES,
     FAULTS,
     LONGEST_HOLD,
+    LONGEST_LATENCY,
     NAMES,
     Crash,
     Front,
@@ -58,7 +59,6 @@ from gateway.testing.sim.seeds import draw
 from gateway.wire.amqp.message import encoded_size
 
 DRAIN: Final = 400.0  # seconds in which a healed pair must have moved its backlog
-LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt may take
 LOOK: Final = 5.0
 QUIET: Final = 60.0  # seconds without traffic, in which nothing may be done
 DEAD_AFTER: Final = 20.0  # seconds until a receiver finds its connection dead
