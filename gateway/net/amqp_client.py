@@ -55,6 +55,7 @@ class AmqpClient:
         """`name` is for texts of errors; `hostname` is what the peer is called."""
         self.name = name
         self.links: dict[LinkId, ClientLink] = {}
+        self.leaving: dict[LinkId, trio.Event] = {}  # set when the peer has detached it too
         self.opened: ConnectionOpened | None = None
         self.end: AmqpError | None = None  # why there is nothing any more
         self._spare: list[SessionId] = []  # without links
@@ -137,6 +138,8 @@ class AmqpClient:
             case LinkDetached(link=id_, error=error):
                 if (link := self.links.pop(id_, None)) is not None:
                     link.over(error or _ended(f"{self.name}: the link was detached"))
+                elif (answered := self.leaving.get(id_)) is not None:
+                    answered.set()
             case SessionClosed():
                 self._spare = [each for each in self._spare if each != event.session]
             case ConnectionOpened():
@@ -161,6 +164,8 @@ class AmqpClient:
         self.links.clear()
         for link in links:
             link.over(error)
+        for answered in self.leaving.values():
+            answered.set()
 
 
 def _end_of(name: str, error: AmqpError | None) -> AmqpError:
@@ -236,6 +241,22 @@ class ClientLink:
             self.client.links.pop(self.id, None)
             self.engine.detach(self.id)
             self.over(because or _ended("the link was closed"))
+
+    async def detach(self) -> None:
+        """
+        As `close`, and return when the peer has answered, or nothing of it can be heard any more.
+        Cancelled, the link is void all the same. The caller sets the deadline.
+        """
+        if self.why is not None:
+            await trio.lowlevel.checkpoint()
+            return
+        answered = self.client.leaving[self.id] = trio.Event()
+        self.engine.detach(self.id, awaited=True)
+        self.close()
+        try:
+            await answered.wait()
+        finally:
+            del self.client.leaving[self.id]
 
     def attached(self, answer: LinkAttached) -> None:
         self.answer = answer

@@ -163,8 +163,11 @@ class ServiceBusSession(ServiceBusReceiver):
         await self._manage(ops.SetSessionState(session_id=self.session_id, state=state), ops.Done)
 
     async def give_back(self) -> None:
-        """The namespace does that when the link is detached."""
-        await trio.lowlevel.checkpoint()
+        """
+        Detach: the namespace gives back what is held, and answers then. Whoever asks for the
+        session next would find it locked before that.
+        """
+        await self._link.detach()
 
     @property
     def _session_name(self) -> str | None:

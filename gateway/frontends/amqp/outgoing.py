@@ -4,6 +4,9 @@ Links on which clients receive: as many deliveries as they give credit for.
 A message is taken from the broker with a lock, also for receive-and-delete, where it is completed
 before it is sent: a receiver that deletes by itself could lose a message when the client takes
 its credit back.
+
+Who is told that a link of a session is detached may ask for that session at once, on whichever
+connection: it is told when the session is released.
 """
 
 import math
@@ -60,6 +63,7 @@ class OutgoingLink:
     _open_timeout: float
     receiver: _Receiver | None = attrs.field(default=None, init=False)
     _ended: bool = attrs.field(default=False, init=False)
+    _released: trio.Event = attrs.field(factory=trio.Event, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _settling: trio.Nursery = attrs.field(init=False)
     _outcomes: Outcomes = attrs.field(init=False)
@@ -101,6 +105,8 @@ class OutgoingLink:
                 await self._serve(self.receiver)
         except BrokerError as error:
             self._fail(error)
+        finally:
+            self._released.set()
 
     def flow(self, event: LinkFlow) -> None:
         self._draining = event.drain
@@ -129,6 +135,14 @@ class OutgoingLink:
     def end(self) -> None:
         self._ended = True
         self._scope.cancel()
+        if self.receiver is not None and not isinstance(self.receiver, LeasedReceiver):
+            self._context.nursery.start_soon(self._answer_detach)
+
+    async def _answer_detach(self) -> None:
+        """Answer the client's detach, if there is one, when the session is released."""
+        with trio.move_on_after(self._answer_timeout):  # no client waits for ever
+            await self._released.wait()
+        self._context.engine.answer_detach(self._attached.link)
 
     def _accept(self, receiver: _Receiver) -> None:
         # No other filter is known here, and one that isn't in the answer isn't applied (3.5.3).
@@ -137,7 +151,7 @@ class OutgoingLink:
             engine.accept(link, filters={})
         else:
             filters = {FILTER: receiver.session_id}
-            engine.accept(link, filters=filters, properties=properties_of(receiver))
+            engine.accept(link, filters=filters, properties=properties_of(receiver), lingers=True)
 
     async def _serve(self, receiver: _Receiver) -> None:
         """Return when the link is void, and what the client has settled until then is done."""

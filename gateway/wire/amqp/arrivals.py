@@ -107,8 +107,9 @@ class Arrivals:
         session: Session | None = self.registry.by_pointer.get(pointer)
         if session is not None:
             error = proton.get_error(lib.pn_session_remote_condition(pointer))
-            for link in session.links:
-                self.events.append(LinkDetached(link=link, closed=True, error=error))
+            awaited = [each for each in self.registry.leaving_of(session) if each.detached is None]
+            for link in (*session.links.values(), *awaited):
+                self.events.append(LinkDetached(link=link.id, closed=True, error=error))
             self.registry.drop_session(session)
             self.events.append(SessionClosed(session=session.id, error=error))
         lib.pn_session_free(pointer)
@@ -123,14 +124,29 @@ class Arrivals:
         link: Link | None = self.registry.by_pointer.get(pointer)
         if link is None:
             session = self.registry.by_pointer.get(lib.pn_link_session(pointer))
-            if session is None or lib.pn_link_state(pointer) & lib.PN_LOCAL_CLOSED:
+            left = (
+                lib.pn_link_state(pointer) & lib.PN_LOCAL_CLOSED
+                or pointer in self.registry.leaving_by_pointer
+            )
+            if session is None or left:
                 if attach.incoming is not None:
                     attach.incoming.void = True
                 return  # we have ended that, and the peer hasn't heard of it
+            if self.registry.leaving:
+                self._make_room(session, lib.pn_link_name(pointer), attach.room)
             we_send = bool(lib.pn_link_is_sender(pointer))
             link = self.registry.add_link(pointer, session, we_send=we_send)
         link.incoming = attach.incoming
         self.events.append(_read_attach(link, attach))
+
+    def _make_room(self, session: Session, name: Pointer, handles: int) -> None:
+        """What lingers is detached where a new link needs its name, or its handle of ours."""
+        leaving = [each for each in self.registry.leaving_of(session) if each.detached is not None]
+        for link in leaving:
+            same = proton.text(lib.pn_link_name(link.pointer)) == proton.text(name)
+            if same or handles <= len(leaving):
+                self.registry.drop_leaving(link)
+                proton.answer_detach(link.pointer, closed=bool(link.detached))
 
     def _link_detached(self, event: Pointer) -> None:
         self._detach(lib.pn_event_link(event), closed=False)
@@ -140,18 +156,25 @@ class Arrivals:
 
     def _detach(self, pointer: Pointer, *, closed: bool) -> None:
         link: Link | None = self.registry.by_pointer.get(pointer)
+        if link is None:
+            self._detach_left(pointer, closed=closed)
+            return
+        error = proton.get_error(lib.pn_link_remote_condition(pointer))
+        self.events.append(LinkDetached(link=link.id, closed=closed, error=error))
+        link.detached = closed
+        if link.lingers:
+            self.registry.leave(link)
+        else:
+            self.registry.drop_link(link)
+            proton.answer_detach(pointer, closed=closed)
+
+    def _detach_left(self, pointer: Pointer, *, closed: bool) -> None:
+        link = self.registry.leaving_by_pointer.get(pointer)
         if link is not None:
             error = proton.get_error(lib.pn_link_remote_condition(pointer))
-            self.registry.drop_link(link)
+            self.registry.drop_leaving(link)
             self.events.append(LinkDetached(link=link.id, closed=closed, error=error))
-            if closed:
-                lib.pn_link_close(pointer)
-            else:
-                lib.pn_link_detach(pointer)
-        # The detach is written first: freeing settles what we have not, without an outcome, which
-        # some clients take for success.
-        lib.pn_transport_pending(self.transport)
-        lib.pn_link_free(pointer)
+        proton.free_link(pointer)
 
     def _flow(self, event: Pointer) -> None:
         pointer = lib.pn_event_link(event)

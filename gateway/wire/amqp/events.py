@@ -184,7 +184,8 @@ class LinkAttached:
 @attrs.frozen(kw_only=True)
 class LinkDetached:
     """
-    The peer detached the link, or its session ended. The engine has answered already.
+    The peer detached the link, or its session ended. The engine has answered already, but for
+    links that linger; or it is itself the answer that a detach of ours awaits.
 
     The link and its deliveries are void: settling one that was left is ignored.
     """

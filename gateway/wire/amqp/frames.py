@@ -99,6 +99,7 @@ class Attach:
 
     fields: list[Any]
     incoming: Incoming | None  # None: the peer receives on this link
+    room: int  # handles, at least, that its session had left for us
 
 
 @attrs.define(eq=False)
@@ -212,20 +213,22 @@ class Inbound:
         key = channel, number(fields, 1)
         if key in self._incoming:  # Proton would give it to the new link
             raise FrameError("amqp:session:handle-in-use", f"handle {key[1]} is in use")
-        self._check_handles(channel)
+        room = self._room(channel)
         incoming = None if field(fields, 2, bool, False) else Incoming()
         self._incoming[key] = incoming
-        self.attaches.append(Attach(fields, incoming))
+        self.attaches.append(Attach(fields, incoming, room))
 
-    def _check_handles(self, channel: int) -> None:
-        """Our answer needs a handle too, of those that the peer lets us have."""
+    def _room(self, channel: int) -> int:
+        """Our answer needs a handle too, of those that the peer lets us have: how many are left."""
         most = self._handle_max.get(channel, 0xFFFFFFFF) + 1
-        if len(self._incoming) < most:
-            return
-        if sum(each == channel for each, _ in self._incoming) >= most:
+        room = most - len(self._incoming)
+        if room <= 0:
+            room = most - sum(each == channel for each, _ in self._incoming)
+        if room <= 0:
             raise FrameError(
                 "amqp:not-allowed", f"more links than handle-max {most - 1} lets us have"
             )
+        return room
 
     def _detach(self, fields: list[Any], channel: int) -> None:
         self._incoming.pop((channel, number(fields, 0)), None)

@@ -34,6 +34,7 @@ class Links:
         filters: Mapping[str, Any] | None = None,
         properties: Mapping[str, Any] = NOTHING,
         max_message_size: int = 0,
+        lingers: bool = False,
     ) -> None:
         """
         Answer an attach with its own source, target and settle modes.
@@ -41,11 +42,14 @@ class Links:
         `address` names the node that was made for a dynamic terminus; `filters` are those that
         the source has (None: all that were asked for). Messages that are larger than
         `max_message_size` bytes (0: no limit) are rejected as they arrive, without an event.
+
+        If it `lingers`, the peer's detach is answered by `answer_detach` and not at once.
         """
         record = self._registry.links.get(link)
         if record is None:
             return
         record.max_message_size = max_message_size
+        record.lingers = lingers
         proton.echo(record.pointer, address=address, filters=filters)
         proton.put_symbols(lib.pn_link_properties(record.pointer), properties)
         lib.pn_link_set_max_message_size(record.pointer, max_message_size)
@@ -73,8 +77,19 @@ class Links:
         self._wake()
         return link.id
 
-    def detach(self, link: LinkId, error: AmqpError | None = None, *, closed: bool = True) -> None:
-        """Detach a link: its id and its deliveries are void, and no event tells so."""
+    def detach(
+        self,
+        link: LinkId,
+        error: AmqpError | None = None,
+        *,
+        closed: bool = True,
+        awaited: bool = False,
+    ) -> None:
+        """
+        Detach a link: its id and its deliveries are void, and no event tells so.
+
+        If the answer is `awaited`, `LinkDetached` tells of it.
+        """
         record = self._registry.links.get(link)
         if record is None:
             return
@@ -83,7 +98,19 @@ class Links:
             lib.pn_link_close(record.pointer)
         else:
             lib.pn_link_detach(record.pointer)
-        self._registry.drop_link(record)
+        if awaited:
+            self._registry.leave(record)
+        else:
+            self._registry.drop_link(record)
+        self._wake()
+
+    def answer_detach(self, link: LinkId) -> None:
+        """Detach a link that lingers and that the peer has detached: nothing is left of it."""
+        record = self._registry.leaving.get(link)
+        if record is None or record.detached is None:
+            return
+        self._registry.drop_leaving(record)
+        proton.answer_detach(record.pointer, closed=record.detached)
         self._wake()
 
     def grant(self, link: LinkId, credit: int) -> None:

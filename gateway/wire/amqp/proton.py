@@ -213,6 +213,24 @@ def new_link(session: Pointer, new: NewLink) -> Pointer:
     return link
 
 
+def answer_detach(link: Pointer, *, closed: bool) -> None:
+    """Detach our end of a link, as the peer has detached its own, and free it."""
+    if closed:
+        lib.pn_link_close(link)
+    else:
+        lib.pn_link_detach(link)
+    free_link(link)
+
+
+def free_link(link: Pointer) -> None:
+    """Give back a link that both ends have detached."""
+    # Our detach is written first: freeing settles what we have not, without an outcome, which
+    # some clients take for success.
+    connection = lib.pn_session_connection(lib.pn_link_session(link))
+    lib.pn_transport_pending(lib.pn_connection_transport(connection))
+    lib.pn_link_free(link)
+
+
 def free(transport: Pointer, connection: Pointer, collector: Pointer) -> None:
     """Give back all memory of a connection; no pointer of it is valid any more."""
     lib.pn_transport_unbind(transport)

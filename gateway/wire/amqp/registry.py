@@ -29,6 +29,8 @@ class Link:
     arrived: int = 0  # bytes of that message; where it is too large, they are not kept
     max_message_size: int = 0  # 0: no limit
     draining: bool = False  # we have asked the peer to use up its credit
+    lingers: bool = False  # the answer to the peer's detach comes from whoever serves the link
+    detached: bool | None = None  # by the peer; True: it has closed it
     deliveries: "dict[DeliveryId, Delivery]" = attrs.field(factory=dict)
 
 
@@ -46,12 +48,15 @@ class Registry:
     Everything that is not void.
 
     A pointer is valid as long as its entry here: who removes the entry may let Proton free it.
+    Links that one side has detached and the other one hasn't are void, but for that detach.
     """
 
     sessions: dict[SessionId, Session] = attrs.field(factory=dict)
     links: dict[LinkId, Link] = attrs.field(factory=dict)
     deliveries: dict[DeliveryId, Delivery] = attrs.field(factory=dict)
     by_pointer: dict[Pointer, Any] = attrs.field(factory=dict)  # Session, Link or Delivery
+    leaving: dict[LinkId, Link] = attrs.field(factory=dict)  # detached by one side
+    leaving_by_pointer: dict[Pointer, Link] = attrs.field(factory=dict)
     unsettled: int = 0  # bytes of whole messages that came in and we have not settled
     partial: int = 0  # bytes of messages whose last frame is missing
     _ids: count = attrs.field(factory=lambda: count(1))  # type: ignore[type-arg]
@@ -92,6 +97,18 @@ class Registry:
         del link.session.links[link.id]
         del self.by_pointer[link.pointer]
 
+    def leave(self, link: Link) -> None:
+        """One side has detached it, and the other one's detach matters to somebody."""
+        self.drop_link(link)
+        self.leaving[link.id] = self.leaving_by_pointer[link.pointer] = link
+
+    def drop_leaving(self, link: Link) -> None:
+        del self.leaving[link.id]
+        del self.leaving_by_pointer[link.pointer]
+
+    def leaving_of(self, session: Session) -> list[Link]:
+        return [link for link in self.leaving.values() if link.session is session]
+
     def add_partial(self, link: Link, data: bytes) -> None:
         """Keep a part of a message; of one that is too large, only how much has arrived."""
         link.arrived += len(data)
@@ -116,6 +133,8 @@ class Registry:
     def drop_session(self, session: Session) -> None:
         for link in list(session.links.values()):
             self.drop_link(link)
+        for link in self.leaving_of(session):
+            self.drop_leaving(link)
         del self.sessions[session.id]
         del self.by_pointer[session.pointer]
 

@@ -1,7 +1,11 @@
 """Service Bus over AMQP beyond the contract: batches, pages, keys of one entity."""
 
-import pytest
+from contextlib import asynccontextmanager
 
+import pytest
+import trio
+
+from gateway.brokers.memory import MemoryBroker
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized
@@ -9,6 +13,7 @@ from gateway.domain.message import Defer, Message
 from tests.brokers.amqp.served import House, client, served
 
 ORDERS, OTHERS = EntityPath("orders"), EntityPath("others")
+CHATS = EntityPath("chats")
 
 
 @pytest.fixture
@@ -85,3 +90,25 @@ async def test_a_key_for_one_entity_serves_for_that_one_and_its_management(house
             await broker.send(OTHERS, [Message(message_id="1")])
 
     assert len(shown) == 1
+
+
+async def test_a_session_that_was_closed_is_free_for_who_asks_next(house, broker, monkeypatch):
+    await house.broker.create_queue(CHATS, QueueProperties(requires_session=True))
+    await broker.send(CHATS, [Message(session_id=each) for each in ("a", "b")])
+    open_session = house.broker.open_session
+
+    @asynccontextmanager
+    async def released_late(_, entity, wanted):
+        async with open_session(entity, wanted) as session:
+            yield session
+            with trio.CancelScope(shield=True):
+                await trio.sleep(0.1)
+
+    monkeypatch.setattr(MemoryBroker, "open_session", released_late)
+    found = []
+    async with client(house.port) as other:
+        for each, wanted in ((broker, None), (broker, None), (other, None), (broker, "a")):
+            async with each.open_session(CHATS, wanted) as session:
+                found.append(session.session_id)
+
+    assert found == ["a", "a", "a", "a"]

@@ -277,6 +277,19 @@ async def test_what_a_client_has_locked_stays_locked_when_it_detaches(house, sdk
     assert await ids(sdk, other, 1) == ["0"]
 
 
+async def test_the_detach_of_a_queue_is_answered_at_once(house, sdk, autojump_clock):
+    await fill(house, 1)
+    house.breaks(Operation.SETTLE, Hang())
+    link = await sdk.receiver(credit=1)
+    sdk.engine.settle((await sdk.delivery(link)).delivery, amqp.ACCEPTED)
+    began = trio.current_time()
+
+    sdk.engine.detach(link, awaited=True)
+    await sdk.until(amqp.LinkDetached)
+
+    assert trio.current_time() == began
+
+
 async def test_a_connection_that_is_lost_leaves_its_locks_to_run_out(house, autojump_clock):
     await fill(house, 1)
     lost = await house.client()

@@ -1,5 +1,6 @@
 """Links on which clients receive the messages of one session."""
 
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -136,6 +137,97 @@ async def test_a_link_that_goes_lets_its_session_go_soon(sessions, sdk, autojump
     delivery = decode_delivery((await sdk.delivery(again)).payload)
 
     assert delivery.message.message_id == "a"
+
+
+def release_after(house, seconds):
+    open_session = house.broker.open_session
+
+    @asynccontextmanager
+    async def released_late(*asked):
+        async with open_session(*asked) as session:
+            yield session
+            with trio.CancelScope(shield=True):
+                await trio.sleep(seconds)
+
+    house.faulty.open_session = released_late
+
+
+@pytest.mark.parametrize("wanted", ["a", None])
+async def test_who_hears_that_its_link_is_detached_finds_the_session_free(
+    sessions, sdk, wanted, autojump_clock
+):
+    release_after(sessions, 3)
+    await fill(sessions, "a", "b")
+    other = await sessions.client()
+    link, _ = await holds(sdk, "a")
+    began = trio.current_time()
+
+    sdk.engine.detach(link, awaited=True)
+    await sdk.until(amqp.LinkDetached)
+    after = trio.current_time() - began
+    _, answer = await holds(other, wanted)
+
+    assert answer.source.filters == {FILTER: "a"}
+    assert after == pytest.approx(3)
+
+
+async def test_a_detach_is_answered_in_time_although_the_session_is_not_released(
+    sessions, sdk, autojump_clock
+):
+    release_after(sessions, 100)
+    link, _ = await holds(sdk, "a")
+    began = trio.current_time()
+
+    sdk.engine.detach(link, awaited=True)
+    await sdk.until(amqp.LinkDetached)
+    after = trio.current_time() - began
+    error = await sdk.refusal(**asks("a"))
+
+    assert after == pytest.approx(sessions.frontend.options.answer_timeout)
+    assert error.condition == "com.microsoft:session-cannot-be-locked"
+
+
+async def test_who_stops_to_wait_for_a_session_is_answered_at_once(sessions, sdk, autojump_clock):
+    link = sdk.attach(**asks(None))
+    await trio.sleep(1)
+    began = trio.current_time()
+
+    sdk.engine.detach(link, awaited=True)
+    await sdk.until(amqp.LinkDetached)
+
+    assert trio.current_time() == began
+
+
+@pytest.mark.parametrize("ends_session", [True, False])
+async def test_nothing_waits_for_a_release_when_the_session_or_the_connection_ends(
+    sessions, sdk, ends_session, autojump_clock
+):
+    release_after(sessions, 100)
+    link, _ = await holds(sdk, "a")
+    began = trio.current_time()
+
+    sdk.engine.detach(link)
+    if ends_session:
+        sdk.engine.end(sdk.session)
+        sdk.session = sdk.engine.begin()
+        await sdk.receiver()
+    else:
+        await sdk.connection.close()
+
+    assert trio.current_time() - began < 1
+
+
+async def test_a_gateway_that_shuts_down_waits_for_no_release(sessions, sdk, autojump_clock):
+    release_after(sessions, 100)
+    link, _ = await holds(sdk, "a")
+    sdk.engine.detach(link)
+    began = trio.current_time()
+
+    sessions.frontend.drain.set()
+    closed = await sdk.until(amqp.ConnectionClosed)
+
+    assert closed.error.condition == "amqp:connection:forced"
+    assert trio.current_time() - began < 1
 
 
 async def test_what_was_settled_before_the_link_went_is_settled(sessions, sdk, autojump_clock):

@@ -280,6 +280,118 @@ def test_a_detach_is_told_and_answered_once(pair, closed):
     assert again is not None
 
 
+def lingering(pair, **fields):
+    """A link that lingers: the client's id, and what the server was told."""
+    ours, attached = pair.attach(**fields)
+    pair.server.accept(attached.link, lingers=True)
+    pair.pump()
+    return ours, attached
+
+
+def test_the_answer_to_a_detach_is_told_to_who_awaits_it(pair):
+    ours, theirs = pair.link()
+
+    pair.client.detach(ours, awaited=True)
+    at_server, at_client = pair.pump()
+
+    assert at_server == [LinkDetached(link=theirs, closed=True, error=None)]
+    assert at_client == [LinkDetached(link=ours, closed=True, error=None)]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_detach_of_a_link_that_lingers_is_answered_later(pair, closed):
+    ours, attached = lingering(pair, we_send=False)
+
+    pair.client.detach(ours, closed=closed, awaited=True)
+    at_server, too_early = pair.pump()
+    pair.server.answer_detach(attached.link)
+    pair.server.answer_detach(attached.link)
+    _, at_client = pair.pump()
+
+    assert at_server == [LinkDetached(link=attached.link, closed=closed, error=None)]
+    assert too_early == []
+    assert at_client == [LinkDetached(link=ours, closed=closed, error=None)]
+
+
+def test_a_link_that_lingers_is_void_once_the_peer_has_detached_it(pair):
+    ours, attached = lingering(pair, we_send=False)
+    pair.client.grant(ours, 100)
+    pair.pump()
+    delivery = pair.server.send(attached.link, b"1", b"a")
+    pair.client.detach(ours)
+    pair.pump()
+
+    pair.server.settle(delivery, ACCEPTED)
+    pair.server.drained(attached.link)
+    pair.server.detach(attached.link)
+
+    assert pair.server.send(attached.link, b"2", b"a") is None
+    assert pair.server.credit(attached.link) == 0
+    assert take_all(pair.server) == b""
+
+
+def test_a_link_that_lingers_is_detached_by_us_as_any_other(pair):
+    ours, attached = lingering(pair, we_send=False)
+
+    pair.server.answer_detach(attached.link)
+    pair.server.detach(attached.link, LOCK_LOST)
+    at_server, at_client = pair.pump()
+
+    assert at_client == [LinkDetached(link=ours, closed=True, error=LOCK_LOST)]
+    assert at_server == []
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_the_name_of_a_link_that_lingers_is_free_for_another_one(pair, closed):
+    session = pair.client.begin()
+    ours, attached = lingering(pair, session=session, name="same")
+    pair.client.detach(ours, closed=closed)
+    pair.pump()
+
+    ours, theirs = pair.link(session=session, name="same")
+    pair.server.answer_detach(attached.link)
+    pair.client.send(ours, b"1", b"a")
+    (received,), at_client = pair.pump()
+
+    assert received.link == theirs
+    assert at_client == []
+
+
+@pytest.mark.parametrize("which", ["server", "client"])
+def test_a_session_that_ends_takes_along_what_lingers(pair, which):
+    session = pair.client.begin()
+    ours, attached = lingering(pair, session=session, we_send=False)
+    pair.client.detach(ours, awaited=True)
+    pair.pump()
+
+    if which == "server":
+        pair.server.end(attached.session)
+    else:
+        pair.client.end(session)
+    at_server, at_client = pair.pump()
+    pair.server.answer_detach(attached.link)
+    _, later = pair.pump()
+
+    told = [LinkDetached(link=ours, closed=True, error=None)]
+    told.append(SessionClosed(session=session, error=None))
+    ended = [SessionClosed(session=attached.session, error=None)]
+    assert (at_server, at_client) == (([], told) if which == "server" else (ended, []))
+    assert later == []
+
+
+def test_a_connection_that_is_closed_takes_along_what_lingers(pair):
+    ours, attached = lingering(pair, we_send=False)
+    pair.client.detach(ours, awaited=True)
+    pair.pump()
+
+    pair.client.close()
+    pair.pump()
+    pair.server.answer_detach(attached.link)
+
+    assert take_all(pair.server) == b""
+    assert pair.server.finished
+
+
 def test_the_same_name_can_be_attached_again(pair):
     session = pair.client.begin()
     for _ in range(3):

@@ -53,6 +53,17 @@ def test_the_answer_to_an_attach_that_was_taken_back_is_not_told(pair, we_send, 
     assert [type(event) for event in at_server if isinstance(event, LinkDetached)]
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_who_takes_an_attach_back_is_told_of_the_detach_alone(pair, closed):
+    _, link = attach(pair, we_send=False)
+    at_server, _ = pair.pump()
+    answer(pair, at_server)
+    pair.client.detach(link, closed=closed, awaited=True)
+    _, at_client = pair.pump()
+
+    assert at_client == [LinkDetached(link=link, closed=closed, error=None)]
+
+
 def test_a_session_is_good_for_another_link_after_one_was_taken_back(pair):
     session, link = attach(pair, we_send=True)
     pair.client.detach(link)

@@ -414,6 +414,26 @@ def test_a_handle_that_is_free_again_can_be_used_again(capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("lingering", [1, 2])
+def test_a_link_that_lingers_gives_its_handle_to_one_that_needs_it(capfd, lingering):
+    server = anonymous_server()
+    begin = frame(BEGIN, [None, uint(0), uint(100), uint(100), uint(lingering - 1)])
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]) + begin)
+    server.open()
+
+    for number in range(lingering + 1):
+        server.feed(frame(ATTACH, [str(number), uint(0), True, *NULLS, SOURCE, TARGET]))
+        *_, attached = server.events()
+        server.accept(attached.link, lingers=True)
+        server.feed(frame(DETACH, [uint(0), True]))
+        assert len(list(server.events())) == 1
+
+    codes = [code for code, *_ in split(take_all(server))]
+    assert codes.count(ATTACH) == lingering + 1
+    assert codes.count(DETACH) == lingering
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_message_on_a_link_where_the_peer_receives_ends_the_connection(server):
     """Proton would keep it, and send it back in the place of the next message."""
     server.feed(frame(ATTACH, ["other", uint(1), True, *NULLS, SOURCE, TARGET]))

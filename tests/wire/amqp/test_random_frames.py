@@ -153,7 +153,8 @@ class Server:
 
     def _answer(self, link: LinkId) -> None:
         if self.rng.random() < 0.8:
-            self.engine.accept(link, max_message_size=self.rng.choice([0, 100]))
+            most, lingers = self.rng.choice([0, 100]), self.rng.random() < 0.5
+            self.engine.accept(link, max_message_size=most, lingers=lingers)
             self.engine.grant(link, 10)
         else:
             self.engine.refuse(link, NOT_FOUND)
@@ -165,10 +166,12 @@ class Server:
             lambda: engine.send(link, self.rng.randbytes(8), bytes(1000), settled=True),
             lambda: engine.settle(self.rng.choice(self.deliveries), ACCEPTED),
             lambda: engine.detach(link, self.rng.choice([None, NOT_FOUND])),
+            lambda: engine.detach(link, closed=self.rng.random() < 0.5, awaited=True),
+            lambda: engine.answer_detach(link),
             lambda: engine.drained(link),
             lambda: engine.end(self.rng.choice(self.sessions)),
         ]
-        self.rng.choices(acts, [20, 20, 30, 10, 19, 1])[0]()
+        self.rng.choices(acts, [20, 20, 30, 5, 5, 20, 19, 1])[0]()
 
 
 def conversation(rng: random.Random) -> Iterator[Server]:
