@@ -41,6 +41,8 @@ HEAVY_REGRESSIONS = [
     6270220,  # S4: over AMQP a send waited for one that its client didn't await any more
     6400116,  # S12: by when anybody could look, drift had made less of a step
     7270216,  # S12: of two steps nobody had seen the first, which alone was no more than drift
+    16010204,  # S6: of two syphons one moved what the other had lost its lock of
+    17010044,  # S6: as 16010204
     17070015,  # L2: the answers to the probes that bring an entity back took no time
     17150165,  # S4: at the moment at which a clock is set it shows either date
     17150367,  # "failed over": an attempt that was cut off needn't have begun the outage anew
