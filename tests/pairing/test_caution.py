@@ -85,6 +85,15 @@ async def test_then_it_goes_gently(lab):
     assert sorted(await lab.primary.ids()) == IDS
 
 
+async def test_the_longest_wait_is_twenty_seconds_give_or_take_a_fifth():
+    began, cargo = trio.current_time(), [taken("old", times=99)]
+
+    moments = [Caution(began=began, rng=random.Random(seed)).split(cargo)[2] for seed in range(200)]
+
+    assert 16.0 <= min(moments) - began < 17.0
+    assert 23.0 < max(moments) - began <= 24.0
+
+
 async def test_after_its_first_seconds_a_syphon_is_not_wary_any_more():
     caution = Caution(began=trio.current_time(), rng=random.Random(1))
     cargo = [taken(name, times=9) for name in IDS]
