@@ -103,8 +103,18 @@ async def test_after_its_first_seconds_a_syphon_is_not_wary_any_more():
     late = caution.split(cargo)
 
     assert (early[0], len(early[1])) == ([], len(IDS))
-    assert late[0] == cargo
-    assert not late[1]
+    assert (late[0], len(late[1])) == (cargo, 0)
+    assert late[2] < trio.current_time()
+
+
+async def test_what_nobody_had_before_waits_for_no_moment():
+    caution = Caution(began=trio.current_time(), rng=random.Random(1))
+    cargo = [taken(name, times=1) for name in IDS]
+
+    now, suspects, moment = caution.split(cargo)
+
+    assert (now, len(suspects)) == (cargo, 0)
+    assert moment < trio.current_time()
 
 
 async def test_what_waits_goes_in_another_order_each_time():
