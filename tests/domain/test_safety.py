@@ -170,11 +170,21 @@ def transfer(at, end=End.ACCEPTED, way=Way.SYPHON):
         ([transfer(1, End.UNKNOWN), settled(2, "1")], BROKEN),
         ([transfer(1, way=Way.PRIMARY), settled(2, "1")], BROKEN),
         ([transfer(1), settled(2, "1"), settled(3, "1")], HOLDS),
+        ([transfer(1), settled(2, "1"), settled(3, "2")], BROKEN),
         ([transfer(1), settled(2, "1"), settled(3, "1", queue="c")], BROKEN),
         ([transfer(1), transfer(2), settled(3, "1"), settled(3, "2")], HOLDS),
         ([transfer(1)], IDLE),
     ],
-    ids=["once", "unknown", "not by a syphon", "told twice", "two copies", "each its own", "none"],
+    ids=[
+        "once",
+        "unknown",
+        "not by a syphon",
+        "told twice",
+        "two copies",
+        "two queues",
+        "each its own",
+        "none",
+    ],
 )
 def test_each_copy_that_is_settled_had_an_accepted_transfer(records, ruling):
     assert settled_after(run_of(*records)).ruling is ruling

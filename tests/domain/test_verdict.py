@@ -147,6 +147,12 @@ GOOD = {
     "parked once more, as nobody confirmed it": [
         MORTAL, ACKED, GIVEN_UP, attrs.evolve(GIVEN_UP, began=60), DEAD_EXPIRED,
     ],
+    "parked too early, unconfirmed, and once more": [
+        MORTAL, ACKED, attrs.evolve(GIVEN_UP, began=49.9), GIVEN_UP, DEAD_EXPIRED,
+    ],
+    "parked at the end of the first of two sends": [
+        MORTAL, UNKNOWN, attrs.evolve(MORTAL, at=30, expires=80), ACKED, GIVEN_UP, DEAD_EXPIRED,
+    ],
     "expired as the audit begins": [attrs.evolve(INVOKED, expires=100), ACKED],
     "failed, and nowhere": [INVOKED, FAILED],
     "unknown, and vanished": [INVOKED, UNKNOWN],

@@ -80,6 +80,22 @@ def test_a_life_is_right_by_the_clocks_of_those_who_dated_it_and_by_nothing_else
     assert broken(*records, until(expires - 1)) == {Violation.WRONG_EXPIRY}
 
 
+def test_a_copy_that_the_syphon_moved_has_no_life_but_the_one_that_was_left():
+    moved = [clock(15, "syphon", 5), *ROUND]
+
+    assert broken(*moved, until(55)) == set()
+    assert broken(*moved, until(60)) == {Violation.WRONG_EXPIRY}
+
+
+def test_an_attempt_before_a_send_gave_it_no_life():
+    longer = attrs.evolve(SENT, at=30, expires=130)  # again, to live for 100 s
+    records = [OTHER, MORTAL, attempt(Way.PRIMARY, 10), longer, attempt(Way.PRIMARY, 30)]
+
+    for expires in (60, 80, 130):
+        assert broken(*records, until(expires)) == set()
+    assert broken(*records, until(110)) == {Violation.WRONG_EXPIRY}
+
+
 def test_what_has_no_end_gets_none():
     immortal = [OTHER, SENT, attempt(Way.PRIMARY, 10), ACKED]
 
@@ -120,6 +136,22 @@ def test_what_expired_by_the_primarys_clock_is_not_lost():
     assert broken(ahead, *long, audit_at=81) == set()
 
 
+def test_what_has_ended_by_the_earliest_date_that_it_may_have_is_not_lost():
+    late = attrs.evolve(RULES, expiry_slack=15.0)
+    records = [clock(20, "primary", 100), *DIRECT]  # to live until 60, or until 170
+
+    assert judge([*records, *audit(59)], late).broken() == {Violation.LOST}
+    assert judge([*records, *audit(61)], late).broken() == set()
+
+
+def test_each_send_has_its_own_end_and_the_last_one_tells_what_is_lost():
+    again = attrs.evolve(SENT, at=30, expires=80)
+    records = [OTHER, *DIRECT, again, attempt(Way.PRIMARY, 30)]
+
+    assert broken(*records, audit_at=79) == {Violation.LOST}
+    assert broken(*records, audit_at=81) == set()
+
+
 def test_a_date_that_was_wrong_for_a_moment_costs_nothing():
     steps = [clock(20, "primary", HOUR), clock(50, "primary", 0.0)]
     long = [attrs.evolve(MORTAL, expires=400), *DIRECT[1:]]
@@ -130,10 +162,11 @@ def test_a_date_that_was_wrong_for_a_moment_costs_nothing():
     assert broken(*steps, *DIRECT, audit_at=61) == set()
 
 
-def test_what_the_syphon_found_expired_must_have_been_so_by_its_clock():
-    def parked(began):
-        return Parked(at=began, process="syphon", message_id="1", began=began)
+def parked(began):
+    return Parked(at=began, process="syphon", message_id="1", began=began)
 
+
+def test_what_the_syphon_found_expired_must_have_been_so_by_its_clock():
     stored = ROUND[:3]
 
     assert broken(OTHER, *stored, parked(61), DEAD) == set()
@@ -141,6 +174,26 @@ def test_what_the_syphon_found_expired_must_have_been_so_by_its_clock():
     assert broken(clock(20, "syphon", HOUR), *stored, parked(25), DEAD) == set()
     assert broken(clock(20, "gateway", HOUR), *stored, parked(25), DEAD) == {Violation.PARKED}
     assert broken(clock(5, "gateway", HOUR), *stored, parked(61), DEAD) == {Violation.PARKED}
+
+
+def test_each_envelope_has_its_own_end():
+    again = attrs.evolve(SENT, at=30, expires=80)
+    records = [OTHER, *ROUND[:3], again, attempt(Way.BACKLOG, 30)]
+
+    assert broken(*records, parked(61), DEAD) == set()
+    assert broken(*records, parked(59), DEAD) == {Violation.PARKED}
+
+
+def test_an_envelope_is_dated_by_the_attempt_that_stored_it():
+    records = [OTHER, MORTAL, attempt(Way.PRIMARY, 10), attempt(Way.BACKLOG, 20), ACKED]
+
+    assert broken(*records, parked(61), DEAD) == {Violation.PARKED}
+    assert broken(*records, parked(71), DEAD) == set()
+
+
+def test_at_its_end_a_message_is_over():
+    assert broken(OTHER, *DIRECT, audit_at=60) == set()
+    assert broken(OTHER, *ROUND[:3], parked(60), DEAD) == set()
 
 
 def test_a_date_comes_when_the_primarys_clock_shows_it():
@@ -159,10 +212,53 @@ def test_a_date_comes_when_the_primarys_clock_shows_it():
     assert broken(clock(20, "gateway", HOUR), *sent, came(199)) == {Violation.EARLY}
 
 
-def test_less_than_a_step_is_believed_at_once():
-    clocks = WallClocks.of([clock(20, "primary", 1.5)])
+@pytest.mark.parametrize(("ahead", "latest"), [(1.5, 31.5), (2.0, 32.0), (2.1, 30)])
+def test_up_to_two_seconds_are_believed_at_once(ahead, latest):
+    clocks = WallClocks.of([clock(20, "primary", ahead)])
 
-    assert clocks.trusted("primary", 0, 30, grace=60) == 31.5
+    assert clocks.trusted("primary", 0, 30, grace=60) == latest
+
+
+@pytest.mark.parametrize(("ahead", "latest"), [(-3, 37), (-3.1, 30)])
+def test_up_to_two_seconds_back_are_believed_at_once(ahead, latest):
+    # As the next step is, it holds on to the date of a clock that it believed, which gains.
+    back = clock(10, "primary", ahead, drift=0.5)  # at 12 s it is a second less behind
+    clocks = WallClocks.of([back, clock(12, "primary", HOUR)])
+
+    assert clocks.trusted("primary", 0, 30, grace=60) == latest
+
+
+def test_two_seconds_back_count_from_where_drift_had_brought_the_clock():
+    slow = clock(0, "primary", 0, drift=-0.1)  # a second behind at 10 s
+    back = clock(10, "primary", -3.5, drift=0.5)
+    clocks = WallClocks.of([slow, back, clock(12, "primary", HOUR)])
+
+    assert clocks.trusted("primary", 0, 30, grace=60) == 36.5
+
+
+@pytest.mark.parametrize(
+    "steps", [[clock(20, "p", -HOUR)], [clock(10, "p", HOUR), clock(20, "p", -HOUR)]]
+)
+def test_at_the_moment_of_a_step_the_date_before_it_is_believed(steps):
+    assert WallClocks.of(steps).trusted("p", 20, 30, grace=60) == 20
+
+
+def test_after_a_minute_a_step_is_believed():
+    def latest(back_at):
+        clocks = WallClocks.of([clock(10, "p", HOUR), clock(back_at, "p", -HOUR)])
+        return clocks.trusted("p", 0, 80, grace=60)
+
+    assert latest(69) == 69
+    assert latest(70) == 70 + HOUR
+
+
+def test_after_a_minute_what_was_before_a_step_is_forgotten():
+    def latest(again_at):
+        clocks = WallClocks.of([clock(10, "p", -HOUR), clock(again_at, "p", 0)])
+        return clocks.trusted("p", 0, 80, grace=60)
+
+    assert latest(69) == 80
+    assert latest(70) == 10
 
 
 @pytest.mark.parametrize(("ahead", "latest"), [(1.9, 31.9), (2.1, 30)])
@@ -188,12 +284,25 @@ def test_a_step_that_drift_takes_back_until_then_nobody_need_have_seen(drift, la
     assert clocks.trusted("primary", 0, 30, grace=60) == pytest.approx(latest)
 
 
+def test_a_step_that_drift_makes_soon_after_nobody_need_have_seen():
+    clocks = WallClocks.of([clock(20, "primary", 1.5, drift=0.1)])  # 2.5 s ahead at 30 s
+
+    assert clocks.trusted("primary", 0, 30, grace=60) == pytest.approx(32.5)
+
+
 @pytest.mark.parametrize(("drift", "latest"), [(-0.01, 81.5), (-0.001, 79.39)])
 def test_a_step_that_drift_alone_has_made_nobody_need_have_seen(drift, latest):
     drifts = clock(5, "primary", -0.6 - 65 * drift, drift=drift)  # 0.6 s behind, at 70 s
     clocks = WallClocks.of([drifts, clock(70, "primary", 1.5)])
 
     assert clocks.trusted("primary", 70, 80, grace=60) == pytest.approx(latest)
+
+
+def test_what_drift_had_brought_before_is_not_part_of_a_step():
+    drifts = clock(5, "primary", -0.65, drift=0.01)  # 0.6 s behind at 10 s, and right at 70 s
+    clocks = WallClocks.of([drifts, clock(70, "primary", 1.5)])
+
+    assert clocks.trusted("primary", 70, 80, grace=60) == pytest.approx(81.5)
 
 
 def test_a_clock_shows_what_it_was_last_set_to():

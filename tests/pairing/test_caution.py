@@ -85,6 +85,15 @@ async def test_then_it_goes_gently(lab):
     assert sorted(await lab.primary.ids()) == IDS
 
 
+async def test_the_longest_wait_is_twenty_seconds_give_or_take_a_fifth():
+    began, cargo = trio.current_time(), [taken("old", times=99)]
+
+    moments = [Caution(began=began, rng=random.Random(seed)).split(cargo)[2] for seed in range(200)]
+
+    assert 16.0 <= min(moments) - began < 17.0
+    assert 23.0 < max(moments) - began <= 24.0
+
+
 async def test_after_its_first_seconds_a_syphon_is_not_wary_any_more():
     caution = Caution(began=trio.current_time(), rng=random.Random(1))
     cargo = [taken(name, times=9) for name in IDS]
@@ -94,8 +103,18 @@ async def test_after_its_first_seconds_a_syphon_is_not_wary_any_more():
     late = caution.split(cargo)
 
     assert (early[0], len(early[1])) == ([], len(IDS))
-    assert late[0] == cargo
-    assert not late[1]
+    assert (late[0], len(late[1])) == (cargo, 0)
+    assert late[2] < trio.current_time()
+
+
+async def test_what_nobody_had_before_waits_for_no_moment():
+    caution = Caution(began=trio.current_time(), rng=random.Random(1))
+    cargo = [taken(name, times=1) for name in IDS]
+
+    now, suspects, moment = caution.split(cargo)
+
+    assert (now, len(suspects)) == (cargo, 0)
+    assert moment < trio.current_time()
 
 
 async def test_what_waits_goes_in_another_order_each_time():

@@ -166,7 +166,7 @@ async def test_it_is_stuck_when_nothing_of_a_batch_could_be_moved():
     found = [hand.stuck]
     for moved in (0, 1):
         batch = hand.take(deliveries())
-        batch.moved = moved
+        batch.moved += moved
         hand.end(batch)
         found.append(hand.stuck)
 

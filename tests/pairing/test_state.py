@@ -340,6 +340,18 @@ async def test_without_a_change_nothing_is_written(lab, path, disk):
 
 
 @virtual_time
+async def test_what_is_saved_is_not_written_again_in_the_end(lab, path, disk):
+    async with trio.open_nursery() as nursery:
+        pair = lab.parts().assemble()
+        await nursery.start(file_of(lab, pair, path).run)
+        pair.standings.force_over(ORDERS)
+        await trio.sleep(60.0)
+        nursery.cancel_scope.cancel()
+
+    assert len(disk.writes) == 1
+
+
+@virtual_time
 async def test_what_was_known_before_a_restart_is_known_after_it(lab, path, disk):
     path.parent.mkdir()
     path.write_bytes(build(SAVED))
