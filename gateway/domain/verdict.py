@@ -13,7 +13,15 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.conduct import MAY_HAVE_ARRIVED, Attempted, ClockSet, Parked
+from gateway.domain.conduct import (
+    MAY_HAVE_ARRIVED,
+    Attempted,
+    ClockSet,
+    FaultBegan,
+    FaultEnded,
+    Parked,
+    Target,
+)
 from gateway.domain.history import (
     Acked,
     AuditBegan,
@@ -110,14 +118,13 @@ def judge(records: Iterable[Record], rules: Rules | None = None) -> Verdict:
     recorder is broken.
     """
     history = _History.of(records)
-    undecided = tuple(history.gaps())
-    if undecided:
+    if undecided := tuple(history.gaps()):
         return Verdict(undecided=undecided, findings=(), counts={})
     rules = Rules() if rules is None else rules
     findings = list(history.resurrected())
     counts: Counter[str] = Counter()
     spare = rules.spare_duplicates
-    clocks = WallClocks.of(history.clocks)
+    clocks = WallClocks.of(history.clocks, list(history.standstills.values()))
     for message in history.messages.values():
         if not clocks.are_right:
             message.dates = history.dates(message, clocks, rules)
@@ -278,6 +285,7 @@ class _History:
     completed: dict[tuple[str, str], float] = attrs.field(factory=dict)
     attempts: dict[str, list[Attempted]] = attrs.field(factory=lambda: defaultdict(list))
     clocks: list[ClockSet] = attrs.field(factory=list)
+    standstills: dict[str, tuple[float, float]] = attrs.field(factory=dict)  # by fault
     planned: set[str] = attrs.field(factory=set)
     read: set[str] = attrs.field(factory=set)
     failures: list[AuditFailed] = attrs.field(factory=list)
@@ -306,7 +314,7 @@ class _History:
             case Completed():
                 first = min(record.at, self._done(record.entity, record.copy))
                 self.completed[record.entity, record.copy] = first
-            case Parked() | ClockSet():
+            case Parked() | ClockSet() | FaultBegan() | FaultEnded():
                 self._add_dates(record)
             case _:
                 self._add_audit(record)
@@ -317,11 +325,16 @@ class _History:
             if attempt.end in MAY_HAVE_ARRIVED:
                 self._fate(message_id).uncertain += 1
 
-    def _add_dates(self, record: Parked | ClockSet) -> None:
-        if isinstance(record, Parked):
-            self._fate(record.message_id).parked.append(record)
-        else:
-            self.clocks.append(record)
+    def _add_dates(self, record: Parked | ClockSet | FaultBegan | FaultEnded) -> None:
+        match record:
+            case Parked():
+                self._fate(record.message_id).parked.append(record)
+            case ClockSet():
+                self.clocks.append(record)
+            case FaultBegan(fault=fault, target=Target.HOST):
+                self.standstills[fault] = record.at, inf
+            case FaultEnded(fault=fault) if began := self.standstills.get(fault):
+                self.standstills[fault] = began[0], record.at
 
     def _add_answer(self, answer: Acked | Failed | Unknown) -> None:
         self.last_answer = max(self.last_answer, answer.at)

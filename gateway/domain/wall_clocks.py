@@ -42,13 +42,17 @@ class WallClocks:
     """What the clocks of a run showed."""
 
     _settings: Mapping[str, Sequence[ClockSet]]
+    _standstills: Sequence[tuple[float, float]] = ()  # begin and end
 
     @classmethod
-    def of(cls, settings: Iterable[ClockSet]) -> "WallClocks":
+    def of(
+        cls, settings: Iterable[ClockSet], standstills: Sequence[tuple[float, float]] = ()
+    ) -> "WallClocks":
+        """In a standstill of the machine nobody looks at a clock."""
         by_process: dict[str, list[ClockSet]] = defaultdict(list)
         for one in sorted(settings, key=lambda one: one.at):
             by_process[one.process].append(one)
-        return cls(by_process)
+        return cls(by_process, standstills)
 
     @property
     def are_right(self) -> bool:
@@ -80,7 +84,8 @@ class WallClocks:
         After a step it believes none for `grace` seconds: what only the new date brings about has
         to wait, what would have come without the step needn't. It looks at its clock only when it
         has something to do, so it may have missed any period that is shorter than `grace`: a step
-        is one from each that it may have seen last.
+        is one from each that it may have seen last. The time in which the machine stands still
+        shows it nothing.
         """
         latest = -inf
         # What it may have seen last, and from when on it believes that.
@@ -88,7 +93,10 @@ class WallClocks:
         for period in self.periods(process, -inf, until):
             over = period.since + grace
             held_until = min(
-                (over if _is_step(last, period, grace) else believed for last, believed in seen),
+                (
+                    over if _is_step(last, period, grace + self._still(last)) else believed
+                    for last, believed in seen
+                ),
                 default=-inf,
             )
             held = min(period.until, held_until)
@@ -97,10 +105,17 @@ class WallClocks:
                 latest = max(latest, min(period.shows(held), before))
             if period.until >= max(since, held_until):
                 latest = max(latest, period.shows(period.until))
-            if period.until >= over:
+            if period.until - self._still(period) >= over:
                 seen.clear()
             seen.append((period, held_until))
         return latest
+
+    def _still(self, period: Period) -> float:
+        """How many seconds of it the machine stood still, at most."""
+        parts = (
+            min(end, period.until) - max(begin, period.since) for begin, end in self._standstills
+        )
+        return sum(part for part in parts if part > 0.0)
 
 
 @attrs.frozen(kw_only=True)

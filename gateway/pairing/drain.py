@@ -9,6 +9,7 @@ lock. Messages that aren't ours stay untouched until their lock runs out.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -195,8 +196,8 @@ class Drain:
         """
         for one in cargo:
             _forget(mover.receiver, one.delivery)
-        for key, resting in self._resting.items():
-            self._resting[key] = [each for each in resting if each.is_locked]
+        for resting in self._resting.values():
+            resting[:] = [each for each in resting if each.is_locked]
         room = MAX_RESTING - sum(map(len, self._resting.values()))
         now = self.clock()
         handles = [Resting.of(one.delivery, now) for one in cargo[:room]]
@@ -204,18 +205,33 @@ class Drain:
             return
         if entity.key not in self._resting:
             nursery.start_soon(self._give_back, entity, mover.receiver)
-        self._resting.setdefault(entity.key, []).extend(handles)
+        rests = self._resting.setdefault(entity.key, [])
+        rests += handles
+        rests.sort(key=lambda one: one.handle.sequence_number)  # what was tried is the first again
 
     async def _give_back(self, entity: EntityPath, receiver: Receiver) -> None:
+        """First one, which tries the entity: what is given back stands before all others."""
+        limit = PATIENCE * self.options.attempt_timeout
         await self.holds.wait_release(entity)
-        for resting in self._resting.pop(entity.key, []):
-            if not resting.is_locked:
+        while self.holds.failed(entity):
+            await self._release(self._resting[entity.key], receiver, most=1)
+            if await self.holds.wait_proof(entity, limit):
+                break
+            await self.holds.wait_release(entity)
+        await self._release(self._resting.pop(entity.key), receiver)
+
+    async def _release(
+        self, resting: list[Resting], receiver: Receiver, most: float = math.inf
+    ) -> None:
+        released = 0
+        while resting and released < most:
+            one = resting.pop(0)
+            if not one.is_locked:
                 continue
             with trio.move_on_after(self.options.attempt_timeout):
-                try:
-                    await receiver.settle(resting.handle, Abandon())
-                except BrokerError:
-                    continue  # it comes back by itself when its lock runs out
+                with suppress(BrokerError):  # it comes back by itself when its lock runs out
+                    await receiver.settle(one.handle, Abandon())
+                    released += 1
         self._given_back.set()  # a drain that pauses looks at once
         self._given_back = trio.Event()
 
@@ -228,7 +244,7 @@ class Drain:
         if self.depth is None:
             return SCAN_PAUSE
         batches = max(1.0, self.depth / limit)
-        return min(LONGEST_SCAN_PAUSE, max(SCAN_PAUSE, USUAL_LOCK / 2 / batches))
+        return min(LONGEST_SCAN_PAUSE, max(SCAN_PAUSE, USUAL_LOCK / 4 / batches))
 
     def _mover(self, receiver: Receiver) -> Mover:
         return Mover(

@@ -43,7 +43,7 @@ class Holds:
     largest: int  # messages that may go at once in good times
     standings: Standings | None = None
     _holds: dict[str, _Hold] = attrs.field(factory=dict, init=False)
-    _eased: Changes = attrs.field(factory=Changes, init=False)
+    _news: Changes = attrs.field(factory=Changes, init=False)  # of what the primary says
 
     def held(self, entity: EntityPath) -> bool:
         if self._out(entity):
@@ -96,6 +96,7 @@ class Holds:
         hold.window = 1
         seconds = max(least, backoff.delay(hold.failures, self.rng))
         hold.until = max(hold.until, trio.current_time() + seconds)
+        self._news.note()
         self.observer.report(SyphonHeld(entity=entity, seconds=seconds, reason=reason))
 
     def gone_for(self, entity: EntityPath) -> float:
@@ -122,7 +123,7 @@ class Holds:
         if hold is None:
             return
         hold.failures, hold.until, hold.gone_last = 0, 0.0, -inf
-        self._eased.note()
+        self._news.note()
         hold.window *= 2
         if hold.window >= self.largest:
             del self._holds[entity.key]
@@ -141,9 +142,26 @@ class Holds:
             until = 0.0 if hold is None else hold.until
             if until > trio.current_time():
                 with trio.move_on_at(until):
-                    await self._eased.wait(self._eased.version)
+                    await self._news.wait(self._news.version)
             elif self.standings is not None:
                 await self.standings.changes.wait(self.standings.changes.version)
+
+    def failed(self, entity: EntityPath) -> bool:
+        """Whether the primary has taken nothing of it since it failed."""
+        hold = self._holds.get(entity.key)
+        return hold is not None and hold.failures > 0
+
+    async def wait_proof(self, entity: EntityPath, seconds: float) -> bool:
+        """
+        Wait for what becomes of a message that tries an entity which has failed.
+
+        False: it's held again. True: the primary took one, or said nothing for so many seconds.
+        """
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(seconds):
+            while self.failed(entity) and not self.held(entity):
+                await self._news.wait(self._news.version)
+        return not self.held(entity)
 
     def _row(self, entity: EntityPath) -> _Hold:
         if entity.key not in self._holds and len(self._holds) >= MAX_HOLDS:

@@ -5,7 +5,16 @@ from math import inf
 import attrs
 import pytest
 
-from gateway.domain.conduct import Attempted, ClockSet, End, Parked, Way
+from gateway.domain.conduct import (
+    Attempted,
+    ClockSet,
+    End,
+    FaultBegan,
+    FaultEnded,
+    Parked,
+    Target,
+    Way,
+)
 from gateway.domain.history import Acked, AuditBegan, Delivered, Found, Invoked, Place, QueueRead
 from gateway.domain.verdict import EXPIRED, Rules, Violation, judge
 from gateway.domain.wall_clocks import WallClocks
@@ -303,6 +312,27 @@ def test_what_drift_had_brought_before_is_not_part_of_a_step():
     clocks = WallClocks.of([drifts, clock(70, "primary", 1.5)])
 
     assert clocks.trusted("primary", 70, 80, grace=60) == pytest.approx(81.5)
+
+
+@pytest.mark.parametrize(
+    ("target", "violations"), [(Target.HOST, set()), (Target.GATEWAY, {Violation.EARLY})]
+)
+def test_while_the_machine_stands_still_nobody_looks_at_a_clock(target, violations):
+    pause = FaultBegan(at=21, fault="1", kind="down", target=target)
+    wrong = [clock(20, "primary", -100), clock(90, "primary", 0)]
+    records = [attrs.evolve(SENT, not_before=50), attempt(Way.PRIMARY, 10), ACKED, *wrong]
+
+    came = attrs.evolve(CAME, at=95)
+    assert broken(*records, pause, FaultEnded(at=90, fault="1"), came) == violations
+    assert broken(*records, pause, FaultEnded(at=30, fault="1"), came) == {Violation.EARLY}
+
+
+@pytest.mark.parametrize(("standstills", "latest"), [([(30, 100)], 110.3), ([(100, 105)], 104.5)])
+def test_before_a_standstill_a_clock_that_drifts_was_seen_as_it_was_then(standstills, latest):
+    settings = [clock(0, "primary", 0.0, drift=-0.05), clock(100, "primary", 0.3)]
+    clocks = WallClocks.of(settings, standstills)
+
+    assert clocks.trusted("primary", 105, 110, grace=60) == pytest.approx(latest)
 
 
 def test_a_clock_shows_what_it_was_last_set_to():

@@ -590,9 +590,9 @@ async def test_a_handle_whose_lock_is_over_makes_room(lab, held):
 
 @pytest.mark.parametrize(
     ("depth", "limit", "seconds"),
-    [(None, 10, 0.6), (0, 10, 5.0), (15, 2, 4.0), (100, 10, 3.0), (1000, 10, 0.6)],
+    [(None, 10, 0.6), (0, 10, 5.0), (15, 2, 2.0), (100, 10, 1.5), (1000, 10, 0.6)],
 )
-async def test_a_queue_is_looked_through_in_half_a_lock(held, depth, limit, seconds):
+async def test_a_queue_is_looked_through_in_a_quarter_of_a_lock(held, depth, limit, seconds):
     drain, _ = held
     drain.depth = depth
 
@@ -659,7 +659,7 @@ async def test_held_messages_are_looked_through_with_pauses(lab):
     await trio.sleep(4.0)
 
     looks = sorted({at - started for at in lab.secondary.times(RECEIVE)})
-    assert looks == pytest.approx([0.0, 1.5, 3.0])
+    assert looks == pytest.approx([0.0, 0.75, 1.5, 2.25, 3.0, 3.75])
 
 
 async def test_a_pause_ends_when_messages_are_given_back(lab):
@@ -678,10 +678,10 @@ async def test_after_messages_were_given_back_there_are_pauses_again(lab):
     lab.primary.fail(Refuse(), SEND)
     await lab.syphon(batch=1, retry=Backoff(first=2.0, cap=2.0, jitter=0.0))
 
-    await trio.sleep(20.0)
+    await trio.sleep(3.9)
 
     looks = [call for call in lab.secondary.calls if call.operation is RECEIVE]
-    assert len(looks) <= 2 * 10 + 1  # each time that the hold ends, and once between
+    assert 3.9 / 0.75 < len(looks) <= 3.9 / 0.75 + 2  # after each pause, and when the hold ends
 
 
 @pytest.mark.parametrize(("seconds", "moved"), [(19.9, []), (20.1, ["b"])])
@@ -697,6 +697,36 @@ async def test_a_batch_that_hangs_is_waited_for_one_and_a_half_attempt_time_outs
     await trio.sleep(seconds - 1.0)
 
     assert await lab.primary.ids(BILLS) == moved
+
+
+async def test_one_message_tries_an_entity_and_the_others_rest_until_it_is_taken(lab):
+    await lab.divert(message("1"), message("2"), message("3"))
+    lab.primary.fail(Refuse(), SEND)
+    await lab.syphon(retry=Backoff(first=2.0, cap=2.0, jitter=0.0))
+
+    await trio.sleep(5.0)
+    assert [len(call.messages) for call in lab.primary.calls if call.operation is SEND] == [3, 1, 1]
+    assert len(lab.secondary.times(SETTLE)) == 2
+
+    lab.primary.heal()
+    await trio.sleep(2.0)
+    assert await lab.primary.ids() == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize(("seconds", "back"), [(14.9, 1), (15.1, 3)])
+async def test_the_others_come_back_too_where_nothing_is_heard_of_the_first(
+    seconds, back, lab, held
+):
+    drain, receiver = held
+    async with trio.open_nursery() as nursery:
+        cargo = await receive(lab, drain, receiver, ORDERS, 3)
+        drain.holds.hold(ORDERS, HELD, "out")
+        drain._rest(ORDERS, cargo, drain._mover(receiver), nursery)
+        drain.holds._holds[ORDERS.key].until = trio.current_time()
+        await trio.sleep(seconds)
+        nursery.cancel_scope.cancel()
+
+    assert len(lab.secondary.times(SETTLE)) == back
 
 
 async def test_what_cant_be_given_back_keeps_no_other_from_it(lab):

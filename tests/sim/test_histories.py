@@ -19,6 +19,7 @@ REGRESSIONS = [
     3133,  # L5: each of several sends was told in time that its outcome is unknown, as asked for
     30432,  # S6: at the end of a pause an answer and the end of the waiting for it came at once
     174462,  # four pauses, each too short to be noticed, added up to an outage
+    21170039,  # S12: a clock was wrong while the machine stood still, and nobody looked at it
     200312,  # S4: three pauses, one after the other, kept a request from the namespace
 ]
 HEAVY_REGRESSIONS = [
@@ -46,6 +47,7 @@ HEAVY_REGRESSIONS = [
     17070015,  # L2: the answers to the probes that bring an entity back took no time
     17150165,  # S4: at the moment at which a clock is set it shows either date
     17150367,  # "failed over": an attempt that was cut off needn't have begun the outage anew
+    14360243,  # L4: as 13030413, with a pause of 5 s after each message that rests
     13030413,  # L4: when a send was given up, what rested came back before all others
 ]
 
