@@ -39,7 +39,7 @@ _LONGEST_ID: Final = 1024  # characters of a client's request id; a longer one i
 _TIMEOUT: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
 _FIRST_PAUSE: Final = 0.25  # seconds, doubled from try to try
 _LONGEST_PAUSE: Final = 4.0
-_LEAST_TRY: Final = 2.0  # seconds: of one that is cut off sooner nobody knows what it did
+_LEAST_TRY: Final = 5.0  # seconds, of which the primary has two: less would blame a slow one
 _OUTCOME: Final = "X-Pairgate-Outcome"
 _REFUSALS: Final = {
     408: "OperationTimedOut",

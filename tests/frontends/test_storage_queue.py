@@ -374,7 +374,7 @@ async def test_no_try_begins_with_too_little_time(
         failing = Failing(client.broker, [Busy(retry_after=retry_after)] * 99)
         client.frontend.operations.broker = failing  # type: ignore[assignment]
         request = build_request(PUT)
-        response = await client.send(attrs.evolve(request, target=f"{request.target}?timeout=3"))
+        response = await client.send(attrs.evolve(request, target=f"{request.target}?timeout=6"))
 
         assert len(failing.ids) == tries
         assert response.headers.get("X-Pairgate-Outcome") == "not-sent"
