@@ -190,7 +190,9 @@ class FaultyBroker:
             scope.cancel()
 
     def restart(self) -> None:
-        """Come back. What was locked is free, as a broker forgets who holds what."""
+        """Come back, if it's down. What was locked is free, as a broker forgets who holds what."""
+        if not self.down:
+            return
         self.down = False
         self.lives += 1
         for receiver in self._receivers:

@@ -167,6 +167,16 @@ async def _ignore_unknown(broker):
         await broker.send(ORDERS, ONE)
 
 
+async def test_what_is_up_does_not_come_back(autojump_clock, broker):
+    await broker.send(ORDERS, ONE)
+    async with broker.open_receiver(ORDERS) as receiver:
+        [delivery] = await receiver.receive(1)
+        broker.restart()
+        await receiver.settle(delivery, Complete())
+
+    assert await stored(broker) == 0
+
+
 async def test_locks_do_not_survive_a_restart(autojump_clock, broker):
     await broker.send(ORDERS, ONE)
     async with broker.open_receiver(ORDERS) as receiver:
