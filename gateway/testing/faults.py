@@ -193,8 +193,7 @@ class FaultyBroker:
         """Come back, if it's down. What was locked is free, as a broker forgets who holds what."""
         if not self.down:
             return
-        self.down = False
-        self.lives += 1
+        self.down, self.lives = False, self.lives + 1
         for receiver in self._receivers:
             receiver.left.set()
         self._receivers.clear()
