@@ -23,6 +23,7 @@ import trio
 from gateway.capabilities import ReceivesDeferred
 from gateway.claims.desk import LAST_STEP, ClaimDesk
 from gateway.claims.settling import settle_each
+from gateway.claims.waiting import Waiting
 from gateway.domain import claim as claims
 from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.domain.entity import EntityPath
@@ -91,8 +92,7 @@ class ClaimedReceiver:
     around: Surroundings
     in_order: bool = False  # nothing overtakes what is held
     _held: deque[_Held] = attrs.field(factory=deque, init=False)
-    # Tasks that wait, and don't know of what others have put there since.
-    _waiting: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
+    _waiting: Waiting = attrs.field(factory=Waiting, init=False)
     _unsettled: "OrderedDict[str, Claim]" = attrs.field(factory=OrderedDict, init=False)
 
     # --- receiving
@@ -102,8 +102,8 @@ class ClaimedReceiver:
         try:
             return await self._receive(limit)
         finally:
-            if self._held and self._waiting:
-                next(iter(self._waiting)).cancel()  # what is held is that one's matter now
+            if self._held:
+                self._waiting.call_one()  # what is held is that one's matter now
 
     async def _receive(self, limit: int) -> Sequence[Delivery]:
         while True:
@@ -180,16 +180,12 @@ class ClaimedReceiver:
         due = min((held.due for held in self._held), default=math.inf)
         if self.in_order and self._held:
             due = self._held[0].due
-        with trio.move_on_at(due) as scope:
-            self._waiting[scope] = None
-            try:
-                if len(self._held) >= MAX_HELD or (self.in_order and self._held):
-                    await trio.sleep_until(due)
-                taken = await self.inner.receive(limit)
-            finally:
-                del self._waiting[scope]
-            return deque(_Held(each, self._lock_of(each)) for each in taken)
-        return deque()
+        taken: Sequence[Delivery] = ()
+        with self._waiting.until(due):
+            if len(self._held) >= MAX_HELD or (self.in_order and self._held):
+                await trio.sleep_until(due)
+            taken = await self.inner.receive(limit)
+        return deque(_Held(each, self._lock_of(each)) for each in taken)
 
     def _put_back(self, batch: deque[_Held], whole: Sequence[_Held] = ()) -> None:
         self._held.extendleft(reversed(batch))

@@ -25,6 +25,7 @@ from gateway.capabilities import ReceivesDeferred
 from gateway.claims.compression import decompressed
 from gateway.claims.desk import Codec
 from gateway.claims.settling import settle_each
+from gateway.claims.waiting import Waiting
 from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported, Outcome
@@ -71,15 +72,15 @@ class PackedReceiver:
     _waiting: deque[Delivery] = attrs.field(factory=deque, init=False)
     _deleted_already: deque[Delivery] = attrs.field(factory=deque, init=False)  # for who asks next
     _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by token of a message
-    _asking: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)  # tasks
+    _asking: Waiting = attrs.field(factory=Waiting, init=False)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """As `Receiver.receive`; first what is left of packs that were taken."""
         try:
             return await self._receive(limit)
         finally:
-            if self._waiting and self._asking:
-                next(iter(self._asking)).cancel()  # what is left is that one's matter now
+            if self._waiting:
+                self._asking.call_one()  # what is left is that one's matter now
 
     async def _receive(self, limit: int) -> Sequence[Delivery]:
         await self._keep_locked()
@@ -108,19 +109,12 @@ class PackedReceiver:
         """Return when there is something to hand over."""
         await trio.lowlevel.checkpoint()
         while not self._waiting:
-            for damaged, why in self._open(await self._ask(min(limit, AT_ONCE))):
+            taken: Sequence[Delivery] = ()
+            with self._asking.until():
+                taken = await self.inner.receive(min(limit, AT_ONCE))
+            for damaged, why in self._open(taken):
                 with suppress(LockLost):  # then it comes again
                     await self.inner.settle(damaged, why)
-
-    async def _ask(self, limit: int) -> Sequence[Delivery]:
-        """What comes; nothing, where another task has got more than it wants."""
-        with trio.CancelScope() as scope:
-            self._asking[scope] = None
-            try:
-                return await self.inner.receive(limit)
-            finally:
-                del self._asking[scope]
-        return ()
 
     def _open(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, DeadLetter]]:
         """Let all messages wait to be handed over, in order; return the packs that are damaged."""

@@ -31,7 +31,7 @@ for what it means, only its two attributes are asked.
 """
 
 import enum
-from typing import ClassVar
+from typing import ClassVar, Final
 
 
 class Outcome(enum.Enum):
@@ -143,3 +143,7 @@ class MessageNotFound(BrokerError):
 
 class StateDamaged(BrokerError):
     """The state of a session can't be read any more. Who sets it anew has a good one again."""
+
+
+# What no other queue, and no later try, would take either: it's the message's fault.
+MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)

@@ -7,7 +7,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
-from gateway.domain.errors import BrokerError, InvalidRequest, MessageTooLarge, NotSupported
+from gateway.domain.errors import MESSAGE_FAULTS, BrokerError
 from gateway.domain.events import Diverted
 from gateway.domain.message import Leg
 from gateway.pairing.rotation import Rotation
@@ -16,7 +16,6 @@ from gateway.ports import Broker, NewId, Observer, WallClock
 
 # Of the time left: where queues hang, one after the other, the primary and the spool want a turn.
 RESERVE: Final = 0.25
-FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)  # the message's, not the queue's
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -46,7 +45,7 @@ class BacklogLeg:
             error = await self._attempt(sending, queue)
             if error is None:
                 return True
-            if isinstance(error, FAULTS):
+            if isinstance(error, MESSAGE_FAULTS):
                 sending.fault = error
                 return False  # the next queue would say the same
         return False
@@ -63,7 +62,7 @@ class BacklogLeg:
             await send_in_time(self.broker, queue, wrapped, seconds)
         except BrokerError as error:
             sending.backlog_hangs |= trio.current_time() >= ends
-            if not isinstance(error, FAULTS):
+            if not isinstance(error, MESSAGE_FAULTS):
                 self.rotation.failed(queue, str(error))
             sending.failed(error)
             return error

@@ -16,12 +16,11 @@ from gateway.domain import envelope
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Unwrapped
 from gateway.domain.errors import (
+    MESSAGE_FAULTS,
     BrokerError,
     Busy,
     EntityDisabled,
     EntityNotFound,
-    InvalidRequest,
-    MessageTooLarge,
     NotSupported,
     Outcome,
     OutcomeUnknown,
@@ -47,7 +46,6 @@ GIVING_UP: Final = 1.0  # seconds, at most, until that is noted
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
 SHORTEST_LOCK: Final = 0.3
 EXPIRED: Final = "TTLExpiredException"
-MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)
 _DONE: Final = Complete()
 GONE: Final = (EntityNotFound, EntityDisabled)
 

@@ -26,13 +26,13 @@ from gateway.capabilities import SendsMany, Topology
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
+    MESSAGE_FAULTS,
     BrokerError,
     EntityDisabled,
     EntityNotFound,
     InvalidRequest,
     MessageError,
     MessageTooLarge,
-    NotSupported,
     Outcome,
     OutcomeUnknown,
     QuotaExceeded,
@@ -57,7 +57,7 @@ T = TypeVar("T")
 _GONE: Final = (EntityNotFound, EntityDisabled)
 _NO_SUCH: Final = (*_GONE, InvalidRequest)
 # Of several messages, one may be the reason.
-_ONES_FAULT: Final = (MessageTooLarge, InvalidRequest, NotSupported, QuotaExceeded)
+_ONES_FAULT: Final = (*MESSAGE_FAULTS, QuotaExceeded)
 
 
 _STEPS: Final = 2  # under way at once, where that keeps the order: one is read, one is stored
