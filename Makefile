@@ -31,7 +31,7 @@ test: .venv/.test-stamp .venv/.amqp-tls-stamp .venv-legacy/.stamp .venv-azure/.s
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 # Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
-sim: .venv/.test-stamp
+sim: .venv/.test-stamp .venv/.amqp-stamp
 	.venv/bin/python -m gateway.testing.sim --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) \
 	  --load $(or $(LOAD),1)
 

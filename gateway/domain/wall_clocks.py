@@ -42,17 +42,17 @@ class WallClocks:
     """What the clocks of a run showed."""
 
     _settings: Mapping[str, Sequence[ClockSet]]
-    _standstills: Sequence[tuple[float, float]] = ()  # begin and end
+    _unwatched: Sequence[tuple[float, float]] = ()  # begin and end, in order and apart
 
     @classmethod
     def of(
-        cls, settings: Iterable[ClockSet], standstills: Sequence[tuple[float, float]] = ()
+        cls, settings: Iterable[ClockSet], unwatched: Iterable[tuple[float, float]] = ()
     ) -> "WallClocks":
-        """In a standstill of the machine nobody looks at a clock."""
+        """While the machine stands still, or a namespace is down, nobody looks at its clock."""
         by_process: dict[str, list[ClockSet]] = defaultdict(list)
         for one in sorted(settings, key=lambda one: one.at):
             by_process[one.process].append(one)
-        return cls(by_process, standstills)
+        return cls(by_process, _joined(unwatched))
 
     @property
     def are_right(self) -> bool:
@@ -84,8 +84,8 @@ class WallClocks:
         After a step it believes none for `grace` seconds: what only the new date brings about has
         to wait, what would have come without the step needn't. It looks at its clock only when it
         has something to do, so it may have missed any period that is shorter than `grace`: a step
-        is one from each that it may have seen last. The time in which the machine stands still
-        shows it nothing.
+        is one from each that it may have seen last. The time in which nobody looks shows it
+        nothing.
         """
         latest = -inf
         # What it may have seen last, and from when on it believes that.
@@ -94,7 +94,7 @@ class WallClocks:
             over = period.since + grace
             held_until = min(
                 (
-                    over if _is_step(last, period, grace + self._still(last)) else believed
+                    over if _is_step(last, period, grace + self._unseen(last)) else believed
                     for last, believed in seen
                 ),
                 default=-inf,
@@ -105,15 +105,15 @@ class WallClocks:
                 latest = max(latest, min(period.shows(held), before))
             if period.until >= max(since, held_until):
                 latest = max(latest, period.shows(period.until))
-            if period.until - self._still(period) >= over:
+            if period.until - self._unseen(period) >= over:
                 seen.clear()
             seen.append((period, held_until))
         return latest
 
-    def _still(self, period: Period) -> float:
-        """How many seconds of it the machine stood still, at most."""
+    def _unseen(self, period: Period) -> float:
+        """For how many seconds of it nobody looked, at most."""
         parts = (
-            min(end, period.until) - max(begin, period.since) for begin, end in self._standstills
+            min(end, period.until) - max(begin, period.since) for begin, end in self._unwatched
         )
         return sum(part for part in parts if part > 0.0)
 
@@ -197,6 +197,17 @@ class Dates:
 
     def _believed(self, moment: float) -> float:
         return self.clocks.trusted(_PRIMARY, self.invoked[0].at, moment, self.grace)
+
+
+def _joined(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The same time, none of it twice."""
+    joined: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((begin, end))
+    return joined
 
 
 def _is_step(before: Period, after: Period, grace: float) -> bool:

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.testing.sim.seeds import FRONTS, draw_parts
 from gateway.testing.sim.swarm import figures_of
+from gateway.testing.sim.world import run_world
 
 SEEDS = 20
 HOURS = 1.4  # some twenty runs
@@ -28,6 +29,13 @@ def test_two_processes_and_three_hash_seeds_have_one_history():
     assert len({each["digest"] for each in figures}) == 1
     assert {each["violations"] for each in figures} == {0}
     assert min(each["runs"] for each in figures) >= SEEDS
+
+
+def test_a_history_does_not_tell_where_its_disks_are():
+    full_disk = [run_world(28000014, load=2) for _ in range(2)]
+
+    assert any("are free on the disk of /primary/store" in line for line in full_disk[0].trace)
+    assert full_disk[0].digest == full_disk[1].digest
 
 
 def test_what_is_audited_has_all_parts():

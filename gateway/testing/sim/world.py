@@ -324,8 +324,8 @@ class World:
         self.recorder.note_clock(READERS.get(name, (name,)), ahead, drift)
 
     def report(self, event: Event) -> None:
-        """As `Observer`: hears what gateway and syphons tell."""
-        self.journal.note(repr(event))
+        """As `Observer`: hears what gateway and syphons tell; a folder is elsewhere in each run."""
+        self.journal.note(repr(event).replace(str(self.folder), ""))
         self.journal.seen[type(event).__name__] += 1
         self.laws.note_event(event)
         self.recorder.note_event(event)
