@@ -9,6 +9,7 @@ them.
 import random
 import socket
 import struct
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import attrs
@@ -180,16 +181,25 @@ class Slow(Pass):
     jitter: float = 0.0
 
     async def up(self, link: Link, data: bytes) -> None:
-        await trio.lowlevel.checkpoint()
-        for start in range(0, len(data), self.size):
-            await trio.sleep(self.delay + link.proxy.rng.uniform(0, self.jitter))
-            await link.send_up(data[start : start + self.size])
+        if rest := await self._pass_slowly(link, data, link.send_up):
+            await link.proxy.fault.up(link, rest)
 
     async def down(self, link: Link, data: bytes) -> None:
+        if rest := await self._pass_slowly(link, data, link.send_down):
+            await link.proxy.fault.down(link, rest)
+
+    async def _pass_slowly(
+        self, link: Link, data: bytes, send: Callable[[bytes], Awaitable[None]]
+    ) -> bytes:
+        """Until another fault is set; what is left goes its way."""
+        fault = link.proxy.fault
         await trio.lowlevel.checkpoint()
         for start in range(0, len(data), self.size):
-            await trio.sleep(self.delay + link.proxy.rng.uniform(0, self.jitter))
-            await link.send_down(data[start : start + self.size])
+            with trio.move_on_after(self.delay + link.proxy.rng.uniform(0, self.jitter)):
+                await link.proxy.wait_for_other_than(fault)
+                return data[start:]
+            await send(data[start : start + self.size])
+        return b""
 
 
 @attrs.frozen(kw_only=True)

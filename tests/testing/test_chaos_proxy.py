@@ -149,6 +149,20 @@ async def test_what_is_held_arrives_later(proxy, server):
     assert (held, answer) == (b"", b"<late>")
 
 
+async def test_what_is_on_a_slow_way_arrives_when_that_is_slow_no_more(proxy, server):
+    async with await connect(proxy) as stream:
+        assert await ask(stream) == b"<hello>"
+        proxy.fault = Slow(size=1, delay=3600.0)
+        await stream.send_all(b"late")
+        await settle()
+        came = server.received
+        proxy.fault = Pass()
+        with trio.fail_after(5):
+            answer = await stream.receive_some()
+
+    assert (came, answer) == (b"hello", b"<late>")
+
+
 async def test_all_can_be_reset_at_once(proxy):
     streams = [await connect(proxy) for _ in range(3)]
     for stream in streams:
