@@ -27,7 +27,16 @@ from benchmarks.traffic import OpenLoop
 from gateway.demo.audit import Site as Audited
 from gateway.demo.audit import audit
 from gateway.demo.machines import LogLine
-from gateway.domain.conduct import Bounds, Closed, Drained, Healed, Opened, RunBegan, StandingMoved
+from gateway.domain.conduct import (
+    Bounds,
+    Closed,
+    Drained,
+    Healed,
+    Opened,
+    Run,
+    RunBegan,
+    StandingMoved,
+)
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import State
 from gateway.domain.history import AuditBegan, AuditFailed, Found, Place, QueueRead, Record
@@ -167,9 +176,14 @@ class _Run:
             while waiting is None:  # it was just started: ask again
                 await trio.sleep(LOOK)
                 waiting = await backlog.left()
-            self.auditor.append(Healed(at=trio.current_time(), backlog=waiting))
+            healed = Healed(at=trio.current_time(), backlog=waiting)
+            self.auditor.append(healed)
             sending.start_soon(self._note_drain, backlog)
-            await trio.sleep(recording.bounds.return_within + AFTERWARDS)
+            harmed = Run.of(
+                [RunBegan(at=recording.began, bounds=recording.bounds), *nemesis.records]
+            )
+            returned = harmed.spared_until(healed.at) + recording.bounds.return_within
+            await trio.sleep_until(returned + AFTERWARDS)
             for loop in (*recording.loops, recording.baseline):
                 loop.stopping = True
 

@@ -9,6 +9,7 @@ causes; that a message arrived is only ever shown by a consumer or the audit.
 import enum
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Final, TypeVar
 
 import attrs
@@ -36,6 +37,7 @@ class Bounds:
     suspect_wait: float = 0.25
     ping_interval: float = 60.0
     successes_to_return: int = 2
+    busy_pause: float = 10.0  # for which sends to a busy namespace wait, at most
     answer: float = 0.0  # that a namespace takes, at most, while it's well
     lock: float = 60.0
     longest_hold: float = 300.0
@@ -278,7 +280,12 @@ class Run:
         began = self.first(RunBegan)
         return Bounds() if began is None else began.bounds
 
+    def spared_until(self, healed: float) -> float:
+        """When nobody waits any more because a namespace was busy, which is well since `healed`."""
+        busy = [ended for fault, ended in self.faults() if fault.kind == BUSY]
+        return max(healed, max(busy, default=-inf) + self.bounds.busy_pause)
+
     def faults(self) -> list[tuple[FaultBegan, float]]:
         """Each fault and when it ended; one that nobody ended lasts for ever."""
         ended = {record.fault: record.at for record in self.all(FaultEnded)}
-        return [(fault, ended.get(fault.fault, float("inf"))) for fault in self.all(FaultBegan)]
+        return [(fault, ended.get(fault.fault, inf)) for fault in self.all(FaultBegan)]

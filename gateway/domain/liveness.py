@@ -36,7 +36,7 @@ def sends_return(run: Run) -> Decision:
     healed = run.first(Healed)
     if healed is None:
         return undecided(Invariant.L1, NOT_HEALED)
-    begin = healed.at + run.bounds.return_within
+    begin = run.spared_until(healed.at) + run.bounds.return_within
     late = {one.message_id: one for one in run.all(Invoked) if one.at >= begin}
     legs = {one.message_id: one.leg for one in run.all(Acked) if one.message_id in late}
     problems = [
@@ -88,7 +88,7 @@ def backlog_drains(run: Run) -> Decision:
     healed, drained = run.first(Healed), run.first(Drained)
     if healed is None:
         return undecided(Invariant.L3, NOT_HEALED)
-    bound = healed.at + run.bounds.drain_within(healed.backlog)
+    bound = run.spared_until(healed.at) + run.bounds.drain_within(healed.backlog)
     if drained is not None and drained.at <= bound:
         return decide(Invariant.L3, max(1, healed.backlog), [])
     audit = run.first(AuditBegan)

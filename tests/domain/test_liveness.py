@@ -81,6 +81,25 @@ def test_only_sends_that_begin_late_enough_must_reach_the_primary():
     assert (decision.ruling, decision.judged) == (HOLDS, 1)
 
 
+@pytest.mark.parametrize(
+    ("kind", "ended", "begin"),
+    [("busy", 289, 323), ("busy", 295, 328), ("kill", 295, 323)],
+)
+def test_that_the_primary_was_busy_is_heeded_for_a_while(kind, ended, begin):
+    early = send(begin - 0.1, "1", 330, leg=Leg.BACKLOG)
+    busy = [*fault(200, 210, kind="busy"), *fault(280, ended, kind=kind)]
+
+    in_time = sends_return(
+        run_of(HEALED, *busy, *early, *send(begin, "2", 330, leg=Leg.PRIMARY), AUDIT)
+    )
+    late = sends_return(
+        run_of(HEALED, *busy, *early, *send(begin, "2", 330, leg=Leg.BACKLOG), AUDIT)
+    )
+
+    assert (in_time.ruling, in_time.judged) == (HOLDS, 1)
+    assert (late.ruling, late.judged) == (BROKEN, 1)
+
+
 # --- L2
 
 
@@ -151,6 +170,14 @@ def test_without_an_audit_the_return_is_undecided():
 @pytest.mark.parametrize(("drained", "ruling"), [(351, HOLDS), (351.1, BROKEN)])
 def test_the_backlog_is_empty_by_its_bound(drained, ruling):
     assert backlog_drains(run_of(HEALED, Drained(at=drained), AUDIT)).ruling is ruling
+
+
+@pytest.mark.parametrize(("kind", "last"), [("busy", 356), ("kill", 351)])
+def test_a_syphon_heeds_for_a_while_that_the_primary_was_busy(kind, last):
+    until = fault(280, 295, kind=kind)
+
+    assert backlog_drains(run_of(HEALED, *until, Drained(at=last), AUDIT)).ruling is HOLDS
+    assert backlog_drains(run_of(HEALED, *until, Drained(at=last + 0.1), AUDIT)).ruling is BROKEN
 
 
 def test_a_deep_backlog_has_longer():
