@@ -37,7 +37,7 @@ TO_THE_PRIMARY = {
     "nothing comes through": (BlackHole(), Leg.BACKLOG, 1),
     "held back, applied later": (Hold(), Leg.BACKLOG, 2),
     "slow": (Slow(size=256, delay=0.01), Leg.PRIMARY, 1),
-    "slower than an attempt may be": (Slow(size=64, delay=0.2), Leg.BACKLOG, 1),
+    "slower than an attempt, applied later": (Slow(size=64, delay=0.2), Leg.BACKLOG, 2),
 }
 
 
