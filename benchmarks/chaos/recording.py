@@ -179,9 +179,7 @@ class _Run:
             healed = Healed(at=trio.current_time(), backlog=waiting)
             self.auditor.append(healed)
             sending.start_soon(self._note_drain, backlog)
-            harmed = Run.of(
-                [RunBegan(at=recording.began, bounds=recording.bounds), *nemesis.records]
-            )
+            harmed = Run.of([*self.auditor, *nemesis.records])
             returned = harmed.spared_until(healed.at) + recording.bounds.return_within
             await trio.sleep_until(returned + AFTERWARDS)
             for loop in (*recording.loops, recording.baseline):

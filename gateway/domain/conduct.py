@@ -285,6 +285,14 @@ class Run:
         busy = [ended for fault, ended in self.faults() if fault.kind == BUSY]
         return max(healed, max(busy, default=-inf) + self.bounds.busy_pause)
 
+    def unwatched(self) -> list[tuple[float, float]]:
+        """When nobody may have looked at the primary's clock."""
+        return [
+            (fault.at, ended)
+            for fault, ended in self.faults()
+            if fault.target in {Target.HOST, Target.PRIMARY} and fault.entities is None
+        ]
+
     def faults(self) -> list[tuple[FaultBegan, float]]:
         """Each fault and when it ended; one that nobody ended lasts for ever."""
         ended = {record.fault: record.at for record in self.all(FaultEnded)}

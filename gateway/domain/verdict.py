@@ -20,7 +20,7 @@ from gateway.domain.conduct import (
     FaultBegan,
     FaultEnded,
     Parked,
-    Target,
+    Run,
 )
 from gateway.domain.history import (
     Acked,
@@ -124,7 +124,7 @@ def judge(records: Iterable[Record], rules: Rules | None = None) -> Verdict:
     findings = list(history.resurrected())
     counts: Counter[str] = Counter()
     spare = rules.spare_duplicates
-    clocks = WallClocks.of(history.clocks, history.unwatched.values())
+    clocks = WallClocks.of(history.clocks, Run.of(history.faults).unwatched())
     for message in history.messages.values():
         if not clocks.are_right:
             message.dates = history.dates(message, clocks, rules)
@@ -285,7 +285,7 @@ class _History:
     completed: dict[tuple[str, str], float] = attrs.field(factory=dict)
     attempts: dict[str, list[Attempted]] = attrs.field(factory=lambda: defaultdict(list))
     clocks: list[ClockSet] = attrs.field(factory=list)
-    unwatched: dict[str, tuple[float, float]] = attrs.field(factory=dict)  # by fault
+    faults: list[Record] = attrs.field(factory=list)  # their begins and ends
     planned: set[str] = attrs.field(factory=set)
     read: set[str] = attrs.field(factory=set)
     failures: list[AuditFailed] = attrs.field(factory=list)
@@ -331,10 +331,8 @@ class _History:
                 self._fate(record.message_id).parked.append(record)
             case ClockSet():
                 self.clocks.append(record)
-            case FaultBegan(fault=fault, target=Target.HOST | Target.PRIMARY, entities=None):
-                self.unwatched[fault] = record.at, inf
-            case FaultEnded(fault=fault) if began := self.unwatched.get(fault):
-                self.unwatched[fault] = began[0], record.at
+            case _:
+                self.faults.append(record)
 
     def _add_answer(self, answer: Acked | Failed | Unknown) -> None:
         self.last_answer = max(self.last_answer, answer.at)
