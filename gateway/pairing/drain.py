@@ -158,8 +158,9 @@ class Drain:
                     if copy in self.transferred:
                         batch.moved += 1
                         settling.start_soon(mover.complete, delivery, copy)
-                    else:
-                        cargo = Cargo(copy=copy, delivery=delivery, unwrapped=unwrapped)
+                        continue
+                    cargo = Cargo(copy=copy, delivery=delivery, unwrapped=unwrapped)
+                    if mover.take(cargo):
                         groups[unwrapped.entity.key].append(cargo)
         for reason, messages in untouched.items():
             self.observer.report(LeftUntouched(queue=self.queue, messages=messages, reason=reason))

@@ -4,7 +4,7 @@ Moves one entity's backlog messages to the primary.
 The source is settled only after the primary has the message: that one order is the product.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -63,12 +63,24 @@ class Mover:
     progress: Progress
     clock: WallClock
     observer: Observer
+    _in_hand: dict[Copy, Cargo] = attrs.field(factory=dict, init=False)
+
+    def take(self, cargo: Cargo) -> bool:
+        """
+        Take a message in hand, to move it; False: it already is, and now has this delivery's lock.
+
+        Such a one comes again when its lock has ended, as in a long pause of the machine, and what
+        its first send came to may not be known yet.
+        """
+        held = self._in_hand.setdefault(cargo.copy, cargo)
+        held.delivery = cargo.delivery
+        return held is cargo
 
     async def move(
         self, entity: EntityPath, cargo: Sequence[Cargo], *, wait_until: float | None = None
     ) -> Sequence[Cargo]:
         """
-        Move what can be moved, park what never can; return what has to rest.
+        Of what was taken move what can be moved, park what never can; return what has to rest.
 
         With a moment to wait for they go gently after it: one at first, then twice as many.
 
@@ -81,6 +93,7 @@ class Mover:
                 await trio.sleep_until(wait_until)
             await self._move_all(entity, in_hand, self.options.batch if wait_until is None else 1)
             nursery.cancel_scope.cancel()
+        self._put_down(in_hand)
         return in_hand
 
     async def _move_all(self, entity: EntityPath, in_hand: list[Cargo], most: int) -> None:
@@ -150,7 +163,13 @@ class Mover:
         self.holds.confirm(entity)
         for cargo in chunk:
             self.transferred.remember(cargo.copy)
+        self._put_down(chunk)
         return None
+
+    def _put_down(self, cargo: Iterable[Cargo]) -> None:
+        """What comes again from now on is known to be on the primary, or is dealt with anew."""
+        for one in cargo:
+            del self._in_hand[one.copy]
 
     async def _hold_if_late(self, entity: EntityPath) -> None:
         seconds = self.options.attempt_timeout
@@ -215,6 +234,7 @@ class Mover:
             self.transferred.forget(copy)
 
     async def _park_all(self, chunk: Sequence[Cargo], reason: str, description: str) -> None:
+        self._put_down(chunk)
         async with trio.open_nursery() as nursery:
             for cargo in chunk:
                 origin = f" (diverted by {cargo.unwrapped.origin or 'a legacy client'})"

@@ -7,6 +7,7 @@ import attrs
 import pytest
 import trio
 
+from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope_fields import RESERVED
@@ -749,6 +750,45 @@ async def test_a_lock_that_cant_be_renewed_isnt_renewed_for_ever(lab):
     assert len(lab.secondary.times(RENEW)) < 60
     told = [event for event in lab.events.of(SyphonFailed) if event.reason == "refused"]
     assert len(told) == len(lab.secondary.times(RENEW))
+
+
+async def test_what_comes_again_while_it_is_sent_is_sent_once_and_settled_by_its_new_lock(lab):
+    short = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=5))
+    await lab.secondary.store.update_queue(QUEUE, short)
+    await lab.divert(message("1"))
+    await lab.syphon(attempt_timeout=10.0)
+    await trio.sleep(1.0)  # once all went well, another batch is taken while one is on its way
+    lab.secondary.fail(Refuse(), RENEW)
+    lab.primary.fail(Slow(8.0), SEND)
+    await lab.divert(message("2"))
+
+    await trio.sleep(7.0)
+    [again] = await lab.secondary.deliveries(QUEUE)
+    await trio.sleep(2.0)
+
+    assert again.delivery_count == 2
+    assert lab.primary.sends() == 2
+    assert len(lab.secondary.times(SETTLE)) == 2
+    assert await lab.primary.ids() == ["1", "2"]
+    assert await lab.secondary.ids(QUEUE) == []
+
+
+@pytest.mark.parametrize("error", [None, Unavailable, InvalidRequest])
+async def test_what_is_moved_or_parked_or_rests_is_in_hand_no_more(lab, error):
+    await lab.divert(message())
+    if error is not None:
+        lab.primary.fail(refuse(error, "no"), SEND)
+
+    async with lab.secondary.broker.open_receiver(QUEUE) as receiver:
+        mover = lab.make_syphon()._drain(QUEUE, Progress(None))._mover(receiver)
+        [delivery] = await receiver.receive(1)
+        unwrapped = envelope().unwrap(delivery.message)
+        cargo = Cargo(copy=(QUEUE.key, 1, "id"), delivery=delivery, unwrapped=unwrapped)
+        first, twice = mover.take(cargo), mover.take(attrs.evolve(cargo))
+        await mover.move(ORDERS, [cargo])
+        later = mover.take(attrs.evolve(cargo))
+
+    assert (first, twice, later) == (True, False, True)
 
 
 @pytest.mark.parametrize(
