@@ -99,14 +99,12 @@ def backlog_drains(run: Run) -> Decision:
 
 
 def nobody_delays_others(run: Run) -> Decision:
-    """L4: a well entity's backlog moves within a lock, whatever becomes of another entity's."""
-    waits = list(_waits(run))
-    bound = run.bounds.lock + run.bounds.slack
-    judged = [wait for wait in waits if wait.beside_trouble]
+    """L4: a well entity's backlog moves within a lock for each other entity that is in trouble."""
+    judged = [wait for wait in _waits(run) if wait.troubled]
     problems = [
         f"{wait.message_id} of {wait.entity} waited {wait.seconds:.3f} s on the backlog"
         for wait in judged
-        if wait.seconds > bound
+        if wait.seconds > wait.troubled * run.bounds.lock + run.bounds.slack
     ]
     return decide(Invariant.L4, len(judged), problems)
 
@@ -116,7 +114,7 @@ class _Wait:
     message_id: str
     entity: str
     seconds: float  # until the syphon first tried, from when nothing of its own hindered
-    beside_trouble: bool  # of another entity
+    troubled: int  # other entities meanwhile
 
 
 def _waits(run: Run) -> Iterator[_Wait]:
@@ -138,11 +136,18 @@ def _waits(run: Run) -> Iterator[_Wait]:
             message_id=message_id,
             entity=entity,
             seconds=moved - ready,
-            beside_trouble=any(
-                fault.at < moved and ended > ready and not _hinders(fault, entity)
-                for fault, ended in run.faults()
-            ),
+            troubled=len(_troubled(run, entity, ready, moved)),
         )
+
+
+def _troubled(run: Run, entity: str, since: float, until: float) -> frozenset[str]:
+    """The other entities that had a fault of their own in that time."""
+    faults = [
+        fault.entities or frozenset()
+        for fault, ended in run.faults()
+        if fault.at < until and ended > since and not _hinders(fault, entity)
+    ]
+    return frozenset().union(*faults)
 
 
 def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: float) -> float:

@@ -286,6 +286,28 @@ def test_nothing_else_excuses_that_a_message_waits(other):
     assert nobody_delays_others(run_of(*records)).ruling is BROKEN
 
 
+@pytest.mark.parametrize(
+    ("more", "locks"),
+    [
+        (fault(60, 70, "bills"), 2),
+        (fault(60, 70, "bills", "audit"), 3),
+        (fault(60, 70, "invoices", "bills"), 2),
+        (fault(60, 70, "invoices"), 1),
+        (fault(40, 55, "bills"), 1),
+        (fault(120, 130, "bills"), 1),
+        (fault(54, 55, "bills", target=Target.SECONDARY), 1),
+    ],
+    ids=["one more", "two more", "both", "the same", "before", "after", "of all on the backlog"],
+)
+def test_each_other_entity_that_is_in_trouble_meanwhile_may_take_a_lock(more, locks):
+    def wait_until(tried):
+        records = [*OTHERS_TROUBLE, *more, *diverted(55, tried)]
+        return nobody_delays_others(run_of(*records)).ruling
+
+    assert wait_until(55 + 20 * locks + 1) is HOLDS
+    assert wait_until(55 + 20 * locks + 1.1) is BROKEN
+
+
 def test_what_is_tried_in_time_may_be_tried_again_later():
     records = [*OTHERS_TROUBLE, *diverted(55, 60), *diverted(55, 120)[1:]]
 
