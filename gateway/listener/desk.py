@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 MARGIN: Final = 0.1  # of its lock is left when a handler is cancelled
 LONGEST_MARGIN: Final = 5.0  # seconds
+SHORTEST_LOCK: Final = 1.0  # seconds, of all namespaces
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -111,11 +112,11 @@ class Desk(Generic[T]):
     def seconds_locked(self, locked_until: datetime | None) -> float:
         """
         How long a lock holds from now on. Where the namespace doesn't tell, or its clock or ours is
-        so wrong that it should have ended when it came, it is taken to be as it usually is.
+        so wrong that it ended when it came, or within a second, it is taken to be as it usually is.
         """
         if locked_until is not None:
             left = (locked_until - self.job.clock()).total_seconds()
-            if left > 0:
+            if left >= SHORTEST_LOCK:
                 return left
         return self.job.options.lock_duration
 

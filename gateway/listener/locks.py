@@ -7,6 +7,7 @@ import attrs
 import trio
 
 SLACK: Final = 0.5  # seconds: locks due that soon are renewed together
+PAUSE: Final = 1.2 * SLACK  # between two renewals of one: what is due within the slack has none
 
 
 class Locked(Protocol):
@@ -61,4 +62,5 @@ class Locks:
         finally:
             self._renewing.discard(locked)
         if locked in self._watched:
+            locked.renew_at = max(locked.renew_at, trio.current_time() + PAUSE)
             self.watch(locked)

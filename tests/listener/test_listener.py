@@ -115,18 +115,25 @@ async def test_the_lock_of_a_long_work_is_renewed_at_about_half_its_time(hall):
     assert (await state_of(listener)).operations[Operation.RENEW] in {19, 20, 21}
 
 
-@pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
-async def test_the_lock_of_a_long_work_is_renewed_whatever_the_clock_says(hall, ahead):
+@pytest.mark.parametrize(
+    ("ahead", "renewals"),
+    [(-7200.0, 10), (7200.0, 20), (59.01, 20), (59.0, 500), (30.0, 20)],
+    ids=["behind", "the lock is over", "it is nearly over", "it ends soon", "half of it is over"],
+)
+async def test_the_lock_of_a_long_work_is_renewed_whatever_the_clock_says(hall, ahead, renewals):
     async def handle(item):
         await trio.sleep(300.0)
 
     orders = EntityPath("long-orders")
     await hall.create(orders, lock_duration=timedelta(seconds=60))
     await hall.send("m1", queue=orders)
-    await hall.listen(handle, str(orders), clock=VirtualClock(timedelta(seconds=ahead)))
+    clock = VirtualClock(timedelta(seconds=ahead))
+    listener = await hall.listen(handle, str(orders), clock=clock)
     await until(lambda: bool(hall.items))
 
     assert hall.items[0].attempt == 1
+    made = (await state_of(listener, orders)).operations[Operation.RENEW]
+    assert made == pytest.approx(renewals, abs=1)
 
 
 async def test_a_handler_is_cancelled_before_its_lock_ends_where_nothing_is_renewed(hall):

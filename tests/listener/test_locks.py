@@ -3,6 +3,7 @@
 from math import inf
 
 import attrs
+import pytest
 import trio
 
 from gateway.listener.locks import Locks
@@ -10,19 +11,23 @@ from tests.listener.hall import virtual_time
 
 pytestmark = virtual_time
 
+MANY = 100  # renewals: a lock that is renewed without a pause would go on for ever
+
 
 @attrs.define(eq=False)
 class Paper:
-    """A lock of ten seconds."""
+    """A lock that is to be renewed every ten seconds, as a rule."""
 
     renew_at: float
     takes: float = 0.0
+    holds: float = 10.0
     renewed: list[float] = attrs.field(factory=list)
 
     async def renew(self) -> None:
+        assert len(self.renewed) < MANY
         self.renewed.append(trio.current_time())
         await trio.sleep(self.takes)
-        self.renew_at = trio.current_time() + 10.0
+        self.renew_at = trio.current_time() + self.holds
 
 
 async def test_each_lock_is_renewed_when_it_is_due(nursery):
@@ -62,3 +67,15 @@ async def test_a_renewal_that_hangs_holds_up_no_other(nursery):
     await trio.sleep(35.0)
 
     assert (len(hangs.renewed), len(well.renewed)) == (1, 4)
+
+
+@pytest.mark.parametrize("holds", [0.0, 0.1, 0.5, 0.6])
+async def test_a_lock_is_renewed_with_pauses_however_short_it_is(nursery, holds):
+    began = trio.current_time()
+    locks = Locks()
+    await nursery.start(locks.run)
+    short = Paper(began, holds=holds)
+    locks.watch(short)
+    await trio.sleep(3.1)
+
+    assert [at - began for at in short.renewed] == pytest.approx([0.0, 0.6, 1.2, 1.8, 2.4, 3.0])

@@ -47,6 +47,7 @@ HEAVY_REGRESSIONS = [
     17070015,  # L2: the answers to the probes that bring an entity back took no time
     17150165,  # S4: at the moment at which a clock is set it shows either date
     17150367,  # "failed over": an attempt that was cut off needn't have begun the outage anew
+    35170267,  # a lock that seemed to end at once was renewed again and again, without a pause
     35150163,  # L4: of two entities whose sends hang each may delay a third one's by a lock
     33700042,  # S6: a copy whose lock had ended came again while it was sent, and was sent twice
     28050403,  # S12: a namespace that was down had not seen that its clock was wrong
