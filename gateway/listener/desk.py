@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 MARGIN: Final = 0.1  # of its lock is left when a handler is cancelled
 LONGEST_MARGIN: Final = 5.0  # seconds
-SHORTEST_LOCK: Final = 1.0  # seconds, of all namespaces
+SHORTEST_LOCK: Final = 0.9  # seconds: of what is taken for one, some is over when it is here
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -112,7 +112,7 @@ class Desk(Generic[T]):
     def seconds_locked(self, locked_until: datetime | None) -> float:
         """
         How long a lock holds from now on. Where the namespace doesn't tell, or its clock or ours is
-        so wrong that it ended when it came, or within a second, it is taken to be as it usually is.
+        so wrong that it ends at once, or within a second, it is taken to be as it usually is.
         """
         if locked_until is not None:
             left = (locked_until - self.job.clock()).total_seconds()
