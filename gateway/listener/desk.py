@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 MARGIN: Final = 0.1  # of its lock is left when a handler is cancelled
 LONGEST_MARGIN: Final = 5.0  # seconds
-SHORTEST_LOCK: Final = 0.9  # seconds: of what is taken for one, some is over when it is here
+SHORTEST_LOCK: Final = 0.9  # seconds: namespaces give one at least, part of which the answer took
 
 
 @attrs.define(eq=False, kw_only=True)

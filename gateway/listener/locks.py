@@ -7,7 +7,7 @@ import attrs
 import trio
 
 SLACK: Final = 0.5  # seconds: locks due that soon are renewed together
-PAUSE: Final = 1.2 * SLACK  # between two renewals of one: what is due within the slack has none
+PAUSE: Final = 1.2 * SLACK  # seconds between two renewals of one lock: within the slack is at once
 
 
 class Locked(Protocol):
