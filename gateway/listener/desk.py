@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 MARGIN: Final = 0.1  # of its lock is left when a handler is cancelled
 LONGEST_MARGIN: Final = 5.0  # seconds
-SHORTEST_LOCK: Final = 0.9  # seconds: namespaces give one at least, part of which the answer took
+SHORTEST_LOCK: Final = 0.9  # seconds: of a lock of one, the shortest to work with, some is over
 
 
 @attrs.define(eq=False, kw_only=True)
