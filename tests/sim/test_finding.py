@@ -7,6 +7,7 @@ import pytest
 
 from gateway.domain.conduct import Attempted, End, Settled, Way
 from gateway.domain.history import Acked, Completed, Delivered, Invoked
+from gateway.listener import desk, locks
 from gateway.testing.sim import swarm
 from gateway.testing.sim.__main__ import main
 from gateway.testing.sim.coverage import SOMETIMES, unseen
@@ -68,6 +69,13 @@ def test_a_run_that_breaks_off_is_a_problem_and_says_how_to_repeat_it(capsys, mo
     assert code == 1
     assert "seed 7: it broke off: AssertionError('a bug of the gateway')" in told
     assert "--replay 7" in told
+
+
+def test_a_run_that_makes_no_progress_is_a_problem(monkeypatch):
+    monkeypatch.setattr(locks, "PAUSE", 0.0)  # the faults of the listener that seed found
+    monkeypatch.setattr(desk, "SHORTEST_LOCK", 0.0)
+
+    assert "it broke off: Standstill" in swarm.figures_of(35170267, load=2).problem
 
 
 def test_a_replay_shows_the_fewest_faults_and_the_way_of_the_message(capsys):

@@ -1,10 +1,13 @@
 """A run that its seed repeats, on a clock that jumps."""
 
 import gc
+import itertools
 
+import pytest
 import trio
 
-from gateway.testing.determinism import run_seeded
+from gateway.testing import determinism
+from gateway.testing.determinism import Standstill, run_seeded
 
 
 def order_of_tasks(seed):
@@ -62,6 +65,49 @@ def test_time_that_is_over_at_once_ends_what_waited():
         return scope.cancelled_caught, trio.current_time()
 
     assert run_seeded(main, seed=1) == (True, 60.0)
+
+
+async def go_nowhere():
+    await trio.sleep(2.5)
+    while True:
+        await trio.lowlevel.checkpoint()
+
+
+async def hardly_move():
+    for _ in itertools.count():
+        await trio.sleep(1e-6)
+
+
+async def hear_of_the_end(ended):
+    try:
+        await trio.sleep_forever()
+    finally:
+        ended.append(trio.current_time())
+
+
+@pytest.mark.parametrize("task", [go_nowhere, hardly_move])
+def test_a_run_that_stands_still_is_ended(task):
+    ended = []
+
+    async def main():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hear_of_the_end, ended)
+            nursery.start_soon(task)
+
+    with pytest.raises(Standstill):
+        run_seeded(main, seed=1)
+    assert len(ended) == 1
+
+
+def test_a_busy_run_is_not_ended_while_its_time_passes(monkeypatch):
+    monkeypatch.setattr(determinism, "MOST_ROUNDS", 12)
+
+    async def main():
+        for _ in range(100):
+            await trio.sleep(0.1)
+        return trio.current_time()
+
+    assert run_seeded(main, seed=1) == pytest.approx(10.0)
 
 
 def test_garbage_is_collected_again_after_a_run():
