@@ -25,6 +25,7 @@ from gateway.domain.conduct import (
     Settled,
     StandingMoved,
     Swallowed,
+    Unconfirmed,
 )
 from gateway.domain.history import (
     Acked,
@@ -65,7 +66,7 @@ def _recorder(record: Record) -> str:
             return "consumers"
         case FaultBegan() | FaultEnded() | Killed() | Swallowed() | Uncertain():
             return "nemesis"
-        case Attempted() | StandingMoved() | Paused() | Settled() | Sampled():
+        case Attempted() | StandingMoved() | Paused() | Settled() | Unconfirmed() | Sampled():
             return f"watch of {record.process}"
         case _:
             return "auditor"

@@ -68,8 +68,11 @@ class Bounds:
         return 1.2 * self.ping_interval + self.attempt_timeout + more + self.slack
 
     def drain_within(self, messages: int) -> float:
-        moving = 1.5 * messages / self.drain_rate
-        return self.lock + self.longest_hold + moving + self.slack
+        return self.longest_hold + self.move_within(messages)
+
+    def move_within(self, messages: int) -> float:
+        """What may be locked just now, and doesn't rest."""
+        return self.lock + 1.5 * messages / self.drain_rate + self.slack
 
 
 @value(kw_only=True)
@@ -145,6 +148,14 @@ class Settled(Record):
     process: str
     queue: str
     copy: str
+    message_id: str
+
+
+@value(kw_only=True)
+class Unconfirmed(Record):
+    """A syphon stopped waiting for that confirmation: what it is for may stay locked."""
+
+    process: str
     message_id: str
 
 

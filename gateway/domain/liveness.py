@@ -18,6 +18,7 @@ from gateway.domain.conduct import (
     Sampled,
     StandingMoved,
     Target,
+    Unconfirmed,
     Way,
 )
 from gateway.domain.failover import State
@@ -84,11 +85,18 @@ def _standings(run: Run, moment: float) -> dict[tuple[str, str], State]:
 
 
 def backlog_drains(run: Run) -> Decision:
-    """L3: in the time that a lock, a rest and the moving take."""
+    """
+    L3: in the time that a lock, a rest and the moving take.
+
+    What a syphon had moved, but stopped waiting to see completed, may stay locked once more.
+    """
     healed, drained = run.first(Healed), run.first(Drained)
     if healed is None:
         return undecided(Invariant.L3, NOT_HEALED)
     bound = run.spared_until(healed.at) + run.bounds.drain_within(healed.backlog)
+    for one in run.all(Unconfirmed):
+        if healed.at <= one.at <= bound:
+            bound = max(bound, one.at + run.bounds.move_within(healed.backlog))
     if drained is not None and drained.at <= bound:
         return decide(Invariant.L3, max(1, healed.backlog), [])
     audit = run.first(AuditBegan)

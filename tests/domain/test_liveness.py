@@ -16,6 +16,7 @@ from gateway.domain.conduct import (
     RunBegan,
     Sampled,
     Target,
+    Unconfirmed,
     Way,
 )
 from gateway.domain.failover import State
@@ -197,6 +198,27 @@ def test_who_sees_it_empty_too_late_knows_that_whenever_the_audit_was():
     run = run_of(HEALED, attrs.evolve(AUDIT, at=350), Drained(at=360))
 
     assert backlog_drains(run).ruling is BROKEN
+
+
+@pytest.mark.parametrize(
+    ("unconfirmed", "last"),
+    [
+        ([], 351),
+        ([299.9], 351),  # its lock ends before that
+        ([300], 351),
+        ([335], 356),
+        ([335, 340], 361),
+        ([351], 372),
+        ([351, 371], 392),  # in time, as its lock held until then
+        ([351.1], 351),  # too late itself
+        ([335, 356.1], 356),
+    ],
+)
+def test_what_a_syphon_stopped_waiting_for_stays_locked_once_more(unconfirmed, last):
+    cut = [Unconfirmed(at=at, process="syphon", message_id="1") for at in unconfirmed]
+
+    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last), AUDIT)).ruling is HOLDS
+    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last + 0.1), AUDIT)).ruling is BROKEN
 
 
 def test_a_backlog_that_nobody_ever_saw_empty_is_late():

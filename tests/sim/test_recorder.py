@@ -4,10 +4,11 @@ import attrs
 import pytest
 import trio
 
+from gateway.domain.conduct import Unconfirmed
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Outcome
+from gateway.domain.errors import Outcome, OutcomeUnknown
 from gateway.domain.history import Uncertain
-from gateway.domain.message import Complete, Message
+from gateway.domain.message import Complete, DeadLetter, Message
 from gateway.domain.verdict import Violation
 from gateway.pairing.transfer import Transferred
 from gateway.testing.faults import Call, Operation
@@ -102,6 +103,25 @@ async def test_a_send_that_was_under_way_when_another_syphon_completed_is_one_mo
 
     await note(recorder, attrs.evolve(SENT, took=3.0), process="syphon-1")
     assert uncertain(recorder) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("call", "cut_off"),
+    [
+        (attrs.evolve(REFUSED, outcome=Outcome.UNKNOWN), ["1"]),
+        (attrs.evolve(REFUSED, outcome=Outcome.UNKNOWN, error=OutcomeUnknown("lost")), []),
+        (attrs.evolve(REFUSED, outcome=Outcome.UNKNOWN, settlement=DeadLetter(reason="late")), []),
+        (REFUSED, []),
+        (COMPLETED, []),
+        (attrs.evolve(SENT, outcome=Outcome.UNKNOWN), []),
+    ],
+    ids=["cut off", "its answer is lost", "parked", "refused", "completed", "a send"],
+)
+async def test_a_completion_that_nobody_awaited_any_more_is_unconfirmed(call, cut_off, recorder):
+    await note(recorder, call)
+
+    found = [one for one in recorder.records if isinstance(one, Unconfirmed)]
+    assert [one.message_id for one in found] == cut_off
 
 
 def test_a_syphon_that_forgets_what_it_has_transferred_is_caught(monkeypatch):

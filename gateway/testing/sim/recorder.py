@@ -26,6 +26,7 @@ from gateway.domain.conduct import (
     StandingMoved,
     Swallowed,
     Target,
+    Unconfirmed,
     Way,
 )
 from gateway.domain.entity import EntityPath
@@ -218,6 +219,9 @@ class Recorder:
                     message_id=message_id,
                 )
             )
+        cut_off = call.outcome is Outcome.UNKNOWN and call.error is None
+        if isinstance(call.settlement, Complete) and cut_off:
+            self.records.append(Unconfirmed(at=now, process=process, message_id=message_id))
         if isinstance(call.settlement, DeadLetter):
             began = now - call.took
             parked = Parked(at=now, process=process, message_id=message_id, began=began)
