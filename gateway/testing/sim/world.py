@@ -372,7 +372,7 @@ class World:
             if not drained and not await left(self.stores["secondary"]):
                 drained = True
                 self.recorder.note_drained()
-            if trio.current_time() > began + LONGEST_HOLD and await self._quiet():
+            if drained and trio.current_time() > began + LONGEST_HOLD and await self._quiet():
                 return
             await trio.sleep(LOOK)
         self.laws.note_left(await left(self.stores["primary"]))
