@@ -37,7 +37,7 @@ class Bounds:
     suspect_wait: float = 0.25
     ping_interval: float = 60.0
     successes_to_return: int = 2
-    busy_pause: float = 10.0  # for which sends to a busy namespace wait, at most
+    busy_pause: float = 12.0  # for which sends to a busy namespace wait, at most: a fifth is spread
     answer: float = 0.0  # that a namespace takes, at most, while it's well
     lock: float = 60.0
     longest_hold: float = 300.0
@@ -295,6 +295,10 @@ class Run:
         """When nobody waits any more because a namespace was busy, which is well since `healed`."""
         busy = [ended for fault, ended in self.faults() if fault.kind == BUSY]
         return max(healed, max(busy, default=-inf) + self.bounds.busy_pause)
+
+    def asked_to_wait(self, fault: FaultBegan) -> float:
+        """For how many seconds after that fault's end somebody still does, at most."""
+        return self.bounds.busy_pause if fault.kind == BUSY else 0.0
 
     def unwatched(self) -> list[tuple[float, float]]:
         """When nobody may have looked at the primary's clock."""

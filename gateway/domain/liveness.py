@@ -95,7 +95,7 @@ def backlog_drains(run: Run) -> Decision:
         return undecided(Invariant.L3, NOT_HEALED)
     bound = run.spared_until(healed.at) + run.bounds.drain_within(healed.backlog)
     for one in run.all(Unconfirmed):
-        if healed.at <= one.at <= bound:
+        if one.at <= bound:
             bound = max(bound, one.at + run.bounds.move_within(healed.backlog))
     if drained is not None and drained.at <= bound:
         return decide(Invariant.L3, max(1, healed.backlog), [])
@@ -204,9 +204,10 @@ def no_long_stall(run: Run) -> Decision:
 def _well_spans(run: Run) -> Iterator[tuple[float, float]]:
     """
     When one namespace was in trouble and the other well. A fault is felt for some time after its
-    end: an entity comes back later than its namespace.
+    end: an entity comes back later than its namespace, and who was asked to wait still does.
     """
-    felt = [(fault, ended + run.bounds.return_within) for fault, ended in run.faults()]
+    within = run.bounds.return_within
+    felt = [(fault, ended + run.asked_to_wait(fault) + within) for fault, ended in run.faults()]
     moments = sorted({moment for fault, end in felt for moment in (fault.at, end)})
     begin: float | None = None
     for moment in moments:

@@ -84,7 +84,7 @@ def test_only_sends_that_begin_late_enough_must_reach_the_primary():
 
 @pytest.mark.parametrize(
     ("kind", "ended", "begin"),
-    [("busy", 289, 323), ("busy", 295, 328), ("kill", 295, 323)],
+    [("busy", 287, 323), ("busy", 295, 330), ("kill", 295, 323)],
 )
 def test_that_the_primary_was_busy_is_heeded_for_a_while(kind, ended, begin):
     early = send(begin - 0.1, "1", 330, leg=Leg.BACKLOG)
@@ -173,7 +173,7 @@ def test_the_backlog_is_empty_by_its_bound(drained, ruling):
     assert backlog_drains(run_of(HEALED, Drained(at=drained), AUDIT)).ruling is ruling
 
 
-@pytest.mark.parametrize(("kind", "last"), [("busy", 356), ("kill", 351)])
+@pytest.mark.parametrize(("kind", "last"), [("busy", 358), ("kill", 351)])
 def test_a_syphon_heeds_for_a_while_that_the_primary_was_busy(kind, last):
     until = fault(280, 295, kind=kind)
 
@@ -440,6 +440,20 @@ def test_who_sends_after_a_failure_begins_to_wait_then():
 def test_a_fault_is_felt_until_its_entities_are_back():
     assert stall(*DOWN, *send(120, "1", 137)) is HOLDS  # three seconds of it
     assert stall(*fault(50, 120), *send(120, "1", 137)) is BROKEN
+
+
+def test_no_fault_is_felt_longer_than_that():
+    assert stall(*DOWN, *send(109, "1", 137)) is HOLDS
+    assert stall(*DOWN, *send(108.9, "1", 137)) is BROKEN
+
+
+def test_who_was_asked_to_wait_does_so_after_the_fault():
+    """Until 122, and the namespace is felt until 145; then nothing but the other fault is."""
+    busy = [*fault(50, 110, kind="busy"), *fault(60, 140)]
+
+    assert stall(*busy, *send(100, "1", 159)) is HOLDS
+    assert stall(*busy, *send(100, "1", 159.1)) is BROKEN
+    assert stall(*fault(50, 110), *fault(60, 140), *send(100, "1", 159)) is BROKEN
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ HEAVY_REGRESSIONS = [
     7150389,  # S10: an attempt that was cut off at once had begun the streak anew
     9010204,  # S10: an attempt that ended with its send's whole time didn't count
     40820354,  # L3: completed one by one, twenty took longer than a syphon waits for
+    45020678,  # L3: between two looks the backlog had become empty, which nobody noted
+    43270634,  # L5: a send still waited, as the primary had asked, when that fault was over
     10000033,  # L3: one message was counted of each queue, and completing took no time
     10010023,  # S10: as 9010204
     5140005,  # L4: a killed gateway's lock, and then a batch of an entity whose sends hung

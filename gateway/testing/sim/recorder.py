@@ -81,6 +81,7 @@ class Recorder:
             ping_interval=pair.ping_interval,
             successes_to_return=pair.successes_to_return,
             max_inflight=pair.max_inflight,
+            busy_pause=self.scenario.busy_pause,
             answer=self.scenario.answer,
             lock=LOCK,
             longest_hold=max(syphon.hold.cap, syphon.retry.cap, syphon.busy_pause),

@@ -30,6 +30,7 @@ from gateway.wire.storage_queue_fields import is_name
 ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "audit/log"))
 CHAOS: Final = 110.0  # seconds until all faults are healed
 LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
+LONGEST_BUSY: Final = 15.0  # seconds for which a busy namespace asks senders to wait
 LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt may take
 WHOLE_SECONDS: Final = 2.0  # to which Storage Queue rounds up a delay, and a life
 LONGEST_INTERVAL: Final = 30.0  # seconds until an entity fails over
@@ -41,7 +42,7 @@ FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "reset": lambda rng: Reset(),
     "lose answer": lambda rng: LoseAnswer(),
     "swallow answer": lambda rng: SwallowAnswer(),
-    "busy": lambda rng: busy(rng.choice([1.0, 5.0, 15.0])),
+    "busy": lambda rng: busy(rng.choice([1.0, 5.0, LONGEST_BUSY])),
     "late": lambda rng: Late(rng.uniform(1.0, LONGEST_HOLD)),
 }
 CLOCKS: Final = ("client", "gateway", "syphon", "primary", "secondary")
@@ -200,6 +201,11 @@ class Scenario:
     def answer(self) -> float:
         """Seconds that a namespace takes, at most, while it's well."""
         return 2 * LONGEST_LATENCY if self.latency else 0.0
+
+    @property
+    def busy_pause(self) -> float:
+        """Seconds that a send waits, at most, as the pair or a namespace asks, with its spread."""
+        return 1.2 * max(self.pair.busy_pause, LONGEST_BUSY)
 
     @property
     def drain_rate(self) -> float:
