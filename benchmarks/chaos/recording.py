@@ -76,7 +76,7 @@ class Recording:
 
     @property
     def bounds(self) -> Bounds:
-        return bounds_of(self.interval, raises_unknown=self.scenario.on_unknown == "raise")
+        return bounds_of(self.scenario, self.interval)
 
     def all(self) -> list[Record]:
         """What everybody recorded, without the baseline."""

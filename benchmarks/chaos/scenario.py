@@ -169,6 +169,13 @@ class Scenario:
         """Whether the processes have a wall clock that can be set."""
         return any(fault.kind in ON_CLOCKS for fault in self.faults)
 
+    @property
+    def kills_a_syphon(self) -> bool:
+        """Whether one begins anew, a process of its own or the gateway's."""
+        syphons = Target.SYPHON if self.syphons else Target.GATEWAY
+        killed = {fault.target for fault in self.faults if fault.kind is Kind.KILLED}
+        return syphons in killed
+
     def _check_protocol(self, kind: Kind) -> None:
         if kind in _IN_AMQP and set(self.topologies) != {Topology.AMQP}:
             raise ValueError(f"topologies: {kind.value} is for {Topology.AMQP.value} only")

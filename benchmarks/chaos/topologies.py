@@ -29,6 +29,7 @@ from gateway.demo.machines import Machine, broker_config
 from gateway.domain import backlog
 from gateway.domain.conduct import Bounds, Target
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.pairing import caution
 from gateway.ports import Broker, Receiver
 from gateway.testing.azurite import azurite
 from gateway.testing.chaos_proxy import ChaosProxy
@@ -48,16 +49,21 @@ PING: Final = 1.0
 HOLD: Final = 2.0
 
 
-def bounds_of(interval: str, *, raises_unknown: bool = False) -> Bounds:
-    """What the configuration of `gateway_config` promises."""
+def bounds_of(scenario: Scenario, interval: str) -> Bounds:
+    """
+    What the configuration of `gateway_config` promises.
+
+    In the first seconds of a syphon that was killed, what was delivered before waits.
+    """
+    wait = 1.2 * caution.WAIT.cap if scenario.kills_a_syphon else 0.0
     return Bounds(
-        raises_unknown=raises_unknown,
+        raises_unknown=scenario.on_unknown == "raise",
         failover_interval=float(interval.removesuffix("s")),
         send_timeout=SEND_TIMEOUT,
         attempt_timeout=ATTEMPT,
         ping_interval=PING,
         lock=LOCK,
-        longest_hold=1.2 * HOLD,
+        longest_hold=max(1.2 * HOLD, wait),
         drain_rate=50.0,  # far below what `benchmarks/syphon.py` measures
         quiet=4.0,
         slack=2.0,  # for a machine that does other things as well

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.chaos.run import main, plans
 from benchmarks.chaos.scenario import FOLDER, Kind, ScenarioFailed, Topology, find, read
+from benchmarks.chaos.topologies import bounds_of
 from gateway.domain.conduct import Target
 
 KILLED = """
@@ -43,6 +44,32 @@ def test_a_scenario_is_called_by_its_file(tmp_path):
     assert scenario.name == "one"
     assert scenario.ends == 6.0
     assert not scenario.proxied
+
+
+@pytest.mark.parametrize(
+    ("target", "syphons", "rests"),
+    [("primary", 0, 2.4), ("gateway", 0, 24), ("gateway", 1, 2.4), ("syphon", 1, 24)],
+)
+def test_what_a_killed_syphon_had_may_wait_in_the_next_ones_first_seconds(
+    tmp_path, target, syphons, rests
+):
+    text = f"syphons = {syphons}\n{KILLED.replace('primary', target)}"
+    bounds = bounds_of(read(written(tmp_path, text)), "10s")
+
+    assert (bounds.longest_hold, bounds.failover_interval) == (rests, 10)
+
+
+@pytest.mark.parametrize("on_unknown", ["raise", "divert"])
+def test_the_bounds_know_whether_unknown_is_told(tmp_path, on_unknown):
+    scenario = read(written(tmp_path, f'on_unknown = "{on_unknown}"\n{KILLED}'))
+
+    assert bounds_of(scenario, "0s").raises_unknown is (on_unknown == "raise")
+
+
+def test_a_syphon_that_only_stands_still_begins_nothing_anew(tmp_path):
+    text = "syphons = 1\n" + KILLED.replace("primary", "syphon").replace('"killed"', '"frozen"')
+
+    assert bounds_of(read(written(tmp_path, text)), "0s").longest_hold == 2.4
 
 
 @pytest.mark.parametrize(
