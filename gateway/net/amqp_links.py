@@ -194,22 +194,27 @@ class ReceivingLink(ClientLink):
             self.engine.settle(delivery, outcome)
 
     async def settle(self, delivery: DeliveryId, outcome: Outcome) -> DeliveryState | None:
+        """Return what the peer answers. Raises as `tell` and `InFlight.outcome`."""
+        return await self.tell(delivery, outcome).outcome()
+
+    def tell(self, delivery: DeliveryId, outcome: Outcome) -> InFlight:
         """
-        Return what the peer answers; a peer that settles first on our side isn't asked.
+        Hand an outcome over, behind those that were handed over before; its answer is to be waited
+        for. Where the receiver settles first, nobody is asked, and the answer is that outcome.
 
         Raises:
             LinkVoid: it can't be settled here: it has been, or the link has ended.
-            OutcomeUnknown: the link ended before the answer.
         """
         mine = self._unsettled.get(delivery)
         if mine is None:
-            raise LinkVoid(self)  # noqa: ASYNC910 the caller asks elsewhere
+            raise LinkVoid(self)
         if self.answer is None or self.answer.receiver_settles is ReceiverSettles.FIRST:
             self.drop(delivery, outcome)
-            await trio.lowlevel.checkpoint()
-            return outcome
-        self.engine.update(delivery, outcome)
-        return await mine.outcome()
+            mine.said = DispositionReceived(self.id, delivery, outcome, settled=True)
+            mine.answered.set()
+        else:
+            self.engine.update(delivery, outcome)
+        return mine
 
     def handle(self, event: Event) -> None:
         match event:

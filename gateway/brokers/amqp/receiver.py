@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import count
@@ -145,18 +146,19 @@ class AmqpReceiver:
 
     async def give_back(self) -> None:
         """
-        Give back what was taken; what nobody has seen doesn't count as delivered where the broker
-        can tell. The caller sets the deadline.
+        Give back what was taken, in that order, which some brokers keep; what nobody has seen
+        doesn't count as delivered where the broker can tell. The caller sets the deadline.
         """
         link = self._link
         link.set_credit(0)
+        abandoned = self.dialect.outcome(Abandon())
+        told = [held.tell(id_, abandoned) for held, id_ in self._held.values() if held.holds(id_)]
         while link.arrived:
             link.drop(link.arrived.popleft().delivery, RELEASED)
-        abandoned = self.dialect.outcome(Abandon())
-        async with trio.open_nursery() as nursery:
-            for held, id_ in self._held.values():
-                if held.holds(id_):
-                    nursery.start_soon(_settle_quietly, held, id_, abandoned)
+        await trio.lowlevel.checkpoint()
+        for each in told:
+            with suppress(OutcomeUnknown):  # the link has ended, and the broker takes it back
+                await each.outcome()
 
     def close(self) -> None:
         """Detach. Whatever wasn't given back is given back by the broker, sooner or later."""
@@ -286,13 +288,6 @@ class AmqpReceiver:
             lock_token=None if event.settled else self._around.new_token(),
             delivery_count=before + 1,
         )
-
-
-async def _settle_quietly(link: ReceivingLink, id_: DeliveryId, outcome: Outcome) -> None:
-    try:
-        await link.settle(id_, outcome)
-    except (LinkVoid, OutcomeUnknown):
-        await trio.lowlevel.checkpoint()
 
 
 def _check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:

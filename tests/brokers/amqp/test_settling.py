@@ -1,5 +1,7 @@
 """What a broker answers to a settlement, and what that means: on a socket, with a script."""
 
+from functools import partial
+
 import pytest
 
 from gateway.domain.entity import EntityPath
@@ -9,23 +11,27 @@ from gateway.wire.amqp.deliveries import encode_delivery
 from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,
+    DeliveryId,
     DispositionReceived,
     LinkAttached,
     Modified,
     Rejected,
 )
 from tests.brokers.amqp.doorkeeper import guarded
-from tests.brokers.amqp.scripted import Served, client, scripted, take
+from tests.brokers.amqp.scripted import Served, client, confirm, scripted, take
+from tests.brokers.test_contract import take_all
 
 ORDERS = EntityPath("orders")
 TOKEN = bytes(range(16))
 DELIVERY = Delivery(message=Message(body=b"x"), sequence_number=1)
 
 
-def hand_out(served: Served, attached: LinkAttached) -> None:
+def hand_out(served: Served, attached: LinkAttached, count: int = 1) -> None:
     take(served, attached)
     if attached.we_send and attached.source is not None and attached.source.address == "orders":
-        served.engine.send(attached.link, TOKEN, encode_delivery(DELIVERY))
+        for number in range(count):
+            tag = bytes([number, *TOKEN[1:]])
+            served.engine.send(attached.link, tag, encode_delivery(DELIVERY))
 
 
 @pytest.mark.parametrize("state", [RELEASED, Modified(delivery_failed=True), Rejected()], ids=repr)
@@ -66,3 +72,22 @@ async def test_a_rejection_for_another_reason_is_one():
 
             with pytest.raises(LockLost):
                 await receiver.settle(delivery, DeadLetter(reason="bad"))
+
+
+async def test_what_is_held_is_given_back_in_the_order_in_which_it_came():
+    """Ten times, as any order is the right one at times."""
+    given: list[DeliveryId] = []
+
+    def take_back(served: Served, event: DispositionReceived) -> None:
+        assert event.state == Modified(delivery_failed=True)
+        given.append(event.delivery)
+        confirm(served, event)
+
+    async with scripted() as server, client(server.port) as broker:
+        server.on_attach, server.on_settle = partial(hand_out, count=3), take_back
+        for _ in range(10):
+            async with broker.open_receiver(ORDERS) as receiver:
+                await take_all(receiver, 3)
+
+    assert len(given) == 30
+    assert given == sorted(given)
