@@ -43,6 +43,7 @@ class Capability(enum.Flag):
     QUOTA = enum.auto()
     RECEIVE_AND_DELETE = enum.auto()
     PROMPT_RETURN = enum.auto()  # what is given back is visible at once
+    ORDERLY_RETURN = enum.auto()  # and in the order in which it was taken
     PROMPT_CANCEL = enum.auto()  # a cancelled receive takes nothing, not even until a lock ends
     DUPLICATES = enum.auto()  # are detected
     UPDATE = enum.auto()  # of an entity's properties
@@ -240,7 +241,8 @@ WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.SE
 # A batch has a leg of its own, and each is tried by itself; or it waits for others to be packed.
 OF_PAIRS = WITH_PACKS = EVERYTHING & ~Capability.SENDS_MANY
 
-# What AMQP 1.0 has by itself, and RabbitMQ's plugin for it.
+# What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
+# comes back behind all others, by a way that promises no order among them.
 PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
 
 RABBITMQ = (
@@ -250,6 +252,7 @@ RABBITMQ = (
     | Capability.ALL_TYPES
     | Capability.RECEIVE_AND_DELETE
     | Capability.PROMPT_RETURN
+    | Capability.ORDERLY_RETURN
     | Capability.PROMPT_CANCEL
     | Capability.SETTLES_MANY
 )
@@ -263,6 +266,7 @@ STORAGE_QUEUE = (
     | Capability.ALL_TYPES
     | Capability.RECEIVE_AND_DELETE
     | Capability.PROMPT_RETURN
+    | Capability.ORDERLY_RETURN
     | Capability.DATES
     | Capability.ANY_CASE
 )

@@ -265,8 +265,17 @@ async def test_leaving_the_receiver_gives_back_what_is_unsettled(broker, orders)
     async with broker.open_receiver(orders) as receiver:
         taken = await take_all(receiver, 2)
 
-        assert ids(taken) == ["1", "2"]
+        assert sorted(ids(taken)) == ["1", "2"]
         assert [delivery.delivery_count for delivery in taken] == [2, 2]
+
+
+@needs(Capability.ORDERLY_RETURN)
+async def test_leaving_the_receiver_keeps_the_order_of_what_is_unsettled(broker, orders):
+    await broker.send(orders, numbered(1, 2, 3))
+    async with broker.open_receiver(orders) as receiver:
+        await take_all(receiver, 3)
+    async with broker.open_receiver(orders) as receiver:
+        assert ids(await take_all(receiver, 3)) == ["1", "2", "3"]
 
 
 @needs(Capability.SHORT_LOCKS)
