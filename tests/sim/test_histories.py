@@ -38,6 +38,7 @@ HEAVY_REGRESSIONS = [
     9010204,  # S10: an attempt that ended with its send's whole time didn't count
     40820354,  # L3: completed one by one, twenty took longer than a syphon waits for
     45020678,  # L3: between two looks the backlog had become empty, which nobody noted
+    50030061,  # failed and stays: a killed gateway saved what nobody had been told
     43270634,  # L5: a send still waited, as the primary had asked, when that fault was over
     10000033,  # L3: one message was counted of each queue, and completing took no time
     10010023,  # S10: as 9010204

@@ -5,14 +5,17 @@ import random
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from gateway.brokers.memory import MemoryBroker
+from gateway.domain.entity import EntityPath
 from gateway.domain.events import LoopPaused
 from gateway.pairing.pair import Surroundings
+from gateway.pairing.state import BETWEEN_SAVES
 from gateway.testing.clocks import VirtualClock
 from gateway.testing.sim.names import Names
 from gateway.testing.sim.network import Network
-from gateway.testing.sim.processes import Process, Site
+from gateway.testing.sim.processes import GatewayProcess, Process, Site
 from gateway.testing.sim.seeds import draw
 
 BEGAN, ENDED = LoopPaused(seconds=1.0), LoopPaused(seconds=2.0)
@@ -45,10 +48,10 @@ def heard():
 
 
 @pytest.fixture
-async def process(heard, nursery):
+def site(heard, nursery):
     rng, clock = random.Random(1), VirtualClock()
     around = Surroundings(clock=clock, rng=rng, new_id=str, observer=heard, measure=len)
-    site = Site(
+    return Site(
         scenario=draw(1),
         primary=MemoryBroker(clock, rng),
         secondary=MemoryBroker(clock, rng),
@@ -58,6 +61,10 @@ async def process(heard, nursery):
         network=Network(rng=rng, breaking=0.0, until=0.0, on_break=lambda: None),
         names=Names(),
     )
+
+
+@pytest.fixture
+async def process(site, nursery):
     process = Talker(name="gateway", site=site)
     await nursery.start(process.run)
     return process
@@ -76,3 +83,19 @@ async def test_a_process_that_lives_again_is_heard_again(process, heard, autojum
     await trio.testing.wait_all_tasks_blocked()
 
     assert heard.events == [BEGAN, BEGAN]
+
+
+async def test_a_killed_gateway_saves_nothing_while_its_tasks_end(site, nursery, autojump_clock):
+    """What changed less than a pause between two saves ago is unknown to the next life."""
+    gateway = GatewayProcess(name="gateway", site=site, syphons=False)
+    await nursery.start(gateway.run)
+    standings = gateway.pair.standings
+    standings.force_over(EntityPath("early"))
+    await trio.sleep(2 * BETWEEN_SAVES)
+    standings.force_over(EntityPath("late"))
+    gateway.kill()
+    gateway.revive()
+    await trio.testing.wait_all_tasks_blocked()
+
+    assert gateway.pair.standings is not standings
+    assert gateway.saved_standings() == {"early": "pinned"}

@@ -32,9 +32,14 @@ KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")
 
 @attrs.define(eq=False, kw_only=True)
 class KeptState(StateFile):
-    """The state file, on a disk that outlives the process and needs no thread."""
+    """
+    The state file, on a disk that outlives the process and needs no thread.
+
+    A killed process still ends its tasks, and writes nothing any more.
+    """
 
     disk: dict[Path, bytes]
+    life: trio.CancelScope
 
     def restore(self) -> None:
         saved = parse(self.disk[self.path]) if self.path in self.disk else SavedState()
@@ -46,7 +51,8 @@ class KeptState(StateFile):
         state = SavedState(
             standings=tuple(self.standings.troubled()), known=tuple(self.knowledge.all())
         )
-        self.disk[self.path] = build(state)
+        if not self.life.cancel_called:
+            self.disk[self.path] = build(state)
         return True
 
 
@@ -74,7 +80,14 @@ class Site:
         label = self.scenario.pair.label
         return Envelope(pair=label, origin=origin, keys=(KEY,), encode=encode_sorted)
 
-    def pair(self, origin: str, around: Surroundings, primary: Broker, secondary: Broker) -> Pair:
+    def pair(
+        self,
+        origin: str,
+        life: trio.CancelScope,
+        around: Surroundings,
+        primary: Broker,
+        secondary: Broker,
+    ) -> Pair:
         pair = PairParts(
             primary=primary,
             secondary=secondary,
@@ -89,6 +102,7 @@ class Site:
             knowledge=pair.knowledge,
             observer=pair.standings.observer,
             disk=self.disk,
+            life=life,
         )
         return attrs.evolve(pair, state=state)
 
@@ -142,7 +156,7 @@ class Process:
     name: str
     site: Site
     lives: int = attrs.field(default=0, init=False)
-    _scope: trio.CancelScope | None = attrs.field(default=None, init=False)
+    _life: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _links: tuple[FaultyBroker, ...] = attrs.field(default=(), init=False)
     _may_live: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -155,17 +169,16 @@ class Process:
             secondary = await self.site.connect(self.name, "secondary")
             self._links = (primary, secondary)
             around = self.site.around(self.name)
-            with trio.CancelScope() as self._scope:
-                around = attrs.evolve(around, observer=Voice(around.observer, self._scope))
+            with trio.CancelScope() as self._life:
+                around = attrs.evolve(around, observer=Voice(around.observer, self._life))
                 await self.live(around, primary, secondary, task_status=task_status)
             task_status = trio.TASK_STATUS_IGNORED
 
     def kill(self) -> None:
-        if self._scope is not None:
-            self._may_live = trio.Event()
-            for link in self._links:
-                link.crash()
-            self._scope.cancel()
+        self._may_live = trio.Event()
+        for link in self._links:
+            link.crash()
+        self._life.cancel()
 
     def revive(self) -> None:
         self._may_live.set()
@@ -245,7 +258,7 @@ class GatewayProcess(Process):
         *,
         task_status: trio.TaskStatus[None],
     ) -> None:
-        pair = self.site.pair(self.name, around, primary, secondary)
+        pair = self.site.pair(self.name, self._life, around, primary, secondary)
         async with trio.open_nursery() as nursery:
             await nursery.start(pair.run)
             if self.syphons:
