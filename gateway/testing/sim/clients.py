@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from math import inf
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -37,8 +38,9 @@ RECONNECT: Final = 60.0  # seconds that it keeps a receiver
 
 @attrs.define(eq=False, kw_only=True)
 class Journal:
-    """What all clients and watchers have seen."""
+    """What all clients and watchers have seen; not where: the folder is another one each time."""
 
+    folder: Path
     records: list[Record] = attrs.field(factory=list)
     trace: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
@@ -48,6 +50,7 @@ class Journal:
     handled: set[tuple[str, str]] = attrs.field(factory=set)  # by listeners: entity and copy
 
     def note(self, line: str) -> None:
+        line = line.replace(str(self.folder), "")
         self.trace.append(f"{trio.current_time():8.3f} {line}")
 
     def note_delivery(self, entity: EntityPath, delivery: Delivery) -> None:

@@ -88,7 +88,7 @@ class World:
 
     scenario: Scenario
     folder: Path  # for what is on disk
-    journal: Journal = attrs.field(factory=Journal)
+    journal: Journal = attrs.Factory(lambda self: Journal(folder=self.folder), takes_self=True)
     laws: Laws = attrs.field(init=False)
     recorder: Recorder = attrs.field(init=False)
     clocks: Clocks = attrs.field(init=False)
@@ -324,8 +324,8 @@ class World:
         self.recorder.note_clock(READERS.get(name, (name,)), ahead, drift)
 
     def report(self, event: Event) -> None:
-        """As `Observer`: hears what gateway and syphons tell; a folder is elsewhere in each run."""
-        self.journal.note(repr(event).replace(str(self.folder), ""))
+        """As `Observer`: hears what gateway and syphons tell."""
+        self.journal.note(repr(event))
         self.journal.seen[type(event).__name__] += 1
         self.laws.note_event(event)
         self.recorder.note_event(event)
