@@ -55,7 +55,7 @@ def bounds_of(scenario: Scenario, interval: str) -> Bounds:
 
     In the first seconds of a syphon that was killed, what was delivered before waits.
     """
-    wait = 1.2 * caution.WAIT.cap if scenario.kills_a_syphon else 0.0
+    rest = max(HOLD, caution.WAIT.cap) if scenario.kills_a_syphon else HOLD
     return Bounds(
         raises_unknown=scenario.on_unknown == "raise",
         failover_interval=float(interval.removesuffix("s")),
@@ -63,7 +63,7 @@ def bounds_of(scenario: Scenario, interval: str) -> Bounds:
         attempt_timeout=ATTEMPT,
         ping_interval=PING,
         lock=LOCK,
-        longest_hold=max(1.2 * HOLD, wait),
+        longest_hold=1.2 * rest,
         drain_rate=50.0,  # far below what `benchmarks/syphon.py` measures
         quiet=4.0,
         slack=2.0,  # for a machine that does other things as well
