@@ -17,7 +17,8 @@ import trio
 from benchmarks.closed_loop import BODY
 from benchmarks.stopwatch import Stopwatch
 from gateway.app.outside import Outside
-from gateway.brokers.rabbitmq import RabbitmqBroker, RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq import RabbitmqBroker, open_namespace
+from gateway.brokers.rabbitmq_options import RabbitmqOptions
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete, Message
 

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
-from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
+from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
 from gateway.domain.poison import TermsOf
 from gateway.domain.rules import Rule
 from gateway.domain.topology import (
@@ -32,6 +32,18 @@ class Peeks(Protocol):
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
         """Messages from that sequence number on, locked and scheduled ones too, oldest first."""
+        ...
+
+
+@runtime_checkable
+class FailsFast(Protocol):
+    """A namespace that needs a connection, and remembers for some seconds that it got none."""
+
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        """
+        As `Broker.send`, for a caller that has another way: within a pause after a failure to
+        connect it raises that failure again, at once, and doesn't connect.
+        """
         ...
 
 

@@ -76,7 +76,8 @@ class Broker(Protocol):
         """
         Return once the broker owns all messages, durably and in this order; say where.
 
-        A batch has one verdict. If a part may have arrived, the error is `OutcomeUnknown`.
+        A batch has one verdict. If a part may have arrived, the error is `OutcomeUnknown`. A broker
+        that isn't connected connects; an earlier failure to do so is no answer.
 
         Raises:
             BrokerError: `outcome` says whether nothing was sent or nobody knows;

@@ -12,7 +12,8 @@ import trio
 from benchmarks.fleet import client_of, now
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import open_namespace as open_service_bus
-from gateway.brokers.rabbitmq import RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq import open_namespace
+from gateway.brokers.rabbitmq_options import RabbitmqOptions
 from gateway.brokers.storage_queue import open_namespace as open_storage_queue
 from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
 from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, Machine

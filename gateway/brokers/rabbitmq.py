@@ -16,7 +16,6 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 import trio
-from attrs import validators
 from pamqp import commands
 
 from gateway.brokers.meter import Meter
@@ -24,6 +23,7 @@ from gateway.brokers.rabbitmq_channels import Channels
 from gateway.brokers.rabbitmq_holding import Holding
 from gateway.brokers.rabbitmq_management import Management, open_management
 from gateway.brokers.rabbitmq_names import candidates, name_to_make
+from gateway.brokers.rabbitmq_options import RabbitmqOptions
 from gateway.brokers.rabbitmq_receiver import RabbitmqReceiver
 from gateway.brokers.rabbitmq_sender import RabbitmqSender
 from gateway.brokers.rabbitmq_settings import arguments_for, doubts_of, properties_of
@@ -43,8 +43,8 @@ from gateway.domain.errors import (
 )
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.net.rabbitmq_connection import RabbitmqConnection, Target, connect
-from gateway.net.reconnecting import Failures, Reconnecting
-from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
+from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
+from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import Login
 from gateway.wire.rabbitmq_content import MAX_SHORT
@@ -70,34 +70,6 @@ CANNOT: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """What this kind of namespace can't do, and what happens instead."""
-
-
-@attrs.frozen(kw_only=True)
-class RabbitmqOptions:
-    """How to reach a RabbitMQ. Times are seconds, sizes bytes."""
-
-    password: str = attrs.field(default="", repr=False)  # instead of one in the URL
-    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)  # of rabbitmqs, and of https
-    # http(s)://host:port of the management plugin: to list queues, and to see policies. "": none.
-    management: str = ""
-    # Shorter than what one attempt gets: a connect that hangs is then known as "not sent".
-    connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
-    # Two of them without a byte, and the broker is taken for dead.
-    heartbeat: float = attrs.field(
-        default=5.0, validator=[validators.ge(1.0), validators.le(3600.0)]
-    )
-    # Below the broker's consumer_timeout, which is 30 minutes: it ends the whole channel.
-    lock_duration: float = attrs.field(
-        default=300.0, validator=[validators.ge(1.0), validators.le(1500.0)]
-    )
-    # With renewals; below the broker's consumer_timeout too.
-    longest_lock: float = attrs.field(
-        default=1500.0, validator=[validators.ge(1.0), validators.le(86400.0)]
-    )
-    # Of messages that one receiver has and that aren't settled. With more it gets no further ones.
-    max_held_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1024))
-    # Not above the broker's max_message_size: 128 MiB up to 3.13, 16 MiB from 4.0 on.
-    max_message_size: int = attrs.field(default=16 * 1024 * 1024, validator=validators.ge(1024))
 
 
 def open_namespace(
@@ -208,9 +180,17 @@ class RabbitmqBroker:
         Raises:
             NotSupported: a message is scheduled for later.
         """
+        return await self._send(entity, messages, trio.current_time())
+
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        """As `FailsFast.try_send`. Raises as `send`."""
+        return await self._send(entity, messages, ANY_TIME)
+
+    async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> Leg:
         if entity.is_dead_letter or entity.is_subscription:
             raise InvalidRequest(f"{entity}: nobody sends to a sub-queue or a subscription")
-        await self._publish(entity, [self._prepared(message) for message in messages])
+        prepared = [self._prepared(message) for message in messages]
+        await self._publish(entity, prepared, since)
         return Leg.PRIMARY
 
     async def bury(self, entity: EntityPath, message: Message) -> None:
@@ -222,7 +202,7 @@ class RabbitmqBroker:
             EntityNotFound: the queue has none.
         """
         try:
-            await self._publish(entity.dead_letter, [_encoded(message)])
+            await self._publish(entity.dead_letter, [_encoded(message)], ANY_TIME)
         except EntityNotFound as error:
             raise EntityNotFound(
                 f"{error}: the dead letters of {entity}; `pairgate provision` makes it"
@@ -363,13 +343,15 @@ class RabbitmqBroker:
             )
         return outgoing
 
-    async def _publish(self, entity: EntityPath, messages: Sequence[Outgoing]) -> None:
+    async def _publish(
+        self, entity: EntityPath, messages: Sequence[Outgoing], since: float
+    ) -> None:
         if not messages:
             await trio.lowlevel.checkpoint()
             return
-        name = await self._channels.name_of(entity)
+        name = await self._channels.name_of(entity, since)
         try:
-            await self._sender.send(name, messages)
+            await self._sender.send(name, messages, since)
         except EntityNotFound:
             self._channels.forget(entity)
             raise

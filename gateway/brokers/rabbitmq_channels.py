@@ -14,7 +14,7 @@ from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Message
 from gateway.net.rabbitmq_channel import Channel
 from gateway.net.rabbitmq_connection import RabbitmqConnection
-from gateway.net.reconnecting import Reconnecting
+from gateway.net.reconnecting import ANY_TIME, Reconnecting
 
 _MAX_NAMES: Final = 10_000  # that are remembered
 _MAX_QUESTIONS: Final = 32  # asked at the same time
@@ -83,11 +83,12 @@ class Channels:
         assert isinstance(answer, commands.Queue.DeclareOk)
         return answer
 
-    async def name_of(self, entity: EntityPath) -> str:
+    async def name_of(self, entity: EntityPath, since: float = ANY_TIME) -> str:
         """
         What the queue is called there.
 
         A name in lower case is taken as it is; else it is asked for, and kept as long as it serves.
+        `since` is that of `Reconnecting.get`.
 
         Raises:
             EntityNotFound: the broker has been asked, and there is none.
@@ -97,6 +98,7 @@ class Channels:
             return names[0]  # noqa: ASYNC910 who asks for it asks the broker next
         known = self._names.get(names[0])
         if known is None:
+            await self._connections.get(since)
             known = await self._find(names)
             if len(self._names) >= _MAX_NAMES:
                 self._names.clear()

@@ -25,7 +25,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Message
 from gateway.net.rabbitmq_channel import Channel, Unasked
 from gateway.net.rabbitmq_connection import RabbitmqConnection
-from gateway.net.reconnecting import Reconnecting
+from gateway.net.reconnecting import ANY_TIME, Reconnecting
 from gateway.ports import WallClock
 from gateway.wire.rabbitmq import ContentArrived, content_frames, method_frame
 from gateway.wire.rabbitmq_errors import error_after_hand_over
@@ -204,9 +204,9 @@ class RabbitmqSender:
     _lanes: dict[str, _Lane] = attrs.field(factory=dict, init=False)  # the one used last is last
     _opening: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    async def send(self, queue: str, messages: Sequence[Outgoing]) -> None:
+    async def send(self, queue: str, messages: Sequence[Outgoing], since: float = ANY_TIME) -> None:
         """
-        Return once the broker has confirmed all messages.
+        Return once the broker has confirmed all messages. `since` is that of `Reconnecting.get`.
 
         Raises:
             EntityNotFound: there is no such queue; nothing was kept.
@@ -216,7 +216,7 @@ class RabbitmqSender:
             OutcomeUnknown: the connection was lost, or the channel with more than this on it.
             Busy: the queue confirms nothing, and too many wait.
         """
-        lane = await self._lane(queue)
+        lane = await self._lane(queue, since)
         lane.users += 1
         try:
             if not lane.connection.has_room:
@@ -245,9 +245,9 @@ class RabbitmqSender:
         if connection.blocked is not None:
             raise Unavailable(f"the broker takes no messages now: {connection.blocked}")
 
-    async def _lane(self, queue: str) -> _Lane:
+    async def _lane(self, queue: str, since: float) -> _Lane:
         # Each message comes this way: nothing is awaited where there is nothing to wait for.
-        connection = self._connections.current or await self._connections.get()
+        connection = self._connections.current or await self._connections.get(since)
         lane = self._usable(queue, connection)
         if lane is None:
             async with self._opening:

@@ -148,7 +148,8 @@ def _must_have_engine() -> None:
 
 
 def _rabbitmq() -> Kind:
-    from gateway.brokers.rabbitmq import CANNOT, RabbitmqOptions, open_namespace
+    from gateway.brokers.rabbitmq import CANNOT, open_namespace
+    from gateway.brokers.rabbitmq_options import RabbitmqOptions
 
     def make(address: Address) -> Adapter:
         around, options = address.surroundings, address.options or RabbitmqOptions()

@@ -5,6 +5,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import FailsFast
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.errors import MESSAGE_FAULTS, BrokerError
@@ -42,7 +43,7 @@ class BacklogLeg:
                 return False
             if sending.left < reserve or sending.backlog_seconds < SHORTEST_ATTEMPT:
                 return False
-            error = await self._attempt(sending, queue)
+            error = await self._attempt(sending, queue, has_other_way=True)
             if error is None:
                 return True
             if isinstance(error, MESSAGE_FAULTS):
@@ -50,7 +51,19 @@ class BacklogLeg:
                 return False  # the next queue would say the same
         return False
 
-    async def _attempt(self, sending: Sending, queue: EntityPath) -> BrokerError | None:
+    async def take_after_all(self, sending: Sending) -> bool:
+        """
+        No other way is left: ask one queue more, where `take` may have failed without connecting.
+        """
+        in_doubt = isinstance(self.broker, FailsFast) and sending.fault is None
+        if not in_doubt or sending.backlog_hangs or sending.backlog_seconds < SHORTEST_ATTEMPT:
+            return False
+        [queue, *_] = self.rotation.candidates()
+        return await self._attempt(sending, queue, has_other_way=False) is None
+
+    async def _attempt(
+        self, sending: Sending, queue: EntityPath, *, has_other_way: bool
+    ) -> BrokerError | None:
         attempt, now = self.new_id(), self.clock()
         wrapped = [
             self.envelope.wrap(message, sending.entity, attempt=attempt, now=now)
@@ -59,7 +72,7 @@ class BacklogLeg:
         seconds = sending.backlog_seconds
         ends = trio.current_time() + seconds
         try:
-            await send_in_time(self.broker, queue, wrapped, seconds)
+            await send_in_time(self.broker, queue, wrapped, seconds, has_other_way)
         except BrokerError as error:
             sending.backlog_hangs |= trio.current_time() >= ends
             if not isinstance(error, MESSAGE_FAULTS):

@@ -10,7 +10,9 @@ Two namespaces seen as one: send to the primary, or to the backlog of the second
     PINNED       the backlog at once; only an operator changes that
 
 When no backlog queue takes it, the primary is asked once more (it may be the secondary that is
-down), then the spool. If it wasn't asked at all, one backlog queue that hangs is enough for a short
+down), then the spool. A namespace that couldn't be connected to may say so again without
+connecting, but only while another way is left: before the caller gets an error, both were connected
+to. If it wasn't asked at all, one backlog queue that hangs is enough for a short
 question.
 """
 
@@ -103,11 +105,26 @@ class PairedBroker(PassesOn):
                 return Leg.PRIMARY
             if await self.to_backlog.take(sending):
                 return Leg.BACKLOG
+        leg = await self._deliver_after_all(sending)
+        if leg is None:
+            raise sending.verdict(self._refusal(sending))
+        return leg
+
+    async def _deliver_after_all(self, sending: Sending) -> Leg | None:
+        """
+        No backlog queue took it. Where a namespace may fail fast, as another way is left, it is
+        connected to at last, when there is none.
+        """
+        if self.to_spool is not None:
+            if await self.to_primary.take_after_all(sending, has_other_way=True):
+                return Leg.PRIMARY
+            if await self.to_spool.take(sending):
+                return Leg.SPOOL
         if await self.to_primary.take_after_all(sending):
             return Leg.PRIMARY
-        if self.to_spool is not None and await self.to_spool.take(sending):
-            return Leg.SPOOL
-        raise sending.verdict(self._refusal(sending))
+        if await self.to_backlog.take_after_all(sending):
+            return Leg.BACKLOG
+        return None
 
     def _refusal(self, sending: Sending) -> BrokerError:
         pause = self.to_primary.pauses.left(sending.entity)

@@ -48,7 +48,12 @@ class PrimaryLeg:
             attempt = await self._turn(sending)
             if attempt is None:
                 return False
-            error = await self._ask(sending, attempt, min(sending.primary_seconds, sending.left))
+            error = await self._ask(
+                sending,
+                attempt,
+                min(sending.primary_seconds, sending.left),
+                has_other_way=self._leaves_the_backlog(sending),
+            )
             if error is None:
                 return True
             if not isinstance(error, Busy):
@@ -58,11 +63,13 @@ class PrimaryLeg:
                 return False
         return False
 
-    async def take_after_all(self, sending: Sending, *, at_most: float = math.inf) -> bool:
+    async def take_after_all(
+        self, sending: Sending, *, at_most: float = math.inf, has_other_way: bool = False
+    ) -> bool:
         """
         No backlog queue took it: ask the primary once more, whatever its standing.
 
-        It has `at_most` that many seconds.
+        It has `at_most` that many seconds; `has_other_way` is that of `send_in_time`.
 
         Raises:
             BrokerError: the caller's fault, so that no other leg helps.
@@ -71,7 +78,8 @@ class PrimaryLeg:
         pinned = self.standings.state_of(entity) is State.PINNED
         if pinned or seconds < SHORTEST_ATTEMPT or self.pauses.left(entity) > 0:
             return False
-        error = await self._ask(sending, self.standings.begin(entity), seconds)
+        attempt = self.standings.begin(entity)
+        error = await self._ask(sending, attempt, seconds, has_other_way=has_other_way)
         if error is None:
             if self.standings.state_of(entity) is State.SECONDARY:
                 self.standings.probed(entity)  # it was asked just now, and answered
@@ -114,12 +122,19 @@ class PrimaryLeg:
         except Busy as error:
             raise sending.verdict(error) from error
 
-    async def _ask(self, sending: Sending, attempt: Attempt, seconds: float) -> BrokerError | None:
+    def _leaves_the_backlog(self, sending: Sending) -> bool:
+        return sending.may_divert and self.options.while_suspect is not WhileSuspect.RAISE
+
+    async def _ask(
+        self, sending: Sending, attempt: Attempt, seconds: float, *, has_other_way: bool
+    ) -> BrokerError | None:
         """One attempt; what it says of the primary's health goes to the standings."""
         ends = min(trio.current_time() + seconds, sending.deadline)
         sending.primary_asked = True
         try:
-            await send_in_time(self.primary, sending.entity, sending.messages, seconds)
+            await send_in_time(
+                self.primary, sending.entity, sending.messages, seconds, has_other_way
+            )
         except trio.Cancelled:
             if trio.current_time() >= ends:  # the caller's deadline was the attempt's as well
                 self._count(sending, attempt, unanswered(sending.entity, seconds), lasted=seconds)

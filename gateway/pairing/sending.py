@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import FailsFast
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown
 from gateway.domain.message import Message
@@ -72,16 +73,24 @@ class Sending:
 
 
 async def send_in_time(
-    broker: Broker, entity: EntityPath, messages: Sequence[Message], seconds: float
+    broker: Broker,
+    entity: EntityPath,
+    messages: Sequence[Message],
+    seconds: float,
+    has_other_way: bool = False,
 ) -> None:
     """
-    Return once the broker owns the messages.
+    Return once the broker owns the messages. With `has_other_way` a broker that couldn't be
+    connected to a moment ago may say so without connecting again.
 
     Raises:
         BrokerError: the broker's own; `OutcomeUnknown` when the time was over first.
     """
     with trio.move_on_after(max(seconds, 0.0)) as scope:
-        await broker.send(entity, messages)
+        if has_other_way and isinstance(broker, FailsFast):
+            await broker.try_send(entity, messages)
+        else:
+            await broker.send(entity, messages)
     if scope.cancelled_caught:
         raise unanswered(entity, seconds)
 

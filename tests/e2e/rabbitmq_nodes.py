@@ -11,8 +11,9 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.brokers.rabbitmq import RabbitmqBroker, RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq import RabbitmqBroker, open_namespace
 from gateway.brokers.rabbitmq_names import DEAD_LETTER
+from gateway.brokers.rabbitmq_options import RabbitmqOptions
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.message import ReceiveMode
 from gateway.ports import Receiver

@@ -34,6 +34,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Leg, Message, ReceiveMode
 from gateway.net.amqp_links import LinkVoid
 from gateway.net.dialing import Place
+from gateway.net.reconnecting import ANY_TIME
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
 from gateway.wire.amqp.sasl import Credentials
@@ -162,8 +163,15 @@ class AmqpBroker:
         Raises:
             NotSupported: this broker would not give a message back as it was sent.
         """
+        return await self._send(entity, messages, trio.current_time())
+
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+        """As `FailsFast.try_send`. Raises as `send`."""
+        return await self._send(entity, messages, ANY_TIME)
+
+    async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> Leg:
         for _ in range(_TRIES):
-            sender = await self._senders.get(entity)
+            sender = await self._senders.get(entity, since)
             payloads = encoded(messages, sender.peer.dialect, self._access.credentials.user)
             try:
                 await send_all(sender, transfers_of(payloads, sender))

@@ -18,7 +18,7 @@ from gateway.net.amqp_client import AmqpClient
 from gateway.net.amqp_exchange import Exchange
 from gateway.net.amqp_links import LinkVoid
 from gateway.net.dialing import Place, dial
-from gateway.net.reconnecting import Failures
+from gateway.net.reconnecting import ANY_TIME, Failures
 from gateway.wire.amqp.conditions import refusal_from_condition
 from gateway.wire.amqp.events import AmqpError
 from gateway.wire.amqp.exchange import Reply, Request
@@ -149,18 +149,19 @@ class Connections:
     def __attrs_post_init__(self) -> None:
         self._failures = Failures(backoff=_BACKOFF, rng=self._rng)
 
-    async def take(self) -> Peer:
+    async def take(self, since: float = ANY_TIME) -> Peer:
         """
         Return a connection that has room for a few links.
 
         Raises:
-            BrokerError: there is none. Nothing was sent.
+            BrokerError: there is none, says a dial that began at `since` or later; by default the
+                last dial, as long as its pause lasts. Nothing was sent.
         """
         async with self._dialling:
             for peer in self._peers:
                 if not peer.over and len(peer.client.links) < self._options.max_links:
                     return peer
-            self._failures.check()
+            await self._failures.begin(since)
             return await self._open()
 
     async def close(self) -> None:

@@ -138,23 +138,26 @@ class _Kept:
 class Senders:
     """The links that are kept; the one that was used longest ago goes first."""
 
-    _take: Take
+    _take: Callable[[float], Awaitable[Peer]]  # as `Connections.take`
     _options: LinkOptions
     _kept: dict[str, _Kept] = attrs.field(factory=dict, init=False)  # the last used is the last
 
-    async def get(self, entity: EntityPath) -> Sender:
+    async def get(self, entity: EntityPath, since: float) -> Sender:
         """
         A link to send to that entity on.
 
         Raises:
-            BrokerError: there is none. Nothing was sent.
+            BrokerError: there is none, or no connection, as `Connections.take` says. Nothing was
+                sent.
         """
         kept = self._kept.pop(entity.key, None) or _Kept()
         self._kept[entity.key] = kept
         self._drop_idle()
         if kept.sender is None or not kept.alive:
             await within(
-                self._options.connect_timeout, str(entity), lambda: self._attach(kept, entity)
+                self._options.connect_timeout,
+                str(entity),
+                lambda: self._attach(kept, entity, since),
             )
         assert kept.sender is not None, "it was attached"
         return kept.sender  # noqa: ASYNC910 what is sent on it waits
@@ -167,10 +170,11 @@ class Senders:
             if kept.sender is not None:
                 kept.sender.close()
 
-    async def _attach(self, kept: _Kept, entity: EntityPath) -> None:
+    async def _attach(self, kept: _Kept, entity: EntityPath, since: float) -> None:
         async with kept.attaching:
             if not kept.alive:
-                kept.sender = await attach_sender(self._take, entity, self._options)
+                take = partial(self._take, since)
+                kept.sender = await attach_sender(take, entity, self._options)
 
     def _drop_idle(self) -> None:
         surplus = len(self._kept) - self._options.max_senders

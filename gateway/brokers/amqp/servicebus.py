@@ -185,4 +185,5 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         await self._manage_node(entity, question, ops.Done)
 
     async def _manage_node(self, entity: EntityPath, question: ops.Operation, kind: Any) -> Any:
-        return await manage(await self._sending.take(), self.meter, entity, question, kind)
+        peer = await self._sending.take(trio.current_time())
+        return await manage(peer, self.meter, entity, question, kind)

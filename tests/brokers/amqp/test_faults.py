@@ -22,7 +22,7 @@ from gateway.domain.errors import (
 from gateway.domain.message import Complete, Delivery, Leg, Message
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
-from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Hold, Pass
+from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Hold, Pass, Refuse
 from tests.brokers.amqp.served import House, client, served
 from tests.brokers.servicebus_rest.served import real_date
 
@@ -248,3 +248,20 @@ async def test_a_right_that_is_taken_away_is_no_outage():
         async with broker.open_receiver(ORDERS) as receiver:
             [delivery] = await receiver.receive(1)
             await receiver.settle(delivery, Complete())
+
+
+async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(wire):
+    await wire.broker.send(ORDERS, numbered(1))
+    wire.proxy.fault = Refuse()
+    wire.proxy.reset_all()
+    with trio.move_on_after(3):  # so that the pause has grown to seconds
+        while True:
+            await failure_of(wire.broker.try_send(ORDERS, numbered(2)))
+            await trio.sleep(0.01)
+    wire.proxy.fault = Pass()
+
+    assert type(await failure_of(wire.broker.try_send(ORDERS, numbered(3)))) is Unavailable
+    began = trio.current_time()
+    await wire.broker.send(ORDERS, numbered(4))
+    assert trio.current_time() - began < 1.0
+    assert await wire.sent() == ["1", "4"]

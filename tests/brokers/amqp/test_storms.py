@@ -25,9 +25,15 @@ async def test_a_peer_that_ends_each_connection_is_not_stormed():
         server.on_attach = send_away
         for _ in range(50):
             with pytest.raises(Unavailable):
-                await broker.send(ORDERS, ONE)
+                await broker.try_send(ORDERS, ONE)
 
         assert len(server.connections) < 10
+        opened, began = len(server.connections), trio.current_time()
+        for _ in range(20):
+            with pytest.raises(Unavailable):
+                await broker.send(ORDERS, ONE)
+
+        assert len(server.connections) - opened <= 1 + 10 * (trio.current_time() - began)
 
 
 async def test_a_receiver_whose_callers_have_little_time_is_attached_again():

@@ -12,7 +12,8 @@ import attrs
 import trio
 from pamqp import commands
 
-from gateway.brokers.rabbitmq import RabbitmqBroker, RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq import RabbitmqBroker, open_namespace
+from gateway.brokers.rabbitmq_options import RabbitmqOptions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Leg, Message, ReceiveMode

@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from gateway.brokers import rabbitmq_receiver, rabbitmq_sender
-from gateway.brokers.rabbitmq import RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq import open_namespace
+from gateway.brokers.rabbitmq_options import RabbitmqOptions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityNotFound,

@@ -25,7 +25,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Complete, Message
-from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Link, Pass
+from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, Refuse
 from gateway.testing.rabbitmq import control, rabbitmq
 from tests.brokers.rabbitmq.nodes import Nodes, Room, client
 
@@ -368,10 +368,32 @@ async def test_a_limit_of_connections_is_busy_and_no_storm(tmp_path):
             proxy.fault = counted = Counted()
             for _ in range(100):
                 with trio.fail_after(PATIENCE), pytest.raises(Busy, match="limit"):
-                    await late.send(ORDERS, [message("refused")])
+                    await late.try_send(ORDERS, [message("refused")])
                 await trio.sleep(0.01)
             await control(node, "clear_vhost_limits", "-p", "/")
             await send_patiently(late, ORDERS, message("last"))
 
         assert await taken_from(early, ORDERS, "last") == ["last"]
     assert len(counted.connected) < 50
+
+
+async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(rabbits):
+    async with rabbits.room("primary") as room, behind_a_proxy(rabbits) as (broker, proxy):
+        await room.create_queue(ORDERS, QueueProperties())
+        inside = room.inside(ORDERS)
+        await broker.send(inside, [message(1)])
+        proxy.fault = Refuse()
+        proxy.reset_all()
+        with trio.move_on_after(3):  # so that the pause has grown to seconds
+            while True:
+                with pytest.raises((Unavailable, OutcomeUnknown)):
+                    await broker.try_send(inside, [message(2)])
+                await trio.sleep(0.01)
+        proxy.fault = Pass()
+
+        with pytest.raises(Unavailable):
+            await broker.try_send(inside, [message(3)])
+        began = trio.current_time()
+        await broker.send(inside, [message(4)])
+        assert trio.current_time() - began < 1.0
+        assert await taken_from(room, ORDERS, "4") == ["1", "4"]

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from gateway.brokers.rabbitmq import RabbitmqOptions, open_namespace
+from gateway.brokers.rabbitmq import open_namespace
+from gateway.brokers.rabbitmq_options import RabbitmqOptions
 from gateway.brokers.rabbitmq_settings import UNLIMITED, arguments_for
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties

@@ -1,0 +1,174 @@
+"""A failure to connect that is remembered speeds up a diversion, and never becomes an error."""
+
+import random
+
+import pytest
+import trio
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.errors import Unavailable
+from gateway.domain.failover import State
+from gateway.domain.message import Leg
+from gateway.pairing.options import EntityRule, OnUnreachable, WhileSuspect
+from gateway.testing.faults import Operation, Refuse
+from gateway.testing.remembering import RememberingBroker
+from tests.pairing.lab import (
+    ORDERS,
+    QUEUE,
+    Lab,
+    Namespace,
+    Timed,
+    message,
+    outcome_of,
+    send,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+
+SEND = Operation.SEND
+MOMENT = 0.5  # seconds, of the pause
+LONG = Backoff(first=5.0, cap=5.0, jitter=0.0)
+
+
+def remember(namespace: Namespace) -> None:
+    """From now on the namespace is reached over a connection that isn't dialled for 5 s."""
+    namespace.broker = RememberingBroker(inner=namespace.broker, backoff=LONG, rng=random.Random(0))
+
+
+@pytest.fixture
+async def connected(lab: Lab) -> Lab:
+    for each in (lab.primary, lab.secondary):
+        remember(each)
+        await lab.nursery.start(each.broker.run)
+    return lab
+
+
+async def failed_over(lab: Lab, **options: object):
+    """A pair whose primary has just been found down, so that the pause has just begun."""
+    pair = await lab.pair(failover_interval=0.0, ping_interval=1000.0, **options)
+    lab.primary.fail(Refuse())
+    assert await send(pair, message("m0"))() is Leg.BACKLOG
+    assert pair.standings.state_of(ORDERS) is State.SECONDARY
+    return pair
+
+
+async def test_a_primary_that_came_back_in_the_pause_takes_what_the_secondary_can_not(
+    connected,
+):
+    pair = await failed_over(connected)
+    connected.primary.heal()
+    await trio.sleep(MOMENT)
+    connected.secondary.fail(Refuse())
+
+    assert await send(pair, message("m1"))() is Leg.PRIMARY
+
+
+async def test_a_secondary_that_came_back_in_the_pause_takes_what_the_primary_can_not(
+    connected,
+):
+    pair = await connected.pair(failover_interval=0.0, ping_interval=1000.0)
+    connected.secondary.fail(Refuse())
+    connected.primary.fail(Refuse())
+    assert isinstance(await outcome_of(send(pair, message("m0"))), Unavailable)
+    connected.secondary.heal()
+    await trio.sleep(MOMENT)
+
+    assert await send(pair, message("m1"))() is Leg.BACKLOG
+
+
+async def test_a_handover_in_the_pause_costs_no_producer_an_error(connected):
+    """The primary is down for 12 s, back for 0.5 s, and then the secondary dies."""
+    pair = await connected.pair()
+    end = trio.current_time() + 16.0
+    errors = []
+
+    async def produce(number: int) -> None:
+        while trio.current_time() < end:
+            errors.append(await outcome_of(send(pair, message(f"{number}-{len(errors)}"))))
+            await trio.sleep(0.05)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(produce, number)
+        await trio.sleep(1.0)
+        connected.primary.fail(Refuse())
+        await trio.sleep(12.0)
+        connected.primary.heal()
+        await trio.sleep(0.5)
+        connected.secondary.fail(Refuse())
+
+    assert [error for error in errors if error is not None] == []
+
+
+async def test_while_the_backlog_is_left_a_remembered_failure_diverts_at_once(connected):
+    pair = await connected.pair(failover_interval=60.0)
+    connected.primary.fail(Refuse())
+    await send(pair, message("m0"))()
+    asked = connected.primary.sends()
+
+    with Timed() as timed:
+        assert await send(pair, message("m1"))() is Leg.BACKLOG
+
+    assert connected.primary.sends() == asked
+    assert timed.seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"while_suspect": WhileSuspect.RAISE, "failover_interval": 60.0},
+        {"entities": (EntityRule(match="orders", divert=False),)},
+    ],
+    ids=["suspect entities raise", "the entity isn't diverted"],
+)
+async def test_a_send_that_is_never_diverted_connects(connected, options):
+    pair = await connected.pair(on_unreachable=OnUnreachable.DIVERT, **options)
+    connected.primary.fail(Refuse())
+    assert isinstance(await outcome_of(send(pair, message("m0"))), Unavailable)
+    connected.primary.heal()
+    await trio.sleep(MOMENT)
+
+    assert await send(pair, message("m1"))() is Leg.PRIMARY
+
+
+async def test_with_a_spool_remembered_failures_lead_to_it_at_once(connected):
+    pair = await failed_over(connected, spool=True)
+    connected.secondary.fail(Refuse())
+    assert await send(pair, message("m1"))() is Leg.SPOOL
+    asked = connected.primary.sends() + connected.secondary.sends(QUEUE)
+
+    assert await send(pair, message("m2"))() is Leg.SPOOL
+    assert connected.primary.sends() + connected.secondary.sends(QUEUE) == asked
+
+
+async def test_when_the_spool_fails_too_both_namespaces_are_connected_to(connected):
+    pair = await failed_over(connected, spool=True)
+    connected.secondary.fail(Refuse())
+    await send(pair, message("m1"))()
+    connected.spool.fail(Refuse())
+    connected.secondary.heal()
+    await trio.sleep(MOMENT)
+
+    assert await send(pair, message("m2"))() is Leg.BACKLOG
+
+
+async def test_a_secondary_without_connections_is_not_asked_twice(lab):
+    pair = await lab.pair(failover_interval=0.0, queues=3)
+    lab.primary.fail(Refuse())
+    lab.secondary.fail(Refuse())
+
+    assert isinstance(await outcome_of(send(pair)), Unavailable)
+    assert len(lab.secondary.times(SEND)) == 3
+
+
+async def test_a_namespace_used_alone_connects_with_each_send(connected):
+    primary = connected.primary
+    primary.fail(Refuse())
+    assert isinstance(
+        await outcome_of(lambda: primary.broker.send(ORDERS, [message()])), Unavailable
+    )
+    primary.heal()
+    await trio.sleep(MOMENT)
+
+    assert await primary.broker.send(ORDERS, [message()]) is Leg.PRIMARY
