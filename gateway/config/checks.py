@@ -238,8 +238,9 @@ def _names_twice(config: Config) -> Iterator[str]:
     accounts = [account.name for account in config.accounts]
     yield from (f"accounts: the name {n!r} is there twice" for n in _twice(accounts))
     if config.pairing is not None:
-        ids = [key.id for key in config.pairing.envelope_keys]
-        yield from (f"pairing.envelope_keys: the id {n!r} is there twice" for n in _twice(ids))
+        keys = config.pairing.envelope_keys
+        same = {key.id for index, key in enumerate(keys) if key in keys[:index]}
+        yield from (f"pairing.envelope_keys: the id {n!r} is there twice" for n in sorted(same))
 
 
 def _claims(claims: Claims) -> Iterator[str]:

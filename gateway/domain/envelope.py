@@ -46,6 +46,7 @@ from gateway.domain.envelope_fields import (
     VERSION,
     Malformed,
     NotOurs,
+    WrongMac,
     expires_of,
     expiry_of,
     scheduled_of,
@@ -120,7 +121,8 @@ class Envelope:
     """
     Wraps diverted messages and opens them again, for one pair.
 
-    The first key signs, all verify. `encode` gives the bytes of a section's value.
+    The first key signs, all verify, also several of one id. `encode` gives the bytes of a section's
+    value.
     """
 
     pair: str
@@ -129,10 +131,12 @@ class Envelope:
     encode: EncodeValue = attrs.field(repr=False)
     accept_legacy: bool = False
     _no_properties: bytes = attrs.field(init=False, repr=False, eq=False)  # their digest
-    _keys_by_id: Mapping[str, EnvelopeKey] = attrs.field(init=False, repr=False, eq=False)
+    _keys_by_id: Mapping[str, list[EnvelopeKey]] = attrs.field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
-        by_id = {key.id: key for key in reversed(self.keys)}  # the first of two with one id
+        by_id: dict[str, list[EnvelopeKey]] = {}
+        for key in self.keys:
+            by_id.setdefault(key.id, []).append(key)
         object.__setattr__(self, "_keys_by_id", by_id)
         object.__setattr__(self, "_no_properties", hashlib.sha256(self.encode({})).digest())
 
@@ -168,7 +172,8 @@ class Envelope:
         What was diverted, and where it belongs.
 
         Raises:
-            Malformed: no path, a wrong type, a wrong MAC under a known key.
+            Malformed: no path, a wrong type.
+            WrongMac: a known key gives another MAC.
             NotOurs: another pair's, an unknown key or version, or not authenticated at all.
         """
         authentic = VERSION in message.properties
@@ -212,15 +217,12 @@ class Envelope:
             raise NotOurs(f"{VERSION} is {found[VERSION]!r}, known is {ENVELOPE_VERSION!r}")
         if found[PAIR] != self.pair:
             raise NotOurs(f"it belongs to the pair {found[PAIR]!r}")
-        key = self._keys_by_id.get(found[KEY_ID])
-        if key is None:
+        keys = self._keys_by_id.get(found[KEY_ID])
+        if keys is None:
             raise NotOurs(f"the key {found[KEY_ID]!r} is not known")
         mac = found[MAC].encode("utf-8", "surrogatepass")
-        if not hmac.compare_digest(self._mac(key, message, own).encode(), mac):
-            raise Malformed(
-                f"{MAC} is wrong by the key {key.id!r}: the message was changed,"
-                " or its gateway has another key of that id"
-            )
+        if not any(hmac.compare_digest(self._mac(key, message, own).encode(), mac) for key in keys):
+            raise WrongMac(found[KEY_ID])
 
     def _mac(self, key: EnvelopeKey, message: Message, own: Properties) -> str:
         """Of a wrapped message, and what of its properties is the application's."""

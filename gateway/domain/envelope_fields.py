@@ -33,6 +33,20 @@ class Malformed(MessageError):
     """A backlog message that can never be moved: it belongs into the dead-letter sub-queue."""
 
 
+class WrongMac(Malformed):
+    """
+    A message whose MAC isn't that of a known key: it was changed, or its gateway has another secret
+    under the id of that key.
+    """
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(
+            f"{MAC} is wrong by the key {key_id!r}: the message was changed,"
+            " or its gateway has another key of that id"
+        )
+        self.key_id = key_id
+
+
 class NotOurs(MessageError):
     """A backlog message that this pair must not touch: somebody else may know what it is."""
 

@@ -3,7 +3,8 @@ Empties one backlog queue.
 
 Each message is moved, parked (dead-lettered with its reason), or rests: it stays locked while its
 entity is held, and is given back when the hold ends, so that it neither spins nor waits for its
-lock. Messages that aren't ours stay untouched until their lock runs out.
+lock. Messages that aren't ours stay untouched until their lock runs out, and so do messages with a
+wrong MAC, for a grace.
 """
 
 import math
@@ -19,12 +20,13 @@ import trio
 from gateway.capabilities import KeepsMessages
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, Unwrapped
-from gateway.domain.envelope_fields import Malformed, NotOurs
+from gateway.domain.envelope_fields import Malformed, NotOurs, WrongMac
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.events import LeftUntouched
 from gateway.domain.lock_ends import USUAL_LOCK, LockEnds
 from gateway.domain.message import Abandon, Delivery
 from gateway.pairing.caution import Caution
+from gateway.pairing.grace import Grace
 from gateway.pairing.hand import Batch, Hand
 from gateway.pairing.holds import Holds
 from gateway.pairing.mover import Mover
@@ -68,6 +70,7 @@ class Drain:
     holds: Holds
     transferred: Transferred
     progress: Progress
+    wrong_macs: Grace  # by the id of the key
     caution: Caution
     clock: WallClock
     observer: Observer
@@ -167,7 +170,19 @@ class Drain:
         return list(groups.values())
 
     def _open(self, delivery: Delivery) -> Unwrapped:
-        unwrapped = self.envelope.unwrap(delivery.message)
+        """
+        What was diverted, and when it expires.
+
+        Raises:
+            NotOurs: it is to be left untouched, at least for now.
+            Malformed: it is to be parked.
+        """
+        try:
+            unwrapped = self.envelope.unwrap(delivery.message)
+        except WrongMac as error:
+            if self.wrong_macs.lasted(error.key_id) < self.options.gone_grace:
+                raise NotOurs(str(error)) from error
+            raise
         if unwrapped.expires is not None or unwrapped.time_to_live is None:
             return unwrapped
         if delivery.enqueued is None:

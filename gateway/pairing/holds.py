@@ -1,7 +1,6 @@
 """Entities that the syphon lets rest, and how gently it begins again."""
 
 import random
-from math import inf
 from typing import Final
 
 import attrs
@@ -13,19 +12,17 @@ from gateway.domain.errors import BrokerError
 from gateway.domain.events import SyphonHeld
 from gateway.domain.failover import State
 from gateway.pairing.changes import Changes
+from gateway.pairing.grace import Grace
 from gateway.pairing.standings import DIVERTED, Attempt, Standings
 from gateway.ports import Observer
 
 MAX_HOLDS: Final = 10_000  # beyond it the oldest is forgotten, and its entity asked too early
-SILENCE: Final = 3600.0  # seconds, longer than any hold of an entity that messages wait for
 
 
 @attrs.define(eq=False)
 class _Hold:
     until: float
     failures: int = 0
-    gone_since: float = -inf
-    gone_last: float = -inf  # when the primary said so last
     window: int = 1  # messages that may go at once after a failure
 
 
@@ -43,6 +40,7 @@ class Holds:
     largest: int  # messages that may go at once in good times
     standings: Standings | None = None
     _holds: dict[str, _Hold] = attrs.field(factory=dict, init=False)
+    _gone: Grace = attrs.field(factory=Grace, init=False)  # by the entity's key
     _news: Changes = attrs.field(factory=Changes, init=False)  # of what the primary says
 
     def held(self, entity: EntityPath) -> bool:
@@ -105,11 +103,8 @@ class Holds:
 
         It may have been there meanwhile, if nothing was heard of it for longer than any hold.
         """
-        hold, now = self._row(entity), trio.current_time()
-        if now - hold.gone_last > SILENCE:
-            hold.gone_since = now
-        hold.gone_last = now
-        return now - hold.gone_since
+        self._row(entity)
+        return self._gone.lasted(entity.key)
 
     def confirm(self, entity: EntityPath) -> None:
         """
@@ -119,10 +114,11 @@ class Holds:
         """
         if self.standings is not None and self._suspect(entity):
             self.standings.sent(self.standings.begin(entity))
+        self._gone.end(entity.key)
         hold = self._holds.get(entity.key)
         if hold is None:
             return
-        hold.failures, hold.until, hold.gone_last = 0, 0.0, -inf
+        hold.failures, hold.until = 0, 0.0
         self._news.note()
         hold.window *= 2
         if hold.window >= self.largest:

@@ -20,6 +20,7 @@ from gateway.domain.events import SyphonFailed, SyphonStalled
 from gateway.domain.message import ReceiveMode
 from gateway.pairing.caution import Caution
 from gateway.pairing.drain import Drain
+from gateway.pairing.grace import Grace
 from gateway.pairing.holds import Holds
 from gateway.pairing.options import SyphonOptions
 from gateway.pairing.standings import Standings
@@ -48,6 +49,7 @@ class Syphon:
     _drains: dict[str, Drain] = attrs.field(factory=dict, init=False)
     _transferred: Transferred = attrs.field(factory=Transferred, init=False)
     _holds: Holds = attrs.field(init=False)
+    _wrong_macs: Grace = attrs.field(factory=Grace, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._holds = Holds(
@@ -171,6 +173,7 @@ class Syphon:
             holds=self._holds,
             transferred=self._transferred,
             progress=progress,
+            wrong_macs=self._wrong_macs,
             caution=Caution(began=progress.began, rng=self.rng),
             clock=self.clock,
             observer=self.observer,

@@ -268,6 +268,16 @@ def test_one_port_of_a_host_is_one_namespace() -> None:
     assert "is the same store as" in problems(far_pair().replace("//gateway@west", "//g@east"))[0]
 
 
+def test_two_secrets_may_have_one_id() -> None:
+    text = (
+        PAIR
+        + "envelope_keys = [{ id = '1', key = { env = 'KEY' } }, "
+        + ("{ id = '1', key = { env = 'OTHER_KEY' } }]")
+    )
+
+    assert [key.id for key in config(text).pairing.envelope_keys] == ["1", "1"]
+
+
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     found = problems(far_pair().replace("gateway@west", "gateway:hush@west"))
 

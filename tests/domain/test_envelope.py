@@ -21,6 +21,7 @@ from gateway.domain.envelope_fields import (
     RESERVED,
     Malformed,
     NotOurs,
+    WrongMac,
     expires_of,
     scheduled_of,
     text_of_id,
@@ -284,6 +285,21 @@ def test_each_key_verifies_and_the_first_signs():
 
     assert envelope().unwrap(by_old_key).message.message_id == "m"
     assert wrap(FULL).properties["x-pairgate-kid"] == "2"
+
+
+def test_each_of_two_secrets_with_one_id_verifies():
+    wrong = EnvelopeKey(id="1", key=b"set by mistake")
+    both = envelope(keys=(*KEYS, wrong))
+
+    for key in (KEYS[1], wrong):
+        assert both.unwrap(wrap(FULL, keys=(key,))).entity == ORDERS
+
+
+def test_a_wrong_mac_names_its_key():
+    with pytest.raises(WrongMac) as raised:
+        envelope().unwrap(attrs.evolve(wrap(FULL), body=b"changed"))
+
+    assert raised.value.key_id == "2"
 
 
 @pytest.mark.parametrize("accept_legacy", [False, True])

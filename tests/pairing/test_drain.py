@@ -12,7 +12,7 @@ from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.envelope import EnvelopeKey
-from gateway.domain.envelope_fields import MAC, OURS, PATH, SCHEDULED, SESSION, VERSION
+from gateway.domain.envelope_fields import ATTEMPT, MAC, OURS, PATH, SCHEDULED, SESSION, VERSION
 from gateway.domain.errors import EntityDisabled, EntityNotFound, Unavailable
 from gateway.domain.events import LeftUntouched, Parked, Syphoned, SyphonFailed, SyphonHeld
 from gateway.domain.failover import State
@@ -121,16 +121,36 @@ async def test_the_legacy_clients_messages_are_moved_where_that_is_wanted(lab):
 # Malformed
 
 
-async def test_a_message_that_was_changed_is_parked(lab):
+async def test_a_wrong_mac_is_held_for_the_grace_and_then_parked(lab):
     await put(lab, attrs.evolve(wrap(lab), body=b"changed"))
-    await lab.syphon()
+    await put(lab, wrap(lab, message("good")))
+    await lab.syphon(gone_grace=600.0)
 
-    await trio.sleep(1.0)
+    await trio.sleep(590.0)
+    before = await lab.secondary.messages(QUEUE.dead_letter)
+    looks = len(lab.events.of(LeftUntouched))
+    await trio.sleep(100.0)
 
+    assert before == []
+    assert 5 <= looks <= 20  # told again and again, once in a lock
+    assert await lab.primary.ids() == ["good"]
     dead = await lab.secondary.messages(QUEUE.dead_letter)
     assert [each.properties[DEAD_LETTER_REASON] for each in dead] == ["EnvelopeMalformed"]
-    assert lab.primary.sends() == 0
+    assert lab.primary.sends() == 1
     assert len(lab.events.of(Parked)) == 1
+
+
+async def test_a_syphon_with_the_right_secret_moves_what_another_holds(lab):
+    other = EnvelopeKey(id=KEY.id, key=b"another secret of that id")
+    await put(lab, wrap(lab, keys=(other,)))
+    await lab.syphon()
+    await trio.sleep(10.0)
+
+    await lab.syphon(envelope=envelope(keys=(KEY, other)))
+    await trio.sleep(200.0)
+
+    assert await lab.primary.ids() == ["m1"]
+    assert lab.events.of(Parked) == []
 
 
 async def test_a_date_beyond_any_date_stops_no_syphon(lab):
@@ -146,7 +166,7 @@ async def test_a_date_beyond_any_date_stops_no_syphon(lab):
     assert await lab.primary.ids() == ["good"]
 
 
-@pytest.mark.parametrize("name", [MAC, PATH])
+@pytest.mark.parametrize("name", [MAC, ATTEMPT])
 async def test_an_envelope_that_misses_a_part_is_parked(lab, name):
     await put(lab, without(wrap(lab), name))
     await lab.syphon()
@@ -168,7 +188,7 @@ async def test_a_path_that_names_no_entity_is_parked(lab, path):
 
 async def test_many_settlements_that_hang_cost_one_time_out(lab):
     for number in range(20):
-        await put(lab, attrs.evolve(wrap(lab, message(f"bad{number}")), body=b"changed"))
+        await put(lab, without(wrap(lab, message(f"bad{number}")), MAC))
     await put(lab, wrap(lab, message("good")))
     lab.secondary.fail(Hang(), SETTLE, times=20)
     await lab.syphon(attempt_timeout=5.0)
@@ -495,7 +515,7 @@ async def test_a_legacy_message_of_unknown_age_keeps_its_time_to_live(lab):
 
 async def test_what_is_parked_makes_no_pause(lab):
     for number in range(5):
-        await put(lab, attrs.evolve(wrap(lab, message(f"{number}")), body=b"changed"))
+        await put(lab, without(wrap(lab, message(f"{number}")), MAC))
     await put(lab, wrap(lab, message("good")))
     await lab.syphon(batch=1)
 
@@ -612,7 +632,7 @@ async def test_a_handle_keeps_no_message(lab, held):
 
 async def test_what_is_parked_and_what_the_primary_has_counts_as_moved(lab, held):
     drain, receiver = held
-    broken = [attrs.evolve(wrap(lab, message(f"{n}")), body=b"changed") for n in range(2)]
+    broken = [without(wrap(lab, message(f"{n}")), MAC) for n in range(2)]
     known = [wrap(lab, message(f"known {n}")) for n in range(3)]
     await lab.secondary.store.send(QUEUE, [*broken, *known, wrap(lab, message("new"))])
     deliveries = await receiver.receive(6)
