@@ -120,11 +120,11 @@ def busy_is_an_outage(right: Function) -> Function:
 
 
 def divert_with_a_new_id(right: Function) -> Function:
-    async def attempt(self: BacklogLeg, sending: Sending, queue: EntityPath) -> Any:
+    async def attempt(self: BacklogLeg, sending: Sending, queue: EntityPath, **named: Any) -> Any:
         sending.messages = [
             attrs.evolve(message, message_id=self.new_id()) for message in sending.messages
         ]
-        return await right(self, sending, queue)
+        return await right(self, sending, queue, **named)
 
     return attempt
 
@@ -148,11 +148,24 @@ def unwrap_to_one_entity(right: Function) -> Function:
 
 def half_a_batch_is_not_sent(right: Function) -> Function:
     async def send_in_time(
-        broker: Broker, entity: EntityPath, messages: Sequence[Message], seconds: float
+        broker: Broker, entity: EntityPath, messages: Sequence[Message], *arguments: Any
     ) -> None:
         await trio.lowlevel.checkpoint()
         for message in messages:
-            await right(broker, entity, [message], seconds)
+            await right(broker, entity, [message], *arguments)
+
+    return send_in_time
+
+
+def never_try_the_last_way(right: Function) -> Function:
+    async def send_in_time(
+        broker: Broker,
+        entity: EntityPath,
+        messages: Sequence[Message],
+        seconds: float,
+        has_other_way: bool = False,
+    ) -> None:
+        await right(broker, entity, messages, seconds, True)
 
     return send_in_time
 
@@ -294,6 +307,7 @@ MUTANTS: Final = (
     Mutant("the time to live is dropped", Envelope, "wrap", wrap_without(time_to_live=None)),
     Mutant("the syphon mixes up entities", Envelope, "unwrap", unwrap_to_one_entity),
     Mutant("half a batch is not sent", primary_leg, "send_in_time", half_a_batch_is_not_sent),
+    Mutant("the last way fails fast", primary_leg, "send_in_time", never_try_the_last_way),
     Mutant("accepted, and sent again", primary_leg, "send_in_time", send_what_was_accepted_again),
     Mutant("a transient error parks", Mover, "_is_final", park_whatever_fails),
     Mutant("the syphon believes", Mover, "_send", syphon_takes_unknown_for_accepted),

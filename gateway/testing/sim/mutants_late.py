@@ -67,8 +67,10 @@ def look_all_the_time(right: Function) -> Function:
 
 
 def wait_for_long(right: Function) -> Function:
-    async def send_in_time(broker: Any, entity: Any, messages: Any, seconds: float) -> None:
-        await right(broker, entity, messages, 10.0 * seconds)
+    async def send_in_time(
+        broker: Any, entity: Any, messages: Any, seconds: float, *more: Any
+    ) -> None:
+        await right(broker, entity, messages, 10.0 * seconds, *more)
 
     return send_in_time
 

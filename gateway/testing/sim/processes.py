@@ -1,5 +1,6 @@
 """The system under test as processes that can be killed: a gateway, and syphons."""
 
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from gateway.pairing.state import SavedState, StateFile, build, parse
 from gateway.pairing.syphon import Syphon
 from gateway.ports import Broker, Observer
 from gateway.testing.faults import Call, FaultyBroker
+from gateway.testing.remembering import RememberingBroker
 from gateway.testing.sim.endpoint import Client, Endpoint
 from gateway.testing.sim.names import Names
 from gateway.testing.sim.network import Network
@@ -128,7 +130,11 @@ class Site:
 
     async def connect(self, process: str, namespace: str) -> FaultyBroker:
         broker = self.primary if namespace == "primary" else self.secondary
-        link = FaultyBroker(inner=broker, watch=partial(self.watch, process, namespace))
+        watch = partial(self.watch, process, namespace)
+        link = FaultyBroker(inner=broker, watch=watch)
+        if self.scenario.parts.remembers:
+            rng = random.Random(f"dials {self.scenario.seed} {process} {namespace}")
+            link = RememberingBroker(inner=broker, watch=watch, rng=rng)
         await self.home.start(link.run)
         return link
 

@@ -128,6 +128,7 @@ class Parts:
     listener: bool = False  # consumers are listeners of the library
     failing: float = 0.0  # how many of their handlers' runs fail
     mode: Mode = Mode.LIVENESS
+    remembers: bool = False  # the gateway reaches each namespace over one connection, as by AMQP
 
 
 @attrs.frozen(kw_only=True)
@@ -189,6 +190,16 @@ class Scenario:
             if window.namespace == "primary":
                 hit |= window.entities or {entity.key for entity in ENTITIES}
         return frozenset(hit)
+
+    def one_well(self, began: float, ended: float) -> bool:
+        """Whether one namespace was well in all that time."""
+        troubles = [
+            *((one.namespace, one.start, one.end) for one in self.windows),
+            *((one.what, one.at, one.back) for one in self.crashes),
+            *((one.namespace, one.at, one.back) for one in self.disk_faults),
+        ]
+        hit = {name for name, begin, end in troubles if begin <= ended and began <= end}
+        return not hit.issuperset(NAMES)
 
     @property
     def only_long_pauses(self) -> bool:

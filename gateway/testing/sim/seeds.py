@@ -86,6 +86,8 @@ def draw(seed: int, load: int = 1) -> Scenario:
     )
     if seed % 10 == 4:  # two syphons compete for one backlog
         scenario = attrs.evolve(scenario, syphons=2)
+    if seed % 25 == 8:
+        return _with_handover(scenario)
     return _with_clocks(scenario)
 
 
@@ -166,6 +168,35 @@ def _with_outage(scenario: Scenario, rng: random.Random) -> Scenario:
         pair=attrs.evolve(scenario.pair, failover_interval=LONGEST_INTERVAL),
         sends=3 * scenario.sends,  # only a failure can fail over
         windows=(outage,),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
+def _with_handover(scenario: Scenario) -> Scenario:
+    """The primary is down, and is well again for a moment before the secondary goes down."""
+    rng = random.Random(f"handover {scenario.seed}")
+    start = rng.uniform(CALM, CALM + 20.0)
+    back = start + rng.uniform(8.0, 30.0)
+    spans = {"primary": (start, back), "secondary": (back + 0.6, back + 20.0)}
+    return attrs.evolve(
+        scenario,
+        parts=attrs.evolve(scenario.parts, on_disk=False, breaking=0.0, remembers=True),
+        pair=attrs.evolve(scenario.pair, on_unknown=OnUnknown.DIVERT),
+        sends=20 * scenario.sends,  # some must come soon after the handover
+        clients_deadline=None,
+        windows=tuple(
+            Window(
+                namespace=name,
+                kind="refuse",
+                start=begin,
+                end=end,
+                entities=None,
+                operations=ALL_OPERATIONS,
+                share=1.0,
+            )
+            for name, (begin, end) in spans.items()
+        ),
         crashes=(),
         disk_faults=(),
     )
