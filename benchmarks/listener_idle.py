@@ -69,7 +69,7 @@ def measure(way: Way) -> Idle:
             clock=VirtualClock(),
             rng=random.Random(2),
             options=ListenerOptions(idle_max=way.idle_max),
-            triggers=Triggers() if way.triggers else None,
+            triggers=Triggers(hears_all_senders=True) if way.triggers else None,
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(listener.run)

@@ -15,6 +15,7 @@ from gateway.app.namespaces import check_credentials, enter, is_own
 from gateway.app.outside import Outside
 from gateway.app.servers import why_not
 from gateway.app.targets import find_running, through
+from gateway.app.waking import expected_wake
 from gateway.brokers.registry import cannot
 from gateway.capabilities import Topology, Verifies
 from gateway.config.file import Loaded
@@ -36,6 +37,9 @@ async def check(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> li
     for warning in loaded.warnings:
         findings.add(loaded.source, Grade.WARNING, warning)
     _check_endpoints(config, findings)
+    wake = expected_wake(config)
+    is_blind = not wake.announced and wake.look_every is None
+    findings.add("listeners", Grade.WARNING if is_blind else Grade.GOOD, wake.text)
     if config.claims is not None:
         await _check_claims(config.claims, outside, findings)
     running = await find_running(config, port_offset)

@@ -14,6 +14,7 @@ from gateway.app.status import StatusBoard, make_figures
 from gateway.config.checks import host_of_bind, is_loopback
 from gateway.config.options import Config
 from gateway.domain.events import Billed, Listening
+from gateway.domain.status import Wake
 from gateway.frontends.auth import Authorizer
 from gateway.listener.ledger import QueueState
 from gateway.listener.listener import QueueListener
@@ -90,7 +91,9 @@ class ListenerFigures:
 
     def _server(self) -> HttpServer:
         outside, loopback = self.outside, is_loopback(host_of_bind(self.bind or ""))
-        board = StatusBoard(config=self.config, outside=outside, states=self._states)
+        board = StatusBoard(
+            config=self.config, outside=outside, states=self._states, wake=self._wake
+        )
         authorizer = Authorizer(self.config.access, wall_clock=outside.now, loopback=loopback)
         figures = make_figures(board, authorizer, self.draining)
         return HttpServer(
@@ -99,6 +102,9 @@ class ListenerFigures:
             wall_clock=outside.now,
             options=self.config.limits.http,
         )
+
+    def _wake(self) -> Wake:
+        return self.listener.wake
 
     def _states(self) -> list[QueueState]:
         return list(self.listener.states().values())

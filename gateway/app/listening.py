@@ -23,6 +23,7 @@ from gateway.app.parts import stores_among
 from gateway.app.reporting import Measured, Reporter, open_report
 from gateway.app.serving import watch_signals, watch_store
 from gateway.app.targets import Target, open_gateway, open_target
+from gateway.app.waking import hears_all_senders
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
 from gateway.config.options import Config
@@ -91,7 +92,11 @@ async def listen(loaded: Loaded, outside: Outside, wanted: Wanted) -> None:
                 rng=outside.rng("listener"),
                 options=wanted.options,
                 observer=outside.observer,
-                triggers=Triggers(is_connected=False),
+                triggers=Triggers(
+                    is_connected=False,
+                    hears_all_senders=target.home == loaded.config.home.name
+                    and hears_all_senders(loaded.config, wanted.triggers),
+                ),
             )
         except InvalidRequest as error:
             raise Failure(str(error), ExitCode.WRONG) from error

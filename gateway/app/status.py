@@ -9,6 +9,7 @@ import trio
 
 from gateway.app.outside import Outside
 from gateway.app.parts import SPOOL, Parts
+from gateway.app.waking import expected_wake
 from gateway.config.options import Config, Pairing
 from gateway.domain.events import BusyPause, Parked
 from gateway.domain.failover import State
@@ -21,6 +22,7 @@ from gateway.domain.status import (
     Status,
     SyphonStatus,
     TroubledEntity,
+    Wake,
 )
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.figures import FiguresFrontend
@@ -39,6 +41,7 @@ class StatusBoard:
     outside: Outside
     parts: Parts | None = None  # of a gateway
     states: Callable[[], Sequence[QueueState]] = tuple  # of a listener
+    wake: Callable[[], Wake] | None = None  # of a listener; None: as this configuration's should
 
     async def read(self) -> Status:
         """How the process is now. It may cost a question to the secondary, now and then."""
@@ -55,6 +58,7 @@ class StatusBoard:
             namespaces=tuple(self._namespaces()),
             pair=told,
             queues=tuple(map(_queue, self.states())),
+            wake=expected_wake(self.config) if self.wake is None else self.wake(),
             events=watch.counts(),
             alarms=tuple(watch.alarms()),
         )

@@ -96,6 +96,8 @@ def screen(address: str, found: Status) -> Group:
     parts += [Text(f"  {printable(each)}", style=RED) for each in found.problems]
     if found.pair is not None:
         parts += _pair(found.pair, found.at)
+    if found.wake is not None:
+        parts.append(Text(f"listener {found.wake.text}"))
     if found.queues:
         parts.append(_queues(found.queues))
     bills = {f"{each.name} ({each.role}, {each.kind})": each.bill for each in found.namespaces}

@@ -107,6 +107,25 @@ class QueueStatus:
 
 
 @attrs.frozen(kw_only=True)
+class Wake:
+    """How an idle listener learns of a message, where its namespace has to be polled."""
+
+    announced: bool  # every sender is known to announce, so that an idle listener doesn't poll
+    look_every: float | None  # seconds between its looks; None: only a trigger makes it look
+
+    @property
+    def text(self) -> str:
+        if self.announced:
+            return "every message is announced: an idle listener doesn't poll"
+        if self.look_every is None:
+            return "sweep is off: an idle listener misses what isn't announced"
+        return (
+            "not every sender is known to announce its messages:"
+            f" an idle listener looks every {self.look_every:g} s"
+        )
+
+
+@attrs.frozen(kw_only=True)
 class Status:
     """One process. `pair` is there where it has one, `queues` where it is a listener."""
 
@@ -115,6 +134,7 @@ class Status:
     namespaces: tuple[NamespaceStatus, ...]
     pair: PairStatus | None = None
     queues: tuple[QueueStatus, ...] = ()
+    wake: Wake | None = None
     events: Mapping[str, int] = attrs.field(factory=dict)  # since the start, by name
     alarms: tuple[Alarm, ...] = ()
 

@@ -21,6 +21,7 @@ from gateway.domain.errors import InvalidRequest
 from gateway.domain.events import Event
 from gateway.domain.message import Message
 from gateway.domain.scaling import Rule, Shares, parse_weights
+from gateway.domain.status import Wake
 from gateway.listener.bodies import body_size
 from gateway.listener.endpoint import Endpoint
 from gateway.listener.items import Format
@@ -136,6 +137,15 @@ class QueueListener(Generic[T]):
     def states(self) -> Mapping[EntityPath, QueueState]:
         """As `query_state`, but nobody is asked: without the depth."""
         return {station.queue: station.state() for station in self._stations}
+
+    @property
+    def wake(self) -> Wake:
+        """How an idle queue's messages are noticed now, where the namespace has to be polled."""
+        if self.triggers is None or not self.triggers.is_connected:
+            return Wake(announced=False, look_every=self.options.idle_max)
+        if self.triggers.hears_all_senders:
+            return Wake(announced=True, look_every=None)
+        return Wake(announced=False, look_every=self.options.sweep)
 
     def _open_stations(self, locks: Locks, subscriptions: ExitStack) -> list[Station[T]]:
         weights = {path.key: weight for path, weight in self.queues.items()}

@@ -9,6 +9,7 @@ from gateway.domain.polling import IdlePolling
 positive = validators.gt(0.0)
 at_least_one = validators.ge(1)
 POISON_THRESHOLD: int | None = 5
+SWEEP: float | None = 60.0
 
 
 @attrs.frozen(kw_only=True)
@@ -25,8 +26,9 @@ class ListenerOptions:
     max_inflight: int = attrs.field(default=64 * 1024 * 1024, validator=at_least_one)  # bytes
     idle_min: float = attrs.field(default=0.0, validator=validators.ge(0.0))
     idle_max: float = attrs.field(default=60.0, validator=positive)
-    # A look at a queue that only triggers wake, for what came back without one; None: never.
-    sweep: float | None = attrs.field(default=None, validator=validators.optional(positive))
+    # Between looks at an idle queue that triggers wake, unless every sender is known to announce
+    # its messages; None: never.
+    sweep: float | None = attrs.field(default=SWEEP, validator=validators.optional(positive))
     # More deliveries than that are not tried; None: the namespace has its own limit.
     poison_threshold: int | None = attrs.field(
         default=POISON_THRESHOLD, validator=validators.optional(at_least_one)

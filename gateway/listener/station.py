@@ -165,15 +165,17 @@ class Station(Generic[T]):
     def _start_taker(self, desk: Desk[T], *, is_fresh: bool) -> None:
         if self._takers is not None:
             self._total += 1
-            self._takers.start_soon(self._take_all, desk, is_fresh)
+            self._takers.start_soon(self._take_all, desk, is_fresh, self.bell.rings)
 
-    async def _take_all(self, desk: Desk[T], is_fresh: bool) -> None:
-        """One task: look, hand over what was found, and look again."""
+    async def _take_all(self, desk: Desk[T], is_fresh: bool, rings: int) -> None:
+        """One task: look, hand over what was found, and look again. It was started at `rings`."""
         idle_count, has_worked = 0, False
         try:
             while not self._draining.is_set():
                 limit = await self._wait_for_more(desk)
-                began, rings = trio.current_time(), self.bell.rings
+                began = trio.current_time()
+                if self.bell.rings != rings:
+                    idle_count, is_fresh, rings = 0, False, self.bell.rings
                 try:
                     with self._counted_as_active():
                         deliveries = await self._look(desk, limit)
@@ -194,8 +196,6 @@ class Station(Generic[T]):
                 if await self._is_to_end(desk, idle_count, is_fresh, began, rings):
                     self.job.observer.report(TasksEnded(queue=self.queue, tasks=self._total - 1))
                     return
-                if self.bell.rings != rings:
-                    idle_count = 0
         finally:
             self._total -= 1
 
@@ -239,15 +239,19 @@ class Station(Generic[T]):
         return self._total > 1 or is_told
 
     async def _watch_bell(self, desk: Desk[T]) -> None:
-        """Start a task when there is none left and a message was announced; now and then anyway."""
+        """
+        Start a task when none is left and a message was announced, or `sweep` has passed in which
+        a sender may have announced nothing.
+        """
         while True:
             seen = self.bell.rings
-            with trio.move_on_after(self.job.options.sweep or inf) as scope:
+            sweep = None if self.bell.hears_all_senders else self.job.options.sweep
+            with trio.move_on_after(sweep or inf):
                 await self.bell.wait(seen)
             if self._draining.is_set():
                 return
             if self._total == 0:
-                self._start_taker(desk, is_fresh=scope.cancelled_caught)
+                self._start_taker(desk, is_fresh=self.bell.rings == seen)
 
     # What was found
 

@@ -36,8 +36,13 @@ class Subscription:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a new message is sure to ring."""
+        """Whether a message that its sender announces is sure to ring."""
         return self._triggers is not None and self._triggers.is_connected
+
+    @property
+    def hears_all_senders(self) -> bool:
+        """Whether it is known that every sender announces its messages."""
+        return self._triggers is not None and self._triggers.hears_all_senders
 
     def ring(self) -> None:
         self.rings += 1
@@ -58,9 +63,12 @@ class Triggers:
     of its subscriptions.
 
     They may come by several channels, each with a name of its own: connected are all, or none.
+    With `hears_all_senders` every sender is known to announce its messages; otherwise idle
+    listeners also look at their queues every `sweep` seconds.
     """
 
     is_connected: bool = True
+    hears_all_senders: bool = attrs.field(default=False, kw_only=True)
     _lost: set[str] = attrs.field(factory=set, init=False)  # channels
     _subscriptions: dict[tuple[str, EntityPath], list[Subscription]] = attrs.field(
         factory=dict, init=False

@@ -7,6 +7,7 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.events import TasksEnded, WorkDetected
+from gateway.domain.status import Wake
 from gateway.listener.job import Idle
 from gateway.listener.ledger import Operation
 from gateway.listener.triggers import Trigger, Triggers
@@ -32,7 +33,7 @@ async def test_22_idle_hours_cost_at_most_100_requests_an_hour(hall):
 
 async def test_22_idle_hours_cost_nothing_with_triggers(hall):
     polled = hall.poll()
-    listener = await hall.listen(nothing, triggers=Triggers())
+    listener = await hall.listen(nothing, triggers=Triggers(hears_all_senders=True))
     await trio.sleep(HOUR)
     first = polled.polls[ORDERS]
     await trio.sleep(21 * HOUR)
@@ -89,7 +90,7 @@ async def test_a_trigger_wakes_a_task_out_of_its_pause(hall):
 
 
 async def test_a_trigger_wakes_the_listeners_of_its_queue_and_account_only(hall):
-    triggers = Triggers()
+    triggers = Triggers(hears_all_senders=True)
     bills = EntityPath("bills")
     await hall.create(bills)
     polled = hall.poll()
@@ -119,7 +120,7 @@ async def test_a_lost_channel_of_triggers_falls_back_to_polling(hall):
 
 
 async def test_a_channel_that_is_back_ends_the_polling(hall):
-    triggers = Triggers()
+    triggers = Triggers(hears_all_senders=True)
     polled = hall.poll()
     await hall.listen(nothing, triggers=triggers)
     await trio.sleep(HOUR)
@@ -154,6 +155,32 @@ async def test_a_sweep_finds_what_came_back_without_a_trigger(hall):
     await trio.sleep(HOUR)
     await hall.send("m1")
     await until(lambda: bool(hall.items), seconds=901.0)
+
+
+async def test_an_unannounced_message_is_found_within_a_minute_where_a_sender_may_not_announce(
+    hall,
+):
+    polled = hall.poll()
+    listener = await hall.listen(nothing, triggers=Triggers())
+    await trio.sleep(5 * HOUR)
+    before = polled.polls[ORDERS]
+    await hall.send("m1")  # as a syphon of its own brings it home: nobody announces it
+    await until(lambda: bool(hall.items), seconds=61.0)
+
+    assert before <= 5 * 61 + 20
+    assert listener.wake == Wake(announced=False, look_every=60.0)
+
+
+async def test_a_listener_tells_whether_every_message_is_announced_to_it(hall):
+    hall.poll()
+    triggers = Triggers(hears_all_senders=True)
+    listener = await hall.listen(nothing, triggers=triggers, options={"idle_max": 20.0})
+    while_connected = listener.wake
+    triggers.lose()
+
+    assert while_connected == Wake(announced=True, look_every=None)
+    assert listener.wake == Wake(announced=False, look_every=20.0)
+    assert hall.listener(nothing).wake == Wake(announced=False, look_every=60.0)
 
 
 @pytest.mark.parametrize(("depth", "tasks"), [(50, 10), (500, 50), (5000, 100)])
