@@ -194,7 +194,7 @@ def test_entities_of_the_emulators_file_are_made(pair: Path) -> None:
     made = pairgate("provision", "--json", "--config", pair)
 
     assert made.exit_code == 0, made.output
-    assert json.loads(made.stdout)[0] == {"namespace": "east", "queues": ["bills"]}
+    assert json.loads(made.stdout)[0] == {"namespace": "east", "queues": ["bills"], "problem": None}
 
 
 def test_certificates_are_made_once(tmp_path: Path) -> None:

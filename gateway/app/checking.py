@@ -1,5 +1,6 @@
 """`pairgate check` and `pairgate provision`: is everything there that the pair needs; make it."""
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -199,18 +200,29 @@ def _reason(error: BrokerError | trio.TooSlowError) -> str:
 
 @attrs.frozen(kw_only=True)
 class Made:
-    """Entities that were missing and are there now."""
+    """Entities that were missing and are there now; `failure`: why the rest isn't."""
 
     namespace: str
     queues: tuple[str, ...]
+    failure: Failure | None = None
+
+
+def provision_code(made: Sequence[Made]) -> ExitCode:
+    """How `provision` ends: an outage of some namespaces leaves the others done."""
+    failures = [each.failure for each in made if each.failure is not None]
+    if not failures:
+        return ExitCode.DONE
+    lasting = [each.code for each in failures if each.code is not ExitCode.TEMPORARY]
+    if lasting:
+        return lasting[0]
+    is_part_done = len(failures) < len(made) or any(each.queues for each in made)
+    return ExitCode.PARTLY if is_part_done else ExitCode.TEMPORARY
 
 
 async def provision_all(loaded: Loaded, outside: Outside, *, port_offset: int = 0) -> list[Made]:
     """
-    Make the configured queues of every namespace, and the backlog queues of the secondary.
-
-    Raises:
-        Failure: a queue couldn't be made; the earlier ones stay.
+    Make the configured queues of every namespace, and the backlog queues of the secondary. A
+    namespace that fails stops no other one: its `Made` has the failure.
     """
     running = await find_running(loaded.config, port_offset)
     return [
@@ -224,7 +236,11 @@ async def _provision(
 ) -> Made:
     pairing, made = config.pairing, list[EntityPath]()
     async with AsyncExitStack() as stack:
-        broker = await _enter_or_ask(stack, config, namespace, outside, running)
+        try:
+            broker = await _enter_or_ask(stack, config, namespace, outside, running)
+        except Failure as failure:
+            return Made(namespace=namespace.name, queues=(), failure=failure)
+        failed: Failure | None = None
         try:
             with trio.fail_after(ASK_SECONDS):
                 made += await make_entities(broker, namespace.plan) if broker else []
@@ -232,8 +248,9 @@ async def _provision(
                     wanted = pairing.options.backlog_queues
                     made += await provision(broker, pairing.options.label, wanted)
         except (BrokerError, trio.TooSlowError) as error:
-            raise _not_made(namespace, error) from error
-    return Made(namespace=namespace.name, queues=tuple(queue.name for queue in made))
+            failed = _not_made(namespace, error)
+    names = tuple(queue.name for queue in made)
+    return Made(namespace=namespace.name, queues=names, failure=failed)
 
 
 async def _enter_or_ask(

@@ -7,6 +7,7 @@ class ExitCode(enum.IntEnum):
     DONE = 0
     FAILED = 1
     WRONG = 2  # usage or configuration
+    PARTLY = 3  # some of it; the same command may do the rest later
     TEMPORARY = 75  # the same command may work later
 
 

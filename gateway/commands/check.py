@@ -2,7 +2,6 @@
 
 import sys
 
-import attrs
 from rich.text import Text
 
 from gateway.app import checking
@@ -10,7 +9,7 @@ from gateway.app.failure import ExitCode
 from gateway.app.findings import Grade
 from gateway.app.outside import Outside
 from gateway.commands.lines import finding_line
-from gateway.commands.terminal import Invocation, add_port_offset, command, run
+from gateway.commands.terminal import Invocation, add_port_offset, command, printable, run
 
 
 @command
@@ -30,10 +29,26 @@ def check(invocation: Invocation, port_offset: int) -> None:
 @command
 @add_port_offset
 def provision(invocation: Invocation, port_offset: int) -> None:
-    """Make the backlog queues and the configured queues that are missing; needs Manage."""
+    """
+    Make the backlog queues and the configured queues that are missing; needs Manage.
+
+    Exit code 3: a namespace doesn't answer, the others are done. 75: none answers.
+    """
     made = run(checking.provision_all, invocation.read(), Outside(), port_offset=port_offset)
-    lines = [
-        Text(f"namespace {each.namespace}: {', '.join(each.queues) or 'nothing'} made")
+    value = [
+        {
+            "namespace": each.namespace,
+            "queues": list(each.queues),
+            "problem": None if each.failure is None else str(each.failure),
+        }
         for each in made
     ]
-    invocation.print([attrs.asdict(each) for each in made], *lines)
+    invocation.print(value, *(line for each in made for line in _lines(each)))
+    sys.exit(checking.provision_code(made))
+
+
+def _lines(made: checking.Made) -> list[Text]:
+    lines = [Text(f"namespace {made.namespace}: {', '.join(made.queues) or 'nothing'} made")]
+    if made.failure is not None:
+        lines.append(Text(printable(str(made.failure)), style="red"))
+    return lines

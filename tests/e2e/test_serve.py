@@ -385,15 +385,17 @@ async def test_a_running_pair_of_stores_is_provisioned_and_checked_through_its_e
     checked = await pairgate(gateway, "check")
 
     assert json.loads(provisioned[1]) == [
-        {"namespace": "east", "queues": ["orders"]},
-        {"namespace": "west", "queues": []},
+        {"namespace": "east", "queues": ["orders"], "problem": None},
+        {"namespace": "west", "queues": [], "problem": None},
     ]
     assert await send(gateway.address, "orders", b"one") == (201, "primary")
     assert checked[0] == 0
     assert "has it open" in checked[1]
 
 
-async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
+async def test_check_tells_what_is_missing_and_an_outage_of_one_side_stops_no_other(
+    gateways: Gateways,
+) -> None:
     primary = await gateways.start(broker_config(), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
     wanted = pair_config(primary.address, secondary.address).replace(
@@ -404,6 +406,9 @@ async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
     gateway.config_file.write_text(gateway.config)
 
     before = await pairgate(gateway, "check", "--json")
+    await primary.kill()
+    partly = await pairgate(gateway, "provision", "--json")
+    await primary.start()
     await pairgate(gateway, "provision")
     after = await pairgate(gateway, "check", "--json")
     await secondary.kill()
@@ -413,6 +418,10 @@ async def test_check_tells_what_is_missing(gateways: Gateways) -> None:
 
     assert (before[0], json.loads(before[1])["good"]) == (1, False)
     assert "queue orders is missing; `pairgate provision` makes it" in before[1]
+    down_primary, done_secondary = json.loads(partly[1])
+    assert partly[0] == 3
+    assert "namespace primary" in down_primary["problem"]
+    assert (len(done_secondary["queues"]), done_secondary["problem"]) == (10, None)
     assert (after[0], json.loads(after[1])["good"]) == (0, True)
     assert "missing" not in after[1]
     assert down[0] == 1
