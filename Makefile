@@ -32,7 +32,7 @@ test: .venv/.test-stamp .venv/.amqp-tls-stamp .venv-legacy/.stamp .venv-azure/.s
 
 # Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
 sim: .venv/.test-stamp .venv/.amqp-stamp
-	.venv/bin/python -m gateway.testing.sim --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) \
+	.venv/bin/python -m tests.simulation --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) \
 	  --load $(or $(LOAD),1)
 
 # Each rule of the core made wrong in each way: make mutants MODULES="domain/failover pairing"
@@ -66,7 +66,7 @@ flake8:
 
 flake8-tests:
 	@echo flake8 tests benchmarks examples
-	@.venv/bin/flake8 --disable=ASYNC124,ASYNC910,ASYNC911 \
+	@.venv/bin/flake8 --disable=ASYNC124 \
 	  $(call with,except|finally|__aexit__|yield,$(filter-out gateway,$(SOURCES)))
 
 mypy:
@@ -85,6 +85,7 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.syphon
 	.venv/bin/python -m benchmarks.storage_queue
 	.venv/bin/python -m benchmarks.listener
+	.venv/bin/python -m benchmarks.memory
 
 # Real processes, harmed under load; some forty minutes, with QUICK=1 a quarter of an hour.
 # The page: build/chaos/index.html.
@@ -92,9 +93,10 @@ chaos: .venv/.test-stamp .venv/.amqp-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m benchmarks.chaos.run $(if $(QUICK),--quick)
 
-# As long as you like: make fuzz SECONDS=3600
+# As long as you like, for each of the two: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp
 	.venv/bin/python -m tests.frontends.amqp.fuzz $(or $(SECONDS),300)
+	.venv/bin/python -m tests.security.fuzz $(or $(SECONDS),300)
 
 # Keeps the versions that still fit. To renew one, delete its entry in locks/ first.
 lock: .venv/.test-stamp

@@ -50,7 +50,7 @@ from benchmarks.fleet import open_fleet
 from benchmarks.in_process import in_process
 from benchmarks.machine import facts
 from gateway.demo.machines import KEY, KEY_NAME
-from gateway.testing.rabbitmq import USER, rabbitmq
+from tests.harness.rabbitmq import USER, rabbitmq
 
 Measure = Callable[[int, float], Awaitable[Pair]]  # with a window, sending for so many seconds
 

@@ -14,8 +14,9 @@ import trio
 
 from benchmarks.amqp_figures import Idle
 from benchmarks.fleet import open_fleet
+from benchmarks.memory import resident
 from gateway.demo.machines import KEY, KEY_NAME, broker_config
-from gateway.net.amqp_connection import AmqpConnection
+from gateway.net.amqp.connection import AmqpConnection
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import (
     ConnectionOpened,
@@ -43,7 +44,8 @@ _CREDENTIALS: Final = Credentials(mechanism="PLAIN", user=KEY_NAME, password=KEY
 def service_bus(queue: str, *, connections: int = 1000) -> str:
     """The configuration of a broker behind one port for all protocols."""
     config = broker_config(queue).replace('"service-bus-http"', '"service-bus"')
-    return f"{config}\n[limits]\nmax_connections = {connections}\n"
+    limits = f"max_connections = {connections}\nmax_connections_per_peer = 0\n"
+    return f"{config}\n[limits]\n{limits}"
 
 
 async def idle_memory(folder: Path, kind: str, connections: int, *, settle: float = SETTLE) -> Idle:
@@ -83,13 +85,6 @@ def _allow_files(number: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < number:
         most = number if hard == resource.RLIM_INFINITY else min(number, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def resident(pid: int) -> int:
-    """Bytes of memory that a process has now."""
-    status = (Path("/proc") / str(pid) / "status").read_text()
-    [line] = [line for line in status.splitlines() if line.startswith("VmRSS:")]
-    return int(line.split()[1]) * 1024
 
 
 @attrs.define(eq=False)

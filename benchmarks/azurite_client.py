@@ -19,7 +19,7 @@ import attrs
 
 from benchmarks.closed_loop import AZURITE, BODY, Client, Way
 from benchmarks.keepalive import Connection, RequestFailed, connect, request
-from gateway.testing.azurite import ACCOUNT, KEY, azurite, version
+from tests.harness.azurite import ACCOUNT, KEY, azurite, version
 
 QUEUE: Final = f"/{ACCOUNT}/messages"
 _MOST: Final = 256

@@ -29,12 +29,12 @@ from rich.table import Table
 
 from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet
 from benchmarks.traffic import OpenLoop, Service, service_of
+from gateway.checker.operations import Found, Place, Uncertain
+from gateway.checker.verdict import Rules, Verdict, Violation, judge
 from gateway.demo.audit import Site, audit, pending
 from gateway.demo.machines import Machine
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
-from gateway.domain.history import Found, Place, Uncertain
-from gateway.domain.verdict import Rules, Verdict, Violation, judge
 from gateway.ports import Broker
 
 CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for another

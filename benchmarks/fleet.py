@@ -10,15 +10,15 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.outside import Outside
-from gateway.brokers.servicebus_rest import (
+from gateway.app.runtime import Runtime
+from gateway.brokers.servicebus.broker import (
     ServiceBusRestBroker,
     ServiceBusRestOptions,
     open_namespace,
 )
 from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, LogLine, Machine, broker_config
 from gateway.domain import backlog
-from gateway.wire.sas import sign_sas
+from gateway.wire.servicebus.sas import sign_sas
 
 LABEL: Final = "bench"
 BACKLOG_QUEUES: Final = 10
@@ -32,7 +32,8 @@ class Fleet:
     folder: Path
     nursery: trio.Nursery
     watch: Callable[[str, LogLine], None] = lambda name, line: None  # of each line of each log
-    environment: Mapping[str, str] = attrs.field(factory=dict)  # of all, beside the usual one
+    # By a machine's name, beside the usual one.
+    environment_of: Callable[[str], Mapping[str, str]] = lambda name: {}
     events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
     machines: list[Machine] = attrs.field(factory=list)
 
@@ -43,7 +44,8 @@ class Fleet:
         Raises:
             MachineFailed: it didn't in time.
         """
-        machine = Machine(name, self.folder / name, config, self._note, command, self.environment)
+        environment = self.environment_of(name)
+        machine = Machine(name, self.folder / name, config, self._note, command, environment)
         self.machines.append(machine)
         await machine.start(self.nursery)
         return machine
@@ -112,4 +114,4 @@ def token() -> str:
     return sign_sas("http://localhost/", KEY_NAME, KEY, int(now().timestamp()) + _TOKEN_SECONDS)
 
 
-now = Outside().now
+now = Runtime().now

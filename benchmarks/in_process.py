@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from benchmarks.closed_loop import BODY, IN_PROCESS, Client, Way
-from gateway.app.outside import Outside
+from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
@@ -36,8 +36,8 @@ class InProcessClient:
 
 
 def open_broker(path: Path, options: EmbeddedOptions | None = None) -> EmbeddedBroker:
-    outside = Outside()
-    return EmbeddedBroker(path, outside.now, outside.rng("benchmark"), options)
+    runtime = Runtime()
+    return EmbeddedBroker(path, runtime.now, runtime.rng("benchmark"), options)
 
 
 @asynccontextmanager

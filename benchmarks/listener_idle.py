@@ -10,13 +10,13 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.listener import RAW, Item, ListenerOptions, QueueListener, Triggers
 from gateway.ports import Broker
-from gateway.testing.clocks import VirtualClock
-from gateway.testing.polled import PolledBroker
+from tests.harness.clocks import VirtualClock
+from tests.harness.polled import PolledBroker
 
 HOURS: Final = 22
 NAIVE: Final = HOURS * 3600  # a thread that looks each second

@@ -18,12 +18,12 @@ import trio
 
 from benchmarks.listener_worker import LOOP, OURS, PIKA, QUEUE, Taken, fill, open_broker
 from gateway.domain.entity import QueueProperties
-from gateway.testing.azurite import KEY as STORAGE_KEY
-from gateway.testing.azurite import azurite
-from gateway.testing.rabbitmq import rabbitmq
 from tests.brokers.storage_queue.azurites import url_of
 from tests.e2e.installation import KEY, KEY_NAME
 from tests.e2e.processes import broker_config, open_gateways
+from tests.harness.azurite import KEY as STORAGE_KEY
+from tests.harness.azurite import azurite
+from tests.harness.rabbitmq import rabbitmq
 
 ROOT: Final = Path(__file__).parents[1]
 OF_SDK: Final = str(ROOT / ".venv-azure" / "bin" / "python")

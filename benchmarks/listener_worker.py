@@ -16,8 +16,8 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.app.outside import Silence
-from gateway.brokers.registry import Surroundings, build, options_class
+from gateway.app.runtime import Silence
+from gateway.brokers.registry import BrokerDependencies, build, options_class
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
 from gateway.listener import RAW, Item, QueueListener
@@ -126,8 +126,10 @@ async def in_memory(kind: str, count: int) -> Taken:
 
 def open_broker(url: str, options: Mapping[str, Any]) -> Any:
     """The namespace, to be entered."""
-    around = Surroundings(clock=lambda: datetime.now(UTC), rng=random.Random(), observer=Silence())
-    return build(url, "here", around, options_class(url)(**options))
+    dependencies = BrokerDependencies(
+        clock=lambda: datetime.now(UTC), rng=random.Random(), observer=Silence()
+    )
+    return build(url, "here", dependencies, options_class(url)(**options))
 
 
 async def remote(url: str, options: Mapping[str, Any], count: int) -> Taken:

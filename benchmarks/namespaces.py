@@ -47,7 +47,7 @@ from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, open_fleet
 from benchmarks.machine import facts
 from gateway.demo.machines import KEY, KEY_NAME, Machine
 from gateway.domain import backlog
-from gateway.testing.rabbitmq import USER, rabbitmq
+from tests.harness.rabbitmq import USER, rabbitmq
 
 PIKA: Final = "pika, direct"
 ADAPTER: Final = "adapter, direct"

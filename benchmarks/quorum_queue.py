@@ -16,7 +16,7 @@ from pamqp import base, body, commands, frame, header
 from pamqp.common import FieldTable
 
 from benchmarks.closed_loop import BODY, RABBITMQ, Client, Way
-from gateway.testing.rabbitmq import USER, home_of, rabbitmq
+from tests.harness.rabbitmq import USER, home_of, rabbitmq
 
 QUEUE: Final = "messages"
 PREFETCH: Final = 10  # messages that a consumer may hold

@@ -16,19 +16,19 @@ import trio
 
 from benchmarks.closed_loop import BODY
 from benchmarks.stopwatch import Stopwatch
-from gateway.app.outside import Outside
-from gateway.brokers.rabbitmq import RabbitmqBroker, open_namespace
-from gateway.brokers.rabbitmq_options import RabbitmqOptions
+from gateway.app.runtime import Runtime
+from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
+from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete, Message
 
 
 def open_rabbitmq(port: int, user: str) -> RabbitmqBroker:
     """The node's default virtual host, for a user who is their own password."""
-    outside = Outside()
+    runtime = Runtime()
     rest = f"//{user}@127.0.0.1:{port}/"
     options = RabbitmqOptions(password=user)
-    return open_namespace("rabbitmq", rest, options, outside.now, outside.rng("benchmark"))
+    return open_namespace("rabbitmq", rest, options, runtime.now, runtime.rng("benchmark"))
 
 
 async def send(broker: RabbitmqBroker, job: Mapping[str, Any]) -> Mapping[str, float]:

@@ -26,8 +26,8 @@ from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
-from gateway.domain.shelf import StoredEntity
-from gateway.domain.stored import Row, State
+from gateway.engine.entity_store import StoredEntity
+from gateway.engine.records import Row, State
 from gateway.wire.amqp.message import encode_message
 
 TASKS: Final = 64
@@ -105,6 +105,7 @@ def fill(path: Path, messages: int) -> None:
     properties = QueueProperties(max_size_in_megabytes=_ROOM)
     queue = StoredEntity(path=QUEUE, properties=properties, created=now, updated=now)
     rows = store.add(queue).rows
+    store.prepare()
     store.commit()
     for first in range(0, messages, _SLICE):
         store.begin(0.0)
@@ -118,7 +119,7 @@ def fill(path: Path, messages: int) -> None:
             )
             for _ in range(min(_SLICE, messages - first))
         )
-        store.flush()
+        store.prepare()
         store.commit()
         store.checkpoint()
     store.close()

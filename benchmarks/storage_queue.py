@@ -46,7 +46,7 @@ from benchmarks.storage_figures import (
     flight,
     report,
 )
-from gateway.testing.azurite import ACCOUNT, KEY, azurite, version
+from tests.harness.azurite import ACCOUNT, KEY, azurite, version
 
 WIDTH: Final = 120  # characters of the tables
 REST: Final = 0.3  # seconds for a server to tidy up, before the next one is measured

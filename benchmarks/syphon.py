@@ -35,14 +35,14 @@ from benchmarks.fleet import LABEL, now
 from benchmarks.machine import facts
 from benchmarks.rabbitmq_adapter import open_rabbitmq
 from benchmarks.stopwatch import processor_time
-from gateway.brokers.rabbitmq import RabbitmqBroker
+from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.message import Message
-from gateway.testing.rabbitmq import USER, control, rabbitmq
-from gateway.testing.servers import ServerProcess, running
 from gateway.wire.amqp.message import encode_sorted
+from tests.harness.rabbitmq import USER, control, rabbitmq
+from tests.harness.servers import ServerProcess, running
 
 SYPHON: Final = "syphon"
 SHOVEL: Final = "shovel"

@@ -2,21 +2,24 @@
 
 import math
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.capabilities import send_accepted_by
+from gateway.checker.operations import Acked, Failed, Invoked, Record, Unknown, fingerprint
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
-from gateway.domain.history import Acked, Failed, Invoked, Record, Unknown, fingerprint
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
 
 DEADLINE: Final = 12.0  # seconds: a producer's patience
 WINDOW: Final = 0.1  # seconds
 BODY: Final = b"x" * 1024
+LATER: Final = 10  # of so many messages one is scheduled, where some are
 
 
 @attrs.frozen(kw_only=True)
@@ -26,7 +29,7 @@ class Send:
     message_id: str
     due: float
     answered: float
-    leg: Leg | None
+    accepted_by: AcceptedBy | None
 
     @property
     def latency(self) -> float:
@@ -40,8 +43,11 @@ class OpenLoop:
 
     name: str
     entity: EntityPath
+    time_to_live: float | None = None  # seconds, of each message
+    scheduled: float | None = None  # seconds: every tenth message is due so much later
     sends: list[Send] = attrs.field(factory=list)
     records: list[Record] = attrs.field(factory=list)
+    dated: set[str] = attrs.field(factory=set)  # the messages that are scheduled
     stopping: bool = False
     _begun: int = attrs.field(default=0, init=False)
 
@@ -50,42 +56,61 @@ class OpenLoop:
         """Sends that aren't answered yet."""
         return self._begun - len(self.sends)
 
-    async def run(self, broker: Broker, rate: float) -> None:
-        """Send until `stopping`; return when the last one is answered or given up."""
-        began = trio.current_time()
+    async def run(self, broker: Broker, rate: float, phase: float = 0.0) -> None:
+        """
+        Send until `stopping`; return when the last one is answered or given up.
+
+        The first send is due after that share of the pause between two sends.
+        """
+        began = trio.current_time() + phase / rate
         number = 0
         async with trio.open_nursery() as nursery:
             while not self.stopping:
                 due = began + number / rate
                 await trio.sleep_until(due)
-                nursery.start_soon(self._send, broker, f"{self.name}-{number}", due)
+                later = self.scheduled if number % LATER == LATER - 1 else None
+                nursery.start_soon(self._send, broker, f"{self.name}-{number}", due, later)
                 number += 1
 
-    async def _send(self, broker: Broker, identity: str, due: float) -> None:
+    async def _send(self, broker: Broker, identity: str, due: float, later: float | None) -> None:
         self._begun += 1
-        message = Message(message_id=identity, body=BODY, properties={"source": self.name})
+        now = trio.current_time()
+        life = self.time_to_live
+        if later is not None:
+            self.dated.add(identity)
+        message = Message(
+            message_id=identity,
+            body=BODY,
+            properties={"source": self.name},
+            time_to_live=None if life is None else timedelta(seconds=life),
+            scheduled=None if later is None else datetime.now(UTC) + timedelta(seconds=later),
+        )
         self.records.append(
             Invoked(
-                at=trio.current_time(),
+                at=now,
                 message_id=identity,
                 entity=self.entity.key,
                 fingerprint=fingerprint(message),
+                expires=math.inf if life is None else now + (later or 0.0) + life,
+                not_before=-math.inf if later is None else now + later,
             )
         )
-        leg: Leg | None = None
+        accepted_by: AcceptedBy | None = None
         failure: type[Failed | Unknown] = Unknown
         with trio.move_on_at(due + DEADLINE):
             try:
-                leg = await broker.send(self.entity, [message])
+                accepted_by = await send_accepted_by(broker, self.entity, [message])
             except BrokerError as error:
                 failure = Unknown if error.outcome is Outcome.UNKNOWN else Failed
         now = trio.current_time()
-        if leg is None:
+        if accepted_by is None:
             self.records.append(failure(at=now, message_id=identity))
         else:
-            self.records.append(Acked(at=now, message_id=identity, leg=leg))
-        answered = math.inf if leg is None else now
-        self.sends.append(Send(message_id=identity, due=due, answered=answered, leg=leg))
+            self.records.append(Acked(at=now, message_id=identity, accepted_by=accepted_by))
+        answered = math.inf if accepted_by is None else now
+        self.sends.append(
+            Send(message_id=identity, due=due, answered=answered, accepted_by=accepted_by)
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -114,7 +139,9 @@ def service_of(loop: OpenLoop, outage: float) -> Service:
     began, ended = sends[0].due, sends[-1].due
     windows = Counter(int((at - began) / WINDOW) for at in answered if at <= ended)
     moments = [began, *(at for at in answered if at < ended), ended]
-    diverted = [send.answered for send in sends if send.leg not in {None, Leg.PRIMARY}]
+    diverted = [
+        send.answered for send in sends if send.accepted_by not in {None, AcceptedBy.PRIMARY}
+    ]
     return Service(
         sent=len(sends),
         acknowledged=len(answered),

@@ -1,99 +1,215 @@
 """
-What a namespace may be able to do beyond a `Broker`, asked for with `isinstance`.
+Operations that some namespaces, and some of their receivers, have beyond `Broker` and `Receiver`.
 
-A front end that finds a capability missing says so in its protocol's own form.
+`offered` and `required` of `offering.py` are the way to ask for a capability.
 """
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
-from gateway.domain.message import Delivery, Leg, Message, ReceiveMode, Settlement
-from gateway.domain.poison import TermsOf
-from gateway.domain.rules import Rule
-from gateway.domain.topology import (
+from gateway.domain.identity import Identity
+from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode, Settlement
+from gateway.domain.storage_queue.poison import TermsOf
+from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import (
     SubscriptionInfo,
     SubscriptionProperties,
     TopicInfo,
     TopicProperties,
 )
-from gateway.domain.visibility import Shown, Ticket
-from gateway.ports import Receiver
+from gateway.offering import capability, offered
+from gateway.ports import Broker, Receiver
 
 
-@runtime_checkable
+@capability(Broker, "this namespace can't peek messages")
 class Peeks(Protocol):
-    """A namespace that can show messages without taking them."""
+    """A namespace that can show messages without locking them (Service Bus: message browsing)."""
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        """Messages from that sequence number on, locked and scheduled ones too, oldest first."""
+        """
+        Return at most `limit` messages whose sequence number is `from_sequence` or higher, in order
+        of their sequence numbers; locked, scheduled and deferred ones too. The deliveries have no
+        lock token. Nothing is changed, so cancellation has no effect.
+
+        Raises:
+            EntityNotFound: there is no such queue, subscription or sub-queue.
+            NotSupported: this namespace can't peek into this entity.
+        """
         ...
 
 
-@runtime_checkable
+@capability(Broker, "this namespace has no address")
+class Placed(Protocol):
+    """A namespace that is reached over a network."""
+
+    @property
+    def address(self) -> str:
+        """Host and port as in the configuration; empty for a namespace of this process."""
+        ...
+
+
+def address_of(broker: Broker) -> str:
+    """As `Placed.address`; empty for a namespace that isn't reached over a network."""
+    placed = offered(broker, Placed)
+    return "" if placed is None else placed.address
+
+
+@capability(Broker, "this namespace needs no connection")
 class FailsFast(Protocol):
-    """A namespace that needs a connection, and remembers for some seconds that it got none."""
+    """A namespace that needs a connection and remembers for some seconds that it got none."""
 
-    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """
-        As `Broker.send`, for a caller that has another way: within a pause after a failure to
-        connect it raises that failure again, at once, and doesn't connect.
+        As `Broker.send`, for a caller that can send elsewhere: in the pause after a failed attempt
+        to connect, the method raises that failure again, at once, and doesn't connect.
+
+        Raises:
+            BrokerError: as `Broker.send`.
         """
         ...
 
 
-@runtime_checkable
+@capability(Broker, "this namespace diverts no sends")
+class Diverts(Protocol):
+    """A broker that may divert a send: a pair, or a namespace that is a Pairgate and says so."""
+
+    async def send_diverting(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
+        """
+        As `Broker.send`; return which namespace or store accepted the messages.
+
+        Raises:
+            BrokerError: as `Broker.send`.
+        """
+        ...
+
+
+async def send_accepted_by(
+    broker: Broker, entity: EntityPath, messages: Sequence[Message]
+) -> AcceptedBy:
+    """As `Diverts.send_diverting`; a broker that diverts nothing is its own primary."""
+    diverts = offered(broker, Diverts)
+    if diverts is not None:
+        return await diverts.send_diverting(entity, messages)
+    await broker.send(entity, messages)
+    return AcceptedBy.PRIMARY
+
+
+@capability(Broker, "this namespace has no identity to report")
+class Identifies(Protocol):
+    """A namespace that may report its identity, which is the same at each of its addresses."""
+
+    async def identity(self) -> Identity:
+        """
+        Return the identity of the namespace; a Pairgate reports that of the namespace behind it.
+
+        Raises:
+            NotSupported: the namespace reports no identity; only its address is known.
+            BrokerError: the namespace didn't answer.
+        """
+        ...
+
+
+@capability(Broker, "this namespace has no queue settings to verify")
 class Verifies(Protocol):
-    """A namespace whose queues may be set up so that messages are lost without a word."""
+    """A namespace whose queues may have settings that lose messages silently."""
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
         """
-        What of the queue's settings may lose or stop messages, or can't be seen; changes nothing.
+        Return a sentence for each setting of the queue that may lose or block messages, or that
+        can't be read; none if all is well. `is_backlog`: the queue belongs to a pair's backlog,
+        which needs more. Nothing is changed.
 
         Raises:
-            BrokerError: there is no such queue, or no answer.
+            EntityNotFound: there is no such queue.
+            BrokerError: the namespace didn't answer.
         """
         ...
 
 
-@runtime_checkable
+@capability(Broker, "the queues of this namespace can't be updated")
 class Updates(Protocol):
-    """A namespace whose queues can be changed."""
+    """A namespace whose queues can be updated."""
 
     async def update_queue(
         self, entity: EntityPath, properties: QueueProperties, *, if_version: int | None = None
     ) -> EntityInfo:
         """
-        Return once the queue has these properties; its version is another one then.
+        Return once the queue has all of these properties, and a new version.
 
-        With `if_version` a queue of another version stays as it is (`PreconditionFailed`); None
-        overwrites.
+        The queue is updated only if its version is `if_version` (an HTTP client's `If-Match`);
+        None updates any version. Needs the Manage right.
+
+        Raises:
+            EntityNotFound: there is no such queue.
+            PreconditionFailed: the queue has another version; nothing was changed.
+            InvalidRequest: a value isn't allowed, or a property can't be changed.
+            NotSupported: the namespace doesn't have that property; nothing was changed.
         """
         ...
 
 
-@runtime_checkable
+@capability(Broker, "this namespace doesn't support topics")
 class Topology(Updates, Protocol):
-    """A namespace with topics. `if_version` is as in `Updates`, for each kind of entity."""
+    """
+    A namespace with topics, subscriptions and rules, as Service Bus has them.
 
-    async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo: ...
+    `if_version` and `PreconditionFailed` are as in `Updates`, pages as in `Broker.list_queues`.
+    Names of topics, subscriptions and rules ignore case. All methods need the Manage right.
+    """
+
+    async def create_topic(self, topic: EntityPath, properties: TopicProperties) -> TopicInfo:
+        """
+        Return once the topic exists, without subscriptions: it drops messages until it has one.
+
+        Raises:
+            EntityExists: a topic or a queue has that name; it stays as it is.
+            InvalidRequest: the name, or a property's value, isn't allowed.
+        """
+        ...
 
     async def update_topic(
         self, topic: EntityPath, properties: TopicProperties, *, if_version: int | None = None
-    ) -> TopicInfo: ...
+    ) -> TopicInfo:
+        """
+        Return once the topic has all of these properties, and a new version.
 
-    async def inspect_topic(self, topic: EntityPath) -> TopicInfo: ...
+        Raises:
+            EntityNotFound: there is no such topic.
+            PreconditionFailed: the topic has another version; nothing was changed.
+            InvalidRequest: a value isn't allowed, or the property can't change.
+        """
+        ...
+
+    async def inspect_topic(self, topic: EntityPath) -> TopicInfo:
+        """
+        Return the topic's properties and counts.
+
+        Raises:
+            EntityNotFound: there is no such topic.
+        """
+        ...
 
     async def list_topics(
         self, prefix: str = "", *, skip: int = 0, top: int = 100
-    ) -> Sequence[TopicInfo]: ...
+    ) -> Sequence[TopicInfo]:
+        """Return one page of the topics whose path starts with `prefix`, sorted by path."""
+        ...
 
-    async def delete_topic(self, topic: EntityPath) -> None: ...
+    async def delete_topic(self, topic: EntityPath) -> None:
+        """
+        Return once the topic is deleted, with its subscriptions and their messages.
+
+        Raises:
+            EntityNotFound: there is no such topic.
+        """
+        ...
 
     async def create_subscription(
         self,
@@ -102,7 +218,15 @@ class Topology(Updates, Protocol):
         properties: SubscriptionProperties,
         rule: Rule | None = None,
     ) -> SubscriptionInfo:
-        """Without a rule it gets `$Default`, which takes every message."""
+        """
+        Return once the subscription exists, with one rule: `rule`, or else `$Default`, which
+        matches every message. It receives messages that are sent from then on.
+
+        Raises:
+            EntityNotFound: there is no such topic.
+            EntityExists: the topic has that subscription already; it stays as it is.
+            InvalidRequest: the name, a property's value or the rule isn't allowed.
+        """
         ...
 
     async def update_subscription(
@@ -112,163 +236,254 @@ class Topology(Updates, Protocol):
         properties: SubscriptionProperties,
         *,
         if_version: int | None = None,
-    ) -> SubscriptionInfo: ...
+    ) -> SubscriptionInfo:
+        """
+        Return once the subscription has all of these properties, and a new version. Its rules and
+        messages stay.
 
-    async def inspect_subscription(self, topic: EntityPath, name: str) -> SubscriptionInfo: ...
+        Raises:
+            EntityNotFound: there is no such topic or subscription.
+            PreconditionFailed: the subscription has another version; nothing was changed.
+            InvalidRequest: a value isn't allowed, or the property can't change.
+        """
+        ...
+
+    async def inspect_subscription(self, topic: EntityPath, name: str) -> SubscriptionInfo:
+        """
+        Return the subscription's properties and counts of messages.
+
+        Raises:
+            EntityNotFound: there is no such topic or subscription.
+        """
+        ...
 
     async def list_subscriptions(
         self, topic: EntityPath, *, skip: int = 0, top: int = 100
-    ) -> Sequence[SubscriptionInfo]: ...
+    ) -> Sequence[SubscriptionInfo]:
+        """
+        Return one page of the topic's subscriptions, sorted by name.
 
-    async def delete_subscription(self, topic: EntityPath, name: str) -> None: ...
+        Raises:
+            EntityNotFound: there is no such topic.
+        """
+        ...
 
-    async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule: ...
+    async def delete_subscription(self, topic: EntityPath, name: str) -> None:
+        """
+        Return once the subscription is deleted, with its rules and messages.
 
-    async def update_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule: ...
+        Raises:
+            EntityNotFound: there is no such topic or subscription.
+        """
+        ...
 
-    async def inspect_rule(self, topic: EntityPath, subscription: str, name: str) -> Rule: ...
+    async def create_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
+        """
+        Return the rule once it applies to each message that is sent from then on. A message is
+        taken if any rule of the subscription matches it.
+
+        Raises:
+            EntityNotFound: there is no such topic or subscription.
+            EntityExists: the subscription has a rule with that name; it stays as it is.
+            InvalidRequest: the name, the filter or the action isn't allowed.
+        """
+        ...
+
+    async def update_rule(self, topic: EntityPath, subscription: str, rule: Rule) -> Rule:
+        """
+        Return the rule once it has replaced the one with its name, for messages that are sent from
+        then on.
+
+        Raises:
+            EntityNotFound: there is no such topic, subscription or rule.
+            InvalidRequest: the filter or the action isn't allowed.
+        """
+        ...
+
+    async def inspect_rule(self, topic: EntityPath, subscription: str, name: str) -> Rule:
+        """
+        Return the rule.
+
+        Raises:
+            EntityNotFound: there is no such topic, subscription or rule.
+        """
+        ...
 
     async def list_rules(
         self, topic: EntityPath, subscription: str, *, skip: int = 0, top: int = 100
-    ) -> Sequence[Rule]: ...
+    ) -> Sequence[Rule]:
+        """
+        Return one page of the subscription's rules, sorted by name.
 
-    async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None: ...
+        Raises:
+            EntityNotFound: there is no such topic or subscription.
+        """
+        ...
+
+    async def delete_rule(self, topic: EntityPath, subscription: str, name: str) -> None:
+        """
+        Return once the rule no longer applies. A subscription without rules takes no messages.
+
+        Raises:
+            EntityNotFound: there is no such topic, subscription or rule.
+        """
+        ...
 
 
-@runtime_checkable
+@capability(Receiver, "this namespace can't settle several messages at once")
 class SettlesMany(Protocol):
-    """A receiver, also one of a session, that settles several deliveries in one step."""
+    """A receiver, of a queue or of a session, that settles several deliveries in one step."""
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
         """
-        As `Receiver.settle` for each, in this order; return its verdict on each: None, or the error
-        that `settle` would have raised. One that fails doesn't stop the others.
+        As `Receiver.settle` for each, in this order; return a verdict for each: None, or the error
+        that `settle` would have raised. An error of one delivery doesn't stop the others. A
+        cancellation leaves the outcome of all unknown.
 
         Raises:
-            BrokerError: the verdict on all of them.
+            BrokerError: the verdict for all deliveries.
         """
         ...
 
 
-@runtime_checkable
+@capability(Receiver, "this receiver doesn't keep locked messages")
 class KeepsMessages(Protocol):
-    """A receiver that keeps the messages which are locked, and takes no more with too many."""
+    """
+    A receiver that keeps each locked message until it is settled, and receives no more when the
+    kept messages are too many or too large.
+    """
 
     def forget_message(self, delivery: Delivery) -> None:
         """
-        It will be completed, or given back as it came: nothing more of it needs to be kept.
-
-        Whatever else is done with it is `NotSupported` from now on. Of one that isn't held (any
-        more) there is nothing to forget.
+        Drop what is kept of the message; its lock stays. From then on the delivery can only be
+        completed, or abandoned unchanged: any other settlement raises `NotSupported`. Has no effect
+        on a delivery that isn't kept. Never waits.
         """
         ...
 
 
-@runtime_checkable
+@capability(Receiver, "this namespace isn't polled")
 class Polls(Protocol):
     """
-    A receiver of a namespace that doesn't tell when a message comes: each look is a request, also
-    one that finds nothing. Its `receive` asks again and again; who counts requests uses `poll`.
+    A receiver of a namespace that must be polled, where each request is billed, also one that
+    finds nothing. `receive` repeats the request; a caller that counts requests uses `poll`.
     """
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
         """
-        One request: at most `limit` deliveries, none where there are none. It may take as long as
-        one request of this namespace may. `lock`: for how long, where that is the taker's choice.
+        Make one request; return at most `limit` deliveries, none if the queue has none available.
+        `lock` is the lock duration, where the receiver chooses it (Storage Queue: the visibility
+        timeout); None: the namespace's default.
 
-        Cancelling and errors are as those of `Receiver.receive`.
+        Errors and cancellation are as in `Receiver.receive`.
         """
         ...
 
 
-@runtime_checkable
+@capability(Receiver, "this namespace counts every delivery")
 class TakesBack(Protocol):
-    """A receiver that knows whether giving back what nobody has looked at counts as a delivery."""
+    """A receiver that knows whether an unprocessed delivery can be returned without counting."""
 
     @property
     def takes_back_uncounted(self) -> bool:
-        """Whether `Abandon(delivered=False)` leaves the delivery count as it was before."""
+        """True if `Abandon(delivered=False)` restores the delivery count that was before."""
         ...
 
 
-@runtime_checkable
+@capability(Broker, "this namespace can't take several batches at once")
 class SendsMany(Protocol):
-    """A namespace that takes several batches in one step, each with a verdict of its own."""
+    """A namespace that accepts several batches in one step, with a verdict for each batch."""
 
     async def send_many(
         self, entity: EntityPath, batches: Sequence[Sequence[Message]]
     ) -> Sequence[BrokerError | None]:
         """
-        As `Broker.send` for each, in this order; return its verdict on each: None, or the error
-        that `send` would have raised. One that is refused doesn't stop the others.
+        As `Broker.send` for each batch, in this order; return a verdict for each: None, or the
+        error that `send` would have raised. A refused batch doesn't stop the others.
 
-        Calls are done in the order in which they are made, also where one doesn't wait for the
-        other to end: the messages of the second stand behind those of the first.
+        Concurrent calls keep the order in which they were made: the messages of a later call are
+        enqueued behind those of an earlier one. A cancellation leaves the outcome of all batches
+        unknown.
 
         Raises:
-            BrokerError: the verdict on all of them.
+            BrokerError: the verdict for all batches.
         """
         ...
 
 
-@runtime_checkable
+@capability(Receiver, "this namespace can't defer messages")
 class ReceivesDeferred(Protocol):
-    """A receiver, also one of a session, of a namespace where messages can be deferred."""
+    """A receiver, of a queue or of a session, in a namespace where messages can be deferred."""
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """
-        Deferred messages by their numbers, in that order, and locked like others.
+        Return the deferred messages with these sequence numbers, in that order, locked as by
+        `Receiver.receive` (Service Bus: message deferral).
 
-        What is settled with `Defer` or given back is deferred again. A deferred message expires
-        when somebody asks for it, and not before. A cancellation is as one of `receive`.
+        A delivery that is abandoned, or settled with `Defer`, is deferred again. An expired
+        deferred message is removed only when it is asked for. Cancellation is as in
+        `Receiver.receive`.
 
         Raises:
-            MessageNotFound: one isn't there, has expired, or is locked; none was taken.
+            MessageNotFound: a message doesn't exist, has expired or is locked; none was locked.
+            BrokerError: as `Receiver.receive`.
         """
         ...
 
 
 class SessionReceiver(Receiver, Protocol):
     """
-    A receiver that holds the lock of one session; leaving its scope gives the session back.
+    A receiver that holds the lock of one session. Leaving its scope releases the session.
 
-    Every method raises `SessionLockLost` once the lock has run out, a waiting `receive` too.
+    After the session's lock has expired every method raises `SessionLockLost`, also a `receive`
+    that is waiting.
     """
 
     @property
-    def session_id(self) -> str: ...
+    def session_id(self) -> str:
+        """The id of the locked session."""
+        ...
 
     @property
     def locked_until(self) -> datetime:
-        """As far as this receiver has made sure of it."""
+        """The date (UTC) at which the lock expires, as the namespace said last."""
         ...
 
     async def renew_session(self) -> datetime:
-        """Extend the lock by the queue's lock duration; return until when it holds."""
+        """
+        Extend the lock by the queue's lock duration, from now on; return the date (UTC) at which
+        the lock expires. A cancelled renewal may or may not have extended the lock.
+
+        Raises:
+            SessionLockLost: the lock had expired.
+        """
         ...
 
     async def get_state(self) -> bytes | None:
         """
-        What was last stored with `set_state`, by whichever receiver.
+        Return the state that any receiver of this session stored last; None if there is none.
 
         Raises:
-            StateDamaged: that can't be read any more.
+            SessionLockLost: the lock has expired.
+            StateDamaged: the stored state can't be read any more.
         """
         ...
 
     async def set_state(self, state: bytes | None) -> None:
         """
-        Return once the state is stored; None: there is none any more.
+        Return once the state is stored durably; None removes it. The outcome of a cancelled call
+        is unknown.
 
         Raises:
-            InvalidRequest: it is too large.
+            SessionLockLost: the lock has expired; the state is unchanged.
+            InvalidRequest: the state is too large.
         """
         ...
 
 
-@runtime_checkable
+@capability(Broker, "this namespace doesn't support sessions")
 class Sessions(Protocol):
     """A namespace whose queues may require sessions."""
 
@@ -279,14 +494,17 @@ class Sessions(Protocol):
         mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
     ) -> AbstractAsyncContextManager[SessionReceiver]:
         """
-        Lock that session, be there messages or not.
+        Open a receiver that locks the session `session_id`, with or without messages in it.
 
-        None: wait for a session that has messages and that nobody holds, the one with the oldest
-        message first. Cancelled while it waits, nothing is locked.
+        With None, entering the scope waits for a session that has messages and isn't locked; the
+        session with the oldest message comes first. Cancelled while entering, no session is locked.
+        Unlike `Broker.open_receiver`, entering always checks the queue.
 
-        Raises:
-            SessionNotAvailable: another receiver holds that one.
-            InvalidRequest: the queue has no sessions.
+        Raises (when entered):
+            SessionNotAvailable: another receiver has locked that session.
+            InvalidRequest: the queue doesn't require sessions.
+            EntityNotFound: there is no such queue.
+            EntityDisabled: the queue can't be received from.
         """
         ...
 
@@ -299,83 +517,107 @@ class Sessions(Protocol):
         top: int = 100,
     ) -> Sequence[str]:
         """
-        One page of the sessions that have messages, by name; with `updated_since` of those whose
-        state was set after that date, by that date.
+        Return one page (as in `Broker.list_queues`) of the ids of sessions that have messages,
+        sorted; with `updated_since` (UTC), of the sessions whose state was set after that date,
+        sorted by that date.
+
+        Raises:
+            EntityNotFound: there is no such queue.
+            InvalidRequest: the queue doesn't require sessions.
         """
         ...
 
 
-@runtime_checkable
+@capability(Broker, "this namespace gives scheduled messages no sequence number")
 class Schedules(Protocol):
-    """A namespace that numbers what is scheduled, so that it can be taken back."""
+    """A namespace that returns the sequence numbers of scheduled messages, to cancel them."""
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """
-        As `Broker.send`, for messages that each have `scheduled`; return their sequence numbers.
+        As `Broker.send`, for messages that each have `scheduled`; return a sequence number for
+        each, in their order. A message gets another sequence number when it becomes due.
 
-        A message gets another number when it's due.
+        Raises:
+            BrokerError: as `Broker.send`.
         """
         ...
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """
-        Remove those messages, durably.
+        Return once the scheduled messages with these sequence numbers are removed, durably. The
+        outcome of a cancelled call is unknown.
 
         Raises:
-            MessageNotFound: one isn't there or has become due; none was removed.
+            MessageNotFound: a message doesn't exist or has become due; none was removed.
+            EntityNotFound: there is no such entity.
         """
         ...
 
 
 class Visibility(Protocol):
     """
-    The queues of a namespace as Storage Queue has them: who takes a message hides it for as long
-    as it wants, and has a ticket that changes or removes it until somebody else takes it.
+    The queues of a namespace with Azure Storage Queue's semantics: a message that is taken is
+    invisible for a time that the taker chooses; its pop receipt changes or removes it until the
+    message is taken again. (A port of its own, made for a namespace by the app; `offered` doesn't
+    know it.)
 
-    Nothing here waits for messages. Errors are those of `Broker`; every method raises
-    `EntityNotFound` where there is no such queue.
+    No method waits for messages. Errors are as in `Broker`; every method raises `EntityNotFound` if
+    there is no such queue. Times are durations from now on.
     """
 
-    async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> Shown:
-        """As `Broker.send`, for one message that nobody sees before that time has passed."""
+    async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> TakenMessage:
+        """As `Broker.send`, for one message that is invisible for the duration `hidden`."""
         ...
 
-    async def sent(self, entity: EntityPath, message_id: str) -> Ticket | None:
-        """A ticket for a message that was sent with that id of late; None: nobody knows it."""
-        ...
-
-    async def take(self, entity: EntityPath, limit: int, terms_of: TermsOf) -> Sequence[Shown]:
+    async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
         """
-        Hide up to `limit` messages for as long as the terms say; none where there are none.
+        Return a pop receipt for a message that was recently sent with that id; None if there is
+        none that is known.
+        """
+        ...
 
-        What was taken too often by them goes to the queue for its poison (`domain/poison.py`),
-        which is made if it's missing: it is in one of both, or in both where nobody knows. One
-        that can't go there is served as before. Cancelled, what was taken is visible again after
-        its time.
+    async def take(
+        self, entity: EntityPath, limit: int, terms_of: TermsOf
+    ) -> Sequence[TakenMessage]:
+        """
+        Take up to `limit` visible messages, each invisible for as long as its terms say; none if
+        the queue has none.
+
+        A message that was taken too often, by its terms, is moved to the poison queue
+        (`domain/storage_queue/poison.py`), which is created if it is missing. If the outcome of a
+        move is unknown, the message may be in both queues; if the move is refused, the message is
+        returned as any other. After a cancellation, taken messages become visible again after their
+        time.
         """
         ...
 
     async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
-        """The first messages that anybody could take; none is touched."""
+        """Return the first `limit` visible messages (Peek Messages). Nothing is changed."""
         ...
 
     async def change(
-        self, entity: EntityPath, ticket: Ticket, hidden: timedelta, body: bytes | None = None
-    ) -> Shown:
+        self, entity: EntityPath, ticket: PopReceipt, hidden: timedelta, body: bytes | None = None
+    ) -> TakenMessage:
         """
-        Hide the message for that long from now on, durably, with another body if one is given.
+        Return once the message is invisible for the duration `hidden`, durably, and has the new
+        body if one is given. The returned pop receipt replaces `ticket`.
 
         Raises:
-            MessageNotFound: it isn't there, or has expired.
-            LockLost: somebody has taken or changed it since the ticket was given.
+            MessageNotFound: the message doesn't exist, or has expired.
+            LockLost: the message was taken or changed since `ticket` was returned.
             NotSupported: the namespace can't do that, or not with that body.
         """
         ...
 
-    async def remove(self, entity: EntityPath, ticket: Ticket) -> None:
-        """Remove the message, durably. Raises as `change`."""
+    async def remove(self, entity: EntityPath, ticket: PopReceipt) -> None:
+        """
+        Return once the message is removed, durably.
+
+        Raises:
+            MessageNotFound, LockLost: as `change`.
+        """
         ...
 
     async def clear(self, entity: EntityPath) -> None:
-        """Remove all messages that nobody has locked. Cancelled, it has removed some."""
+        """Remove all messages that nobody has locked. If cancelled, some are removed."""
         ...

@@ -2,8 +2,9 @@
 
 import gc
 import importlib
+import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -16,6 +17,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "peek": "messages",
     "provision": "check",
     "receive": "messages",
+    "redrive": "redrive",
     "send": "messages",
     "serve": "serve",
     "status": "status",
@@ -38,7 +40,25 @@ def command_named(name: str) -> click.Command:
     return command
 
 
+def _fail_in_json(text: str, code: int) -> None:
+    importlib.import_module("gateway.commands.terminal").fail(text, code, as_json=True)
+
+
 class _Commands(click.Group):
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """As click does it, but with `--json` a wrong usage is JSON, too."""
+        given = extra.get("args", args[0] if args else None)
+        if "--json" not in (sys.argv[1:] if given is None else given):
+            return super().main(*args, **extra)
+        try:
+            code = super().main(*args, **{**extra, "standalone_mode": False})
+        except click.ClickException as error:
+            _fail_in_json(error.format_message(), error.exit_code)
+        except click.Abort:  # Ctrl-C
+            _fail_in_json("aborted", 1)
+        else:
+            sys.exit(code)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

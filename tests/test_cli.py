@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import COMMANDS, command_named, main
+from tests.stores import make_stores
 
 PAIR = """
 [namespaces.east]
@@ -25,11 +26,21 @@ label = "east"
 """
 
 
+ENDPOINT = '[[endpoints]]\nprotocol = "service-bus-http"\nbind = "127.0.0.1:0"\n'
+
+
 @pytest.fixture
-def pair(tmp_path: Path) -> Path:
+def unserved(tmp_path: Path) -> Path:
+    """A configuration that no gateway has served yet."""
     file = tmp_path / "pairgate.toml"
     file.write_text(PAIR)
     return file
+
+
+@pytest.fixture
+def pair(unserved: Path) -> Path:
+    make_stores(unserved)
+    return unserved
 
 
 def pairgate(*arguments: str | Path, stdin: bytes = b"") -> Result:
@@ -138,7 +149,14 @@ def test_a_namespace_that_nobody_serves_is_a_temporary_failure(tmp_path: Path) -
     assert result.exit_code == os.EX_TEMPFAIL
 
 
-def test_provision_makes_what_is_missing_once(pair: Path) -> None:
+def test_provision_makes_what_is_missing_once(unserved: Path) -> None:
+    pair = unserved
+    pair.write_text(
+        PAIR.replace('queues = ["orders"]', "").replace('label = "east"', 'label = "a"')
+    )
+    make_stores(pair)
+    pair.write_text(PAIR)
+
     first = pairgate("provision", "--json", "--config", pair)
     second = pairgate("provision", "--json", "--config", pair)
 
@@ -149,25 +167,55 @@ def test_provision_makes_what_is_missing_once(pair: Path) -> None:
 
 
 def test_check_is_good_when_everything_is_there(pair: Path) -> None:
-    pairgate("provision", "--config", pair)
+    pair.write_text(PAIR + ENDPOINT)
 
     result = pairgate("check", "--json", "--config", pair)
 
     assert result.exit_code == 0
     findings = json.loads(result.stdout)["findings"]
     assert {finding["grade"] for finding in findings} == {"good", "warning"}  # one disk
-    assert any("10 of 10 backlog queues can be used" in finding["text"] for finding in findings)
+    assert any("10 of 10 backlog queues are usable" in finding["text"] for finding in findings)
 
 
-def test_check_changes_nothing(pair: Path) -> None:
-    result = pairgate("check", "--config", pair)
+def test_check_changes_nothing(unserved: Path) -> None:
+    unserved.write_text(PAIR + ENDPOINT)
 
-    assert result.exit_code == 0
-    assert "no store yet" in result.stdout
-    assert sorted(pair.parent.iterdir()) == [pair]
+    result = pairgate("check", "--config", unserved)
+
+    assert result.exit_code == 0, result.stdout
+    assert f"no store at {unserved.parent}/east.db yet" in result.stdout
+    assert sorted(unserved.parent.iterdir()) == [unserved]
 
 
-def test_check_names_a_damaged_store(pair: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send", "orders", "x"],
+        ["peek", "orders"],
+        ["receive", "orders"],
+        ["listen", "orders", "--exec", "/bin/true"],
+        ["syphon"],
+        ["redrive"],
+        ["provision"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_in_a_wrong_folder_nothing_is_made_and_the_configuration_is_named(
+    arguments: list[str], unserved: Path
+) -> None:
+    result = pairgate(*arguments, "--config", unserved)
+
+    assert result.exit_code == 2, result.output
+    store = "west.db" if arguments[0] in ("syphon", "redrive") else "east.db"
+    assert f"there is no store at {unserved.parent}/{store}, which {unserved} names" in (
+        result.stderr + result.stdout
+    )
+    assert "`pairgate serve` creates it" in result.stderr + result.stdout
+    assert sorted(unserved.parent.iterdir()) == [unserved]
+
+
+def test_check_names_a_damaged_store(unserved: Path) -> None:
+    pair = unserved
     (pair.parent / "east.db").write_bytes(b"no database at all" * 1000)
 
     result = pairgate("check", "--config", pair)
@@ -237,9 +285,9 @@ def test_a_gateway_starts_without_what_only_others_need() -> None:
         {
             "asyncio",
             "cryptography",
-            "gateway.brokers.rabbitmq",
-            "gateway.brokers.servicebus_rest",
-            "gateway.brokers.storage_queue",
+            "gateway.brokers.rabbitmq.broker",
+            "gateway.brokers.servicebus.broker",
+            "gateway.brokers.storage_queue.broker",
             "gateway.demo",
             "gateway.listener.listener",
             "prometheus_client",

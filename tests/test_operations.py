@@ -1,19 +1,22 @@
-"""docs/operations.md knows every event with its level, every metric, and every exit code."""
+"""docs/reference/ knows every event with its level, every metric, and every exit code."""
 
 import re
 from pathlib import Path
 
 from gateway.app.failure import ExitCode
-from gateway.domain.events import Event
+from gateway.domain.events.gateway import Event
 from gateway.telemetry.log import LEVEL_OF, name_of
 from gateway.telemetry.metrics import exposition
-from tests.wire.test_status import OUTAGE
+from tests.wire.pairgate.test_status import OUTAGE
 
-PAGE = (Path(__file__).parents[1] / "docs" / "operations.md").read_text()
+REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
+EVENTS = (REFERENCE / "events.md").read_text()
+METRICS = (REFERENCE / "metrics.md").read_text()
+COMMANDS = (REFERENCE / "commands.md").read_text()
 EVENT_ROW = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
-METRICS = re.compile(r"^\| metric \|.*?\n\n", re.MULTILINE | re.DOTALL)
+METRIC_TABLE = re.compile(r"^\| metric \|.*?\n\n", re.MULTILINE | re.DOTALL)
 METRIC = re.compile(r"`((?:pairgate|messaging_client)_\w+)`")
-LABELS = {"pairgate_leg", "pairgate_outcome", "pairgate_namespace"}
+LABELS = {"pairgate_accepted_by", "pairgate_outcome", "pairgate_namespace"}
 CODE_ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 
 
@@ -21,15 +24,15 @@ def test_every_event_is_explained_with_its_level() -> None:
     logged = {name_of(kind): LEVEL_OF.get(kind, "info") for kind in Event.__subclasses__()}
     logged["backlog_ready"] = "info, warning"  # as many queues as wanted, or fewer
 
-    assert dict(EVENT_ROW.findall(PAGE)) == logged
+    assert dict(EVENT_ROW.findall(EVENTS)) == logged
 
 
 def test_every_metric_is_explained() -> None:
     told = re.findall(r"^(\w+)[{ ]", exposition(OUTAGE).decode(), re.MULTILINE)
-    [table] = METRICS.findall(PAGE)
+    [table] = METRIC_TABLE.findall(METRICS)
 
     assert set(METRIC.findall(table)) - LABELS == set(told)
 
 
 def test_every_exit_code_is_explained() -> None:
-    assert [int(code) for code in CODE_ROW.findall(PAGE)] == [code.value for code in ExitCode]
+    assert [int(code) for code in CODE_ROW.findall(COMMANDS)] == [code.value for code in ExitCode]

@@ -1,7 +1,12 @@
-"""What README.md and docs/ tell people to type is there: commands, options, files, settings."""
+"""
+README.md and the pages of docs/ are true: commands, options, files, settings and links exist, and
+the pages keep the rules of their language.
+"""
 
+import pkgutil
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import click
@@ -9,15 +14,65 @@ import pytest
 
 from gateway.cli import COMMANDS, command_named, main
 from gateway.config.file import parse
+from tests import house
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 README = (ROOT / "README.md").read_text()
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").rglob("*.md"))
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+CLIENTS = (DOCS / "how-to" / "connect-a-client.md").read_text()
+SIDECAR = (DOCS / "how-to" / "sidecar-service-bus.md").read_text()
+TUTORIAL = (DOCS / "tutorial" / "first-outage.md").read_text()
+CONFIGURATION = DOCS / "reference" / "configuration.md"
+GLOSSARY = DOCS / "reference" / "glossary.md"
+ARCHITECTURE = (DOCS / "explanation" / "architecture.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 HEREDOC = re.compile(r"<<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 # The command and what follows it, in a block or within a sentence.
 PAIRGATE = re.compile(r"(?:^|`)(?:\.venv/bin/)?pairgate ([^`\n]*)", re.MULTILINE)
-LINK = re.compile(r"\]\(([^)#:]+)\)")
+LINK = re.compile(r"\]\(([^)#:]*)(?:#([^):]+))?\)")
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"`((?:gateway|tests|conf|docs|benchmarks|examples)/[\w./-]+)`")
+TESTS = re.compile(r"\btests/[\w./-]+")
+COMMIT = re.compile(r"`git show ([0-9a-f]+)`")
+SECTION = re.compile(r"^#? ?(\[\[?[\w.]+\]\]?)")
+# The comment begins at the first "#" outside of a string.
+OPTION = re.compile(r'^(?:# )?(\w+) = (?:"[^"]*"|[^"#])*(?:# *(.*))?$')
+HEADLESS = re.compile(
+    r"(?:^(?:#+ )?|\. |: |\| |- |\*\*)(?:What|Who|Whom|Whoever|Whatever|Whether)\b[^.?|]*",
+    re.MULTILINE,
+)
+LONGEST_LINE = 200
+LONGEST_README = 150
+
+# Words that no page uses for a thing that has a name in the glossary. In two halves, so that a
+# renaming by script leaves them as they are.
+OLD_WORDS = {
+    ("stand", "ing"),
+    ("stand", "ings"),
+    ("le", "g"),
+    ("le", "gs"),
+    ("pa", "rk"),
+    ("pa", "rks"),
+    ("par", "ked"),
+    ("rest", "ing"),
+    ("res", "ts"),
+    ("car", "go"),
+    ("err", "ands"),
+    ("sh", "elf"),
+    ("cr", "ew"),
+    ("sti", "nt"),
+    ("be", "ll"),
+    ("an", "ew"),
+    ("oft", "ener"),
+    ("who", "ever"),
+}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -28,7 +83,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in PAIRGATE.findall(text)]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_command_and_option_is_known(page: Path) -> None:
     for name, *arguments in commands(page.read_text()):
         command = command_named(name)
@@ -39,15 +94,33 @@ def test_every_command_and_option_is_known(page: Path) -> None:
         assert {word for word in arguments if word.startswith("-")} <= known, name
 
 
-def test_what_can_be_pasted_is_complete() -> None:
-    pasted = [words for code in blocks(README, "sh") for words in commands(code)]
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_can_be_pasted_is_complete(page: Path) -> None:
+    pasted = [words for code in blocks(page.read_text(), "sh") for words in commands(code)]
 
     for name, *arguments in pasted:
         context = command_named(name).make_context(name, arguments, parent=click.Context(main))
-        config = context.params["config"]
+        config = context.params.get("config")
 
-        assert config is None or (ROOT / config).exists()
-    assert {name for name, *_ in pasted} == {"serve", "send", "peek", "receive", "certs"}
+        assert config is None or (ROOT / config).exists() or page.parent.name == "tutorial"
+
+
+def test_the_readme_shows_the_first_commands() -> None:
+    pasted = {name for code in blocks(README, "sh") for name, *_ in commands(code)}
+
+    assert pasted == {"serve", "send", "peek", "receive", "status"}
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) <= LONGEST_README
+
+
+def test_the_readme_has_a_client_of_each_protocol() -> None:
+    python = "\n".join(blocks(README, "python"))
+
+    assert "azure.servicebus" in python
+    assert "azure.storage.queue" in python
+    assert any("curl" in code for code in blocks(README, "sh"))
 
 
 def test_make_knows_its_targets() -> None:
@@ -64,13 +137,14 @@ def test_make_knows_its_targets() -> None:
 
 
 def test_the_table_has_every_command() -> None:
-    (table,) = re.findall(r"^\| command \| does \|\n((?:\|.*\n)+)", README, re.MULTILINE)
+    page = (DOCS / "reference" / "commands.md").read_text()
+    (table,) = re.findall(r"^\| command \| does \|\n((?:\|.*\n)+)", page, re.MULTILINE)
     first_column = [row.split("|")[1] for row in table.splitlines()]
 
     assert set(re.findall(r"`(\w+)`", " ".join(first_column))) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_compiles(page: Path) -> None:
     text = page.read_text()
 
@@ -78,18 +152,195 @@ def test_python_compiles(page: Path) -> None:
         compile(code, page.name, "exec")
 
 
-def test_the_configuration_is_one_to_serve(tmp_path: Path) -> None:
+def test_the_configuration_of_the_sidecar_is_one_to_serve(tmp_path: Path) -> None:
     environ = dict.fromkeys(("EAST_KEY", "WEST_KEY", "ENVELOPE_KEY"), "a secret of many bytes")
-    text = next(code for code in blocks(README, "toml") if "[pairing]" in code)
+    text = next(code for code in blocks(SIDECAR, "toml") if "[pairing]" in code)
 
-    loaded = parse(text, source="README", folder=tmp_path, environ=environ)
+    loaded = parse(text, source="sidecar", folder=tmp_path, environ=environ)
 
     assert loaded.config.pairing
     assert loaded.config.endpoints
     assert loaded.warnings == ()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+def test_the_configurations_of_the_tutorial_are_ones_to_serve(tmp_path: Path) -> None:
+    primary, secondary, gateway = (
+        parse(code, source="tutorial", folder=tmp_path, environ={}).config
+        for code in blocks(TUTORIAL, "toml")
+    )
+
+    assert gateway.pairing
+    assert all(config.endpoints for config in (primary, secondary, gateway))
+
+
+@pytest.mark.parametrize(
+    ("page", "code"),
+    [
+        (name_of(page), code)
+        for page in PAGES
+        for code in BLOCK.findall(page.read_text())
+        if code[0] == "toml"
+    ],
+)
+def test_a_piece_of_configuration_is_understood(
+    page: str, code: tuple[str, str], tmp_path: Path
+) -> None:
+    _, text = code
+    environ = dict.fromkeys(re.findall(r'env = "(\w+)"', text), "c2VjcmV0IG9mIG1hbnkgYnl0ZXM=")
+    missing = set(re.findall(r'^namespace = "(\w+)"', text, re.MULTILINE))
+    if "[namespaces." not in text:
+        missing.add("east")
+    if "[[agent." in text:
+        text += '\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:0"\n'
+    for name in missing:
+        text += f'\n[namespaces.{name}]\nurl = "embedded:{name}.db"\n'
+
+    parse(text, source=page, folder=tmp_path, environ=environ)
+
+
+def test_the_endpoint_for_the_management_client_has_tls() -> None:
+    assert any("tls = {" in code for code in blocks(CLIENTS, "toml"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=name_of)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
+    for target, anchor in LINK.findall(page.read_text()):
+        file = page.parent / target if target else page
+
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file.read_text()), anchor
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pages_use_the_words_of_the_glossary(page: Path) -> None:
+    if page == GLOSSARY:
+        return
+    prose = re.sub(r"`[^`]*`|\]\([^)]*\)", "", FENCED.sub("", page.read_text()))
+    words = set(re.findall(r"[a-z]+", prose))
+
+    assert words & {"".join(halves) for halves in OLD_WORDS} == set()
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=name_of)
+def test_no_sentence_of_a_page_is_headless(page: Path) -> None:
+    """A sentence, an entry of a table or of a list begins with its subject."""
+    prose = FENCED.sub("", page.read_text())
+
+    assert HEADLESS.findall(prose) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_are_short_outside_of_tables(page: Path) -> None:
+    prose = FENCED.sub("", page.read_text()).splitlines()
+
+    assert [line for line in prose if len(line) > LONGEST_LINE and not line.startswith("|")] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=name_of)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    assert [name for name in FILE.findall(page.read_text()) if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS, *EXAMPLES], ids=name_of)
+def test_modules_that_a_page_runs_are_there(page: Path) -> None:
+    """Also the tests of a command of pytest."""
+    text = page.read_text()
+    modules = [name.replace(".", "/") for name in re.findall(r"python -m ([a-z_.]+)", text)]
+    ours = [name for name in modules if name.split("/")[0] in {"benchmarks", "tests", "examples"}]
+    tests = [name for line in re.findall(r"-m pytest (.*)", text) for name in TESTS.findall(line)]
+    paths = [ROOT / name for name in [*ours, *tests]]
+
+    assert [path for path in paths if not (path.exists() or path.with_suffix(".py").exists())] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=name_of)
+def test_names_of_python_that_a_page_has_are_there(page: Path) -> None:
+    for name in set(re.findall(r"`(gateway\.(?!toml)[A-Za-z_.]+)`", page.read_text())):
+        pkgutil.resolve_name(name)
+
+
+def test_commits_that_pages_show_are_in_the_history() -> None:
+    shown = {commit for page in PAGES for commit in COMMIT.findall(page.read_text())}
+    if git("rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("no history here, or not all of it")
+
+    assert len(shown) >= 4
+    assert [one for one in shown if git("cat-file", "-t", one) != "commit"] == []
+
+
+def git(*arguments: str) -> str:
+    """The output of a command of git; empty where it fails, or where there is no git."""
+    command = ["git", "-c", "safe.directory=*", *arguments]
+    try:
+        return subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
+    except FileNotFoundError:
+        return ""
+
+
+def test_every_package_is_in_the_architecture() -> None:
+    packages = {path.parent.name for path in (ROOT / "gateway").glob("*/__init__.py")}
+
+    assert packages <= set(re.findall(r"`gateway/(\w+)/`", ARCHITECTURE))
+
+
+def test_the_picture_of_the_house_is_that_of_the_imports() -> None:
+    assert house.block() in ARCHITECTURE, "draw it again: python -m tests.house"
+
+
+def test_a_picture_leaves_out_imports_that_follow_from_others() -> None:
+    imports: dict[str, set[str]] = {"a": {"b", "c", "d"}, "b": {"c"}, "c": set(), "d": {"c"}}
+
+    assert house.picture(imports) == "a ──▶ b, d\n──────────\nb ──▶ c\nd ──▶ c\n──────────\nc\n"
+
+
+def test_a_circle_can_not_be_drawn() -> None:
+    with pytest.raises(ValueError, match=r"in a circle: \['a', 'b'\]"):
+        house.picture({"a": {"b"}, "b": {"a"}})
+
+
+WAYS = ("Send", "Diverted send", "Way home", "Receive")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_of_a_message_is_drawn_and_its_files_are_in_order(way: str) -> None:
+    [section] = re.findall(rf"^## {way}\n(.*?)(?=^## )", ARCHITECTURE, re.MULTILINE | re.DOTALL)
+    steps = re.findall(r"^(\d+)\. (.*(?:\n   .*)*)", section, re.MULTILINE)
+
+    assert "──▶" in section[: section.index("1. ")]
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    assert len(steps) >= 5
+    assert [text for _, text in steps if not FILE.search(text)] == []
+
+
+def test_every_option_is_in_the_reference() -> None:
+    """A row of its section for each line of `conf/pairgate.toml`, with the comment's words."""
+    shown: dict[str, list[tuple[str, str]]] = {}
+    for part in re.split(r"^## ", CONFIGURATION.read_text(), flags=re.MULTILINE)[1:]:
+        heading = part.partition("\n")[0].strip("`")
+        shown[heading] = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", part, re.MULTILINE)
+    section, missing, other = "", list[str](), list[str]()
+    for line in (ROOT / "conf" / "pairgate.toml").read_text().splitlines():
+        if found := SECTION.match(line):
+            section = found[1]
+        elif found := OPTION.match(line):
+            meanings = [meaning for name, meaning in shown.get(section, []) if name == found[1]]
+            if not meanings:
+                missing.append(f"{section} {found[1]}")
+            elif found[2] not in {None, ".", *meanings}:
+                other.append(f"{section} {found[1]}: {found[2]}")
+
+    assert missing == []
+    assert other == [], "the page says something else than conf/pairgate.toml"
+
+
+def test_every_part_of_the_pages_is_one_of_four_kinds() -> None:
+    kinds = {"tutorial", "how-to", "reference", "explanation"}
+
+    assert {page.relative_to(DOCS).parts[0] for page in DOCS.rglob("*.md")} == kinds

@@ -4,10 +4,16 @@ import ast
 import json
 import subprocess
 import sys
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
+import trio
+
+from gateway.app.parts import make_parts
+from gateway.app.runtime import Runtime
+from gateway.config.file import parse
 
 ROOT: Final = Path(__file__).parents[1]
 # As if it had not been installed: the finder of installed modules doesn't find it.
@@ -26,7 +32,7 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
 sys.path.insert(0, sys.argv.pop(1))
 """
 HIDDEN: Final = f"{HIDING}from gateway.cli import main\nmain()"
-SIMULATED: Final = f"{HIDING}from gateway.testing.sim.__main__ import main\nsys.exit(main())"
+SIMULATED: Final = f"{HIDING}from tests.simulation.__main__ import main\nsys.exit(main())"
 CONFIG: Final = """
 [namespaces.east]
 url = "embedded:east.db"
@@ -52,6 +58,14 @@ def configured(folder: Path, *protocols: str) -> tuple[str, str]:
     return "--config", "pairgate.toml"
 
 
+async def make_store(folder: Path) -> None:
+    """As a first `pairgate serve` does."""
+    text = (folder / "pairgate.toml").read_text()
+    config = parse(text, source="pairgate.toml", folder=folder, environ={}).config
+    async with AsyncExitStack() as stack:
+        await make_parts(stack, config, Runtime())
+
+
 @pytest.mark.slow
 def test_who_asks_for_amqp_is_told_what_to_install(tmp_path: Path) -> None:
     config = configured(tmp_path, "service-bus-http", "service-bus", "amqp")
@@ -60,7 +74,7 @@ def test_who_asks_for_amqp_is_told_what_to_install(tmp_path: Path) -> None:
     served = pairgate(tmp_path, "serve", *config)
 
     assert checked.returncode == 1
-    assert "endpoints[0]" not in checked.stdout
+    assert "endpoints[0]: protocol" not in checked.stdout
     assert f"endpoints[1]: protocol 'service-bus': {MISSING}" in checked.stdout
     assert f"endpoints[2]: protocol 'amqp': {MISSING}" in checked.stdout
     assert served.returncode == 2
@@ -70,6 +84,7 @@ def test_who_asks_for_amqp_is_told_what_to_install(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_who_does_not_ask_for_amqp_has_all_the_rest(tmp_path: Path) -> None:
     config = configured(tmp_path, "service-bus-http")
+    trio.run(make_store, tmp_path)
 
     sent = pairgate(tmp_path, "send", "orders", "hello", *config)
     taken = pairgate(tmp_path, "receive", "orders", *config)

@@ -17,12 +17,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from gateway.domain.conduct import Killed, Opened
-from gateway.domain.history import Record
-from gateway.domain.invariants import Judgement, judge_run
-from gateway.domain.rulings import Ruling
-from gateway.domain.verdict import Violation
-from gateway.wire.history import build, parse
+from gateway.checker.history import Killed, Opened
+from gateway.checker.invariants import Judgement, judge_run
+from gateway.checker.judgements import Ruling
+from gateway.checker.operations import Record
+from gateway.checker.records import build, parse
+from gateway.checker.verdict import Violation
 
 PASSED: Final = 0
 VIOLATED: Final = 1
@@ -45,11 +45,11 @@ CLASSES: Final = {
     "resurrected": Violation.RESURRECTED,
     "stuck": Violation.STUCK,
     "dup-over-budget": Violation.DUPLICATED,
-    "badly parked": Violation.PARKED,
+    "badly dead-lettered": Violation.DEAD_LETTERED,
 }
 COUNTED: Final = (
     *("acked", "failed", "unknown", "duplicated", "allowed"),
-    *("redelivered", "recovered", "vanished", "expired", "parked"),
+    *("redelivered", "recovered", "vanished", "expired", "dead_lettered"),
 )
 
 

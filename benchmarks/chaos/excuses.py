@@ -1,5 +1,6 @@
 """Which copies of a run are legal, since nobody could know: by what was harmed, and by the logs."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -7,9 +8,9 @@ import attrs
 
 from benchmarks.chaos.topologies import ATTEMPT, IN_HAND, SYPHON_BATCH
 from benchmarks.traffic import Send
-from gateway.domain.conduct import FaultBegan, FaultEnded, Swallowed, Target
-from gateway.domain.history import Record, Uncertain
-from gateway.domain.message import Leg
+from gateway.checker.history import FaultBegan, FaultEnded, Swallowed, Target
+from gateway.checker.operations import Record, Uncertain
+from gateway.domain.message import AcceptedBy
 
 # Seconds until a syphon gives up a transfer, after three attempt time-outs, and the consumer's way.
 LONGEST_TRANSFER: Final = 3.0 * ATTEMPT + 1.0
@@ -31,6 +32,7 @@ def excuses(
     unanswered: Unanswered,
     arrivals: Mapping[str, float],
     over: float,
+    hedge_after: float = math.inf,
 ) -> list[Record]:
     """
     Who knows of which messages that one more copy is legal.
@@ -38,7 +40,8 @@ def excuses(
     `sends` by entity; `arrivals` has when a message first came to a consumer. A send that met a
     fault may have been done by whoever never answered. For the whole run, the checker counts a
     chunk for each transfer without an answer; a single message may have been among them if it was
-    diverted, and had not come long before.
+    diverted, and had not come long before. A send that took `hedge_after` seconds may have gone
+    both ways.
     """
     doubts = _Doubts(sends, arrivals)
     began = {one.fault: one for one in faults if isinstance(one, FaultBegan)}
@@ -47,6 +50,7 @@ def excuses(
         doubts.note_met(fault.at, ended.at)
         if fault.target is not Target.PRIMARY:
             doubts.note_in_hand(IN_HAND, sends, fault.at, ended.at)
+    doubts.note_hedged(hedge_after, over)
     for at in unanswered.sends:
         doubts.note_met(at, at)
     for at, entity in sorted(unanswered.transfers):
@@ -74,12 +78,28 @@ class _Doubts:
         self.found.append(Swallowed(at=ended, messages=len(met)))
         self.found += [Uncertain(at=ended, message_id=one) for one in met]
 
+    def note_hedged(self, after: float, at: float) -> None:
+        """Sends that took so long."""
+        late = [
+            send.message_id
+            for each in self.sends.values()
+            for send in each
+            if send.latency >= after and math.isfinite(send.answered)
+        ]
+        if late:
+            self.found.append(Swallowed(at=at, messages=len(late)))
+            self.found += [Uncertain(at=at, message_id=one) for one in late]
+
     def note_in_hand(self, most: int, entities: Iterable[str], since: float, at: float) -> None:
         """So many of what a syphon had in hand, of what may have been there."""
         self.found.append(Swallowed(at=at, messages=most))
         for entity in entities:
             for send in self.sends.get(entity, ()):
-                if send.leg is not Leg.PRIMARY and send.due <= at and self._may_be(send, since):
+                if (
+                    send.accepted_by is not AcceptedBy.PRIMARY
+                    and send.due <= at
+                    and self._may_be(send, since)
+                ):
                     self._transferred.add(send.message_id)
                     self.found.append(Uncertain(at=at, message_id=send.message_id))
 

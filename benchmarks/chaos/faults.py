@@ -1,8 +1,10 @@
 """Does harm to a site, records it, and knows what copies it excuses."""
 
+import json
 import os
 import resource
 import signal
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,17 +12,19 @@ import attrs
 import trio
 
 from benchmarks.chaos.scenario import ON_CLOCKS, ON_PROCESSES, Fault, Kind
+from benchmarks.chaos.servers import ClusterServer
 from benchmarks.chaos.topologies import IN_HAND, Site
 from benchmarks.traffic import OpenLoop
+from gateway.checker.history import BUSY, FaultBegan, FaultEnded, Killed, Target
+from gateway.checker.operations import Record
 from gateway.demo.machines import Machine
-from gateway.domain.conduct import BUSY, FaultBegan, FaultEnded, Killed, Target
-from gateway.domain.history import Record
-from gateway.testing import amqp_faults
-from gateway.testing.chaos_proxy import (
+from tests.harness import amqp_faults
+from tests.harness.chaos_proxy import (
     BlackHole,
     Corrupt,
     HalfOpen,
     Hold,
+    Late,
     Link,
     Pass,
     Refuse,
@@ -32,10 +36,11 @@ from gateway.testing.chaos_proxy import (
     SwallowResponse,
     Truncate,
 )
-from gateway.testing.syscalls import injected
+from tests.harness.rabbitmq_cluster import Cluster
+from tests.harness.syscalls import injected
+from tests.harness.wall_clock import WallClock
 
 _LONGEST_FILE: Final = 4096  # bytes: each of a broker's files is longer
-_CLOCK_STEP: Final = 1800.0  # seconds: tokens of an hour are good on both sides of it
 _SLOW_SYNCS: Final = ("fdatasync:delay_enter=300000", "fsync:delay_enter=300000")  # microseconds
 _IN_THEIR_TERMS: Final = frozenset({Kind.BUSY, Kind.BUSY_LINKS, Kind.THROTTLED})
 _HEAD: Final = b"Retry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -86,9 +91,12 @@ class Nemesis:
     site: Site
     loops: Sequence[OpenLoop]
     records: list[Record] = attrs.field(factory=list)
+    _struck: int = attrs.field(default=0, init=False)  # nodes of a cluster
+    redriven: int = 0  # dead letters that went home
     _number: int = attrs.field(default=0, init=False)
-    _one_by_one: dict[Target, trio.Lock] = attrs.field(
-        factory=lambda: {target: trio.Lock() for target in Target}, init=False
+    # By target; a clock and its process are harmed at the same time.
+    _one_by_one: dict[tuple[Target, bool], trio.Lock] = attrs.field(
+        factory=lambda: defaultdict(trio.Lock), init=False
     )
 
     async def run(self, began: float) -> None:
@@ -101,7 +109,7 @@ class Nemesis:
     async def _strike(self, fault: Fault, begin: float, end: float) -> None:
         """On a busy machine a process may start for so long that the next time has come."""
         await trio.sleep_until(begin)
-        async with self._one_by_one[fault.target]:
+        async with self._one_by_one[fault.target, fault.kind in ON_CLOCKS]:
             await self._harm(fault, end)
 
     async def _harm(self, fault: Fault, end: float) -> None:
@@ -114,7 +122,7 @@ class Nemesis:
         if fault.kind in ON_PROCESSES:
             await self._harm_processes(fault, end)
         elif fault.kind in ON_CLOCKS:
-            await self._step_clock(fault.kind, end)
+            await self._step_clock(fault, end)
         else:
             await self._harm_bytes(fault, end)
         self.records.append(FaultEnded(at=trio.current_time(), fault=name))
@@ -122,7 +130,7 @@ class Nemesis:
     async def _harm_bytes(self, fault: Fault, end: float) -> None:
         proxy = self.site.namespace(fault.target).proxy
         assert proxy is not None
-        harm = HARM[fault.kind]
+        harm = HARM[fault.kind] if fault.late is None else Late(*fault.late)
         if fault.probability < 1.0:
             harm = Sometimes(fault=harm, probability=fault.probability)
         proxy.fault = harm
@@ -133,20 +141,25 @@ class Nemesis:
         if fault.kind in WITH_HOLES:
             proxy.reset_all()
 
-    async def _step_clock(self, kind: Kind, end: float) -> None:
-        clock = self.site.clock
-        assert clock is not None
-        await clock.step(_CLOCK_STEP if kind is Kind.CLOCK_AHEAD else -_CLOCK_STEP)
+    async def _step_clock(self, fault: Fault, end: float) -> None:
+        clocks = self.site.clocks_of(fault.target)
+        await _set_all(clocks, fault.step if fault.kind is Kind.CLOCK_AHEAD else -fault.step)
         await trio.sleep_until(end)
-        await clock.step(0.0)
+        await _set_all(clocks, 0.0)
 
     async def _harm_processes(self, fault: Fault, end: float) -> None:
         match fault.kind:
             case Kind.SLOW_SYNC:
                 async with injected(self._pid(fault.target), *_SLOW_SYNCS):
                     await trio.sleep_until(end)
+            case Kind.WRONG_KEY:
+                await self._mistake_key(end)
             case Kind.KILLED:
                 await self._kill(fault.target, end)
+            case Kind.NODE_KILLED:
+                await self._kill_node(fault.target, end)
+            case Kind.NODE_CUT_OFF:
+                await self._cut_node_off(fault.target, end)
             case Kind.FROZEN:
                 pid = self._pid(fault.target)
                 os.kill(pid, signal.SIGSTOP)
@@ -154,6 +167,16 @@ class Nemesis:
                 os.kill(pid, signal.SIGCONT)
             case _:
                 await self._fill_disk(fault.target, end)
+
+    async def _mistake_key(self, end: float) -> None:
+        """Raises AssertionError if `pairgate redrive` doesn't bring all home."""
+        await self.site.mistake_key()
+        await trio.sleep_until(end)
+        await self.site.mend_key()
+        syphon = self.site.syphons[0]
+        code, told = await syphon.ask("redrive", "--execute")
+        assert code == 0, told
+        self.redriven += json.loads(told)["moved"]
 
     async def _kill(self, target: Target, end: float) -> None:
         """All syphons at once, where syphons are meant."""
@@ -173,6 +196,31 @@ class Nemesis:
         await trio.sleep_until(end)
         for machine in machines:
             await machine.start(self.site.fleet.nursery)
+
+    async def _kill_node(self, target: Target, end: float) -> None:
+        cluster, node = self._next_node(target)
+        in_hand = IN_HAND + sum(loop.under_way for loop in self.loops)
+        self.records.append(
+            Killed(at=trio.current_time(), process=f"{target.value} {node}", in_flight=in_hand)
+        )
+        await cluster.kill(node)
+        await trio.sleep_until(end)
+        await cluster.start(node)
+        await cluster.wait_whole()
+
+    async def _cut_node_off(self, target: Target, end: float) -> None:
+        cluster, node = self._next_node(target)
+        cluster.cut_off(node)
+        await trio.sleep_until(end)
+        cluster.heal(node)
+        await cluster.wait_whole()
+
+    def _next_node(self, target: Target) -> tuple[Cluster, str]:
+        server = self.site.namespace(target).server
+        assert isinstance(server, ClusterServer)
+        names = list(server.cluster.nodes)
+        self._struck += 1
+        return server.cluster, names[(self._struck - 1) % len(names)]
 
     async def _fill_disk(self, target: Target, end: float) -> None:
         """A broker that can't write may end itself; then it is started again, as a service is."""
@@ -194,3 +242,9 @@ class Nemesis:
     def _pid(self, target: Target) -> int:
         machines = self._machines(target)
         return machines[0].pid if machines else self.site.namespace(target).server.pid
+
+
+async def _set_all(clocks: Sequence[WallClock], ahead: float) -> None:
+    async with trio.open_nursery() as nursery:
+        for clock in clocks:
+            nursery.start_soon(clock.step, ahead)

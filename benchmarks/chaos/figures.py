@@ -9,9 +9,10 @@ from typing import Any, Final
 import attrs
 
 from benchmarks.traffic import DEADLINE, WINDOW, Send
-from gateway.domain.conduct import Drained, FaultBegan, Healed, Run
-from gateway.domain.history import Acked, Delivered, Record
-from gateway.domain.message import Leg
+from gateway.checker.history import Drained, EntityStateMoved, FaultBegan, Healed, Run
+from gateway.checker.operations import Acked, Delivered, Invoked, Record
+from gateway.domain.failover import State
+from gateway.domain.message import AcceptedBy
 
 RECOVERED: Final = 5.0  # seconds of good service that count as recovered
 GOOD: Final = 0.99  # share of the sends, each answered within `PROMPT`
@@ -100,8 +101,8 @@ def recovery(
     run = Run.of(records)
     sends = sorted((send for each in entities for send in each), key=lambda send: send.due)
     fault, healed, drained = run.first(FaultBegan), run.first(Healed), run.first(Drained)
-    diverted = [send for send in sends if send.leg not in {None, Leg.PRIMARY}]
-    direct = [send for send in sends if send.leg is Leg.PRIMARY or baseline_leg]
+    diverted = [send for send in sends if send.accepted_by not in {None, AcceptedBy.PRIMARY}]
+    direct = [send for send in sends if send.accepted_by is AcceptedBy.PRIMARY or baseline_leg]
     detours = sorted(_detours(run, diverted))
     began = fault.at if fault else math.inf
     over = healed.at if healed else math.inf
@@ -133,6 +134,49 @@ def healthy(
     return [[send for send in each if send.answered < until] for each in entities]
 
 
+def median_in_faults(records: Sequence[Record], sends: Sequence[Send], interval: float) -> float:
+    """
+    Seconds, of the sends that were due once the first fault had lasted for `interval`, until the
+    last one was over. Not a number: there were none.
+    """
+    faults = Run.of(records).faults()
+    begin = min((fault.at for fault, _ in faults), default=math.inf) + interval
+    end = max((ended for _, ended in faults), default=-math.inf)
+    return quantile(sorted(send.latency for send in sends if begin <= send.due < end), 0.5)
+
+
+def lives_off(records: Sequence[Record], ends: Sequence[tuple[str, float]]) -> tuple[float, float]:
+    """
+    By how many seconds copies live shorter than they were sent to, and longer, at most. `ends`: a
+    message, and when a copy of it expires. Not numbers: no copy has an end.
+    """
+    sent = {one.message_id: one.expires for one in records if isinstance(one, Invoked)}
+    off = [end - sent[message] for message, end in ends]
+    if not off:
+        return math.nan, math.nan
+    return max(0.0, -min(off)), max(0.0, max(off))
+
+
+def waited_in_faults(records: Sequence[Record], sends: Sequence[Send]) -> float:
+    """Seconds, summed over all sends that were due while some fault lasted."""
+    faults = Run.of(records).faults()
+    return sum(
+        min(send.latency, DEADLINE)
+        for send in sends
+        if any(fault.at <= send.due < ended for fault, ended in faults)
+    )
+
+
+def most_failovers(records: Sequence[Record]) -> int:
+    """How often the entity failed over that did so most often, in one process."""
+    counts = Counter(
+        (one.process, one.entity)
+        for one in Run.of(records).all(EntityStateMoved)
+        if one.after is State.SECONDARY and one.before is not State.HALF_OPEN
+    )
+    return max(counts.values(), default=0)
+
+
 def _first(moments: Sequence[float], since: float) -> float | None:
     return min((at - since for at in moments if since <= at < math.inf), default=None)
 
@@ -161,7 +205,7 @@ def _good_again(sends: Sequence[Send], since: float) -> float | None:
 
 
 def per_second(
-    records: Sequence[Record], began: float, ended: float, leg: Leg | None
+    records: Sequence[Record], began: float, ended: float, accepted_by: AcceptedBy | None
 ) -> list[tuple[int, int]]:
     """
     How many sends that leg answered in each whole second of the load; None: whichever it was.
@@ -169,7 +213,7 @@ def per_second(
     counts = Counter(
         int(one.at - began)
         for one in records
-        if isinstance(one, Acked) and (leg is None or one.leg is leg)
+        if isinstance(one, Acked) and (accepted_by is None or one.accepted_by is accepted_by)
     )
     return [(second, counts[second]) for second in range(int(ended - began))]
 

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -12,12 +13,12 @@ import trio
 from benchmarks.chaos.topologies import KnownQueues, Namespace, Site
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import BODY, OpenLoop
+from gateway.checker.history import Sampled
+from gateway.checker.operations import Completed, Delivered, Record, fingerprint
 from gateway.demo.audit import pending
-from gateway.domain.conduct import Sampled
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
-from gateway.domain.history import Completed, Delivered, Record, fingerprint
-from gateway.domain.message import Complete, Delivery, Leg
+from gateway.domain.message import AcceptedBy, Complete, Delivery
 from gateway.ports import Broker, Receiver
 
 LOOK: Final = 0.25  # seconds
@@ -35,6 +36,8 @@ class Consumer:
     entity: EntityPath
     records: list[Record] = attrs.field(factory=list)
     arrivals: dict[str, float] = attrs.field(factory=dict)  # when each message first came
+    # When each copy of a message expires, by Trio's clock, where it says so.
+    ends: list[tuple[str, float]] = attrs.field(factory=list)
 
     async def run(self) -> None:
         """Until cancelled; comes back after each trouble."""
@@ -63,6 +66,9 @@ class Consumer:
         )
         self.records.append(delivered)
         self.arrivals.setdefault(delivered.message_id, delivered.at)
+        if delivery.expires is not None:
+            left = (delivery.expires - datetime.now(UTC)).total_seconds()
+            self.ends.append((delivered.message_id, delivered.at + left))
         await receiver.settle(delivery, Complete())
         if self.primary.server.keeps_completions:
             done = Completed(at=trio.current_time(), entity=self.entity.key, copy=copy)
@@ -91,9 +97,12 @@ class Backlog:
         return None
 
     def _under_way(self) -> int:
-        """Acknowledged by the backlog, and not yet come."""
+        """Acknowledged by the backlog, and not yet come; what is scheduled comes when it's due."""
         diverted = {
-            send.message_id for loop in self.loops for send in loop.sends if send.leg is Leg.BACKLOG
+            send.message_id
+            for loop in self.loops
+            for send in loop.sends
+            if send.accepted_by is AcceptedBy.BACKLOG and send.message_id not in loop.dated
         }
         return len(diverted - {identity for one in self.consumers for identity in one.arrivals})
 

@@ -4,7 +4,7 @@ A real outage, recorded: `python -m benchmarks.chaos.outage FOLDER`, and then th
     open loops ──▶ gateway ──▶ primary (killed, or frozen)
                       └──────▶ secondary ──(the gateway's syphon)──▶ primary
 
-Nobody asks the gateway what it did: what it logs of its standings is all that it adds.
+Nobody asks the gateway what it did: what it logs of its states is all that it adds.
 """
 
 import argparse
@@ -25,26 +25,26 @@ from benchmarks.failover import CONNECTIONS
 from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import BODY, OpenLoop
-from gateway.demo.audit import Site, audit, pending
-from gateway.demo.machines import LogLine, Machine
-from gateway.domain.conduct import (
+from gateway.checker.history import (
     Bounds,
     Closed,
     Drained,
+    EntityStateMoved,
     FaultBegan,
     FaultEnded,
     Healed,
     Opened,
     RunBegan,
     Sampled,
-    StandingMoved,
     Swallowed,
     Target,
 )
+from gateway.checker.operations import Place, Record, Uncertain
+from gateway.demo.audit import Site, audit, pending
+from gateway.demo.machines import LogLine, Machine
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.failover import State
-from gateway.domain.history import Place, Record, Uncertain
 from gateway.ports import Broker
 
 QUEUES: Final = ("orders", "invoices")
@@ -175,9 +175,9 @@ class Outage:
             await trio.sleep(LOOK)
 
     def _note_line(self, name: str, line: LogLine) -> None:
-        if name == "gateway" and line.get("event") == "standing_changed":
+        if name == "gateway" and line.get("event") == "entity_state_changed":
             self.gateway.append(
-                StandingMoved(
+                EntityStateMoved(
                     at=trio.current_time(),
                     process=name,
                     entity=EntityPath(str(line["entity"])).key,

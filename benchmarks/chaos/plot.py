@@ -1,4 +1,4 @@
-"""The time line of a run as SVG: answers by leg, the depth of the backlog, standings, faults."""
+"""The time line of a run as SVG: answers by leg, the depth of the backlog, states, faults."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ class _Plot:
             f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img"'
             ' font-family="sans-serif" font-size="11">'
         )
-        yield "<title>answers a second by leg, the backlog, standings; faults shaded</title>"
+        yield "<title>answers a second by leg, the backlog, states; faults shaded</title>"
         yield from self._faults()
         rates = (
             (self._line.baseline, BASELINE),
@@ -70,7 +70,7 @@ class _Plot:
         deepest = max((number for _, number in self._line.depth), default=1.0)
         yield from self._frame(self._depth_top, DEPTH_HEIGHT, deepest, "backlog")
         yield self._curve(self._line.depth, self._depth_top, DEPTH_HEIGHT, deepest, DEPTH)
-        yield from self._standings()
+        yield from self._states()
         yield from self._axis()
         yield "</svg>"
 
@@ -112,7 +112,7 @@ class _Plot:
         text = " ".join(f"{self._x(x)},{top + height - scale * y:.1f}" for x, y in points)
         return f'<polyline points="{text}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
 
-    def _standings(self) -> Iterator[str]:
+    def _states(self) -> Iterator[str]:
         for row, (process, entity) in enumerate(self._bands):
             top = self._bands_top + row * (BAND + 3)
             moves = [

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from itertools import cycle
 from pathlib import Path
 from typing import Final
 
@@ -16,30 +17,31 @@ from benchmarks.chaos.scenario import Scenario, Topology
 from benchmarks.chaos.servers import CONNECTIONS
 from benchmarks.chaos.topologies import (
     BASELINE,
-    ENTITIES,
+    CONSUMED,
     KnownQueues,
     Site,
     bounds_of,
+    entities_of,
     open_site,
 )
 from benchmarks.fleet import client_of, open_fleet
 from benchmarks.traffic import OpenLoop
-from gateway.demo.audit import Site as Audited
-from gateway.demo.audit import audit
-from gateway.demo.machines import LogLine
-from gateway.domain.conduct import (
+from gateway.checker.history import (
     Bounds,
     Closed,
     Drained,
+    EntityStateMoved,
     Healed,
     Opened,
     Run,
     RunBegan,
-    StandingMoved,
 )
+from gateway.checker.operations import AuditBegan, AuditFailed, Found, Place, QueueRead, Record
+from gateway.demo.audit import Site as Audited
+from gateway.demo.audit import audit
+from gateway.demo.machines import LogLine
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import State
-from gateway.domain.history import AuditBegan, AuditFailed, Found, Place, QueueRead, Record
 from gateway.ports import Broker
 
 AFTERWARDS: Final = 3.0  # seconds of load once all must be as before
@@ -55,15 +57,22 @@ class Recording:
     topology: Topology
     interval: str
     began: float = 0.0  # the load
-    loops: list[OpenLoop] = attrs.field(
-        factory=lambda: [OpenLoop(queue, EntityPath(queue)) for queue in ENTITIES]
-    )
+    loops: list[OpenLoop] = attrs.field(init=False)
     baseline: OpenLoop = attrs.field(factory=lambda: OpenLoop(BASELINE, EntityPath(BASELINE)))
     histories: dict[str, list[Record]] = attrs.field(factory=dict)  # by who recorded it
     of_baseline: list[Record] = attrs.field(factory=list)  # all of its own
     depths: list[Depth] = attrs.field(factory=list)
     memory: int = 0
     files: int = 0
+    redriven: int = 0  # dead letters of the backlog
+    ends: list[tuple[str, float]] = attrs.field(factory=list)  # of each copy that has one
+
+    def __attrs_post_init__(self) -> None:
+        life, scheduled = self.scenario.time_to_live, self.scenario.scheduled
+        self.loops = [
+            OpenLoop(queue, EntityPath(queue), life, scheduled)
+            for queue in entities_of(self.scenario)
+        ]
 
     @property
     def name(self) -> str:
@@ -77,6 +86,10 @@ class Recording:
     @property
     def bounds(self) -> Bounds:
         return bounds_of(self.scenario, self.interval)
+
+    def take(self, watcher: Watcher) -> None:
+        """What was measured from outside."""
+        self.depths, self.memory, self.files = watcher.depths, watcher.memory, watcher.files
 
     def all(self) -> list[Record]:
         """What everybody recorded, without the baseline."""
@@ -114,18 +127,19 @@ class _Run:
                 KnownQueues(await stack.enter_async_context(side.client()), side.queues)
                 for side in (site.primary, site.secondary)
             ]
-            through = [
+            clients = [
                 await stack.enter_async_context(
                     client_of(site.gateway.port, connections=CONNECTIONS)
                 )
-                for _ in recording.loops
+                for _ in CONSUMED
             ]
+            through = [broker for _, broker in zip(recording.loops, cycle(clients), strict=False)]
             direct = await stack.enter_async_context(
                 site.primary.server.producer(site.primary.reached_at)
             )
-            consumers = [Consumer(site.primary, EntityPath(queue)) for queue in ENTITIES]
+            consumers = [Consumer(site.primary, EntityPath(queue)) for queue in CONSUMED]
             nemesis = Nemesis(site, recording.loops)
-            backlog = Backlog(at_secondary, recording.loops, consumers)
+            backlog = Backlog(at_secondary, recording.loops[: len(consumers)], consumers)
             watcher = Watcher(site, recording.loops, backlog)
             async with trio.open_nursery() as watching:
                 watching.start_soon(watcher.run)
@@ -138,12 +152,21 @@ class _Run:
             for machine in (*site.syphons, site.gateway):
                 await machine.stop()
             found = await _audit(at_primary, at_secondary)
-        recording.depths = watcher.depths
-        recording.memory, recording.files = watcher.memory, watcher.files
+        recording.take(watcher)
+        recording.redriven = nemesis.redriven
+        for one in consumers:
+            recording.ends += one.ends
         sends = {loop.entity.key: loop.sends for loop in recording.loops}
         over = min((one.at for one in found if isinstance(one, AuditBegan)), default=0.0)
         arrivals = {message: at for one in consumers for message, at in one.arrivals.items()}
-        nemesis.records += excuses(sends, nemesis.records, self.log_of_doubt, arrivals, over)
+        nemesis.records += excuses(
+            sends,
+            nemesis.records,
+            self.log_of_doubt,
+            arrivals,
+            over,
+            hedge_after=recording.scenario.hedge_after,
+        )
         mine, baseline = parted(found)
         recording.of_baseline = [*recording.baseline.records, *baseline]
         recording.histories = {
@@ -167,8 +190,8 @@ class _Run:
     ) -> None:
         recording, rate = self.recording, self.recording.rate
         async with trio.open_nursery() as sending:
-            for loop, broker in zip(recording.loops, through, strict=True):
-                sending.start_soon(loop.run, broker, rate)
+            for number, (loop, broker) in enumerate(zip(recording.loops, through, strict=True)):
+                sending.start_soon(loop.run, broker, rate, number / len(recording.loops))
             sending.start_soon(recording.baseline.run, direct, rate / 2)
             recording.began = trio.current_time()
             await nemesis.run(recording.began)
@@ -190,12 +213,12 @@ class _Run:
             self.auditor.append(Drained(at=trio.current_time()))
 
     def note(self, name: str, line: LogLine) -> None:
-        """Of a log: what it says of standings, and of transfers without an answer."""
+        """Of a log: what it says of states, and of transfers without an answer."""
         now = trio.current_time()
         match line.get("event"):
-            case "standing_changed":
+            case "entity_state_changed":
                 self.log.setdefault(name, []).append(
-                    StandingMoved(
+                    EntityStateMoved(
                         at=now,
                         process=name,
                         entity=EntityPath(str(line["entity"])).key,
@@ -203,7 +226,7 @@ class _Run:
                         after=State(line["after"]),
                     )
                 )
-            case "syphon_held" if NO_ANSWER.search(str(line["reason"])):
+            case "syphon_backed_off" if NO_ANSWER.search(str(line["reason"])):
                 self.log_of_doubt.transfers.append((now, EntityPath(str(line["entity"])).key))
             case "backlog_queue_failed" if NO_ANSWER.search(str(line["reason"])):
                 self.log_of_doubt.sends.append(now)

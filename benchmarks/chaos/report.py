@@ -72,7 +72,7 @@ def row_of(result: Result) -> list[str]:
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """The same table for `docs/chaos.md`."""
+    """The same table for `docs/reference/faults.md`."""
     lines = [HEAD, ["---"] * len(HEAD), *(row_of(result) for result in results)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

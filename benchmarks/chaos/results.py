@@ -15,16 +15,20 @@ from benchmarks.chaos.figures import (
     Service,
     as_json,
     healthy,
+    lives_off,
+    median_in_faults,
+    most_failovers,
     per_second,
     recovery,
     service,
+    waited_in_faults,
 )
 from benchmarks.chaos.recording import Recording
-from gateway.domain.conduct import FaultBegan, FaultEnded, Healed, Run, StandingMoved
-from gateway.domain.history import Uncertain
-from gateway.domain.invariants import Judgement
-from gateway.domain.message import Leg
-from gateway.domain.verdict import Rules, Violation, judge
+from gateway.checker.history import EntityStateMoved, FaultBegan, FaultEnded, Healed, Run
+from gateway.checker.invariants import Judgement
+from gateway.checker.operations import Uncertain
+from gateway.checker.verdict import Rules, Violation, judge
+from gateway.domain.message import AcceptedBy
 
 FILE: Final = "run.json"
 AVAILABLE: Final = {"0s": 0.9999}  # by failover interval
@@ -169,9 +173,10 @@ def targets_of(recording: Recording, judgement: Judgement, served: Service) -> l
             met=judgement.amplification <= AMPLIFICATION,
         ),
     ]
+    wanted_stall = recording.scenario.wanted.stall
     if recording.scenario.promised:
         wanted = AVAILABLE.get(recording.interval, AVAILABLE_OTHERWISE)
-        longest = recording.bounds.attempt_timeout + 1.0
+        longest = wanted_stall or recording.bounds.attempt_timeout + 1.0
         found += [
             Target(
                 name="availability",
@@ -186,7 +191,49 @@ def targets_of(recording: Recording, judgement: Judgement, served: Service) -> l
                 met=served.stall <= longest,
             ),
         ]
+    return [*found, *_own_targets(recording)]
+
+
+def _own_targets(recording: Recording) -> list[Target]:
+    """The targets that the scenario asks for by itself, the stall excepted."""
+    wanted, records = recording.scenario.wanted, recording.all()
+    sends = [send for loop in recording.loops for send in loop.sends]
+    bounds, found = recording.bounds, []
+    if wanted.median is not None:
+        median = median_in_faults(records, sends, bounds.failover_interval)
+        found.append(_at_most("median after the interval", wanted.median, median, " s"))
+    if wanted.waited is not None:
+        waited = waited_in_faults(records, sends) - bounds.attempt_timeout
+        each = max(0.0, waited) / recording.scenario.entities
+        found.append(_at_most("waited for each entity", wanted.waited, each, " s"))
+    if wanted.failovers is not None:
+        most = float(most_failovers(records))
+        found.append(_at_most("failovers of an entity", wanted.failovers, most, ""))
+    if wanted.shorter is not None or wanted.longer is not None:
+        shorter, longer = lives_off(records, recording.ends)
+        if wanted.shorter is not None:
+            found.append(_at_most("life shorter by", wanted.shorter, shorter, " s"))
+        if wanted.longer is not None:
+            found.append(_at_most("life longer by", wanted.longer, longer, " s"))
+    if wanted.redriven is not None:
+        found.append(
+            Target(
+                name="redriven",
+                wanted=f"at least {wanted.redriven}",
+                found=str(recording.redriven),
+                met=recording.redriven >= wanted.redriven,
+            )
+        )
     return found
+
+
+def _at_most(name: str, wanted: float, found: float, unit: str) -> Target:
+    return Target(
+        name=name,
+        wanted=f"at most {wanted:g}{unit}",
+        found=f"{found:.3g}{unit}",
+        met=found <= wanted,
+    )
 
 
 def _baseline_lost(recording: Recording) -> int | None:
@@ -213,15 +260,15 @@ def _timeline(recording: Recording) -> Timeline:
     healed = run.first(Healed)
     ended = {one.fault: one.at for one in run.all(FaultEnded)}
     return Timeline(
-        primary=per_second(records, began, last, Leg.PRIMARY),
-        backlog=per_second(records, began, last, Leg.BACKLOG),
+        primary=per_second(records, began, last, AcceptedBy.PRIMARY),
+        backlog=per_second(records, began, last, AcceptedBy.BACKLOG),
         baseline=per_second(recording.baseline.records, began, last, None),
         depth=[
             (one.at - began, one.messages) for one in recording.depths if one.messages is not None
         ],
         moves=[
             Move(at=one.at - began, process=one.process, entity=one.entity, state=one.after.value)
-            for one in run.all(StandingMoved)
+            for one in run.all(EntityStateMoved)
         ],
         faults=[
             Shade(

@@ -79,7 +79,7 @@ def _say(result: Result, console: Console) -> None:
         f" without the gateway {result.baseline.acknowledged} of {result.baseline.sent}",
         highlight=False,
     )
-    for text in (*result.undecided, *result.problems[:5]):
+    for text in (*result.undecided, *result.problems)[:5]:
         console.print(f"  {text}", highlight=False, markup=False)
     for target in result.targets:
         if not target.met:

@@ -13,9 +13,10 @@ What a chaos run does, as TOML: the files of `scenarios/`.
 """
 
 import enum
+import math
 import tomllib
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,8 @@ import cattrs
 from attrs import validators
 from cattrs.v import format_exception
 
-from gateway.domain.conduct import Target
+from gateway.checker.history import Target
+from gateway.config.values import seconds
 
 FOLDER: Final = Path(__file__).parent / "scenarios"
 HEALTHY: Final = 3.0  # seconds of load before the first fault, unless the scenario says otherwise
@@ -42,6 +44,8 @@ class Topology(enum.Enum):
     AMQP = "amqp"  # embedded, by AMQP 1.0
     RABBITMQ = "rabbitmq"
     MIXED = "rabbitmq-embedded"  # RabbitMQ, and a secondary that is embedded in a gateway
+    CLUSTER = "cluster-embedded"  # a cluster of three RabbitMQs, and a process of ours
+    CLUSTER_SECOND = "embedded-cluster"  # the same the other way round
     AZURITE = "azurite"  # the emulator of Storage Queue, which keeps little when it is killed
 
 
@@ -49,6 +53,8 @@ class Kind(enum.Enum):
     """What is done to a process, or to the bytes on the way to a namespace."""
 
     KILLED = "killed"  # SIGKILL, and started again in the end
+    NODE_KILLED = "node-killed"  # a node of a cluster, each time the next one
+    NODE_CUT_OFF = "node-cut-off"  # the others don't hear it, and it doesn't hear them
     FROZEN = "frozen"  # SIGSTOP, and SIGCONT in the end
     DISK_FULL = "disk-full"  # no file of the process may grow
     REFUSED = "refused"
@@ -61,6 +67,7 @@ class Kind(enum.Enum):
     BLACK_HOLE = "black-hole"
     HALF_OPEN = "half-open"  # requests pass, answers don't
     SLOW = "slow"
+    LATE = "late"  # each answer arrives some seconds after it was sent
     CORRUPT = "corrupt"  # a byte of an answer is changed
     BUSY = "busy"  # 503 with Retry-After
     BUSY_LINKS = "busy-links"  # the same in AMQP: links are ended with server-busy
@@ -69,15 +76,24 @@ class Kind(enum.Enum):
     DETACHED_LATE = "detached-late"  # AMQP: links end instead of an answer
     NO_CREDIT = "no-credit"  # AMQP: links attach, and may never send
     SLOW_SYNC = "slow-sync"  # each sync of the process's files takes 300 ms longer
-    CLOCK_AHEAD = "clock-ahead"  # the wall clock of all processes jumps, and back in the end
+    CLOCK_AHEAD = "clock-ahead"  # the wall clock of a process jumps, and back in the end
     CLOCK_BEHIND = "clock-behind"
+    # Syphons have another secret under the key's id, and dead-letter what is diverted; in the end
+    # they get the secret, and `pairgate redrive` is run.
+    WRONG_KEY = "wrong-key"
 
 
-ON_PROCESSES: Final = frozenset({Kind.KILLED, Kind.FROZEN, Kind.DISK_FULL, Kind.SLOW_SYNC})
+HARMS_PROCESSES: Final = frozenset({Kind.KILLED, Kind.FROZEN, Kind.DISK_FULL, Kind.SLOW_SYNC})
+ON_NODES: Final = frozenset({Kind.NODE_KILLED, Kind.NODE_CUT_OFF})
+ON_PROCESSES: Final = HARMS_PROCESSES | ON_NODES | {Kind.WRONG_KEY}
 ON_CLOCKS: Final = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND})
 _IN_AMQP: Final = frozenset({Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT})
 _IN_HTTP: Final = frozenset({Kind.BUSY, Kind.THROTTLED})
 _SPEAKS_HTTP: Final = frozenset({Topology.EMBEDDED, Topology.AZURITE})
+_CLUSTERS: Final[Mapping[Target, frozenset[Topology]]] = {
+    Target.PRIMARY: frozenset({Topology.CLUSTER}),
+    Target.SECONDARY: frozenset({Topology.CLUSTER_SECOND}),
+}
 _NAMESPACES: Final = frozenset({Target.PRIMARY, Target.SECONDARY})
 
 
@@ -87,7 +103,8 @@ class Fault:
     One kind of harm to one target. Times are seconds after the load began.
 
     With `repeat` it comes again every `every` seconds; with `probability` it hits only so many
-    of the pieces of bytes that pass.
+    of the pieces of bytes that pass. `late`: how late answers are, at least and at most. `step`: by
+    how much a clock jumps; that of the host is the clock of all processes.
     """
 
     kind: Kind
@@ -99,14 +116,20 @@ class Fault:
     probability: float = attrs.field(
         default=1.0, validator=[validators.gt(0.0), validators.le(1.0)]
     )
+    late: tuple[float, float] | None = None
+    step: float = attrs.field(default=1800.0, validator=validators.gt(0.0))
 
     def __attrs_post_init__(self) -> None:
-        if (self.kind in ON_CLOCKS) != (self.target is Target.HOST):
+        if self.target is Target.HOST and self.kind not in ON_CLOCKS:
             raise ValueError("target: host expected for clocks, and for nothing else")
         if self.kind not in ON_PROCESSES | ON_CLOCKS and self.target not in _NAMESPACES:
             raise ValueError(f"target: {self.kind.value} hits the way to a namespace only")
+        if self.kind is Kind.WRONG_KEY and self.target is not Target.SYPHON:
+            raise ValueError("target: syphon expected for wrong-key")
         if self.repeat > 1 and self.every <= self.lasts:
             raise ValueError("every: more than lasts expected, so that the target recovers")
+        if (self.kind is Kind.LATE) != (self.late is not None):
+            raise ValueError("late: least and most seconds expected for late, and for nothing else")
         if self.probability < 1.0 and self.kind in ON_PROCESSES:
             raise ValueError(f"probability: a process is {self.kind.value}, or it isn't")
 
@@ -118,8 +141,25 @@ class Fault:
 
 
 @attrs.frozen(kw_only=True)
+class Wanted:
+    """Targets of a scenario beyond those of every run. Times are seconds; None: not asked for."""
+
+    stall: float | None = None  # the longest time without an answer for an entity
+    median: float | None = None  # of sends due in a fault, after its first `failover_interval`
+    waited: float | None = None  # for answers in faults, per entity, beyond one `attempt_timeout`
+    failovers: int | None = None  # of each entity
+    shorter: float | None = None  # by so much a message may live shorter than it was sent to
+    longer: float | None = None
+    redriven: int | None = None  # dead letters, at least, that `pairgate redrive` has moved
+
+
+@attrs.frozen(kw_only=True)
 class Scenario:
-    """One file. `rate`: messages/s to each entity; half of it goes to the primary directly."""
+    """
+    One file. `rate`: messages/s to each entity; half of it goes to the primary directly.
+
+    `entities`: how many queues are sent to; the first two have a consumer.
+    """
 
     name: str
     title: str
@@ -128,11 +168,24 @@ class Scenario:
         default=(Topology.EMBEDDED,), validator=validators.min_len(1)
     )
     intervals: tuple[str, ...] = attrs.field(default=("0s",), validator=validators.min_len(1))
+    time_to_live: float | None = attrs.field(  # seconds, of all messages
+        default=None, validator=validators.optional(validators.gt(0.0))
+    )
+    scheduled: float | None = attrs.field(  # every tenth message is due so many seconds later
+        default=None, validator=validators.optional(validators.gt(0.0))
+    )
     rate: float = attrs.field(default=40.0, validator=validators.gt(0.0))
     seed: int = 1
     syphons: int = attrs.field(default=0, validator=validators.ge(0))  # processes; 0: inside
     promised: bool = True  # whether the targets of availability and stall are asked for
     on_unknown: str = attrs.field(default="divert", validator=validators.in_(("divert", "raise")))
+    entities: int = attrs.field(default=2, validator=validators.ge(2))
+    send_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))  # seconds
+    attempt_timeout: float = attrs.field(default=3.0, validator=validators.gt(0.0))  # seconds
+    pairing: Mapping[str, str] = attrs.field(factory=dict)  # further options of the pair
+    wanted: Wanted = attrs.field(factory=Wanted)
+    # Another pair, with a primary of its own, has the same label, key and secondary.
+    neighbour: bool = False
 
     def __attrs_post_init__(self) -> None:
         syphon_hit = any(fault.target is Target.SYPHON for fault in self.faults)
@@ -140,9 +193,14 @@ class Scenario:
             raise ValueError("syphons: 1 or more expected, where a fault hits the syphon")
         for fault in self.faults:
             self._check_protocol(fault.kind)
-        for target in Target:
+            if fault.kind in ON_NODES and not self._is_cluster(fault.target):
+                raise ValueError(f"topologies: {fault.kind.value} is for the nodes of a cluster")
+        for target, of_clocks in product(Target, (False, True)):
             spans = sorted(
-                span for one in self.faults if one.target is target for span in one.spans
+                span
+                for one in self.faults
+                if one.target is target and (one.kind in ON_CLOCKS) is of_clocks
+                for span in one.spans
             )
             if any(begin < ended for (_, ended), (begin, _) in pairwise(spans)):
                 raise ValueError(f"faults: two hit the {target.value} at the same time")
@@ -155,6 +213,12 @@ class Scenario:
     def ends(self) -> float:
         """When the last fault is over."""
         return max(ended for fault in self.faults for _, ended in fault.spans)
+
+    @property
+    def hedge_after(self) -> float:
+        """Seconds after which a send may go both ways; infinite: never."""
+        after = self.pairing.get("hedge_after")
+        return math.inf if after is None else seconds(after)
 
     @property
     def proxied(self) -> bool:
@@ -171,17 +235,24 @@ class Scenario:
 
     @property
     def kills_a_syphon(self) -> bool:
-        """Whether one begins anew, a process of its own or the gateway's."""
+        """Whether one is started again, a process of its own or the gateway's."""
         syphons = Target.SYPHON if self.syphons else Target.GATEWAY
-        killed = {fault.target for fault in self.faults if fault.kind is Kind.KILLED}
+        ends = {Kind.KILLED, Kind.WRONG_KEY}
+        killed = {fault.target for fault in self.faults if fault.kind in ends}
         return syphons in killed
+
+    def _is_cluster(self, target: Target) -> bool:
+        return set(self.topologies) <= _CLUSTERS.get(target, frozenset())
 
     def _check_protocol(self, kind: Kind) -> None:
         if kind in _IN_AMQP and set(self.topologies) != {Topology.AMQP}:
             raise ValueError(f"topologies: {kind.value} is for {Topology.AMQP.value} only")
         if kind in _IN_HTTP and not set(self.topologies) <= _SPEAKS_HTTP:
             raise ValueError(f"topologies: {kind.value} is for those that speak HTTP")
-        if kind in ON_PROCESSES and Topology.AZURITE in self.topologies:
+        is_cluster = bool(set(self.topologies) & {Topology.CLUSTER, Topology.CLUSTER_SECOND})
+        if kind not in ON_PROCESSES | ON_CLOCKS and is_cluster:
+            raise ValueError("topologies: no proxy stands before a cluster")
+        if kind in HARMS_PROCESSES and Topology.AZURITE in self.topologies:
             raise ValueError("topologies: azurite keeps little when its process is harmed")
 
     def quick(self) -> "Scenario":

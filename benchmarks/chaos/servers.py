@@ -12,17 +12,18 @@ import trio
 from benchmarks.fleet import client_of, now
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import open_namespace as open_service_bus
-from gateway.brokers.rabbitmq import open_namespace
-from gateway.brokers.rabbitmq_options import RabbitmqOptions
-from gateway.brokers.storage_queue import open_namespace as open_storage_queue
-from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
+from gateway.brokers.rabbitmq.broker import open_namespace
+from gateway.brokers.rabbitmq.options import RabbitmqOptions
+from gateway.brokers.storage_queue.broker import open_namespace as open_storage_queue
+from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, Machine
 from gateway.domain.backoff import Backoff
 from gateway.ports import Broker
-from gateway.testing.azurite import ACCOUNT
-from gateway.testing.azurite import KEY as AZURITE_KEY
-from gateway.testing.rabbitmq import USER
-from gateway.testing.servers import ServerProcess
+from tests.harness.azurite import ACCOUNT
+from tests.harness.azurite import KEY as AZURITE_KEY
+from tests.harness.rabbitmq import USER, control
+from tests.harness.rabbitmq_cluster import Cluster
+from tests.harness.servers import ServerProcess
 
 CONNECTIONS: Final = 1000  # of each loop, so that none of its sends waits for another
 CONNECT: Final = 2.0  # seconds, of TCP and what a protocol needs first; less than an attempt
@@ -172,6 +173,10 @@ class RabbitServer(_ForeignServer):
     def __init__(self, process: ServerProcess) -> None:
         super().__init__(process, USER, keeps_completions=False)
 
+    async def keep_queues(self) -> None:
+        """RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds."""
+        await control(self.process, "eval", "[dets:sync(Table) || Table <- dets:all()].")
+
     def url(self, port: int) -> str:
         return f'url = "rabbitmq://{USER}@127.0.0.1:{port}/"\npassword = {self.reference}'
 
@@ -181,3 +186,23 @@ class RabbitServer(_ForeignServer):
 
     def producer(self, port: int) -> AbstractAsyncContextManager[Broker]:
         return self.client(port)
+
+
+class ClusterServer(RabbitServer):
+    """A cluster of nodes: whoever uses it knows all of them. It is harmed node by node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(next(iter(cluster.nodes.values())))
+        self.cluster = cluster
+
+    def url(self, port: int) -> str:
+        hosts = f'url = "rabbitmq://{USER}@{self.cluster.hosts}/"\npassword = {self.reference}'
+        return f'{hosts}\nheartbeat = "2s"\nconnect_timeout = "{CONNECT}s"'
+
+    def client(self, port: int) -> AbstractAsyncContextManager[Broker]:
+        rest = f"//{USER}:{USER}@{self.cluster.hosts}/"
+        options = RabbitmqOptions(heartbeat=2.0, connect_timeout=CONNECT)
+        return open_namespace("rabbitmq", rest, options, now, random.Random())
+
+    async def keep_queues(self) -> None:
+        await self.cluster.keep_queues()

@@ -1,8 +1,8 @@
 """
 Puts a simulated run into a folder: `python -m benchmarks.chaos.simulated SEED FOLDER`.
 
-The run is one of those that `tests/sim/test_histories.py` judges. With `--planted` a bug is in it,
-so that one can see what the checker says then.
+The run is one of those that `tests/simulation/test_histories.py` judges. With `--planted` a bug is
+in it, so that one can see what the checker says then.
 """
 
 import argparse
@@ -13,9 +13,10 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks.chaos.checker import write
-from gateway.domain.conduct import (
+from gateway.checker.history import (
     Attempted,
     Closed,
+    EntityStateMoved,
     FaultBegan,
     FaultEnded,
     Killed,
@@ -23,11 +24,10 @@ from gateway.domain.conduct import (
     Paused,
     Sampled,
     Settled,
-    StandingMoved,
     Swallowed,
     Unconfirmed,
 )
-from gateway.domain.history import (
+from gateway.checker.operations import (
     Acked,
     Completed,
     Delivered,
@@ -37,8 +37,8 @@ from gateway.domain.history import (
     Uncertain,
     Unknown,
 )
-from gateway.testing.sim.mutants import MUTANTS
-from gateway.testing.sim.world import run_world
+from tests.simulation.planted.catalogue import MUTANTS
+from tests.simulation.world import run_world
 
 
 def put_down(seed: int, folder: Path, planted: str | None = None) -> list[Path]:
@@ -66,7 +66,7 @@ def _recorder(record: Record) -> str:
             return "consumers"
         case FaultBegan() | FaultEnded() | Killed() | Swallowed() | Uncertain():
             return "nemesis"
-        case Attempted() | StandingMoved() | Paused() | Settled() | Unconfirmed() | Sampled():
+        case Attempted() | EntityStateMoved() | Paused() | Settled() | Unconfirmed() | Sampled():
             return f"watch of {record.process}"
         case _:
             return "auditor"

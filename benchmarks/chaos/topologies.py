@@ -4,6 +4,8 @@ The two namespaces of a run as processes, and the gateways before them.
     load ──▶ gateway ──▶ (proxy) ──▶ primary ◀── consumers
                  └─────▶ (proxy) ──▶ secondary
     baseline ──────────▶ (proxy) ──▶ primary
+
+Where a scenario asks for it, another gateway with a primary of its own has the same secondary.
 """
 
 import json
@@ -20,47 +22,61 @@ from benchmarks.chaos.scenario import Scenario, Topology
 from benchmarks.chaos.servers import (
     AmqpServer,
     AzuriteServer,
+    ClusterServer,
     EmbeddedServer,
     RabbitServer,
     Server,
 )
 from benchmarks.fleet import Fleet
+from gateway.checker.history import Bounds, Target
 from gateway.demo.machines import Machine, broker_config
 from gateway.domain import backlog
-from gateway.domain.conduct import Bounds, Target
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.pairing import caution
+from gateway.pairing.syphon import redelivery_guard
 from gateway.ports import Broker, Receiver
-from gateway.testing.azurite import azurite
-from gateway.testing.chaos_proxy import ChaosProxy
-from gateway.testing.rabbitmq import control, rabbitmq
-from gateway.testing.wall_clock import WallClock
+from tests.harness.azurite import azurite
+from tests.harness.chaos_proxy import ChaosProxy
+from tests.harness.rabbitmq import rabbitmq
+from tests.harness.rabbitmq_cluster import rabbitmq_cluster
+from tests.harness.wall_clock import WallClock
 
 LABEL: Final = "chaos"
-ENTITIES: Final = ("orders", "invoices")
+MANY_RECEIVERS: Final = "\n[limits.leases]\nmax_receivers = 5000\n"  # the audit reads all queues
+CONSUMED: Final = ("orders", "invoices")
+CLOCKED: Final = (Target.GATEWAY, Target.SYPHON, Target.PRIMARY, Target.SECONDARY)
 BASELINE: Final = "baseline"  # a queue of the primary that no gateway sends to
 BACKLOG_QUEUES: Final = 4
 SYPHON_BATCH: Final = 10
 IN_HAND: Final = BACKLOG_QUEUES * SYPHON_BATCH  # messages, at most, that one syphon moves at once
+NEIGHBOURS_LOOKS: Final = 12  # locks; so often in a row the wrong one is first once in 4,096 times
 LOCK: Final = 5.0  # seconds; the pair takes backlog queues as it finds them
-SEND_TIMEOUT: Final = 10.0
-ATTEMPT: Final = 3.0
+ATTEMPT: Final = 3.0  # seconds for one transfer of the syphon
 PING: Final = 1.0
 HOLD: Final = 2.0
+GRACE: Final = 2.0  # seconds for which a syphon with a wrong key waits
+
+
+def entities_of(scenario: Scenario) -> list[str]:
+    """The queues that are sent to; those of `CONSUMED` come first."""
+    more = range(len(CONSUMED), scenario.entities)
+    return [*CONSUMED, *(f"queue-{number:04}" for number in more)]
 
 
 def bounds_of(scenario: Scenario, interval: str) -> Bounds:
     """
     What the configuration of `gateway_config` promises.
 
-    In the first seconds of a syphon that was killed, what was delivered before waits.
+    In the first seconds of a syphon that was killed, what was delivered before waits. A syphon of
+    another pair locks messages that it leaves untouched, each time that it is the first to look.
     """
-    rest = max(HOLD, caution.WAIT.cap) if scenario.kills_a_syphon else HOLD
+    rest = max(HOLD, redelivery_guard.WAIT.cap) if scenario.kills_a_syphon else HOLD
+    if scenario.neighbour:
+        rest = NEIGHBOURS_LOOKS * LOCK
     return Bounds(
         raises_unknown=scenario.on_unknown == "raise",
         failover_interval=float(interval.removesuffix("s")),
-        send_timeout=SEND_TIMEOUT,
-        attempt_timeout=ATTEMPT,
+        send_timeout=scenario.send_timeout,
+        attempt_timeout=scenario.attempt_timeout,
         ping_interval=PING,
         lock=LOCK,
         longest_hold=1.2 * rest,
@@ -122,27 +138,57 @@ class Site:
     interval: str
     primary: Namespace
     secondary: Namespace
-    clock: WallClock | None  # that the processes share, where a fault sets it
+    clocks: Mapping[Target, WallClock]  # of our processes, where a fault sets one
+    neighbour: Namespace | None = None  # the primary of another pair
     gateway: Machine = attrs.field(init=False)
     syphons: list[Machine] = attrs.field(factory=list, init=False)
 
+    @property
+    def key(self) -> Path:
+        return self.fleet.folder / "envelope.key"
+
+    def clocks_of(self, target: Target) -> Sequence[WallClock]:
+        """Those of all processes, of the host."""
+        return list(self.clocks.values()) if target is Target.HOST else [self.clocks[target]]
+
     async def start(self) -> None:
-        key = self.fleet.folder / "envelope.key"
-        key.touch(mode=0o600)
-        key.write_text(random.Random(self.scenario.seed).randbytes(16).hex())
-        config = gateway_config(
-            self.primary.url,
-            self.secondary.url,
-            self.interval,
-            key=key,
-            inside=not self.scenario.syphons,
-            on_unknown=self.scenario.on_unknown,
-        )
+        key = _made_key(self.key, self.scenario.seed)
+        config = self._config(self.primary, key)
         self.gateway = await self.fleet.start("gateway", config)
+        if self.neighbour is not None:
+            await self.fleet.start("neighbour-gateway", self._config(self.neighbour, key))
         alone, _, _ = config.partition("[[endpoints]]")
         for number in range(self.scenario.syphons):
             syphon = await self.fleet.start(f"syphon-{number}", alone, command="syphon")
             self.syphons.append(syphon)
+
+    async def mistake_key(self) -> None:
+        """The syphons have another secret under the key's id from now on, and little patience."""
+        wrong = _made_key(self.key.with_name("another.key"), self.scenario.seed + 1)
+        right, mistaken = envelope_keys(self.key), envelope_keys(wrong)
+        for syphon in self.syphons:
+            config = syphon.config.replace(right, mistaken)
+            config = config.replace(
+                "[pairing.syphon]", f'[pairing.syphon]\ngone_grace = "{GRACE}s"'
+            )
+            await self._restart(syphon, config)
+
+    async def mend_key(self) -> None:
+        """They have both secrets from now on."""
+        wrong = self.key.with_name("another.key")
+        mistaken, both = envelope_keys(wrong), envelope_keys(wrong, self.key)
+        for syphon in self.syphons:
+            await self._restart(syphon, syphon.config.replace(mistaken, both))
+
+    async def _restart(self, machine: Machine, config: str) -> None:
+        await machine.stop()
+        machine.config = config
+        await machine.start(self.fleet.nursery)
+
+    def _config(self, primary: Namespace, key: Path) -> str:
+        return gateway_config(
+            primary.url, self.secondary.url, self.interval, key=key, scenario=self.scenario
+        )
 
     def namespace(self, target: Target) -> Namespace:
         return self.primary if target is Target.PRIMARY else self.secondary
@@ -154,13 +200,14 @@ async def open_site(
 ) -> AsyncIterator[Site]:
     """Namespaces with their queues, and a gateway; RabbitMQs are gone afterwards."""
     queues = {
-        "primary": [EntityPath(queue) for queue in (*ENTITIES, BASELINE)],
+        "primary": [EntityPath(queue) for queue in (*entities_of(scenario), BASELINE)],
         "secondary": [backlog.queue_name(LABEL, index) for index in range(BACKLOG_QUEUES)],
     }
-    clock = WallClock(fleet.folder / "clock") if scenario.clocked else None
-    if clock is not None:
+    clocks: dict[Target, WallClock] = {}
+    if scenario.clocked:
         fleet.folder.mkdir(parents=True, exist_ok=True)
-        fleet.environment = clock.environment
+        clocks = {each: WallClock(fleet.folder / f"clock of {each.value}") for each in CLOCKED}
+        fleet.environment_of = lambda name: clocks[Target(name.partition("-")[0])].environment
     namespaces: dict[str, Namespace] = {}
     async with AsyncExitStack() as stack:
         for name, opener in zip(queues, SIDES[topology], strict=True):
@@ -172,13 +219,18 @@ async def open_site(
                 await fleet.nursery.start(proxy.serve)
             namespaces[name] = Namespace(name, server, port, queues[name], proxy)
         primary, secondary = namespaces.values()
-        site = Site(fleet, scenario, interval, primary, secondary, clock)
+        neighbour: Namespace | None = None
+        if scenario.neighbour:
+            server, port = await SIDES[topology][0](fleet, stack, "neighbour")
+            await _make(server, port, primary.queues)
+            neighbour = Namespace("neighbour", server, port, primary.queues, None)
+        site = Site(fleet, scenario, interval, primary, secondary, clocks, neighbour)
         await site.start()
         yield site
 
 
 async def _embedded(fleet: Fleet, _: AsyncExitStack, name: str) -> tuple[Server, int]:
-    machine = await fleet.start(name, broker_config())
+    machine = await fleet.start(name, broker_config() + MANY_RECEIVERS)
     return EmbeddedServer(machine, fleet.nursery), machine.port
 
 
@@ -195,6 +247,13 @@ async def _rabbitmq(fleet: Fleet, stack: AsyncExitStack, name: str) -> tuple[Ser
     return RabbitServer(process), port
 
 
+async def _cluster(fleet: Fleet, stack: AsyncExitStack, name: str) -> tuple[Server, int]:
+    home = fleet.folder / name
+    home.mkdir(parents=True)
+    cluster = await stack.enter_async_context(rabbitmq_cluster(home))
+    return ClusterServer(cluster), next(iter(cluster.ports.values()))
+
+
 async def _azurite(fleet: Fleet, stack: AsyncExitStack, name: str) -> tuple[Server, int]:
     process, port = await stack.enter_async_context(azurite(fleet.folder / name))
     return AzuriteServer(process), port
@@ -206,8 +265,22 @@ SIDES: Final[Mapping[Topology, tuple[Opener, Opener]]] = {
     Topology.AMQP: (_amqp, _amqp),
     Topology.RABBITMQ: (_rabbitmq, _rabbitmq),
     Topology.MIXED: (_rabbitmq, _embedded),
+    Topology.CLUSTER: (_cluster, _embedded),
+    Topology.CLUSTER_SECOND: (_embedded, _cluster),
     Topology.AZURITE: (_azurite, _azurite),
 }
+
+
+def envelope_keys(*keys: Path) -> str:
+    """The option: all of one id."""
+    each = (f'{{ id = "1", key = {{ file = {json.dumps(str(key))} }} }}' for key in keys)
+    return f"envelope_keys = [{', '.join(each)}]"
+
+
+def _made_key(path: Path, seed: int) -> Path:
+    path.touch(mode=0o600)
+    path.write_text(random.Random(seed).randbytes(16).hex())
+    return path
 
 
 async def _make(server: Server, port: int, queues: Sequence[EntityPath]) -> None:
@@ -221,25 +294,25 @@ async def _make(server: Server, port: int, queues: Sequence[EntityPath]) -> None
                 properties = attrs.evolve(properties, lock_duration=lock)
             await broker.create_queue(queue, properties)
     if isinstance(server, RabbitServer):
-        # RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds.
-        await control(server.process, "eval", "[dets:sync(Table) || Table <- dets:all()].")
+        await server.keep_queues()
 
 
 def gateway_config(
-    primary: str, secondary: str, interval: str, *, key: Path, inside: bool, on_unknown: str
+    primary: str, secondary: str, interval: str, *, key: Path, scenario: Scenario
 ) -> str:
     """A gateway before the two namespaces, with times that suit a run of half a minute."""
     options: dict[str, Any] = {
         "label": LABEL,
-        "on_unknown": on_unknown,
+        "on_unknown": scenario.on_unknown,
         "failover_interval": interval,
-        "send_timeout": f"{SEND_TIMEOUT}s",
-        "attempt_timeout": f"{ATTEMPT}s",
+        "send_timeout": f"{scenario.send_timeout}s",
+        "attempt_timeout": f"{scenario.attempt_timeout}s",
         "ping_interval": f"{PING}s",
         "busy_pause": "1s",
         "backlog_cooldown": "1s",
         "backlog_queues": BACKLOG_QUEUES,
-        "enable_syphon": inside,
+        "enable_syphon": not scenario.syphons,
+        **scenario.pairing,
     }
     lines = "\n".join(f"{name} = {json.dumps(value)}" for name, value in options.items())
     pause = f'{{ first = "500ms", cap = "{HOLD}s" }}'
@@ -253,13 +326,13 @@ def gateway_config(
 [pairing]
 primary = "primary"
 secondary = "secondary"
-envelope_keys = [{{ id = "1", key = {{ file = {json.dumps(str(key))} }} }}]
+{envelope_keys(key)}
 {lines}
 
 [pairing.syphon]
 batch = {SYPHON_BATCH}
 attempt_timeout = "{ATTEMPT}s"
-hold = {pause}
+unknown_retry = {pause}
 retry = {pause}
 queue_retry = {pause}
 busy_pause = "1s"

@@ -23,28 +23,34 @@ from benchmarks.mutants.ledger import NEEDS_IMPORT, UNTESTED, Entry, Ledger
 from benchmarks.mutants.trial import FLAGS, Cold, Trace, Warm
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("domain", "pairing")
+PACKAGES: Final = ("domain", "engine", "checker", "pairing")
 NO_GATEWAY: Final = "tests/conftest.py"  # imports nothing of it
 NEAR: Final[Mapping[str, Sequence[str]]] = {
-    "domain": ("tests/domain/", "tests/chaos/test_invariants.py", "tests/claims/"),
+    "domain": ("tests/domain/", "tests/claims/"),
+    "engine": ("tests/engine/",),
+    "checker": ("tests/checker/", "tests/chaos/test_invariants.py"),
     "pairing": ("tests/pairing/",),
 }
+# Tests of the domain and of the engine outside their own folders.
+RULES: Final = (
+    "tests/brokers/test_contract.py",
+    "tests/brokers/test_contract_amending.py",
+    "tests/brokers/test_contract_forwarding.py",
+    "tests/brokers/test_contract_scheduling.py",
+    "tests/brokers/test_contract_sessions.py",
+    "tests/brokers/test_contract_topics.py",
+    "tests/brokers/test_rows.py",
+    "tests/brokers/test_visibility.py",
+    "tests/chaos/test_checker.py",
+    "tests/config/",
+    "tests/listener/test_locks.py",
+    "tests/pairing/",
+    "tests/checker/test_records.py",
+)
 FAR: Final[Mapping[str, Sequence[str]]] = {
-    "domain": (
-        "tests/brokers/test_contract.py",
-        "tests/brokers/test_contract_amending.py",
-        "tests/brokers/test_contract_forwarding.py",
-        "tests/brokers/test_contract_scheduling.py",
-        "tests/brokers/test_contract_sessions.py",
-        "tests/brokers/test_contract_topics.py",
-        "tests/brokers/test_rows.py",
-        "tests/brokers/test_visibility.py",
-        "tests/chaos/test_checker.py",
-        "tests/config/",
-        "tests/listener/test_locks.py",
-        "tests/pairing/",
-        "tests/wire/test_history.py",
-    ),
+    "domain": RULES,
+    "engine": RULES,
+    "checker": ("tests/chaos/test_checker.py",),
     "pairing": (
         "tests/brokers/test_pair_contract.py",
         "tests/claims/test_pair.py",

@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from examples.billing.office import Office, Order
-from gateway.app.outside import Outside
+from gateway.app.runtime import Runtime
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _run(order: Order, folder: Path) -> int:
-    found = trio.run(Office(order=order, folder=folder.resolve(), outside=Outside()).run)
+    found = trio.run(Office(order=order, folder=folder.resolve(), runtime=Runtime()).run)
     print("\n".join(found.lines))
     return 1 if found.mistakes else 0
 

@@ -1,7 +1,7 @@
 """The way to the messages: the gateway that this example runs, as a namespace."""
 
-from gateway.app.outside import Outside, Silence
-from gateway.brokers.registry import Adapter, Surroundings, build, options_class
+from gateway.app.runtime import Runtime, Silence
+from gateway.brokers.registry import Adapter, BrokerDependencies, build, options_class
 from gateway.frontends.auth import EMULATOR_POLICY
 
 
@@ -11,6 +11,8 @@ def open_namespace(address: str) -> Adapter:
     configured, it takes the emulator's well-known key.
     """
     url = f"servicebus+http://{EMULATOR_POLICY.name}@{address}"
-    outside = Outside()
-    around = Surroundings(clock=outside.now, rng=outside.rng("namespace"), observer=Silence())
-    return build(url, "billing", around, options_class(url)(key=EMULATOR_POLICY.keys[0]))
+    runtime = Runtime()
+    dependencies = BrokerDependencies(
+        clock=runtime.now, rng=runtime.rng("namespace"), observer=Silence()
+    )
+    return build(url, "billing", dependencies, options_class(url)(key=EMULATOR_POLICY.keys[0]))

@@ -10,7 +10,7 @@ from attrs import validators
 
 from examples.billing.ledger import Ledger
 from examples.billing.namespace import open_namespace
-from examples.billing.processes import Crew, open_gateway
+from examples.billing.processes import ProcessPool, open_gateway
 from examples.billing.values import (
     BATCHES,
     REPLIES,
@@ -25,7 +25,7 @@ from examples.billing.values import (
     transactions,
 )
 from examples.billing.verdict import Findings
-from gateway.app.outside import Outside
+from gateway.app.runtime import Runtime
 from gateway.domain.entity import QueueProperties
 from gateway.listener import Json, Submitter
 from gateway.listener.errors import SubmitError
@@ -64,7 +64,7 @@ class Office:
 
     order: Order
     folder: Path
-    outside: Outside
+    runtime: Runtime
     _totals: dict[int, Total] = attrs.field(factory=dict, init=False)
     _sends: int = attrs.field(default=0, init=False)
 
@@ -77,15 +77,15 @@ class Office:
             async with open_gateway(self.folder) as address, open_namespace(address) as broker:
                 for queue in (BATCHES, REPORTS, REPLIES):
                     await broker.create_queue(queue, QueueProperties(lock_duration=LOCK))
-                crew = self._crew(address)
+                pool = self._crew(address)
                 async with trio.open_nursery() as nursery:
                     for number in range(self.order.workers):
-                        nursery.start_soon(crew.employ, number)
+                        nursery.start_soon(pool.employ, number)
                     await self._submit_all(broker)
-                    await crew.wait()
+                    await pool.wait()
                     left = await self._until_settled(broker)
                     reports = await self._ask_for_reports(broker)
-                    crew.dismiss()
+                    pool.dismiss()
         return Findings(
             submitted=self._totals,
             reported={total.account: total for report in reports for total in report.totals},
@@ -93,23 +93,25 @@ class Office:
             times=ledger.times(),
             receipts=len(list((self.folder / "receipts").glob("*.json"))),
             left=left,
-            killed=crew.killed,
+            killed=pool.killed,
             reporters=len({report.worker for report in reports}),
-            requests=self._sends + sum(crew.requests.values()),
+            requests=self._sends + sum(pool.requests.values()),
             bodies=tuple(file.stat().st_size for file in self._bodies()),
         )
 
-    def _crew(self, address: str) -> Crew:
+    def _crew(self, address: str) -> ProcessPool:
         half = self.order.batches // 2 if self.order.kill and self.order.workers > 1 else None
-        return Crew(folder=self.folder, address=address, batches=self.order.batches, victim_at=half)
+        return ProcessPool(
+            folder=self.folder, address=address, batches=self.order.batches, victim_at=half
+        )
 
     async def _submit_all(self, broker: Broker) -> None:
         """A body above the limit of the claim check goes to the store, and the rest is as ever."""
         submitter = Submitter(
-            broker=broker, queue=BATCHES, format=Json(Batch), new_id=self.outside.new_id
+            broker=broker, queue=BATCHES, format=Json(Batch), new_id=self.runtime.new_id
         )
         order = self.order
-        each = transactions(order.transactions, order.accounts, self.outside.rng("transactions"))
+        each = transactions(order.transactions, order.accounts, self.runtime.rng("transactions"))
         for batch in batches(each, order.batch):
             self._note(batch)
             await self._submit(submitter, batch)
@@ -147,13 +149,13 @@ class Office:
         """One request in slices, for whichever worker; the replies in the order of the slices."""
         requester = Requester(
             requests=Submitter(
-                broker=broker, queue=REPORTS, format=Json(Slice), new_id=self.outside.new_id
+                broker=broker, queue=REPORTS, format=Json(Slice), new_id=self.runtime.new_id
             ),
             replies=REPLIES,
             broker=broker,
             format=Json(Report),
-            clock=self.outside.now,
-            rng=self.outside.rng("reports"),
+            clock=self.runtime.now,
+            rng=self.runtime.rng("reports"),
         )
         async with trio.open_nursery() as nursery:
             await nursery.start(requester.run)

@@ -42,7 +42,7 @@ async def open_gateway(folder: Path) -> AsyncIterator[str]:
 
 
 @attrs.define(eq=False, kw_only=True)
-class Crew:
+class ProcessPool:
     """
     The workers. `victim_at`: when so many batches are counted, the worker that has said so is
     killed, before it can tell the queue that the batch is done.

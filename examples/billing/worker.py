@@ -22,7 +22,7 @@ import trio
 from examples.billing.ledger import Ledger
 from examples.billing.namespace import open_namespace
 from examples.billing.values import BATCHES, REPORTS, Batch, Report, Slice
-from gateway.app.outside import Outside
+from gateway.app.runtime import Runtime
 from gateway.listener import Item, Json, ListenerOptions, QueueListener
 from gateway.listener.exchange import replying
 from gateway.listener.intents import steps
@@ -44,7 +44,7 @@ class Worker:
     folder: Path
     number: int
     broker: Broker
-    outside: Outside = attrs.field(factory=Outside)
+    runtime: Runtime = attrs.field(factory=Runtime)
     _ledger: Ledger = attrs.field(init=False)
     _batches: QueueListener[Batch] = attrs.field(init=False)
     _reports: QueueListener[Slice] = attrs.field(init=False)
@@ -55,7 +55,7 @@ class Worker:
             BATCHES.name, Json(Batch), steps(self._count, self._write_receipt)
         )
         report = replying(
-            self._report, broker=self.broker, format=Json(Report), new_id=self.outside.new_id
+            self._report, broker=self.broker, format=Json(Report), new_id=self.runtime.new_id
         )
         self._reports = self._listener(REPORTS.name, Json(Slice), report)
 
@@ -97,8 +97,8 @@ class Worker:
             queues=queue,
             format=form,
             handle=handle,
-            clock=self.outside.now,
-            rng=self.outside.rng(queue),
+            clock=self.runtime.now,
+            rng=self.runtime.rng(queue),
             options=OPTIONS,
         )
 

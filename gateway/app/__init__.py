@@ -1,1 +1,1 @@
-"""Puts the parts together and owns the tasks: one module for each thing that `pairgate` does."""
+"""Puts the parts together and owns the tasks: one module for each function of `pairgate`."""

@@ -1,4 +1,4 @@
-"""Puts claim check and packing between a broker and clients, and opens the store for bodies."""
+"""Puts claim check and packing between a broker and its clients, and opens the store for bodies."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -8,23 +8,23 @@ from typing import Final
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.outside import Outside
-from gateway.brokers.azure_blob import AzureBlobStore
+from gateway.app.runtime import Runtime
+from gateway.brokers.storage_queue.blob_store import AzureBlobStore
 from gateway.claims.broker import ClaimedBroker
+from gateway.claims.claim_check import ClaimCheck, Codec
 from gateway.claims.collector import Collector
-from gateway.claims.desk import ClaimDesk, Codec
 from gateway.claims.folder import FolderStore
 from gateway.claims.packing import PackedBroker
-from gateway.claims.receiver import Surroundings
+from gateway.claims.receiver import ClaimDependencies
 from gateway.config.options import Claims, Config
 from gateway.domain import claim as claims
 from gateway.domain.errors import BrokerError, GatewayError, NotAuthorized, Untrusted
-from gateway.domain.events import Doubtful
+from gateway.domain.events.gateway import Doubtful
 from gateway.domain.message import Message
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.ports import Broker, Service
 from gateway.wire.amqp.message import decode_message, encode_message
-from gateway.wire.blob import parse_blob_account
+from gateway.wire.azure_blob import parse_blob_account
 
 FOLDER: Final = "folder:"
 CODEC: Final = Codec(encode=encode_message, decode=decode_message)
@@ -32,70 +32,71 @@ PROBE: Final = b"Pairgate has looked whether it can write here."
 
 
 async def with_claims(
-    stack: AsyncExitStack, config: Config, broker: Broker, outside: Outside
+    stack: AsyncExitStack, config: Config, broker: Broker, runtime: Runtime
 ) -> tuple[Broker, Sequence[Service]]:
     """
-    What clients see of that broker, and what must run for it; the stack closes the store.
+    The broker as clients see it, and the services that must run for it; the stack closes the store.
 
-    A store on the network that doesn't answer is taken on trust: starting in an outage must work.
+    If a remote store doesn't answer, its state is assumed to be right: a start during an outage
+    must work.
 
     Raises:
-        Failure: the folder can't be made, or the service refuses the credentials.
+        Failure: the store's folder can't be created, or the service refuses the credentials.
     """
     await trio.lowlevel.checkpoint()
     seen, services = broker, list[Service]()
     if config.claims is not None:
         pairing = config.pairing
         restarts = pairing is not None and pairing.syphon.backlog_ttl is BacklogTimeToLive.RESTART
-        desk = await _open_desk(stack, config.claims, outside, lives_anew=restarts)
-        around = Surroundings(
-            clock=outside.now, rng=outside.rng("claims"), observer=outside.observer
+        claim_check = await _open_desk(stack, config.claims, runtime, lives_anew=restarts)
+        dependencies = ClaimDependencies(
+            clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
         )
-        seen = ClaimedBroker(broker=seen, desk=desk, around=around)
-        services.append(Collector(desk))
+        seen = ClaimedBroker(broker=seen, claim_check=claim_check, dependencies=dependencies)
+        services.append(Collector(claim_check))
     if config.packing:
         seen = packed = PackedBroker(
             broker=seen,
             rules=config.packing,
             codec=CODEC,
-            clock=outside.now,
-            new_id=outside.new_id,
+            clock=runtime.now,
+            new_id=runtime.new_id,
         )
         services.append(packed)
     return seen, services
 
 
 async def _open_desk(
-    stack: AsyncExitStack, settings: Claims, outside: Outside, *, lives_anew: bool
-) -> ClaimDesk:
-    store = await _opened(stack, settings, outside)
-    await _prepare(store, settings, outside)
-    return ClaimDesk(
+    stack: AsyncExitStack, settings: Claims, runtime: Runtime, *, lives_anew: bool
+) -> ClaimCheck:
+    store = await _opened(stack, settings, runtime)
+    await _prepare(store, settings, runtime)
+    return ClaimCheck(
         store=store,
         options=settings.options,
         codec=CODEC,
-        clock=outside.now,
-        new_id=outside.new_id,
-        observer=outside.observer,
+        clock=runtime.now,
+        new_id=runtime.new_id,
+        observer=runtime.observer,
         lives_anew=lives_anew,
     )
 
 
-async def check_claims(settings: Claims, outside: Outside) -> str | None:
-    """Write, read and remove a body of no message; return what is wrong."""
-    name, problem = claims.new_id(outside.new_id(), Message(), outside.now()), None
+async def check_claims(settings: Claims, runtime: Runtime) -> str | None:
+    """Write, read and delete a test body; return what is wrong, or None."""
+    name, problem = claims.new_id(runtime.new_id(), Message(), runtime.now()), None
     try:
         with trio.fail_after(settings.options.timeout):
             async with AsyncExitStack() as stack:
-                store = await _opened(stack, settings, outside)
+                store = await _opened(stack, settings, runtime)
                 await store.put(name, PROBE)
                 if await store.get(name, len(PROBE)) != PROBE:
-                    problem = "what was written isn't what is read"
+                    problem = "a test body was read back changed"
                 await store.remove(name)
     except trio.TooSlowError:
         problem = f"no answer within {settings.options.timeout:g} s"
     except GatewayError as error:
-        hint = "; `pairgate serve` makes it" if "ContainerNotFound" in str(error) else ""
+        hint = "; `pairgate serve` creates it" if "ContainerNotFound" in str(error) else ""
         problem = f"{error}{hint}"
     await trio.lowlevel.checkpoint()
     return problem
@@ -104,17 +105,17 @@ async def check_claims(settings: Claims, outside: Outside) -> str | None:
 Store = FolderStore | AzureBlobStore
 
 
-async def _opened(stack: AsyncExitStack, settings: Claims, outside: Outside) -> Store:
+async def _opened(stack: AsyncExitStack, settings: Claims, runtime: Runtime) -> Store:
     await trio.lowlevel.checkpoint()
     if settings.store.startswith(FOLDER):
         return FolderStore(Path(settings.store.removeprefix(FOLDER)))
     text = settings.connection_string or settings.store.partition(":")[2]
     account = parse_blob_account(text, settings.key)
-    store = AzureBlobStore(account, settings.container, outside.now, settings.options.max_body)
+    store = AzureBlobStore(account, settings.container, runtime.now, settings.options.max_body)
     return await stack.enter_async_context(store)
 
 
-async def _prepare(store: Store, settings: Claims, outside: Outside) -> None:
+async def _prepare(store: Store, settings: Claims, runtime: Runtime) -> None:
     await trio.lowlevel.checkpoint()
     try:
         with trio.fail_after(settings.options.timeout):
@@ -125,4 +126,4 @@ async def _prepare(store: Store, settings: Claims, outside: Outside) -> None:
         reason = str(error) or f"no answer within {settings.options.timeout:g} s"
         if isinstance(store, FolderStore):
             raise Failure(f"claims: {reason}") from error
-        outside.observer.report(Doubtful(text=f"claims: {reason}"))
+        runtime.observer.report(Doubtful(text=f"claims: {reason}"))

@@ -1,6 +1,5 @@
-"""The ports that clients connect to, each with the front end that speaks its protocol."""
+"""The ports that clients connect to, each with the front end of its protocol."""
 
-import ssl
 import traceback
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -9,47 +8,51 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.outside import Outside
 from gateway.app.parts import Parts
-from gateway.app.servers import Makings, Server, make_server
-from gateway.config.checks import host_of_bind, is_loopback
-from gateway.config.options import ONE_PORT, Config, Endpoint
-from gateway.domain.events import ConnectionCrashed, ConnectionLost
+from gateway.app.runtime import Runtime
+from gateway.app.servers import Makings, Server, Tls, make_server
+from gateway.config.checks import host_of_bind, requires_tls
+from gateway.config.options import Config
+from gateway.config.places import is_loopback
+from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
-from gateway.frontends.storage_auth import Accounts
+from gateway.frontends.storage_queue.auth import Accounts
+from gateway.frontends.web_guard import WebGuard
+from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import CannotListen, Listener, open_listener
 from gateway.net.tls import TlsFileError, server_context
 
 
 @attrs.frozen(kw_only=True)
 class OpenEndpoint:
-    """A bound port: the kernel queues clients, nobody serves them yet."""
+    """A bound port: the kernel queues connections, and nothing serves them yet."""
 
     protocol: str
     listener: Listener
     server: Server
-    take_over: Callable[[Config], None]  # who may do what, from now on
+    take_over: Callable[[Config], None]  # replaces access policies and accounts
 
 
 async def open_endpoints(
-    stack: AsyncExitStack, config: Config, parts: Parts, outside: Outside, *, port_offset: int = 0
+    stack: AsyncExitStack, config: Config, parts: Parts, runtime: Runtime, *, port_offset: int = 0
 ) -> list[OpenEndpoint]:
     """
-    Bind all ports, which the stack frees; each but 0 is moved by `port_offset`.
+    Bind all ports, which the stack closes; every port but 0 is moved by `port_offset`.
 
     Raises:
-        Failure: a port is taken, a certificate can't be used, or AMQP's engine isn't installed.
+        Failure: a port is in use, a certificate can't be used, or the AMQP engine isn't installed.
     """
     await trio.lowlevel.checkpoint()
     endpoints = []
-    for endpoint in config.endpoints:
-        endpoints.append(await _opened(config, endpoint, parts, outside, port_offset))
+    budget = BodyBudget(config.limits.http.max_body_memory)
+    for index in range(len(config.endpoints)):
+        endpoints.append(await _opened(config, index, parts, runtime, budget, port_offset))
         stack.push_async_callback(endpoints[-1].listener.aclose)
     return endpoints
 
 
 def moved(bind: str, port_offset: int) -> str:
-    """The address with its port moved; port 0 is any free one and stays that."""
+    """The address with its port moved; port 0 stands for any free port and stays 0."""
     host, colon, port = bind.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) == 0:
         return bind
@@ -57,47 +60,69 @@ def moved(bind: str, port_offset: int) -> str:
 
 
 async def _opened(
-    config: Config, endpoint: Endpoint, parts: Parts, outside: Outside, port_offset: int
+    config: Config, index: int, parts: Parts, runtime: Runtime, budget: BodyBudget, port_offset: int
 ) -> OpenEndpoint:
-    tls = _context(endpoint)
+    endpoint = config.endpoints[index]
+    tls = tls_of(config, index)
     loopback = is_loopback(host_of_bind(endpoint.bind))
+    on_refused = parts.refusals.at(endpoint.protocol)
+    authorizer = Authorizer(
+        config.access, wall_clock=runtime.now, loopback=loopback, on_refused=on_refused
+    )
     makings = Makings(
         config=config,
         parts=parts,
-        outside=outside,
-        authorizer=Authorizer(config.access, wall_clock=outside.now, loopback=loopback),
-        accounts=Accounts(config.accounts, wall_clock=outside.now, loopback=loopback),
+        runtime=runtime,
+        authorizer=authorizer,
+        guard=WebGuard(
+            is_open=lambda: authorizer.is_open,
+            allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
+        ),
+        budget=budget,
+        accounts=Accounts(
+            config.accounts, wall_clock=runtime.now, loopback=loopback, on_refused=on_refused
+        ),
     )
     server = make_server(endpoint.protocol, makings, tls)
-    report = outside.observer.report
+    report = runtime.observer.report
     try:
         listener = await open_listener(
             moved(endpoint.bind, port_offset),
-            tls=None if endpoint.protocol == ONE_PORT else tls,
             options=config.limits.listener,
             on_crash=lambda peer, error: report(crashed(peer, error)),
             on_lost=lambda peer, error: report(lost(peer, error)),
         )
     except CannotListen as error:
-        raise Failure(str(error)) from error
+        raise Failure(f"endpoints[{index}].bind: {error}") from error
     return OpenEndpoint(
         protocol=endpoint.protocol, listener=listener, server=server, take_over=makings.take_over
     )
 
 
-def _context(endpoint: Endpoint) -> ssl.SSLContext | None:
+def tls_of(config: Config, index: int) -> Tls | None:
+    """
+    The TLS settings of that endpoint; None if it has no certificate.
+
+    Raises:
+        Failure: a file can't be used; the text begins with the file's configuration key.
+    """
+    endpoint = config.endpoints[index]
+    if endpoint.tls is None:
+        return None
     try:
-        return server_context(endpoint.tls) if endpoint.tls else None
+        context = server_context(endpoint.tls)
     except TlsFileError as error:
-        raise Failure(str(error), ExitCode.WRONG) from error
+        text = f"endpoints[{index}].tls.{error.field}: {error}"
+        raise Failure(text, ExitCode.WRONG) from error
+    return Tls(context=context, required=requires_tls(endpoint))
 
 
 def crashed(peer: str, error: BaseException) -> ConnectionCrashed:
-    """What to tell of a connection that a bug ended."""
+    """The event for a connection that a bug has ended."""
     return ConnectionCrashed(peer=peer, traceback="".join(traceback.format_exception(error)))
 
 
 def lost(peer: str, error: BaseException) -> ConnectionLost:
-    """What to tell of a connection that ended with an error of its own."""
+    """The event for a connection that an expected error has ended."""
     leaves = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
     return ConnectionLost(peer=peer, reason="; ".join(f"{type(e).__name__}: {e}" for e in leaves))

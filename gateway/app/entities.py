@@ -1,4 +1,4 @@
-"""Makes the entities that the configuration names."""
+"""Creates the entities that the configuration names."""
 
 from contextlib import suppress
 
@@ -8,29 +8,34 @@ from gateway.capabilities import Topology
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import EntityExists, NotSupported
 from gateway.domain.plan import Plan, PlannedQueue, PlannedSubscription, PlannedTopic
-from gateway.domain.topology import SubscriptionInfo
+from gateway.domain.topics.topology import SubscriptionInfo
+from gateway.offering import offered
 from gateway.ports import Broker
 
 
 async def make_entities(broker: Broker, plan: Plan) -> list[EntityPath]:
     """
-    Make what is missing, topics after queues; return what was made. What is there stays as it is.
+    Create missing entities, topics after queues; return those that were created. Existing entities
+    stay as they are.
 
     Raises:
-        BrokerError: of the first that couldn't be made; the earlier ones stay.
-        NotSupported: there are topics in the plan, and the namespace can't have any.
+        BrokerError: an entity couldn't be created; those created before stay.
+        NotSupported: the plan has topics, and the namespace doesn't support topics.
     """
     await trio.lowlevel.checkpoint()
     made = [queue.path for queue in plan.queues if await _make_queue(broker, queue)]
     if not plan.topics:
         return made
-    if not isinstance(broker, Topology):
-        raise NotSupported(f"topic {plan.topics[0].path}: this kind of namespace has no topics")
+    topology = offered(broker, Topology)
+    if topology is None:
+        raise NotSupported(
+            f"topic {plan.topics[0].path}: this kind of namespace doesn't support topics"
+        )
     for topic in plan.topics:
-        if await _make_topic(broker, topic):
+        if await _make_topic(topology, topic):
             made.append(topic.path)
         for subscription in topic.subscriptions:
-            info = await _make_subscription(broker, topic.path, subscription)
+            info = await _make_subscription(topology, topic.path, subscription)
             made += [info.path] if info else []
     return made
 
@@ -56,7 +61,10 @@ async def _make_topic(broker: Topology, topic: PlannedTopic) -> bool:
 async def _make_subscription(
     broker: Topology, topic: EntityPath, subscription: PlannedSubscription
 ) -> SubscriptionInfo | None:
-    """With its rules, those too that one that is there lacks: its maker may have been killed."""
+    """
+    Create the subscription and its rules. Missing rules of an existing subscription are added: the
+    process that created it may have been killed.
+    """
     await trio.lowlevel.checkpoint()
     name, rules = subscription.name, subscription.rules
     first = rules[0] if rules else None

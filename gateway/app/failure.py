@@ -1,4 +1,4 @@
-"""How a command ends that can't do its work: a text for people, and the exit code."""
+"""The expected failure of a command: a text for people, and an exit code."""
 
 import enum
 
@@ -6,13 +6,13 @@ import enum
 class ExitCode(enum.IntEnum):
     DONE = 0
     FAILED = 1
-    WRONG = 2  # usage or configuration
-    PARTLY = 3  # some of it; the same command may do the rest later
-    TEMPORARY = 75  # the same command may work later
+    WRONG = 2  # of usage or configuration
+    PARTLY = 3  # some of the work was done; the same command may do the rest later
+    TEMPORARY = 75  # the same command may succeed later
 
 
 class Failure(Exception):
-    """An expected end; the text says what to do."""
+    """An expected failure of a command; the text says what to do."""
 
     def __init__(self, text: str, code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(text)

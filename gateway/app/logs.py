@@ -1,4 +1,4 @@
-"""Where events go: the log, as the configuration wants it, and what SIGHUP changes of that."""
+"""The log, set up as configured, and its reload at SIGHUP."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,11 +7,11 @@ from typing import Final
 
 import attrs
 
-from gateway.app.outside import Outside
+from gateway.app.runtime import Runtime
 from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.config.problems import ConfigError
-from gateway.domain.events import Doubtful, LogLinesDropped, Reloaded
+from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded
 from gateway.telemetry.log import LogObserver
 from gateway.telemetry.writer import LineWriter
 
@@ -20,7 +20,7 @@ LAST_LINES_SECONDS: Final = 2.0
 
 @contextmanager
 def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]:
-    """The log of a process, written to its end or for so long; `as_json` outdoes the file."""
+    """The log of a process, for the life of the context; `as_json` overrides the configuration."""
     logging = loaded.config.logging
     as_json = as_json or logging.format == "json"
     as_json = as_json or (logging.format == "auto" and not os.isatty(fd))
@@ -29,25 +29,26 @@ def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]
         writer.write,
         as_json=as_json,
         level=logging.level,
-        clock=Outside.now,
+        clock=Runtime.now,
         colors=os.isatty(fd),
     )
     try:
         yield log
     finally:
+        log.close()
         writer.close(LAST_LINES_SECONDS)
 
 
 Reload = Callable[[Callable[[Config], None]], None]
-"""Reads the configuration again and calls back with it, unless it has mistakes."""
+"""Reads the configuration again and calls back with it, unless it is invalid."""
 
 
 def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Reload:
     """
-    What SIGHUP does: read the file again, take over the level of the log and, by the callback,
-    the access policies, and say what else has changed and needs a restart.
+    The action of SIGHUP: read the file again; apply the log level and, by the callback, the access
+    policies; and report the sections whose changes need a restart.
 
-    A file with mistakes changes nothing.
+    An invalid file changes nothing.
     """
 
     def reload(take_over: Callable[[Config], None]) -> None:
@@ -73,7 +74,7 @@ def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Re
 
 
 def _changed(before: Config, after: Config) -> list[str]:
-    """The sections that differ, except for what is taken over."""
+    """The sections that differ, except for the parts that are reloaded."""
     logging = attrs.evolve(before.logging, level=after.logging.level)
     before = attrs.evolve(before, logging=logging, access=after.access)
     names = [field.name for field in attrs.fields(Config)]

@@ -1,67 +1,114 @@
-"""Opens the configured namespaces; what goes wrong with one is said with its name."""
+"""Opens the configured namespaces; failures are reported with the namespace's name."""
 
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.outside import Outside
+from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.files import StoreError, StoreInUse
-from gateway.brokers.registry import Adapter, Surroundings, build
-from gateway.config.checks import host_of, is_loopback
+from gateway.brokers.local.broker import LocalBroker
+from gateway.brokers.registry import Adapter, BrokerDependencies, build
 from gateway.config.options import Namespace
+from gateway.config.places import authority_of, hosts_of, is_loopback
+from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
     EntityNotFound,
+    GatewayError,
     InvalidRequest,
     NotAuthorized,
     Untrusted,
+    locate,
+    no_answer,
 )
+from gateway.domain.health.abilities import Abilities, Rights
 from gateway.frontends.auth import EMULATOR_POLICY
 from gateway.net.tls import TlsFileError
 from gateway.ports import Broker
+from gateway.telemetry.abilities import AbilityWatch
 
 OWN_KINDS: Final = ("embedded:", "memory:")
 ASK_SECONDS: Final = 10.0
 
 
 def is_own(namespace: Namespace) -> bool:
-    """Whether the namespace is kept by this very process: then it makes its queues itself."""
+    """True if this process itself stores the namespace: then it creates its queues itself."""
     return namespace.url.startswith(OWN_KINDS)
 
 
-async def enter(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -> Adapter:
+def rights_of(namespace: Namespace) -> Rights:
+    """The terms in which the namespace grants access."""
+    scheme, _, _ = namespace.url.partition(":")
+    kind, _, _ = scheme.partition("+")
+    if kind in {"rabbitmq", "rabbitmqs"}:
+        return Rights.RABBITMQ
+    return Rights.STORAGE if kind == "storage-queue" else Rights.SERVICE_BUS
+
+
+def is_to_come(namespace: Namespace) -> bool:
+    """True if the namespace is an embedded store that doesn't exist (yet)."""
+    scheme, _, path = namespace.url.partition(":")
+    return scheme == "embedded" and not Path(path).exists()
+
+
+def why_no_store(namespace: Namespace) -> str:
+    path = namespace.url.partition(":")[2]
+    named = f", which {namespace.source} names" if namespace.source else ""
+    return (
+        f"namespace {namespace.name}: there is no store at {path}{named};"
+        " `pairgate serve` creates it. If it should exist, check the folder and --config"
+    )
+
+
+async def enter(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -> Adapter:
     """
     Open a namespace until the stack is closed.
 
     Raises:
-        Failure: the store is in use (temporary) or damaged, or the options don't fit.
+        Failure: the store is in use (temporary), damaged, or missing and not to be created; or the
+            options don't fit the namespace.
     """
+    if is_to_come(namespace) and not runtime.makes_stores:
+        raise Failure(why_no_store(namespace), ExitCode.WRONG)
     namespace = _with_credentials(namespace)
-    surroundings = Surroundings(
-        clock=outside.now, rng=outside.rng(namespace.name), observer=outside.observer
+    dependencies = BrokerDependencies(
+        clock=runtime.now, rng=runtime.rng(namespace.name), observer=runtime.observer
     )
     try:
-        adapter = build(namespace.url, namespace.name, surroundings, namespace.options)
+        adapter = build(namespace.url, namespace.name, dependencies, namespace.options)
         opened = await stack.enter_async_context(adapter)
-    except (InvalidRequest, TlsFileError) as error:
+    except TlsFileError as error:
+        text = f"namespaces.{namespace.name}.tls.{error.field}: {error}"
+        raise Failure(text, ExitCode.WRONG) from error
+    except InvalidRequest as error:
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.WRONG) from error
     except StoreInUse as error:
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
     except (StoreError, OSError) as error:
         raise Failure(f"namespace {namespace.name}: {error}") from error
     opened.meter.start()
-    outside.meters[namespace.name] = opened.meter
+    runtime.meters[namespace.name] = opened.meter
+    runtime.abilities[namespace.name] = abilities = AbilityWatch(
+        clock=runtime.now,
+        abilities=Abilities(rights=rights_of(namespace)),
+        name=namespace.name,
+        address=authority_of(namespace),
+        observer=runtime.observer,
+    )
+    if isinstance(opened, LocalBroker):
+        opened.meter.heard = abilities.heard
     return opened
 
 
 async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
     """
-    Ask whether the first configured queue or topic can be sent to; return what is doubtful.
+    Probe the first configured queue or topic; return a doubt about it, or None.
 
-    A namespace that can't be reached isn't asked further: starting in an outage must work.
+    A namespace that can't be reached isn't probed further: a start during an outage must work.
 
     Raises:
         Failure: the credentials are refused, or the certificate isn't trusted.
@@ -76,31 +123,48 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
         with trio.fail_after(ASK_SECONDS):
             await broker.probe(entity)
     except NotAuthorized as error:
+        locate(error, authority_of(namespace), str(entity))
         raise refused(namespace.name, error) from error
     except Untrusted as error:
-        text = f"namespace {namespace.name} isn't trusted: {error}; set its tls.ca"
+        text = f"namespace {namespace.name} has an untrusted certificate: {error}; set its tls.ca"
         raise Failure(text, ExitCode.WRONG) from error
     except EntityNotFound:
-        return f"{kind} {entity} is missing; `pairgate provision` makes it"
+        return f"{kind} {entity} is missing; `pairgate provision` creates it"
     except (BrokerError, trio.TooSlowError) as error:
-        reason = str(error) or f"no answer within {ASK_SECONDS:.0f} s"
+        reason = reason_of(error, namespace, entity)
         return f"{kind} {entity}: {reason}"
     return None
 
 
+def reason_of(
+    error: GatewayError | trio.TooSlowError,
+    namespace: Namespace,
+    entity: EntityPath | None = None,
+    seconds: float = ASK_SECONDS,
+) -> str:
+    """The problem of a namespace that was asked about that entity for that many seconds."""
+    address, asked = authority_of(namespace), "" if entity is None else str(entity)
+    if isinstance(error, trio.TooSlowError):
+        return str(no_answer(address, asked, seconds))
+    if isinstance(error, BrokerError):
+        locate(error, address, asked)
+    return str(error)
+
+
 def refused(name: str, error: NotAuthorized) -> Failure:
-    """Wrong credentials are a wrong configuration."""
+    """The failure for refused credentials, which are an error of the configuration."""
     return Failure(
         f"namespace {name} refuses the credentials: {error};"
-        f" check the key name in namespaces.{name}.url, and the key",
+        f" check the key name or user in namespaces.{name}.url, and the key or password",
         ExitCode.WRONG,
     )
 
 
 def _with_credentials(namespace: Namespace) -> Namespace:
-    """On this machine a namespace without a key is asked with the emulators' well-known one."""
+    """The namespace with the emulators' well-known key, if it has no key and is on loopback."""
     missing = getattr(namespace.options, "key", None) == "" and "://" in namespace.url
-    if not missing or not is_loopback(host_of(namespace.url)):
+    hosts = hosts_of(namespace.url)
+    if not missing or not hosts or not all(map(is_loopback, hosts)):
         return namespace
     (key,) = EMULATOR_POLICY.keys
     scheme, _, rest = namespace.url.partition("://")
@@ -114,7 +178,7 @@ def _with_credentials(namespace: Namespace) -> Namespace:
 
 @attrs.frozen(kw_only=True)
 class Sides:
-    """The two open namespaces of a pair, and the spool where one is configured."""
+    """The two open namespaces of a pair, and the spool if there is one."""
 
     primary: Broker
     secondary: Broker

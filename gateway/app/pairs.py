@@ -1,4 +1,4 @@
-"""Makes a pair of two open namespaces, and the syphons that belong to it."""
+"""Creates a pair of two open namespaces, and its syphons."""
 
 import hashlib
 import os
@@ -10,88 +10,118 @@ from typing import Final
 
 import trio
 
-from gateway.app.failure import Failure
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.late_setup import BacklogSetup
 from gateway.app.namespaces import Sides, refused
-from gateway.app.outside import Outside
+from gateway.app.runtime import Runtime
+from gateway.app.spooling import SpoolGauge, SyphonOfSpool
 from gateway.config.options import Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
-from gateway.domain.errors import NotAuthorized
-from gateway.domain.events import BacklogReady
-from gateway.pairing.pair import Pair, PairParts, Spool, Surroundings
+from gateway.domain.errors import BrokerError, NotAuthorized
+from gateway.domain.events.gateway import BacklogReady, Doubtful
+from gateway.pairing.options import BacklogTimeToLive
+from gateway.pairing.pair import Pair, PairDependencies, PairParts, Spool
 from gateway.pairing.provision import Backlog, usable_backlog
-from gateway.pairing.syphon import Syphon
-from gateway.ports import Broker
+from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.redrive import Redrive
+from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Broker, Observer
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 
 KEY_FILE: Final = "envelope.key"
 KEY_BYTES: Final = 32
 
 
-def make_envelope(pairing: Pairing, label: str) -> Envelope:
+def make_envelope(pairing: Pairing, label: str, *, makes_key: bool = True) -> Envelope:
     """
-    The envelope of the pair; without configured keys, with one that is kept beside the state.
+    The pair's envelope; without configured keys, with a key that is stored next to the pair's
+    state.
 
     Raises:
-        Failure: the key can't be kept or read.
+        Failure: the key can't be stored or read, or is missing and not to be created.
     """
     return Envelope(
         pair=label,
         origin=pairing.origin or socket.gethostname(),
-        keys=pairing.envelope_keys or (_kept_key(pairing.state.with_name(KEY_FILE)),),
+        keys=pairing.envelope_keys or (_kept_key(pairing.state.with_name(KEY_FILE), makes_key),),
         encode=encode_sorted,
         accept_legacy=pairing.accept_legacy_backlog,
     )
 
 
-async def find_backlog(secondary: Broker, pairing: Pairing, outside: Outside) -> Backlog:
+async def find_backlog(
+    secondary: Broker, pairing: Pairing, runtime: Runtime, setup: BacklogSetup
+) -> Backlog:
     """
-    Find the usable backlog queues and report how many there are.
+    Find the usable backlog queues, create missing ones, and report their number.
 
-    A secondary that doesn't answer is taken on trust, as starting in an outage must work.
+    If the secondary doesn't answer, its backlog queues are assumed to exist: a start during an
+    outage must work.
 
     Raises:
-        Failure: there is none, or the secondary refuses the credentials.
+        Failure: no backlog queue is usable, or the secondary refuses the credentials.
     """
     label, wanted = pairing.options.label, pairing.options.backlog_queues
     names = tuple(backlog.queue_name(label, index) for index in range(wanted))
-    silent = ("the secondary is silent",)
+    silent = ("the secondary doesn't answer",)
     found = Backlog(queues=names, max_message_size=None, problems=silent, asked=False)
     try:
         with trio.move_on_after(pairing.options.attempt_timeout):
             found = await usable_backlog(secondary, label, wanted)
+            if found.asked and len(found.queues) < wanted:
+                await setup.run()
+                found = await usable_backlog(secondary, label, wanted)
     except NotAuthorized as error:
         raise refused(pairing.secondary, error) from error
+    except BrokerError:
+        await trio.lowlevel.checkpoint()  # the secondary failed in the meantime
     reason = "; ".join(found.problems)
-    outside.observer.report(BacklogReady(wanted=wanted, usable=len(found.queues), reason=reason))
+    usable = len(found.queues)
+    if found.asked:
+        runtime.observer.report(BacklogReady(wanted=wanted, usable=usable, reason=reason))
+    else:
+        text = (
+            f"the {wanted} backlog queues are assumed to exist until they can be checked: {reason}"
+        )
+        runtime.observer.report(Doubtful(text=text))
     if not found.queues:
         raise Failure(
             f"namespace {pairing.secondary} has no usable backlog queue ({reason}):"
-            " `pairgate provision` makes them"
+            " `pairgate provision` creates them"
         )
     return found
 
 
-async def make_pair(pairing: Pairing, sides: Sides, outside: Outside) -> Pair:
+async def make_pair(
+    pairing: Pairing,
+    sides: Sides,
+    destination: Destination,
+    runtime: Runtime,
+    setup: BacklogSetup,
+    gauge: SpoolGauge | None = None,
+) -> Pair:
     """
-    Put the pair together; nothing of it runs yet.
+    Create the pair; nothing of it runs yet. `gauge` measures the spool, if there is one.
 
     Raises:
-        Failure: it can't work as configured.
+        Failure: the pair can't work as configured.
     """
-    found = await find_backlog(sides.secondary, pairing, outside)
+    found = await find_backlog(sides.secondary, pairing, runtime, setup)
     parts = PairParts(
         primary=sides.primary,
         secondary=sides.secondary,
         options=pairing.options,
         backlog=found,
+        setup=setup.run,
         envelope=make_envelope(pairing, pairing.options.label),
-        around=Surroundings(
-            clock=outside.now,
-            rng=outside.rng("pair"),
-            new_id=outside.new_id,
-            observer=outside.observer,
+        destination=destination,
+        dependencies=PairDependencies(
+            clock=runtime.now,
+            rng=runtime.rng("pair"),
+            new_id=runtime.new_id,
+            observer=runtime.observer if gauge is None else gauge,
             measure=encoded_size,
         ),
         state=pairing.state,
@@ -101,15 +131,35 @@ async def make_pair(pairing: Pairing, sides: Sides, outside: Outside) -> Pair:
 
 
 def spool_queue(pairing: Pairing) -> EntityPath:
-    """The spool is a backlog of one queue, so that a syphon drains it like any other."""
+    """The spool is a backlog with a single queue, so that a syphon drains it like any other."""
     return backlog.queue_name(pairing.options.label, 0)
 
 
-def make_syphons(pairing: Pairing, sides: Sides, outside: Outside, pair: Pair) -> list[Syphon]:
-    """The syphons that run inside the gateway: the spool's always, since nobody else sees it."""
-    sources = [sides.secondary] if pairing.enable_syphon else []
+def make_gauge(pairing: Pairing, sides: Sides, runtime: Runtime) -> SpoolGauge | None:
+    """The gauge of the spool, if there is one."""
+    if sides.spool is None or pairing.spool is None:
+        return None
+    return SpoolGauge(
+        spool=sides.spool,
+        queue=spool_queue(pairing),
+        folder=Path(pairing.spool).parent,
+        clock=runtime.now,
+        observer=runtime.observer,
+    )
+
+
+def make_syphons(
+    pairing: Pairing, sides: Sides, runtime: Runtime, pair: Pair, gauge: SpoolGauge | None = None
+) -> list[Syphon]:
+    """
+    The syphons that run inside the gateway: always the spool's, since no other process has it open.
+    """
+    observers: list[tuple[Broker, Observer]] = []
+    if pairing.enable_syphon:
+        observers.append((sides.secondary, runtime.observer))
     if sides.spool is not None:
-        sources.append(sides.spool)
+        spool_observer = runtime.observer if gauge is None else SyphonOfSpool(gauge)
+        observers.append((sides.spool, spool_observer))
     return [
         Syphon(
             primary=sides.primary,
@@ -117,34 +167,58 @@ def make_syphons(pairing: Pairing, sides: Sides, outside: Outside, pair: Pair) -
             label=pairing.options.label,
             options=pairing.syphon,
             envelope=make_envelope(pairing, pairing.options.label),
-            clock=outside.now,
-            rng=outside.rng(f"syphon {index}"),
-            observer=outside.observer,
-            standings=pair.standings,
+            clock=runtime.now,
+            rng=runtime.rng(f"syphon {index}"),
+            observer=observer,
+            states=pair.states,
+            destination=pair.destination,
+            reports_progress=source is not sides.spool,
         )
-        for index, source in enumerate(sources)
+        for index, (source, observer) in enumerate(observers)
     ]
 
 
-def _kept_key(path: Path) -> EnvelopeKey:
-    """
-    The key in that file, made if it isn't there.
+def make_redrive(
+    pairing: Pairing, source: Broker, runtime: Runtime, label: str | None = None
+) -> Redrive:
+    """Redrive for the backlog with that label, else with the pair's own."""
+    label = label or pairing.options.label
+    return Redrive(
+        source=source,
+        label=label,
+        queues=pairing.options.backlog_queues,
+        envelope=make_envelope(pairing, label, makes_key=runtime.makes_stores),
+        deducts=pairing.syphon.backlog_ttl is BacklogTimeToLive.DEDUCT,
+        clock=runtime.now,
+        new_id=runtime.new_id,
+        observer=runtime.observer,
+    )
 
-    Its id comes from it: to a gateway with another file it is unknown, not wrong.
+
+def _kept_key(path: Path, makes_key: bool) -> EnvelopeKey:
+    """
+    The key in that file, created if missing.
+
+    Its id is derived from it: to a gateway with another file the key is unknown, not wrong.
     """
     try:
+        if not path.exists() and not makes_key:
+            text = f"{path} (envelope key) is missing; `pairgate serve` creates it"
+            raise Failure(f"{text}, or set pairing.envelope_keys", ExitCode.WRONG)
         if not path.exists():
             _keep(path, secrets.token_hex(KEY_BYTES))
         key = path.read_bytes()
     except OSError as error:
         raise Failure(f"{path} (envelope key): {error.strerror}") from error
     if len(key) < KEY_BYTES:
-        raise Failure(f"{path} (envelope key) is damaged: bring it back, or set envelope_keys")
+        raise Failure(f"{path} (envelope key) is damaged: restore it, or set pairing.envelope_keys")
     return EnvelopeKey(id=f"kept-{hashlib.sha256(key).hexdigest()[:8]}", key=key)
 
 
 def _keep(path: Path, text: str) -> None:
-    """Of several processes that do this at once the first wins, and none sees half a key."""
+    """
+    Write the file. If several processes do so at once, the first wins, and none reads half a key.
+    """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     own = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

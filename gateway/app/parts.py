@@ -1,7 +1,9 @@
-"""What `serve` is made of: the open namespaces, the broker that clients see, and the services."""
+"""The parts of `serve`: the open namespaces, the broker that clients see, and the services."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -10,19 +12,17 @@ import trio
 from gateway.app.claiming import with_claims
 from gateway.app.entities import make_entities
 from gateway.app.failure import Failure
-from gateway.app.namespaces import (
-    Sides,
-    check_credentials,
-    enter,
-    is_own,
-)
-from gateway.app.outside import Outside
-from gateway.app.pairs import make_pair, make_syphons, spool_queue
-from gateway.app.trigger_topic import TopicAnnouncer
+from gateway.app.identities import find_destination, note_or_tell, refuse_confusion
+from gateway.app.late_setup import BacklogSetup, LateSetup
+from gateway.app.listener.trigger_topic import TopicAnnouncer
+from gateway.app.namespaces import Sides, check_credentials, enter, is_own
+from gateway.app.pairs import make_gauge, make_pair, make_redrive, make_syphons, spool_queue
+from gateway.app.runtime import Runtime
+from gateway.app.spooling import SpoolGauge
 from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local import LocalBroker
-from gateway.brokers.local_visibility import LocalVisibility
-from gateway.brokers.recent import Recent
+from gateway.brokers.local.broker import LocalBroker
+from gateway.brokers.local.recent import Recent
+from gateway.brokers.local.visibility import LocalVisibility
 from gateway.brokers.registry import Adapter
 from gateway.capabilities import Visibility
 from gateway.claims.broker import ClaimedBroker
@@ -31,97 +31,157 @@ from gateway.config.options import STORAGE_QUEUE, Config, Namespace, Pairing
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists
-from gateway.domain.events import Doubtful
-from gateway.frontends.announcements import Announcements
+from gateway.domain.events.gateway import Doubtful
+from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
+from gateway.frontends.refusals import Refusals
 from gateway.listener.announcing import Announcing
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
-from gateway.pairing.syphon import Syphon
+from gateway.pairing.syphon.redrive import Redrive
+from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
+from gateway.telemetry.abilities import Watched
 
-SPOOL: Final = "(spool)"  # its name among the namespaces: nobody's of the file
+SPOOL: Final = "(spool)"  # its name among the namespaces; the configuration can't have it
 
 
 @attrs.frozen(kw_only=True)
 class Parts:
-    """All of one gateway but its endpoints; nothing of it runs yet."""
+    """One gateway without its endpoints; nothing of it runs yet."""
 
     broker: Broker
     leases: Leases
-    visibility: Visibility  # of the primary, where there is a pair
+    visibility: Visibility  # of the primary, if there is a pair
     services: Sequence[Service]
-    stores: Sequence[EmbeddedBroker]  # a failed one ends the gateway
+    stores: Sequence[EmbeddedBroker]  # the gateway ends if one fails
     announcements: Announcements
+    refusals: Refusals
+    namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
+    spool: SpoolGauge | None = None
     syphons: Sequence[Syphon] = ()
+    redrive: Redrive | None = None  # of the pair's backlog
+    redrive_spool: Redrive | None = None
 
 
-async def make_parts(stack: AsyncExitStack, config: Config, outside: Outside) -> Parts:
+async def make_parts(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, *, adopted: Collection[str] = ()
+) -> Parts:
     """
-    Open the namespaces, which the stack closes, and put the parts around them.
+    Open the namespaces, which the stack closes, and create the parts around them.
+
+    `adopted` are fingerprints of primaries that the pair's primary replaces.
 
     Raises:
-        Failure: a namespace can't be opened or refuses the credentials, or no backlog is usable.
+        Failure: a namespace can't be opened or refuses the credentials, or no backlog queue is
+            usable.
     """
+    runtime = attrs.evolve(runtime, makes_stores=True)
     if config.pairing is None:
         namespace = config.home
         announcements = Announcements()
-        adapter = announced(await _enter_ready(stack, namespace, outside), announcements)
+        late = list[Service]()
+        adapter = announced(await _enter_ready(stack, namespace, runtime, late), announcements)
+        observed = (
+            adapter if isinstance(adapter, LocalBroker) else watch(adapter, namespace, runtime)
+        )
         keepers = {namespace.name: adapter}
-        announcers = await make_announcers(stack, config, outside, announcements, keepers)
-        seen, services = await with_claims(stack, config, adapter, outside)
-        leases = Leases(seen, outside.now, config.limits.leases)
-        visibility = _visibility(adapter, seen, leases, outside)
+        announcers = await make_announcers(stack, config, runtime, announcements, keepers)
+        seen, services = await with_claims(stack, config, observed, runtime)
+        leases = Leases(seen, runtime.now, config.limits.leases)
+        refusals = Refusals(runtime.observer)
+        visibility = _visibility(adapter, seen, leases, runtime)
         return Parts(
             broker=seen,
             leases=leases,
             visibility=visibility,
-            services=[leases, *_services_among(visibility), *services, *announcers],
+            services=[
+                leases,
+                *_services_among(visibility),
+                *services,
+                *announcers,
+                refusals,
+                *late,
+            ],
             stores=stores_among(adapter),
             announcements=announcements,
+            refusals=refusals,
+            namespaces={namespace.name: observed},
         )
-    return await _make_paired_parts(stack, config, config.pairing, outside)
+    return await _make_paired_parts(stack, config, config.pairing, runtime, adopted)
 
 
 async def _make_paired_parts(
-    stack: AsyncExitStack, config: Config, pairing: Pairing, outside: Outside
+    stack: AsyncExitStack,
+    config: Config,
+    pairing: Pairing,
+    runtime: Runtime,
+    adopted: Collection[str],
 ) -> Parts:
     announcements = Announcements()
-    sides = await enter_sides(stack, config, pairing, outside)
+    late = list[Service]()
+    sides = await enter_sides(stack, config, pairing, runtime, late)
     sides = attrs.evolve(sides, primary=announced(sides.primary, announcements))
     keepers = {pairing.primary: sides.primary, pairing.secondary: sides.secondary}
-    announcers = await make_announcers(stack, config, outside, announcements, keepers)
-    pair = await make_pair(pairing, sides, outside)
-    seen, services = await with_claims(stack, config, pair.broker, outside)
-    leases = Leases(seen, outside.now, config.limits.leases)
-    visibility = _visibility(sides.primary, seen, leases, outside)
+    announcers = await make_announcers(stack, config, runtime, announcements, keepers)
+    destination = await find_destination(config, pairing, sides.primary, runtime, adopted=adopted)
+    await refuse_confusion(config, pairing, sides.secondary, destination, runtime)
+    note = partial(note_or_tell, config, pairing, sides.secondary, destination, runtime)
+    observed = attrs.evolve(
+        sides,
+        primary=watch(sides.primary, config.namespaces[pairing.primary], runtime),
+        secondary=watch(sides.secondary, config.namespaces[pairing.secondary], runtime),
+    )
+    gauge = make_gauge(pairing, sides, runtime)
+    setup = BacklogSetup(
+        secondary=sides.secondary, pairing=pairing, observer=runtime.observer, note=note
+    )
+    pair = await make_pair(pairing, observed, destination, runtime, setup, gauge)
+    seen, services = await with_claims(stack, config, pair.broker, runtime)
+    leases = Leases(seen, runtime.now, config.limits.leases)
+    visibility = _visibility(sides.primary, seen, leases, runtime)
     if isinstance(sides.primary, LocalBroker) and _has_storage(config):
         sides.primary.recent = Recent()
-    syphons = make_syphons(pairing, sides, outside, pair)
+    refusals = Refusals(runtime.observer)
+    syphons = make_syphons(pairing, observed, runtime, pair, gauge)
     return Parts(
         broker=seen,
         leases=leases,
         visibility=visibility,
-        services=[pair, leases, *_services_among(visibility), *syphons, *services, *announcers],
+        services=[
+            pair,
+            leases,
+            *_services_among(visibility),
+            *syphons,
+            *services,
+            *announcers,
+            refusals,
+            *late,
+        ],
         stores=stores_among(sides.primary, sides.secondary, sides.spool),
         announcements=announcements,
+        refusals=refusals,
+        namespaces={pairing.primary: observed.primary, pairing.secondary: observed.secondary},
         pair=pair,
+        spool=gauge,
         syphons=syphons,
+        redrive=make_redrive(pairing, sides.secondary, runtime),
+        redrive_spool=make_redrive(pairing, sides.spool, runtime) if sides.spool else None,
     )
 
 
 async def make_announcers(
     stack: AsyncExitStack,
     config: Config,
-    outside: Outside,
+    runtime: Runtime,
     announcements: Announcements,
     opened: Mapping[str, Broker],
 ) -> list[Service]:
     """
-    What carries the announcements to the topic of `[triggers]`. Straight into the namespace that
-    keeps it, one of those `opened` or another: nobody diverts a trigger.
+    Services that send the announcements to the topic of `[triggers]`, directly to its namespace
+    (one of `opened` or another): triggers are never diverted.
 
     Raises:
         Failure: that namespace can't be opened, or refuses the credentials.
@@ -131,38 +191,46 @@ async def make_announcers(
     if triggers is None:
         return []
     name = triggers.namespace or config.home.name
-    keeper = opened.get(name) or await _enter_ready(stack, config.namespaces[name], outside)
+    late = list[Service]()
+    keeper = opened.get(name)
+    if keeper is None:
+        keeper = await _enter_ready(stack, config.namespaces[name], runtime, late)
     announcer = TopicAnnouncer(
         broker=keeper,
         topic=EntityPath(triggers.topic),
         announcements=announcements,
         window=triggers.window,
         time_to_live=triggers.time_to_live,
-        observer=outside.observer,
-        rng=outside.rng("announcer"),
+        observer=runtime.observer,
+        rng=runtime.rng("announcer"),
     )
-    return [announcer]
+    return [announcer, *late]
 
 
 def announced(namespace: Broker, announcements: Announcements) -> Broker:
-    """The namespace, of which every message that comes there through this gateway is announced."""
+    """The namespace; each message that enters it through this gateway is announced."""
     if not isinstance(namespace, LocalBroker):
         return Announcing(namespace, announcements.publish)
     namespace.announce = announcements.publish
     return namespace
 
 
+def watch(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
+    """The namespace; its operations for this process are measured from now on."""
+    return Watched(broker, runtime.abilities[namespace.name])
+
+
 def _visibility(
-    namespace: Broker, seen: Broker, leases: Leases, outside: Outside
+    namespace: Broker, seen: Broker, leases: Leases, runtime: Runtime
 ) -> LocalVisibility | LeasedVisibility:
     """
-    How that namespace hides messages; `seen` is what clients see of it.
+    The `Visibility` for that namespace; `seen` is the broker that clients see.
 
-    Where bodies are elsewhere, or packed, its rows aren't what clients see.
+    With claim check or packing, the namespace's own messages aren't those that clients see.
     """
     if isinstance(namespace, LocalBroker) and not isinstance(seen, ClaimedBroker | PackedBroker):
         return LocalVisibility(namespace)
-    return LeasedVisibility(seen, leases, outside.now, outside.observer)
+    return LeasedVisibility(seen, leases, runtime.now, runtime.observer)
 
 
 def _has_storage(config: Config) -> bool:
@@ -174,33 +242,46 @@ def _services_among(visibility: LocalVisibility | LeasedVisibility) -> list[Serv
 
 
 async def enter_sides(
-    stack: AsyncExitStack, config: Config, pairing: Pairing, outside: Outside
+    stack: AsyncExitStack,
+    config: Config,
+    pairing: Pairing,
+    runtime: Runtime,
+    late: list[Service],
 ) -> Sides:
     """
-    Open both namespaces and the spool; those that are our own get the queues that they lack.
+    Open both namespaces and the spool. Embedded ones get their missing queues now, the others as
+    soon as they answer, by services that are added to `late`.
 
     Raises:
-        Failure: one can't be opened, or refuses the credentials.
+        Failure: a namespace can't be opened, or refuses the credentials.
     """
-    primary = await _enter_ready(stack, config.namespaces[pairing.primary], outside)
+    primary = await _enter_ready(stack, config.namespaces[pairing.primary], runtime, late)
     namespace = config.namespaces[pairing.secondary]
-    secondary = await _enter_ready(stack, namespace, outside)
+    secondary = await _enter_ready(stack, namespace, runtime, late)
     if is_own(namespace):
         try:
-            await provision(secondary, pairing.options.label, pairing.options.backlog_queues)
+            await provision(
+                secondary,
+                pairing.options.label,
+                pairing.options.backlog_queues,
+                backlog.properties(legacy=pairing.accept_legacy_backlog),
+            )
         except BrokerError as error:
             raise _not_made(namespace, error) from error
     return Sides(
-        primary=primary, secondary=secondary, spool=await _enter_spool(stack, pairing, outside)
+        primary=primary, secondary=secondary, spool=await _enter_spool(stack, pairing, runtime)
     )
 
 
-async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, outside: Outside) -> Adapter | None:
+def spool_namespace(file: Path) -> Namespace:
+    return Namespace(name=SPOOL, url=f"embedded:{file}")
+
+
+async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, runtime: Runtime) -> Adapter | None:
     await trio.lowlevel.checkpoint()
     if pairing.spool is None:
         return None
-    namespace = Namespace(name=SPOOL, url=f"embedded:{pairing.spool}")
-    spool = await enter(stack, namespace, outside)
+    spool = await enter(stack, spool_namespace(pairing.spool), runtime)
     try:
         await spool.create_queue(spool_queue(pairing), backlog.QUEUE_PROPERTIES)
     except EntityExists:
@@ -208,12 +289,22 @@ async def _enter_spool(stack: AsyncExitStack, pairing: Pairing, outside: Outside
     return spool
 
 
-async def _enter_ready(stack: AsyncExitStack, namespace: Namespace, outside: Outside) -> Adapter:
-    adapter = await enter(stack, namespace, outside)
+async def _enter_ready(
+    stack: AsyncExitStack, namespace: Namespace, runtime: Runtime, late: list[Service]
+) -> Adapter:
+    adapter = await enter(stack, namespace, runtime)
     if not is_own(namespace):
         doubt = await check_credentials(adapter, namespace)
         if doubt is not None:
-            outside.observer.report(Doubtful(text=f"namespace {namespace.name}: {doubt}"))
+            runtime.observer.report(Doubtful(text=f"namespace {namespace.name}: {doubt}"))
+            late.append(
+                LateSetup(
+                    broker=adapter,
+                    namespace=namespace,
+                    observer=runtime.observer,
+                    rng=runtime.rng(f"late setup of {namespace.name}"),
+                )
+            )
         return adapter
     try:
         await make_entities(adapter, namespace.plan)
@@ -223,9 +314,9 @@ async def _enter_ready(stack: AsyncExitStack, namespace: Namespace, outside: Out
 
 
 def _not_made(namespace: Namespace, error: BrokerError) -> Failure:
-    return Failure(f"namespace {namespace.name}: its entities can't be made: {error}")
+    return Failure(f"namespace {namespace.name}: its entities can't be created: {error}")
 
 
 def stores_among(*adapters: Broker | None) -> list[EmbeddedBroker]:
-    """Those of the adapters that keep a store of their own, which may fail for good."""
+    """The adapters with a store of their own, which may fail for good."""
     return [adapter for adapter in adapters if isinstance(adapter, EmbeddedBroker)]

@@ -1,42 +1,46 @@
-"""What serves the connections of one endpoint: the front ends of its protocol, put together."""
+"""The servers of one endpoint: the front ends of its protocol, put together."""
 
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.outside import Outside
 from gateway.app.parts import Parts
+from gateway.app.runtime import Runtime
 from gateway.app.status import StatusBoard, make_figures
-from gateway.brokers.local_visibility import LocalVisibility
+from gateway.brokers.local.visibility import LocalVisibility
 from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
-from gateway.frontends.admin import AdminFrontend
+from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
-from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
-from gateway.frontends.storage_auth import Accounts
-from gateway.frontends.storage_operations import StorageOperations
-from gateway.frontends.storage_queue import StorageQueueFrontend
-from gateway.net.http_server import Handler, HttpServer
+from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
+from gateway.frontends.storage_queue.auth import Accounts
+from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
+from gateway.frontends.storage_queue.operations import StorageOperations
+from gateway.frontends.web_guard import Guarded, WebGuard
+from gateway.net.body_budget import BodyBudget
+from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
 from gateway.wire.amqp.options import why_no_engine
-from gateway.wire.http import Headers, Request, Response
-from gateway.wire.servicebus_errors import PAIRGATE
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.errors import PAIRGATE
 
-if TYPE_CHECKING:  # it imports the engine, which may be missing
+if TYPE_CHECKING:  # imports the engine, which may be missing
     from gateway.frontends.amqp.frontend import AmqpFrontend
 
-# The pair's own verdict says more than a time-out of the front end, which therefore comes later.
+# The pair's own outcome says more than a timeout of the front end, whose deadline therefore is
+# later.
 PATIENCE: Final = 1.0  # seconds
+SMALL_BODY: Final = 1024 * 1024
 
 
 @attrs.define(eq=False, kw_only=True)
 class LongPolls:
-    """Ends requests that wait for a message when the endpoint drains: there is none."""
+    """Ends requests that wait for a message when the endpoint drains, as if none had arrived."""
 
     handler: Handler
     _waiting: set[trio.CancelScope] = attrs.field(factory=set, init=False)
@@ -59,29 +63,31 @@ class LongPolls:
 
 @attrs.frozen(kw_only=True)
 class Server:
-    """Serves connections, and can let each end after what it is owed."""
+    """Serves connections, and can end each after its pending answers."""
 
     serve_connection: ConnectionHandler
     drains: tuple[Callable[[], None], ...]
 
     def drain(self) -> None:
-        """Let every connection end after the answers that it is owed."""
+        """End every connection after its pending answers."""
         for drain in self.drains:
             drain()
 
 
 @attrs.frozen(kw_only=True)
 class Makings:
-    """What the front ends of one endpoint are made from."""
+    """The parts that the front ends of one endpoint are created from."""
 
     config: Config
     parts: Parts
-    outside: Outside
+    runtime: Runtime
     authorizer: Authorizer
     accounts: Accounts
+    guard: WebGuard
+    budget: BodyBudget
 
     def take_over(self, fresh: Config) -> None:
-        """From now on clients may do what this configuration says."""
+        """Apply the access policies and accounts of this configuration from now on."""
         self.authorizer.replace(fresh.access)
         self.accounts.replace(fresh.accounts)
 
@@ -93,19 +99,37 @@ class Makings:
         return pairing.options.send_timeout + PATIENCE
 
 
+class MakeHttp(Protocol):
+    """Creates the server of an HTTP-based protocol."""
+
+    def __call__(self, makings: Makings, *, secure: bool) -> Server: ...
+
+
+@attrs.frozen(kw_only=True)
+class Tls:
+    """TLS settings of an endpoint with a certificate."""
+
+    context: ssl.SSLContext
+    required: bool  # plain text is refused
+
+
+def small_bodies(options: HttpServerOptions) -> HttpServerOptions:
+    """The options with a small limit for bodies, for front ends whose requests are small."""
+    return attrs.evolve(options, max_body=min(options.max_body, SMALL_BODY))
+
+
 def why_not(protocol: str) -> str | None:
-    """What to install so that an endpoint of that protocol can be served; None: nothing."""
+    """The advice on what to install for this protocol; None: nothing is missing."""
     why = why_no_engine() if protocol in (ONE_PORT, AMQP) else None
     return None if why is None else f"protocol {protocol!r}: {why}"
 
 
-def make_server(protocol: str, makings: Makings, tls: ssl.SSLContext | None) -> Server:
+def make_server(protocol: str, makings: Makings, tls: Tls | None) -> Server:
     """
-    The server of an endpoint. With `tls`, the one of one port for everything begins it by itself;
-    for the others it has begun.
+    The server of an endpoint, including TLS.
 
     Raises:
-        Failure: the engine of AMQP isn't installed.
+        Failure: the AMQP engine isn't installed.
     """
     why = why_not(protocol)
     if why is not None:
@@ -113,23 +137,23 @@ def make_server(protocol: str, makings: Makings, tls: ssl.SSLContext | None) -> 
     if protocol == ONE_PORT:
         return _make_one_port(makings, tls)
     if protocol == AMQP:
-        return _make_amqp(makings)
+        return _make_amqp(makings, tls)
     if protocol == STORAGE_QUEUE:
-        return _make_storage_queue(makings, secure=tls is not None)
+        return _make_http(_make_storage_queue, makings, tls)
     if protocol == ADMIN:
-        return _make_admin(makings)
-    return _make_rest(makings, secure=tls is not None)
+        return _make_http(_make_admin, makings, tls)
+    return _make_http(_make_rest, makings, tls)
 
 
-def _make_one_port(makings: Makings, tls: ssl.SSLContext | None) -> Server:
+def _make_one_port(makings: Makings, tls: Tls | None) -> Server:
     frontend = _make_frontend(makings)
     plain, secure = (_make_rest(makings, secure=secure) for secure in (False, True))
-    sniffer = Sniffer(
+    sniffer = _make_sniffer(
+        makings,
+        tls,
         amqp=frontend.serve_connection,
         http=plain.serve_connection,
         https=secure.serve_connection,
-        tls=tls,
-        options=makings.config.limits.sniffing,
     )
     return Server(
         serve_connection=sniffer.serve_connection,
@@ -137,11 +161,49 @@ def _make_one_port(makings: Makings, tls: ssl.SSLContext | None) -> Server:
     )
 
 
-def _make_amqp(makings: Makings) -> Server:
+def _make_amqp(makings: Makings, tls: Tls | None) -> Server:
     frontend = _make_frontend(makings)
-    sniffer = Sniffer(amqp=frontend.serve_connection, options=makings.config.limits.sniffing)
+    sniffer = _make_sniffer(makings, tls, amqp=frontend.serve_connection)
     return Server(
         serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain.set)
+    )
+
+
+def _make_http(make: MakeHttp, makings: Makings, tls: Tls | None) -> Server:
+    """
+    An HTTP server; it needs no protocol detection if HTTP is the only protocol of the endpoint.
+    """
+    if tls is None:
+        return make(makings, secure=False)
+    plain, secure = make(makings, secure=False), make(makings, secure=True)
+    sniffer = _make_sniffer(
+        makings, tls, http=plain.serve_connection, https=secure.serve_connection
+    )
+    return Server(
+        serve_connection=sniffer.serve_connection,
+        drains=(sniffer.drain, plain.drain, secure.drain),
+    )
+
+
+def _make_sniffer(
+    makings: Makings,
+    tls: Tls | None,
+    *,
+    amqp: ConnectionHandler | None = None,
+    http: ConnectionHandler | None = None,
+    https: ConnectionHandler | None = None,
+) -> Sniffer:
+    limits = makings.config.limits
+    return Sniffer(
+        amqp=amqp,
+        http=http,
+        https=https,
+        tls=None if tls is None else tls.context,
+        requires_tls=tls is not None and tls.required,
+        handshake_timeout=limits.listener.handshake_timeout,
+        server_name=limits.http.server_name,
+        refusal=makings.guard.refusal,
+        options=limits.sniffing,
     )
 
 
@@ -152,7 +214,7 @@ def _make_frontend(makings: Makings) -> "AmqpFrontend":
         broker=makings.parts.broker,
         leases=makings.parts.leases,
         authorizer=makings.authorizer,
-        wall_clock=makings.outside.now,
+        wall_clock=makings.runtime.now,
         options=attrs.evolve(
             makings.config.limits.amqp,
             namespace=makings.config.limits.rest.namespace,
@@ -166,66 +228,88 @@ def _make_rest(makings: Makings, *, secure: bool) -> Server:
         broker=makings.parts.broker,
         leases=makings.parts.leases,
         authorizer=makings.authorizer,
-        wall_clock=makings.outside.now,
+        wall_clock=makings.runtime.now,
         options=attrs.evolve(
             makings.config.limits.rest, secure=secure, send_timeout=makings.send_timeout
         ),
     )
     polls = LongPolls(handler=frontend.handle)
+    guarded = Guarded(guard=makings.guard, frontend=frontend, handler=polls.handle)
     server = HttpServer(
-        handler=polls.handle,
+        handler=guarded.handle,
+        check_head=guarded.check_head,
         error_body=frontend.refuse,
-        wall_clock=makings.outside.now,
+        wall_clock=makings.runtime.now,
+        budget=makings.budget,
         options=makings.config.limits.http,
         cancels_when_gone=is_long_poll,
     )
     return Server(serve_connection=server.serve_connection, drains=(server.drain.set, polls.end))
 
 
-def _make_admin(makings: Makings) -> Server:
-    board = StatusBoard(config=makings.config, outside=makings.outside, parts=makings.parts)
+def _make_admin(makings: Makings, *, secure: bool) -> Server:
+    board = StatusBoard(
+        config=makings.config,
+        runtime=makings.runtime,
+        parts=makings.parts,
+        refusals=makings.parts.refusals,
+    )
     draining = trio.Event()
     figures = make_figures(board, makings.authorizer, draining)
     frontend = AdminFrontend(
         broker=makings.parts.broker,
         authorizer=makings.authorizer,
         figures=figures,
-        wall_clock=makings.outside.now,
+        wall_clock=makings.runtime.now,
+        redrive=makings.parts.redrive,
+        redrive_spool=makings.parts.redrive_spool,
         announcements=makings.parts.announcements,
         options=makings.config.limits.admin,
         draining=draining,
     )
+    guarded = Guarded(guard=makings.guard, frontend=frontend, handler=frontend.handle)
     server = HttpServer(
-        handler=frontend.handle,
+        handler=guarded.handle,
+        check_head=guarded.check_head,
         error_body=frontend.refuse,
-        wall_clock=makings.outside.now,
-        options=makings.config.limits.http,
+        wall_clock=makings.runtime.now,
+        budget=makings.budget,
+        options=small_bodies(makings.config.limits.http),
     )
     return Server(serve_connection=server.serve_connection, drains=(draining.set, server.drain.set))
 
 
 def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:
-    parts, now = makings.parts, makings.outside.now
+    parts, now = makings.parts, makings.runtime.now
     frontend = StorageQueueFrontend(
         operations=StorageOperations(
             broker=parts.broker,
             visibility=parts.visibility,
-            # What a pair protects goes the pair's way; elsewhere only a store of our own tells
-            # the number of what it takes.
+            # A pair protects only messages sent through it; elsewhere only an embedded store
+            # returns the sequence number of a put message.
             sends=parts.pair is not None or not isinstance(parts.visibility, LocalVisibility),
             wall_clock=now,
+            marks=makings.accounts.marks,
         ),
         accounts=makings.accounts,
         wall_clock=now,
         options=attrs.evolve(makings.config.limits.storage, secure=secure),
     )
     drain = trio.Event()
+    guard = attrs.evolve(makings.guard, is_open=lambda: makings.accounts.is_open)
 
     async def serve_connection(stream: trio.abc.Stream) -> None:
-        server = HttpServer(
+        guarded = Guarded(
+            guard=guard,
+            frontend=frontend,
             handler=partial(frontend.handle, peer=peer_address(stream)),
+        )
+        server = HttpServer(
+            handler=guarded.handle,
+            check_head=guarded.check_head,
             error_body=frontend.refuse,
             wall_clock=now,
+            budget=makings.budget,
             drain=drain,
             options=makings.config.limits.http,
         )

@@ -9,7 +9,7 @@
 
 import gc
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -20,13 +20,17 @@ import trio
 from gateway.app.endpoints import OpenEndpoint, open_endpoints
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reload
-from gateway.app.outside import Outside
 from gateway.app.parts import Parts, make_parts
+from gateway.app.process import Trimmer, allow_files
+from gateway.app.runtime import Runtime
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
 from gateway.config.options import Config
-from gateway.domain.events import Doubtful, Draining, Listening, Started
-from gateway.pairing.state import StateFileError
+from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
+from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
+from gateway.net.visits import current_visit
+from gateway.pairing.state_file import StateFileError
+from gateway.ports import Observer
 
 SAVE_SECONDS: Final = 5.0
 LAST_WORDS: Final = 1.0  # seconds
@@ -34,24 +38,24 @@ LAST_WORDS: Final = 1.0  # seconds
 
 @attrs.define(eq=False)
 class Ending:
-    """Who asked for the end, and how it is carried out: first by draining, then by cutting."""
+    """The reason of the shutdown, and its two steps: drain, then cut off."""
 
-    outside: Outside
+    runtime: Runtime
     grace: float
     acceptors: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     connections: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: Failure | None = None
 
     def ask(self, reason: str) -> None:
-        """Stop accepting; asked again, cut the connections that still drain."""
+        """Stop accepting; at a second call, cut connections that still drain."""
         if self.acceptors.cancel_called:
             self.connections.cancel()
             return
-        self.outside.observer.report(Draining(reason=reason, seconds=self.grace))
+        self.runtime.observer.report(Draining(reason=reason, seconds=self.grace))
         self.acceptors.cancel()
 
     def fail(self, failure: Failure) -> None:
-        """End soon: there is nothing to drain into, but clients may hear that it failed."""
+        """Shut down soon: requests can't succeed any more, but clients get their errors."""
         self.failure = failure
         self.acceptors.cancel()
         self.connections.deadline = trio.current_time() + LAST_WORDS
@@ -59,15 +63,19 @@ class Ending:
 
 async def serve(
     loaded: Loaded,
-    outside: Outside,
+    runtime: Runtime,
     *,
     port_offset: int = 0,
+    adopted: Collection[str] = (),
     reload: Reload = lambda take_over: None,
 ) -> None:
     """
-    Serve until SIGTERM or SIGINT; then drain and return. A second one cuts what still drains.
+    Serve until SIGTERM or SIGINT; then drain and return. A second signal cuts connections that
+    still drain.
 
-    `reload` is called at SIGHUP; of what it finds, access policies and accounts are taken over.
+    `adopted` are fingerprints of primaries that the primary replaces: backlog messages for them go
+    to it. `reload` is called at SIGHUP; access policies and accounts of the new configuration are
+    applied.
 
     Raises:
         Failure: a part can't be started, or a store failed.
@@ -75,26 +83,27 @@ async def serve(
     config = loaded.config
     if not config.endpoints:
         raise Failure(f"{loaded.source}: add [[endpoints]] for clients", ExitCode.WRONG)
-    for warning in loaded.warnings:
-        outside.observer.report(Doubtful(text=warning))
+    few_files = allow_files(len(config.endpoints) * config.limits.listener.max_connections)
+    for warning in (*loaded.warnings, *([few_files] if few_files else [])):
+        runtime.observer.report(Doubtful(text=warning))
     async with AsyncExitStack() as stack:
-        parts = await make_parts(stack, config, outside)
-        # What is there now stays. Looking through 40,000 queues for garbage, which Python does now
-        # and then, takes most of a second in which nothing else is done.
+        parts = await make_parts(stack, config, runtime, adopted=adopted)
+        # Exempt the present objects from garbage collection: examining 40,000 queues, which Python
+        # does from time to time, would block the process for most of a second.
         gc.freeze()
-        endpoints = await open_endpoints(stack, config, parts, outside, port_offset=port_offset)
+        endpoints = await open_endpoints(stack, config, parts, runtime, port_offset=port_offset)
 
         def take_over(fresh: Config) -> None:
             for endpoint in endpoints:
                 endpoint.take_over(fresh)
 
-        ending = Ending(outside, config.limits.grace)
-        started = Started(configuration=loaded.source, seed=outside.seed)
+        ending = Ending(runtime, config.limits.grace)
+        started = Started(configuration=loaded.source)
         try:
             await _run(parts, endpoints, ending, started, partial(reload, take_over))
         except* StateFileError as group:
-            # Raised here, it would be in a group itself.
-            ending.failure = Failure(f"{group.exceptions[0]}: move it away, or bring it back")
+            # Raised here, the failure would be in an exception group itself.
+            ending.failure = Failure(f"{group.exceptions[0]}: move it away, or restore it")
     if ending.failure is not None:
         raise ending.failure
 
@@ -106,14 +115,15 @@ async def _run(
     started: Started,
     reload: Callable[[], None],
 ) -> None:
+    trimmer = Trimmer()
     async with trio.open_nursery() as services:
         await services.start(partial(watch_signals, ending.ask, reload))
         for store in parts.stores:
             services.start_soon(watch_store, store, ending.fail)
-        for service in parts.services:
+        for service in (*parts.services, trimmer):
             await services.start(service.run)
         with ending.connections:
-            await _serve_connections(endpoints, ending, started)
+            await _serve_connections(endpoints, ending, started, trimmer)
         if parts.pair is not None and parts.pair.state is not None:
             with trio.move_on_after(SAVE_SECONDS):
                 await parts.pair.state.save()
@@ -121,14 +131,14 @@ async def _run(
 
 
 async def _serve_connections(
-    endpoints: list[OpenEndpoint], ending: Ending, started: Started
+    endpoints: list[OpenEndpoint], ending: Ending, started: Started, trimmer: Trimmer
 ) -> None:
-    observer = ending.outside.observer
+    observer = ending.runtime.observer
     async with trio.open_nursery() as connections:
         with ending.acceptors:
             async with trio.open_nursery() as acceptors:
                 for endpoint in endpoints:
-                    serve_connection = endpoint.server.serve_connection
+                    serve_connection = partial(_served, endpoint, trimmer, observer)
                     await acceptors.start(
                         partial(endpoint.listener.serve, serve_connection, connections=connections)
                     )
@@ -138,6 +148,19 @@ async def _serve_connections(
         for endpoint in endpoints:
             endpoint.server.drain()
         connections.cancel_scope.deadline = trio.current_time() + ending.grace
+
+
+async def _served(
+    endpoint: OpenEndpoint, trimmer: Trimmer, observer: Observer, stream: trio.abc.Stream
+) -> None:
+    protocol, peer, began = endpoint.protocol, current_visit().peer, trio.current_time()
+    observer.report(ConnectionOpened(protocol=protocol, peer=peer))
+    try:
+        await endpoint.server.serve_connection(stream)
+    finally:
+        seconds = round(trio.current_time() - began, 3)
+        observer.report(ConnectionClosed(protocol=protocol, peer=peer, seconds=seconds))
+        trimmer.note_end()
 
 
 async def watch_signals(
@@ -158,12 +181,12 @@ async def watch_signals(
 
 
 async def watch_store(store: EmbeddedBroker, fail: Callable[[Failure], None]) -> None:
-    """Until cancelled; call `fail` if the store stops for good."""
+    """Until cancelled; call `fail` if the store has failed for good."""
     await store.failed.wait()
     fail(
         Failure(
-            "a store has failed, and only a new process finds out what it holds:"
-            " look at the disk, then start again",
+            "a store has failed, and only a restart can tell its content:"
+            " check the disk, then restart",
             ExitCode.TEMPORARY,
         )
     )

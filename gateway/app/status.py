@@ -1,17 +1,18 @@
-"""Collects how this process is from its parts, each time that somebody asks."""
+"""Collects the status of this process from its parts, at each request."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.app.outside import Outside
+from gateway.app.listener.waking import expected_wake
 from gateway.app.parts import SPOOL, Parts
-from gateway.app.waking import expected_wake
+from gateway.app.runtime import Runtime
 from gateway.config.options import Config, Pairing
-from gateway.domain.events import BusyPause, Parked
+from gateway.domain.entity import EntityPath
+from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
 from gateway.domain.status import (
     MOST_ENTITIES,
@@ -19,49 +20,82 @@ from gateway.domain.status import (
     NamespaceStatus,
     PairStatus,
     QueueStatus,
+    RefusalCount,
+    SpoolStatus,
     Status,
     SyphonStatus,
     TroubledEntity,
     Wake,
 )
+from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
-from gateway.frontends.figures import FiguresFrontend
-from gateway.listener.ledger import QueueState
+from gateway.frontends.refusals import Refusals
+from gateway.listener.consumer_stats import QueueState
+from gateway.pairing.entity_record import EntityState
 from gateway.pairing.pair import Pair
-from gateway.pairing.standings import Standing
 
-BACKLOG_SECONDS: Final = 3.0  # for the secondary to tell the depth; then the last one is told
+LOOK_SECONDS: Final = 3.0
+# for the secondary to report the depth; after that the last known depth is reported
+BACKLOG_SECONDS: Final = 3.0
 
 
 @attrs.frozen(kw_only=True)
 class StatusBoard:
-    """`read` is what the admin endpoint asks for. Nothing of it is counted anew for that."""
+    """Reads the status that the admin endpoint serves. Nothing is counted again for it."""
 
     config: Config
-    outside: Outside
+    runtime: Runtime
+    refusals: Refusals
     parts: Parts | None = None  # of a gateway
     states: Callable[[], Sequence[QueueState]] = tuple  # of a listener
-    wake: Callable[[], Wake] | None = None  # of a listener; None: as this configuration's should
+    wake: Callable[[], Wake] | None = None  # of a listener; None: as the configuration implies
 
     async def read(self) -> Status:
-        """How the process is now. It may cost a question to the secondary, now and then."""
+        """The present status. Now and then this sends a request to the secondary."""
         await trio.lowlevel.checkpoint()
         pair = None if self.parts is None else self.parts.pair
         pairing = self.config.pairing
         told = None
+        await self._look()
         if pair is not None and pairing is not None:
             told = await self._pair(pair, pairing)
-        watch = self.outside.observer
+        watch = self.runtime.observer
         return Status(
-            at=self.outside.now(),
-            started=self.outside.started,
+            at=self.runtime.now(),
+            started=self.runtime.started,
             namespaces=tuple(self._namespaces()),
             pair=told,
             queues=tuple(map(_queue, self.states())),
             wake=expected_wake(self.config) if self.wake is None else self.wake(),
             events=watch.counts(),
             alarms=tuple(watch.alarms()),
+            refused=tuple(self._refused()),
         )
+
+    def _refused(self) -> Iterator[RefusalCount]:
+        for (protocol, reason), times in sorted(self.refusals.counts.items()):
+            yield RefusalCount(protocol=protocol, reason=reason, times=times)
+
+    async def _look(self) -> None:
+        """Probe each namespace that no operation has used for a while."""
+        opened = {} if self.parts is None else self.parts.namespaces
+        async with trio.open_nursery() as nursery:
+            for name, broker in opened.items():
+                look = self.runtime.abilities[name].look
+                nursery.start_soon(look, broker, self._some_entity(name), LOOK_SECONDS)
+
+    def _some_entity(self, name: str) -> EntityPath | None:
+        """A configured entity, to probe it."""
+        pairing = self.config.pairing
+        pair = None if self.parts is None else self.parts.pair
+        if pairing is not None and pair is not None:
+            known = pair.entity_cache.all()
+            if name == pairing.secondary:
+                return pair.rotation.queues[0]
+            if known:
+                return known[-1].entity
+        planned = self.config.namespaces[name].plan.queues
+        return planned[0].path if planned else None
 
     def _namespaces(self) -> list[NamespaceStatus]:
         roles = _roles(self.config.pairing)
@@ -71,23 +105,28 @@ class StatusBoard:
                 kind=self._kind(name),
                 role=roles.get(name, "only"),
                 bill=meter.bill(),
+                abilities=self.runtime.abilities[name].tell(),
             )
-            for name, meter in self.outside.meters.items()
+            for name, meter in self.runtime.meters.items()
             if name != SPOOL
         ]
 
     def _kind(self, name: str) -> str:
-        """The scheme of its URL; a listener's namespace may be the gateway that runs here."""
+        """The scheme of its URL; a listener's namespace may be the local gateway."""
         known = self.config.namespaces.get(name)
         return "gateway" if known is None else known.url.partition(":")[0]
 
     async def _pair(self, pair: Pair, pairing: Pairing) -> PairStatus:
-        troubled = pair.standings.troubled()
-        reading = await pair.depth.read(BACKLOG_SECONDS, troubled=bool(troubled))
+        troubled = pair.states.troubled()
+        reading = await pair.depth.read(
+            BACKLOG_SECONDS,
+            troubled=bool(troubled),
+            dead_lettered=self.runtime.observer.count(DeadLettered),
+        )
         inflight, pauses = pair.broker.inflight, pair.broker.to_primary.pauses
         return PairStatus(
             label=pairing.options.label,
-            standings=_counted(troubled),
+            states=_counted(troubled),
             entities=tuple(map(_entity, _worst(troubled))),
             backlog=BacklogStatus(
                 wanted=pairing.options.backlog_queues,
@@ -95,33 +134,50 @@ class StatusBoard:
                 pending=reading.pending,
                 oldest_age=reading.oldest_age,
                 as_of=reading.at,
+                locked_here=reading.locked_here,
+                fell_at=reading.fell_at,
+                consumers=reading.consumers,
+                dead_letters=reading.dead_letters,
             ),
-            syphon=self._syphon(),
+            syphon=self._syphon(pairing),
             sends=tuple(pair.broker.sends.all()),
             inflight=inflight.total,
             max_inflight=inflight.limit,
             paused=pauses.running,
-            pauses=self.outside.observer.count(BusyPause),
+            pauses=self.runtime.observer.count(BusyPause),
+            spool=await self._spool(),
         )
 
-    def _syphon(self) -> SyphonStatus:
-        watch = self.outside.observer
+    async def _spool(self) -> SpoolStatus | None:
+        await trio.lowlevel.checkpoint()
+        if self.parts is None or self.parts.spool is None:
+            return None
+        return await self.parts.spool.read(LOOK_SECONDS)
+
+    def _syphon(self, pairing: Pairing) -> SyphonStatus:
+        watch = self.runtime.observer
         syphons = self.parts.syphons if self.parts is not None else ()
+        waiting = [each for syphon in syphons for each in syphon.waiting()]
+        waiting.sort(key=lambda each: each.left)
         return SyphonStatus(
-            running=bool(syphons),
+            running=pairing.enable_syphon and bool(syphons),
             moved=watch.moved,
             rate=watch.rate(),
             last_moved=watch.last_moved,
-            held=sum(syphon.held for syphon in syphons),
-            parked=watch.count(Parked),
+            backing_off=sum(syphon.backing_off for syphon in syphons),
+            dead_lettered=watch.count(DeadLettered),
+            dead_lettered_by_reason=dict(watch.dead_lettered),
+            waiting=tuple(waiting[:MOST_ENTITIES]),
         )
 
 
 def make_figures(
     board: StatusBoard, authorizer: Authorizer, draining: trio.Event
 ) -> FiguresFrontend:
-    """Who answers operators from that board; once `draining` is set it isn't ready any more."""
-    # Imported here, as commands that print one message needn't wait for it.
+    """
+    The front end that serves that status; once `draining` is set, the process isn't ready any more.
+    """
+    # Imported here, so that commands for a single message start faster.
     from gateway.telemetry.metrics import exposition
 
     return FiguresFrontend(
@@ -135,24 +191,24 @@ def _roles(pairing: Pairing | None) -> Mapping[str, str]:
     return {pairing.primary: "primary", pairing.secondary: "secondary"}
 
 
-def _counted(troubled: Sequence[Standing]) -> Mapping[str, int]:
+def _counted(troubled: Sequence[EntityState]) -> Mapping[str, int]:
     counts = Counter(each.state for each in troubled)
     return {state.value: counts[state] for state in State if state is not State.PRIMARY}
 
 
-def _worst(troubled: Sequence[Standing]) -> Sequence[Standing]:
-    """Those that have been there for longest, suspects last."""
+def _worst(troubled: Sequence[EntityState]) -> Sequence[EntityState]:
+    """The entities that have been in trouble for the longest time, suspects last."""
     ordered = sorted(troubled, key=lambda each: (each.state is State.SUSPECT, each.since))
     return ordered[:MOST_ENTITIES]
 
 
-def _entity(standing: Standing) -> TroubledEntity:
+def _entity(state: EntityState) -> TroubledEntity:
     return TroubledEntity(
-        entity=standing.entity.name,
-        standing=standing.state.value,
-        since=standing.since,
-        reason=standing.reason,
-        pinned=standing.state is State.PINNED,
+        entity=state.entity.name,
+        state=state.state.value,
+        since=state.since,
+        reason=state.reason,
+        pinned=state.state is State.PINNED,
     )
 
 

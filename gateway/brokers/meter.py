@@ -1,42 +1,50 @@
-"""Counts what is asked of one namespace, as a cloud would bill it: each adapter has one."""
+"""Counts the operations on one namespace as a cloud would bill them. Each adapter has one meter."""
 
 from collections.abc import Callable
 
 import attrs
 import trio
 
-from gateway.domain.billing import Bill, Operation, Tally, units
+from gateway.domain.billing import Bill, Operation, QuotaUsage, units
 
 
 @attrs.define(eq=False)
 class Meter:
     """
-    Hears of what a namespace has answered, refusals too where they are billed.
+    Counts the operations that a namespace has answered, refusals included where they are billed.
 
-    An adapter calls it where it speaks with its namespace, so that what it repeats, pages through
-    or asks by itself is counted too.
+    An adapter calls it where it talks to its namespace, so that retries, paging and operations of
+    the adapter's own are counted, too.
     """
 
-    clock: Callable[[], float] = trio.current_time  # seconds, and never back
-    _tally: Tally = attrs.field(factory=Tally, init=False)
+    clock: Callable[[], float] = trio.current_time  # seconds, never going back
+    # Called with each operation.
+    heard: Callable[[Operation], None] = attrs.field(default=lambda _: None, init=False)
+    _tally: QuotaUsage = attrs.field(factory=QuotaUsage, init=False)
 
     def start(self) -> None:
-        """The namespace is open: from now on it is known whether it is idle."""
+        """Note that the namespace is open: from now on its idle time is counted."""
         self._tally.start(self.clock())
 
     def request(self, operation: Operation, messages: int = 0) -> None:
-        """One request that counts as one, whatever it carries."""
+        """Count a request that is billed as one operation, whatever it carries."""
         self._tally.count(operation, self.clock(), messages=messages)
+        self.heard(operation)
 
     def carried(self, operation: Operation, messages: int, size: int) -> None:
-        """Messages went over, of so many bytes together, and each is billed by its size."""
+        """
+        Count messages that were transferred, with their total size in bytes; each is billed by its
+        size.
+        """
         now = self.clock()
         self._tally.count(operation, now, units(messages, size), messages)
+        self.heard(operation)
 
     def settled(self, messages: int) -> None:
-        """As many settlements, though perhaps said in one request."""
+        """Count settlements, each billed by itself even if one request carried several."""
         self._tally.count(Operation.SETTLE, self.clock(), messages)
+        self.heard(Operation.SETTLE)
 
     def bill(self) -> Bill:
-        """What was counted up to now."""
+        """The operations counted up to now."""
         return self._tally.bill(self.clock())

@@ -1,8 +1,8 @@
 """
-From the URL of a namespace to the adapter that talks to it.
+Finds the adapter for a namespace by its URL.
 
-A kind is imported when a URL names it: a process has one or two of them, and starts faster without
-the others. Those over AMQP need an engine that may be missing.
+A kind is imported when a URL names it: a process uses one or two kinds, and starts faster without
+the others. Kinds over AMQP need a library that may be missing.
 """
 
 import random
@@ -23,8 +23,8 @@ class Adapter(Broker, Protocol):
     """
     A `Broker` that lives as long as its `async with` block, which yields the adapter itself.
 
-    Entering opens what is local (a store, a pool) and waits for no peer; leaving ends it in order.
-    `meter` has counted what the namespace was asked.
+    Entering opens local resources (a store, a connection pool) and doesn't wait for a peer; leaving
+    closes them in order. `meter` counts the operations on the namespace.
     """
 
     @property
@@ -41,8 +41,8 @@ class Adapter(Broker, Protocol):
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
-    """What an adapter gets from the app."""
+class BrokerDependencies:
+    """The values that an adapter gets from the app."""
 
     clock: WallClock
     rng: random.Random
@@ -52,16 +52,16 @@ class Surroundings:
 @attrs.frozen(kw_only=True)
 class Address:
     """
-    A namespace as configured: what it's called, and the parts of its URL.
+    The address of a namespace: its configured name, and the parts of its URL.
 
-    `options` is of the class that its kind names, or None for the defaults.
+    `options` is of the class that the kind names, or None for the defaults.
     """
 
     name: str
     scheme: str
     rest: str  # of the URL, after the scheme's colon
     options: Any
-    surroundings: Surroundings
+    dependencies: BrokerDependencies
 
 
 @attrs.frozen(kw_only=True)
@@ -69,8 +69,8 @@ class Kind:
     """
     One kind of namespace: the class of its options, and how to build its adapter.
 
-    `cannot` names what it can't do, as far as that is known without asking it, and what happens
-    instead.
+    `cannot` names the operations that it can't do, as far as known without asking the namespace,
+    each with its substitute.
     """
 
     options: type
@@ -79,14 +79,16 @@ class Kind:
 
 
 def _memory() -> Kind:
-    from gateway.brokers.local import LocalOptions
-    from gateway.brokers.memory import MemoryBroker
+    from gateway.brokers.local.broker import LocalOptions
+    from gateway.brokers.local.memory import MemoryBroker
 
     def make(address: Address) -> Adapter:
         if address.rest:
             raise InvalidRequest(f"namespace {address.name}: nothing expected after 'memory:'")
-        around = address.surroundings
-        return MemoryBroker(around.clock, around.rng, address.options)
+        dependencies = address.dependencies
+        return MemoryBroker(
+            dependencies.clock, dependencies.rng, address.options, dependencies.observer
+        )
 
     return Kind(options=LocalOptions, make=make)
 
@@ -97,19 +99,21 @@ def _embedded() -> Kind:
     def make(address: Address) -> Adapter:
         if not address.rest:
             raise InvalidRequest(f"namespace {address.name}: a path expected after 'embedded:'")
-        around = address.surroundings
+        dependencies = address.dependencies
         path = Path(address.rest)
-        return EmbeddedBroker(path, around.clock, around.rng, address.options, around.observer)
+        return EmbeddedBroker(
+            path, dependencies.clock, dependencies.rng, address.options, dependencies.observer
+        )
 
     return Kind(options=EmbeddedOptions, make=make)
 
 
 def _servicebus_rest() -> Kind:
-    from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
+    from gateway.brokers.servicebus.broker import ServiceBusRestOptions, open_namespace
 
     def make(address: Address) -> Adapter:
         options = address.options or ServiceBusRestOptions()
-        return open_namespace(address.scheme, address.rest, options, address.surroundings.clock)
+        return open_namespace(address.scheme, address.rest, options, address.dependencies.clock)
 
     return Kind(options=ServiceBusRestOptions, make=make)
 
@@ -121,8 +125,10 @@ def _amqp() -> Kind:
         _must_have_engine()
         from gateway.brokers.amqp.broker import open_namespace
 
-        around, options = address.surroundings, address.options or AmqpNamespaceOptions()
-        return open_namespace(address.scheme, address.rest, options, around.clock, around.rng)
+        dependencies, options = address.dependencies, address.options or AmqpNamespaceOptions()
+        return open_namespace(
+            address.scheme, address.rest, options, dependencies.clock, dependencies.rng
+        )
 
     cannot = {"topics": "what else an address names is the broker's"}
     return Kind(options=AmqpNamespaceOptions, make=make, cannot=cannot)
@@ -135,36 +141,41 @@ def _servicebus() -> Kind:
         _must_have_engine()
         from gateway.brokers.amqp.servicebus import open_namespace
 
-        around, options = address.surroundings, address.options or ServiceBusOptions()
-        return open_namespace(address.rest, options, around.clock, around.rng)
+        dependencies, options = address.dependencies, address.options or ServiceBusOptions()
+        return open_namespace(address.rest, options, dependencies.clock, dependencies.rng)
 
     return Kind(options=ServiceBusOptions, make=make)
 
 
 def _must_have_engine() -> None:
-    """Importing the adapters imports the engine, which may be missing."""
+    """Importing the adapters imports the AMQP library, which may be missing."""
     if (why := why_no_engine()) is not None:
         raise InvalidRequest(why)
 
 
 def _rabbitmq() -> Kind:
-    from gateway.brokers.rabbitmq import CANNOT, open_namespace
-    from gateway.brokers.rabbitmq_options import RabbitmqOptions
+    from gateway.brokers.rabbitmq.broker import CANNOT, open_namespace
+    from gateway.brokers.rabbitmq.options import RabbitmqOptions
 
     def make(address: Address) -> Adapter:
-        around, options = address.surroundings, address.options or RabbitmqOptions()
-        return open_namespace(address.scheme, address.rest, options, around.clock, around.rng)
+        dependencies, options = address.dependencies, address.options or RabbitmqOptions()
+        return open_namespace(
+            address.scheme, address.rest, options, dependencies.clock, dependencies.rng
+        )
 
     return Kind(options=RabbitmqOptions, make=make, cannot=CANNOT)
 
 
 def _storage_queue() -> Kind:
-    from gateway.brokers.storage_queue import CANNOT, open_namespace
-    from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
+    from gateway.brokers.storage_queue.broker import CANNOT, open_namespace
+    from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 
     def make(address: Address) -> Adapter:
-        around, options = address.surroundings, address.options or StorageQueueNamespaceOptions()
-        return open_namespace(address.rest, options, around.clock, around.rng)
+        dependencies, options = (
+            address.dependencies,
+            address.options or StorageQueueNamespaceOptions(),
+        )
+        return open_namespace(address.rest, options, dependencies.clock, dependencies.rng)
 
     return Kind(options=StorageQueueNamespaceOptions, make=make, cannot=CANNOT)
 
@@ -185,31 +196,31 @@ KINDS: Final[Mapping[str, Callable[[], Kind]]] = {
 
 def options_class(url: str) -> type:
     """
-    The class of the options of this URL's kind.
+    The class of the options for this URL's kind.
 
     Raises:
-        InvalidRequest: there is no such kind.
+        InvalidRequest: no such kind exists.
     """
     return _kind(url).options
 
 
 def cannot(url: str) -> Mapping[str, str]:
-    """What a namespace of this URL's kind can't do. Raises as `options_class`."""
+    """The operations that a namespace of this URL's kind can't do. Raises as `options_class`."""
     return _kind(url).cannot
 
 
-def build(url: str, name: str, surroundings: Surroundings, options: Any = None) -> Adapter:
+def build(url: str, name: str, dependencies: BrokerDependencies, options: Any = None) -> Adapter:
     """
-    The adapter for a namespace, not yet open.
+    Build the adapter for a namespace, not yet open.
 
     Raises:
-        InvalidRequest: there is no such kind, or the rest of the URL doesn't fit it.
+        InvalidRequest: no such kind exists, or the rest of the URL is invalid for it.
     """
     kind = _kind(url)
     scheme, _, rest = url.partition(":")
     return kind.make(
         Address(
-            name=name, scheme=scheme.lower(), rest=rest, options=options, surroundings=surroundings
+            name=name, scheme=scheme.lower(), rest=rest, options=options, dependencies=dependencies
         )
     )
 
@@ -218,6 +229,6 @@ def _kind(url: str) -> Kind:
     scheme, colon, _ = url.partition(":")
     kind = KINDS.get(scheme.lower()) if colon else None
     if kind is None:
-        # Not the whole URL: it may hold a secret.
+        # The whole URL isn't named: it may contain a secret.
         raise InvalidRequest(f"URL of a namespace: one of {', '.join(KINDS)} expected")
     return kind()

@@ -1,1 +1,1 @@
-"""Large bodies in a store of their own, and many small messages in one."""
+"""Claim check (large bodies in a store of their own) and packing (many small messages in one)."""

@@ -1,77 +1,79 @@
 """
-A namespace whose large bodies lie in a store; for a pair it stands above the pair.
+A namespace whose large bodies are in a store; for a pair it wraps the pair.
 
     send       body into the store -> message with the reference to the namespace
     receive    message -> body out of the store, checked -> message as it was sent
-    complete   the namespace has done it -> the store is told; the body goes later
+    complete   the namespace has completed it -> the store is told; the body is deleted later
     else       the body stays as long as the message
 
-So there is never a message without its body; a body without a message may be left over, and age
-removes it. A pair diverts and moves references like any other small message.
+So no message is ever without its body. A body without a message may be left over, and is deleted by
+age. A pair diverts and moves references like any other small message.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import TypeVar
 
 import attrs
 import trio
 
-from gateway.claims.desk import LAST_STEP, ClaimDesk
-from gateway.claims.receiver import ClaimedReceiver, Surroundings, as_shown
+from gateway.capabilities import Peeks, Schedules, Sessions
+from gateway.claims.claim_check import LAST_STEP, ClaimCheck
+from gateway.claims.receiver import ClaimDependencies, ClaimedReceiver, as_shown
 from gateway.claims.session import ClaimedSession
 from gateway.domain import claim as claims
 from gateway.domain.claim import Claim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
-from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
-from gateway.passing import PassesOn
+from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.forwarding_broker import Send, SendWrapper
+from gateway.offering import required
 from gateway.ports import Broker
 
 T = TypeVar("T")
 
 
 @attrs.define(eq=False, kw_only=True)
-class ClaimedBroker(PassesOn):
-    """`Broker`, with all capabilities that `broker` has."""
+class ClaimedBroker(SendWrapper):
+    """A `Broker` whose clients see whole bodies, also where they receive, peek or schedule."""
 
     broker: Broker
-    desk: ClaimDesk
-    around: Surroundings
+    claim_check: ClaimCheck
+    dependencies: ClaimDependencies
 
     @property
     def inner(self) -> Broker:
         return self.broker
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
+        """As `Schedules.schedule`. The body of a cancelled message is deleted by age."""
+        schedule = required(self.broker, Schedules).schedule
+        return await self.around_send(schedule, entity, messages)
+
+    async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
+        """As `Schedules.cancel_scheduled`."""
+        await required(self.broker, Schedules).cancel_scheduled(entity, sequence_numbers)
+
+    async def around_send(
+        self, send: Send[T], entity: EntityPath, messages: Sequence[Message]
+    ) -> T:
         """
-        As `Broker.send`, with large bodies in the store before anything is sent.
+        Send; large bodies are in the store before anything is sent.
 
         Raises:
-            BrokerError: also that of the store: then nothing was sent.
+            BrokerError: as `send`, or the store's: then nothing was sent.
         """
-        return await self._sent(entity, messages, lambda ready: self.broker.send(entity, ready))
-
-    async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
-        """As `Schedules.schedule`. The body of one that is cancelled goes by its age."""
-        passed_on = super().schedule
-        return await self._sent(entity, messages, lambda ready: passed_on(entity, ready))
-
-    async def _sent(
-        self,
-        entity: EntityPath,
-        messages: Sequence[Message],
-        send: Callable[[Sequence[Message]], Awaitable[T]],
-    ) -> T:
         kept: list[Claim] = []
         ready = await self._checked_in(entity, messages, kept)
         try:
-            return await send(ready)
+            return await send(entity, ready)
         except BrokerError as error:
-            # Unknown, and so a cancellation: the message may be there, and needs its body.
+            # If the outcome is unknown, as after a cancellation, the message may exist and need its
+            # body.
             if kept and error.outcome is Outcome.NOT_SENT:
                 with trio.move_on_after(LAST_STEP, shield=True):
-                    await self.desk.forget(kept)
+                    await self.claim_check.forget(kept)
             raise
 
     async def _checked_in(
@@ -81,15 +83,15 @@ class ClaimedBroker(PassesOn):
         ready = []
         try:
             for message in messages:
-                body = self.desk.large_body(message)
+                body = self.claim_check.large_body(message)
                 if body is None:
                     ready.append(message)
                     continue
-                kept.append(await self.desk.check_in(entity, message, body))
+                kept.append(await self.claim_check.check_in(entity, message, body))
                 ready.append(claims.referring(message, kept[-1]))
         except BaseException:
             with trio.move_on_after(LAST_STEP, shield=True):
-                await self.desk.forget(kept)
+                await self.claim_check.forget(kept)
             raise
         return ready
 
@@ -100,11 +102,16 @@ class ClaimedBroker(PassesOn):
         """
         As `Broker.open_receiver`.
 
-        Receive and delete locks too, and deletes when the body is there: else it could be lost.
+        Receive-and-delete locks messages too, and deletes each only when its body was read;
+        otherwise the message could be lost.
         """
         async with self.broker.open_receiver(entity, ReceiveMode.PEEK_LOCK) as inner:
             yield ClaimedReceiver(
-                inner=inner, entity=entity, mode=mode, desk=self.desk, around=self.around
+                inner=inner,
+                entity=entity,
+                mode=mode,
+                claim_check=self.claim_check,
+                dependencies=self.dependencies,
             )
 
     @asynccontextmanager
@@ -115,22 +122,33 @@ class ClaimedBroker(PassesOn):
         mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
     ) -> AsyncIterator[ClaimedSession]:
         """As `Sessions.open_session`, and `open_receiver`."""
-        async with super().open_session(entity, session_id, ReceiveMode.PEEK_LOCK) as inner:
+        sessions = required(self.broker, Sessions)
+        async with sessions.open_session(entity, session_id, ReceiveMode.PEEK_LOCK) as inner:
             yield ClaimedSession(
                 inner=inner,
                 session=inner,
                 entity=entity,
                 mode=mode,
-                desk=self.desk,
-                around=self.around,
+                claim_check=self.claim_check,
+                dependencies=self.dependencies,
             )
+
+    async def list_sessions(
+        self,
+        entity: EntityPath,
+        *,
+        updated_since: datetime | None = None,
+        skip: int = 0,
+        top: int = 100,
+    ) -> Sequence[str]:
+        """As `Sessions.list_sessions`."""
+        sessions = required(self.broker, Sessions)
+        return await sessions.list_sessions(entity, updated_since=updated_since, skip=skip, top=top)
 
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        """
-        As `Peeks.peek`. A message whose body can't be had is shown with its reference and without
-        a body.
-        """
-        found = await super().peek(entity, from_sequence=from_sequence, limit=limit)
-        return [await as_shown(self.desk, each) for each in found]
+        """As `Peeks.peek`. A message whose body can't be read has its reference, and no body."""
+        peeks = required(self.broker, Peeks)
+        found = await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
+        return [await as_shown(self.claim_check, each) for each in found]

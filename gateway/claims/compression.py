@@ -1,4 +1,7 @@
-"""zstd, in whole pieces and never larger than was said. What is large is done in a thread."""
+"""
+zstd for whole bodies, never decompressed to more than the stated size. Large bodies are processed
+in a thread.
+"""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -10,8 +13,9 @@ from gateway.domain.errors import MessageError
 
 T = TypeVar("T")
 LEVEL: Final = 3
-MAX_WINDOW: Final = 128 * 1024 * 1024  # bytes; what level 19 of zstd asks for is less
-INLINE: Final = 256 * 1024  # bytes: a millisecond's work, which takes longer to hand over
+MAX_WINDOW: Final = 128 * 1024 * 1024  # bytes; zstd at level 19 needs less
+# bytes: about a millisecond of work, less than handing it to a thread takes
+INLINE: Final = 256 * 1024
 
 
 def compressed(data: bytes) -> bytes:
@@ -20,17 +24,17 @@ def compressed(data: bytes) -> bytes:
 
 def decompressed(data: bytes, size: int) -> bytes:
     """
-    Exactly `size` bytes; no more than that are ever made, whatever the data claims.
+    Decompress to exactly `size` bytes; never more, whatever the data claims.
 
     Raises:
-        MessageError: the data isn't compressed, is cut, or has another size.
+        MessageError: the data isn't compressed, is truncated, or has another size.
     """
     decompressor = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
     try:
         with decompressor.stream_reader(data) as reader:
             found = reader.read(size + 1)
     except (zstandard.ZstdError, MemoryError) as error:
-        raise MessageError(f"it can't be decompressed: {error}") from error
+        raise MessageError(f"the body can't be decompressed: {error}") from error
     if len(found) != size:
         more = "more than " if len(found) > size else ""
         raise MessageError(f"{size} bytes expected, found {more}{min(len(found), size)}")
@@ -38,7 +42,9 @@ def decompressed(data: bytes, size: int) -> bytes:
 
 
 async def in_thread(size: int, work: Callable[[], T]) -> T:
-    """Do that at once if it's about few bytes; else in a thread, which a cancellation waits for."""
+    """
+    Call `work` at once if it processes few bytes; else in a thread, for which a cancellation waits.
+    """
     if size <= INLINE:
         await trio.lowlevel.checkpoint()
         return work()

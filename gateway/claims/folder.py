@@ -1,10 +1,10 @@
 """
-A folder as a store of bodies, also one that several machines share.
+A folder as a store of bodies; several machines may share it.
 
-    pairgate-claims      says that this is the store, and no empty place where it was to be mounted
+    pairgate-claims      marks the folder as the store, not an empty mount point
     00/ ... ff/          shelves: the first two characters of the names
     ab/abcd....1790000000        a body
-    ab/.abcd...          one that is being written; what a crash has left goes after an hour
+    ab/.abcd...          a body being written; after a crash it is deleted within an hour
 """
 
 import errno
@@ -24,9 +24,9 @@ from gateway.domain.errors import StorageFull, Unavailable
 
 T = TypeVar("T")
 MARK: Final = "pairgate-claims"
-STALE: Final = 3600.0  # seconds after which nobody writes any more
+STALE: Final = 3600.0  # seconds after which no process is still writing the file
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_THREADS: Final = 8  # as many wait for the disk at the same time
+_THREADS: Final = 8  # tasks that may wait for the disk at the same time
 
 
 @attrs.define(eq=False)
@@ -34,7 +34,7 @@ class FolderStore:
     """
     Implements `ClaimStore`. Dates are those of the file system.
 
-    A thread that waits for a dead mount is left behind by who gives up; there are few of them.
+    A thread that waits for a dead mount is abandoned by its caller; there are only a few threads.
     """
 
     path: Path
@@ -45,10 +45,10 @@ class FolderStore:
 
     async def prepare(self) -> None:
         """
-        Return when the folder is there with all that it needs.
+        Return when the folder exists with its marker and shelves.
 
         Raises:
-            Unavailable: it can't be made.
+            Unavailable: it can't be created.
         """
         await self._do(self._prepare)
 
@@ -82,7 +82,7 @@ class FolderStore:
             return
         for shelf in SHELVES:
             (self.path / shelf).mkdir(mode=0o700, exist_ok=True)
-        _write(self.path / MARK, b"Bodies of messages: see docs/claims.md of Pairgate.\n")
+        _write(self.path / MARK, b"Bodies of messages: see docs/reference/claims.md of Pairgate.\n")
         _sync(self.path.parent)
 
     def _put(self, name: str, data: bytes) -> None:
@@ -95,7 +95,7 @@ class FolderStore:
         except FileNotFoundError:
             if not self._is_there():
                 raise
-            raise ClaimMissing(f"there is no {name}") from None
+            raise ClaimMissing(f"the store has no {name}") from None
         if len(data) > limit:
             raise ClaimCorrupt(f"{name} has more than {limit} bytes")
         return data
@@ -104,7 +104,7 @@ class FolderStore:
         found = []
         with os.scandir(self.path / shelf) as files:
             for file in files:
-                with suppress(FileNotFoundError):  # somebody else has removed it
+                with suppress(FileNotFoundError):  # another process has deleted it
                     written = file.stat().st_mtime
                     if is_name(file.name):
                         found.append(Entry(file.name, datetime.fromtimestamp(written, UTC)))
@@ -114,7 +114,7 @@ class FolderStore:
 
     def _place(self, name: str) -> Path:
         if not is_name(name):
-            raise ValueError(f"no name in a claim store: {name!r}")
+            raise ValueError(f"{name!r} isn't a name of a claim store")
         return self.path / name[:2] / name
 
     def _is_there(self) -> bool:
@@ -122,7 +122,10 @@ class FolderStore:
 
 
 def _write(place: Path, data: bytes) -> None:
-    """Durable when this returns; a crash before leaves nothing under that name, or all."""
+    """
+    Write the file. It is durable when this returns; a crash before leaves the whole file under that
+    name, or nothing.
+    """
     descriptor, beside = tempfile.mkstemp(prefix=".", dir=place.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -145,7 +148,10 @@ def _sync(folder: Path) -> None:
 
 
 def _remove_stale(path: Path, written: float) -> None:
-    """Judged by the file system's own clock, which may be another machine's."""
+    """
+    Delete an unfinished file. Its age is measured by the file system's own clock, which may be
+    another machine's.
+    """
     descriptor, probe = tempfile.mkstemp(prefix=".", dir=path.parent)
     os.close(descriptor)
     now = Path(probe).stat().st_mtime

@@ -1,4 +1,4 @@
-"""How large bodies are kept, and small messages packed. All times are seconds, all sizes bytes."""
+"""Options of claim check and packing. All times are in seconds, all sizes in bytes."""
 
 import enum
 from typing import Final
@@ -21,17 +21,18 @@ class Compression(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class ClaimOptions:
-    """Which bodies go to the store, and for how long they stay. None: for ever."""
+    """Which bodies go to the store, and how long they stay there. None: for ever."""
 
     name: str = attrs.field(default="claims", validator=validators.min_len(1))
     above: int = attrs.field(default=128 * 1024, validator=validators.ge(1))
     max_body: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
     max_fetched: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))
     compression: Compression = Compression.ZSTD
-    timeout: float = attrs.field(default=10.0, validator=_positive)  # of one step with the store
-    retry: Backoff = Backoff(first=1.0, cap=30.0)  # of a body that couldn't be had
+    timeout: float = attrs.field(default=10.0, validator=_positive)  # of one operation of the store
+    retry: Backoff = Backoff(first=1.0, cap=30.0)  # of a body that couldn't be read
     missing_grace: float = attrs.field(default=60.0, validator=validators.ge(0.0))
-    keep: float = attrs.field(default=600.0, validator=validators.ge(0.0))  # when completed
+    # after the message was completed
+    keep: float = attrs.field(default=600.0, validator=validators.ge(0.0))
     keep_done: float = attrs.field(default=_FORTNIGHT, validator=validators.ge(3600.0))
     keep_expired: float | None = attrs.field(
         default=_LONG, validator=validators.optional(validators.ge(0.0))
@@ -44,7 +45,10 @@ class ClaimOptions:
 
 @attrs.frozen(kw_only=True)
 class PackingRule:
-    """Which entities' small messages are packed, e.g. `telemetry/*`, and how many together."""
+    """
+    The entities whose small messages are packed, for example `telemetry/*`, and the limits of a
+    pack.
+    """
 
     match: str
     wait: float = attrs.field(default=0.02, validator=[validators.ge(0.0), validators.le(60.0)])
@@ -53,5 +57,5 @@ class PackingRule:
     )
     max_pack: int = attrs.field(
         default=192 * 1024, validator=[validators.ge(1024), validators.le(MAX_PACK)]
-    )  # not compressed
+    )  # uncompressed
     send_timeout: float = attrs.field(default=30.0, validator=_positive)

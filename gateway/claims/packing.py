@@ -1,10 +1,11 @@
 """
-Many small messages as one: gathered for a moment when they are sent, and taken apart when received.
+Packs many small messages into one: collected for a moment when they are sent, and unpacked when
+received.
 
-A send returns when its pack was accepted, and has the pack's outcome: what is unknown of one is
-unknown of all that are in it. A pack that is refused for what is in it is sent anew as what each
-sender has sent, so that none has an answer to the messages of others. A pack of one is the message
-as it is.
+A send returns when its pack was accepted, and has the pack's outcome: if it is unknown, it is
+unknown for all messages of the pack. A pack that is refused because of its content is sent again as
+each sender's own messages, so that no sender gets an error for another's messages. A pack of one is
+the message itself.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -16,10 +17,12 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Peeks, send_accepted_by
+from gateway.claims.claim_check import Codec
 from gateway.claims.compression import compressed, in_thread
-from gateway.claims.desk import Codec
 from gateway.claims.options import PackingRule
 from gateway.claims.unpacking import PackedReceiver, as_shown
+from gateway.deadlines import answered_within
 from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -31,20 +34,21 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
-from gateway.passing import PassesOn
+from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode
+from gateway.forwarding_broker import ForwardingBroker
+from gateway.offering import required
 from gateway.ports import Broker, NewId, WallClock
 
 _FAULTS: Final = (
     InvalidRequest,
     MessageTooLarge,
     NotSupported,
-)  # of a message, and nothing is sent
+)  # errors about the message: nothing was sent
 
 
 @attrs.define(eq=False)
 class _Parcel:
-    """Messages that wait to be sent together, by who sends them."""
+    """Messages that wait to be sent together, by sender."""
 
     entity: EntityPath
     rule: PackingRule
@@ -54,10 +58,11 @@ class _Parcel:
     closed: bool = False
     full: trio.Event = attrs.field(factory=trio.Event)
     done: trio.Event = attrs.field(factory=trio.Event)
-    verdict: Leg | BrokerError = attrs.field(
-        factory=lambda: Unavailable("the gateway ends: nothing was sent")
+    verdict: AcceptedBy | BrokerError = attrs.field(
+        factory=lambda: Unavailable("the gateway is shutting down: nothing was sent")
     )
-    verdicts: dict[int, Leg | BrokerError] = attrs.field(factory=dict)  # of those sent alone
+    # outcomes of senders whose messages are sent alone
+    verdicts: dict[int, AcceptedBy | BrokerError] = attrs.field(factory=dict)
 
     def has_room(self, count: int, size: int) -> bool:
         fits = self.size + size <= self.rule.max_pack
@@ -71,7 +76,7 @@ class _Parcel:
             self.full.set()
 
     def withdraw(self, sender: int) -> None:
-        """Its messages aren't sent, if they aren't on their way yet."""
+        """Remove a sender's messages, unless they are being sent."""
         if not self.closed:
             members = self.members.pop(sender)
             self.count -= len(members)
@@ -79,10 +84,10 @@ class _Parcel:
 
 
 @attrs.define(eq=False, kw_only=True)
-class PackedBroker(PassesOn):
+class PackedBroker(ForwardingBroker):
     """
-    `Broker`, with all capabilities that `broker` has, and a `Service`: without `run` nothing is
-    packed. Sessions and deferred messages are never packed, and pass.
+    A `Broker`, and a `Service`: without `run` nothing is packed. Sessions and deferred messages are
+    never packed, and pass.
     """
 
     broker: Broker
@@ -90,7 +95,7 @@ class PackedBroker(PassesOn):
     codec: Codec
     clock: WallClock
     new_id: NewId
-    _parcels: dict[str, _Parcel] = attrs.field(factory=dict, init=False)  # the open ones
+    _parcels: dict[str, _Parcel] = attrs.field(factory=dict, init=False)  # those that still collect
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _senders: int = attrs.field(default=0, init=False)
 
@@ -99,7 +104,7 @@ class PackedBroker(PassesOn):
         return self.broker
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send what was gathered, until cancelled."""
+        """Send the collected messages, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -108,11 +113,15 @@ class PackedBroker(PassesOn):
             finally:
                 self._nursery = None
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
-        """
-        As `Broker.send`, perhaps together with messages of others.
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `Broker.send`, with the cancellation of `send_diverting`."""
+        await self.send_diverting(entity, messages)
 
-        Cancelled while it waits for others, nothing was sent; after that the outcome is unknown.
+    async def send_diverting(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
+        """
+        As `Diverts.send_diverting`, perhaps together with messages of other senders.
+
+        If cancelled while it still collects, nothing was sent; after that the outcome is unknown.
         """
         for message in messages:
             packs.refuse_reserved(message.properties)
@@ -120,11 +129,11 @@ class PackedBroker(PassesOn):
         nursery = self._nursery
         packable = bool(messages) and all(map(packs.may_be_packed, messages))
         if rule is None or nursery is None or not packable:
-            return await self.broker.send(entity, messages)
+            return await send_accepted_by(self.broker, entity, messages)
         members = [(message, self._encoded(message)) for message in messages]
         size = _size(members)
         if len(members) > rule.max_messages or size > rule.max_pack:
-            return await self.broker.send(entity, messages)
+            return await send_accepted_by(self.broker, entity, messages)
         parcel = self._parcels.get(entity.key)
         if parcel is None or not parcel.has_room(len(members), size):
             if parcel is not None:
@@ -141,7 +150,7 @@ class PackedBroker(PassesOn):
             raise
         verdict = parcel.verdicts.get(sender, parcel.verdict)
         if isinstance(verdict, BrokerError):
-            raise copy(verdict) from verdict  # each sender has one of its own
+            raise copy(verdict) from verdict  # each sender raises its own exception
         return verdict
 
     async def _send_parcel(self, parcel: _Parcel) -> None:
@@ -151,12 +160,12 @@ class PackedBroker(PassesOn):
             parcel.closed = True
             if self._parcels.get(parcel.entity.key) is parcel:
                 del self._parcels[parcel.entity.key]
-            parcel.verdict = OutcomeUnknown(f"{parcel.entity}: the gateway ended")
-            with trio.move_on_after(parcel.rule.send_timeout) as scope:
-                await self._send_together(parcel)
-            if scope.cancelled_caught:
-                seconds = parcel.rule.send_timeout
-                parcel.verdict = OutcomeUnknown(f"{parcel.entity}: no answer in {seconds:g} s")
+            parcel.verdict = OutcomeUnknown(f"{parcel.entity}: the gateway was shut down")
+            try:
+                with answered_within(parcel.rule.send_timeout, f"from {parcel.entity}"):
+                    await self._send_together(parcel)
+            except OutcomeUnknown as error:
+                parcel.verdict = error
         finally:
             parcel.closed = True
             parcel.done.set()
@@ -167,9 +176,9 @@ class PackedBroker(PassesOn):
         try:
             if len(members) > 1:
                 pack = await self._packed([encoded for _, encoded in members])
-                parcel.verdict = await self.broker.send(parcel.entity, [pack])
+                parcel.verdict = await send_accepted_by(self.broker, parcel.entity, [pack])
             elif members:
-                parcel.verdict = await self.broker.send(parcel.entity, [members[0][0]])
+                parcel.verdict = await send_accepted_by(self.broker, parcel.entity, [members[0][0]])
         except _FAULTS as error:
             if len(members) > 1:
                 await self._send_each_alone(parcel)
@@ -179,12 +188,17 @@ class PackedBroker(PassesOn):
             parcel.verdict = error
 
     async def _send_each_alone(self, parcel: _Parcel) -> None:
-        """One sender's messages may be at fault, or the pack of all of them."""
+        """
+        Send each sender's messages by themselves: one sender's messages may be at fault, or the
+        size of the pack.
+        """
 
         async def send(sender: int, messages: Sequence[Message]) -> None:
             await trio.lowlevel.checkpoint()
             try:
-                parcel.verdicts[sender] = await self.broker.send(parcel.entity, messages)
+                parcel.verdicts[sender] = await send_accepted_by(
+                    self.broker, parcel.entity, messages
+                )
             except BrokerError as error:
                 parcel.verdicts[sender] = error
 
@@ -210,7 +224,8 @@ class PackedBroker(PassesOn):
         """
         As `Broker.open_receiver`.
 
-        Receive and delete locks too, and deletes a pack when the last of its messages is taken.
+        Receive-and-delete locks packs too, and deletes a pack when the last of its messages is
+        received.
         """
         async with self.broker.open_receiver(entity, ReceiveMode.PEEK_LOCK) as inner:
             yield PackedReceiver(
@@ -225,8 +240,9 @@ class PackedBroker(PassesOn):
     async def peek(
         self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
     ) -> Sequence[Delivery]:
-        """As `Peeks.peek`; all messages of a pack are shown, even if those are too many."""
-        found = await super().peek(entity, from_sequence=from_sequence, limit=limit)
+        """As `Peeks.peek`; a pack is returned with all of its messages, even beyond the limit."""
+        peeks = required(self.broker, Peeks)
+        found = await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
         return [shown for each in found for shown in as_shown(self.codec, each)]
 
 

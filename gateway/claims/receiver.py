@@ -1,17 +1,17 @@
 """
-Receives messages whose bodies lie in a store.
+Receives messages whose bodies are in a store.
 
-    the body is there          the message is handed over as it was sent
-    the store can't be asked   held: it stays locked here and is tried again, others go on
-    it's gone or damaged       held for `missing_grace`, then dead-lettered with the reason
-    it was completed before    completed: one more copy of a send whose outcome was unknown
+    the body was read              the message is delivered as it was sent
+    the store doesn't answer       held: it stays locked here and is tried again, others go on
+    the body is lost or damaged    held for `missing_grace`, then dead-lettered with the reason
+    it was completed before        completed: a duplicate of a send whose outcome was unknown
 
-What is held keeps its lock, so that an outage of the store uses up no delivery.
+A held message keeps its lock, so that an outage of the store doesn't count as deliveries.
 """
 
 import math
 import random
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -21,15 +21,15 @@ import attrs
 import trio
 
 from gateway.capabilities import ReceivesDeferred
-from gateway.claims.desk import LAST_STEP, ClaimDesk
-from gateway.claims.settling import settle_each
+from gateway.claims.claim_check import LAST_STEP, ClaimCheck
 from gateway.claims.waiting import Waiting
 from gateway.domain import claim as claims
+from gateway.domain.bounded import Bounded
 from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
+from gateway.domain.clocks.lock_ends import ENDLESS, OVER, LockEnds
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, NotSupported, Outcome, Unavailable
-from gateway.domain.events import ClaimCopyDropped, ClaimHeld, ClaimLost
-from gateway.domain.lock_ends import ENDLESS, OVER, LockEnds
+from gateway.domain.errors import BrokerError, LockLost, Outcome, Unavailable
+from gateway.domain.events.gateway import ClaimCopyDropped, ClaimHeld, ClaimLost
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -39,37 +39,39 @@ from gateway.domain.message import (
     ReceiveMode,
     Settlement,
 )
+from gateway.offering import Wrapper, required
 from gateway.ports import Observer, Receiver, WallClock
+from gateway.settling import settle_all
 
 CLAIM_MISSING: Final = "ClaimMissing"
 CLAIM_CORRUPT: Final = "ClaimCorrupt"
-MAX_HELD: Final = 100  # deliveries; with more nothing else is taken
-MAX_UNSETTLED: Final = 100_000  # claims; of those before that, age removes the bodies
+MAX_HELD: Final = 100  # deliveries; beyond that nothing else is received
+MAX_UNSETTLED: Final = 100_000  # claims; bodies of older ones are deleted by age
 MAX_MISSES: Final = 10_000
 _REASONS: Final = {ClaimMissing: CLAIM_MISSING, ClaimCorrupt: CLAIM_CORRUPT}
 _LEAST_PAUSE: Final = 0.1  # seconds
 
 
 @attrs.define(eq=False, kw_only=True)
-class Surroundings:
-    """What all receivers of one gateway have in common."""
+class ClaimDependencies:
+    """State that all receivers of one gateway share."""
 
     clock: WallClock
     rng: random.Random
     observer: Observer
-    misses: "OrderedDict[str, float]" = attrs.field(factory=OrderedDict)  # since when, by claim
+    misses: Bounded[str, float] = attrs.field(
+        factory=lambda: Bounded(MAX_MISSES)
+    )  # since when, by claim
 
     def missed_for(self, claim: str) -> float:
-        """Seconds since somebody found for the first time that a body isn't what it should be."""
+        """Seconds since the claim's body was first found missing or damaged."""
         since = self.misses.setdefault(claim, trio.current_time())
-        if len(self.misses) > MAX_MISSES:
-            self.misses.popitem(last=False)
         return trio.current_time() - since
 
 
 @attrs.define(eq=False)
 class _Held:
-    """A delivery that was taken and not handed over yet, and when to try that (again)."""
+    """A delivery that was received and isn't delivered yet, and when to try it (again)."""
 
     delivery: Delivery
     lock: LockEnds
@@ -79,31 +81,34 @@ class _Held:
 
 
 @attrs.define(eq=False, kw_only=True)
-class ClaimedReceiver:
+class ClaimedReceiver(Wrapper):
     """
-    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; the latter is `NotSupported` without
-    that of `inner`.
+    A `Receiver` whose `SettlesMany` and `ReceivesDeferred` are those of `inner`, with whole bodies.
     """
 
     inner: Receiver
     entity: EntityPath
     mode: ReceiveMode
-    desk: ClaimDesk
-    around: Surroundings
-    in_order: bool = False  # nothing overtakes what is held
+    claim_check: ClaimCheck
+    dependencies: ClaimDependencies
+    in_order: bool = False  # whether nothing may overtake a held message
     _held: deque[_Held] = attrs.field(factory=deque, init=False)
     _waiting: Waiting = attrs.field(factory=Waiting, init=False)
-    _unsettled: "OrderedDict[str, Claim]" = attrs.field(factory=OrderedDict, init=False)
+    _unsettled: Bounded[str, Claim] = attrs.field(
+        factory=lambda: Bounded(MAX_UNSETTLED), init=False
+    )
 
     # --- receiving
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
-        """As `Receiver.receive`; bodies of at most `max_fetched` bytes together."""
+        """
+        As `Receiver.receive`; the bodies of one call have at most `max_fetched` bytes together.
+        """
         try:
             return await self._receive(limit)
         finally:
             if self._held:
-                self._waiting.call_one()  # what is held is that one's matter now
+                self._waiting.call_one()  # the held messages are that task's now
 
     async def _receive(self, limit: int) -> Sequence[Delivery]:
         while True:
@@ -113,14 +118,17 @@ class ClaimedReceiver:
                 await self._drop_lost(batch)
                 await self._restore(batch, whole)
             except BaseException:
-                self._put_back(batch, whole)  # the next one who asks gets them
+                self._put_back(batch, whole)  # the next call returns them
                 raise
             self._put_back(batch)
             if whole:
                 return [held.delivery for held in whole]
 
     async def _drop_lost(self, batch: deque[_Held]) -> None:
-        """Ask the namespace of locks that may be over; what isn't locked comes by itself."""
+        """
+        Check with the namespace those locks that may have expired; a message without its lock is
+        delivered again by the namespace.
+        """
         await trio.lowlevel.checkpoint()
         for held in list(batch):
             if held.lock.earliest <= trio.current_time():
@@ -129,7 +137,7 @@ class ClaimedReceiver:
                     batch.remove(held)
 
     async def _restore(self, batch: deque[_Held], whole: list[_Held]) -> None:
-        """Move from the batch what can be handed over; what is left there has to wait."""
+        """Move the messages that can be delivered from the batch; the others have to wait."""
         await trio.lowlevel.checkpoint()
         while batch:
             held = batch[0]
@@ -160,11 +168,14 @@ class ClaimedReceiver:
         try:
             size = claims.claim_of(message).size
         except ClaimCorrupt:
-            return False  # nothing is fetched
-        return taken + size > self.desk.options.max_fetched
+            return False  # no body is read
+        return taken + size > self.claim_check.options.max_fetched
 
     def _ready(self, limit: int) -> deque[_Held]:
-        """What is held and may be tried now; what isn't locked any more comes by itself."""
+        """
+        Held messages that may be tried now; a message whose lock has expired is delivered again by
+        the namespace.
+        """
         now = trio.current_time()
         left, ready = deque[_Held](), deque[_Held]()
         for held in self._held:
@@ -195,48 +206,50 @@ class ClaimedReceiver:
 
     async def _fetched(self, held: _Held) -> Delivery | None:
         """
-        The delivery with its body; None: it's done with if `held.due` has passed, else it waits.
+        The delivery with its body; None if it was settled here (`held.due` has passed) or has to
+        wait.
         """
         delivery, claim = held.delivery, None
         try:
             claim = claims.claim_of(delivery.message)
-            message = await self.desk.check_out(claim, delivery.message)
+            message = await self.claim_check.check_out(claim, delivery.message)
         except (ClaimMissing, ClaimCorrupt) as error:
             if self.entity.is_dead_letter:
-                # Somebody looks there, and sees the reference and the reason.
+                # In the dead-letter sub-queue, the message is shown with its reference and the
+                # reason.
                 return delivery  # noqa: ASYNC910 the store was asked, or nothing is to be
             await self._bury(held, claim, error)
             return None
         except BrokerError as error:
             await self._hold(held, str(error))
             return None
-        self.around.misses.pop(claim.id, None)
+        self.dependencies.misses.pop(claim.id, None)
         self._note(delivery, claim)
         return attrs.evolve(delivery, message=message)
 
     async def _bury(
         self, held: _Held, claim: Claim | None, error: ClaimMissing | ClaimCorrupt
     ) -> None:
-        """Do with a delivery what is right if its body is gone or damaged."""
+        """Settle or hold a delivery whose body is lost or damaged."""
         await trio.lowlevel.checkpoint()
-        delivery, report = held.delivery, self.around.observer.report
+        delivery, report = held.delivery, self.dependencies.observer.report
         name = str(delivery.message.properties[claims.ID])
         try:
-            if claim is not None and await self.desk.is_done(claim):
+            if claim is not None and await self.claim_check.is_done(claim):
                 await self.inner.settle(delivery, Complete())
                 report(ClaimCopyDropped(queue=self.entity, claim=name))
                 return
-            if self.around.missed_for(name) < self.desk.options.missing_grace:
+            if self.dependencies.missed_for(name) < self.claim_check.options.missing_grace:
                 await self._hold(held, str(error))
                 return
             why = DeadLetter(reason=_REASONS[type(error)], description=str(error))
             await self.inner.settle(delivery, why)
         except LockLost:
-            return  # it comes again
+            return  # it is delivered again
         except BrokerError as failure:
             await self._hold(held, f"{error}; {failure}")
             return
-        self.around.misses.pop(name, None)
+        self.dependencies.misses.pop(name, None)
         report(
             ClaimLost(queue=self.entity, claim=name, reason=why.reason, description=why.description)
         )
@@ -246,15 +259,17 @@ class ClaimedReceiver:
         if held.failures == 1:
             name = str(held.delivery.message.properties[claims.ID])
             event = ClaimHeld(queue=self.entity, claim=name, reason=reason)
-            self.around.observer.report(event)
-        pause = self.desk.options.retry.delay(held.failures, self.around.rng)
+            self.dependencies.observer.report(event)
+        pause = self.claim_check.options.retry.delay(held.failures, self.dependencies.rng)
         left = await self._keep_locked(held, 2 * pause)
         if left > 0:
             pause = min(pause, left / 2)
         held.due = trio.current_time() + max(pause, _LEAST_PAUSE)
 
     async def _keep_locked(self, held: _Held, at_least: float) -> float:
-        """See to it that the lock holds for so long; return for how long it surely does."""
+        """
+        Renew the lock if it doesn't hold for that many seconds; return how long it certainly holds.
+        """
         await trio.lowlevel.checkpoint()
         left = held.lock.earliest - trio.current_time()
         if left > at_least:
@@ -265,29 +280,29 @@ class ClaimedReceiver:
             held.lock = OVER
             return left
         except BrokerError:
-            return left  # then it runs out, and the message comes again
+            return left  # then it expires, and the message is delivered again
         held.delivery = attrs.evolve(held.delivery, locked_until=until)
         held.lock = self._lock_of(held.delivery)
         return held.lock.earliest - trio.current_time()
 
     def _lock_of(self, delivery: Delivery) -> LockEnds:
-        """Of a delivery that was taken or renewed just now."""
-        return LockEnds.of(delivery.locked_until, self.around.clock(), trio.current_time())
+        """The end of a lock that was received or renewed just now."""
+        return LockEnds.of(delivery.locked_until, self.dependencies.clock(), trio.current_time())
 
     def _note(self, delivery: Delivery, claim: Claim) -> None:
-        """Remember what to tell the store when that delivery is completed."""
+        """Remember the claim to complete in the store when that delivery is completed."""
         alone = claims.belongs_to(claim, self.entity) and delivery.dead_letter_source is None
         if alone and delivery.lock_token is not None:
             self._unsettled[delivery.lock_token.lower()] = claim
-            if len(self._unsettled) > MAX_UNSETTLED:
-                self._unsettled.popitem(last=False)
 
     async def _deleted(self, delivery: Delivery) -> Delivery | None:
-        """As it's handed over when it was deleted; None where it comes again."""
+        """
+        The delivery as it is returned after it was deleted; None if it will be delivered again.
+        """
         try:
             await self.settle(delivery, Complete())
         except BrokerError as error:
-            # Perhaps it comes again. If it doesn't, this is the only time.
+            # It may be delivered again. If it isn't, this is the only delivery.
             if error.outcome is Outcome.NOT_SENT:
                 return None  # noqa: ASYNC910 it waits, or raises after that
         return attrs.evolve(delivery, lock_token=None, locked_until=None)  # noqa: ASYNC910 the same
@@ -297,17 +312,16 @@ class ClaimedReceiver:
         As `ReceivesDeferred.receive_deferred`.
 
         Raises:
-            Unavailable: a body can't be had; all are deferred again.
+            Unavailable: a body can't be read; all messages are deferred again.
         """
-        if not isinstance(self.inner, ReceivesDeferred):
-            raise NotSupported("this namespace can't put messages aside")
-        taken = await self.inner.receive_deferred(sequence_numbers)
+        receiver = required(self.inner, ReceivesDeferred)
+        taken = await receiver.receive_deferred(sequence_numbers)
         try:
             whole = [await self._whole(delivery) for delivery in taken]
         except (ClaimMissing, ClaimCorrupt, BrokerError) as error:
             with trio.move_on_after(LAST_STEP, shield=True):
                 await self._give_back(taken)
-            raise Unavailable(f"a deferred message's body can't be had: {error}") from error
+            raise Unavailable(f"the body of a deferred message can't be read: {error}") from error
         if not self._deletes:
             return whole
         found = [await self._deleted(delivery) for delivery in whole]
@@ -318,12 +332,12 @@ class ClaimedReceiver:
         if not claims.is_reference(delivery.message):
             return delivery
         claim = claims.claim_of(delivery.message)
-        message = await self.desk.check_out(claim, delivery.message)
+        message = await self.claim_check.check_out(claim, delivery.message)
         self._note(delivery, claim)
         return attrs.evolve(delivery, message=message)
 
     async def _give_back(self, taken: Sequence[Delivery]) -> None:
-        """As far as possible; the others' locks run out."""
+        """Abandon the deliveries as far as possible; the locks of the others expire."""
         await trio.lowlevel.checkpoint()
         for delivery in taken:
             with suppress(BrokerError):
@@ -333,10 +347,10 @@ class ClaimedReceiver:
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
         """
-        As `Receiver.settle`; of one that is completed, the store is told then.
+        As `Receiver.settle`; after a completion the store is told.
 
         Raises:
-            InvalidRequest: the properties are those of a reference.
+            InvalidRequest: a property to modify is one of a reference.
         """
         _refuse_reserved(settlement)
         await self.inner.settle(delivery, settlement)
@@ -348,8 +362,9 @@ class ClaimedReceiver:
         """As `SettlesMany.settle_many`."""
         for _, settlement in settlements:
             _refuse_reserved(settlement)
-        verdicts = await settle_each(self.inner, settlements)
-        async with trio.open_nursery() as noting:  # a store that is silent costs its time once
+        verdicts = await settle_all(self.inner, settlements)
+        # a store that doesn't answer costs its timeout once
+        async with trio.open_nursery() as noting:
             for (delivery, settlement), verdict in zip(settlements, verdicts, strict=True):
                 if verdict is None:
                     noting.start_soon(self._settled, delivery, settlement)
@@ -363,17 +378,17 @@ class ClaimedReceiver:
     ) -> None:
         claim = self._unsettled.pop((delivery.lock_token or "").lower(), None)
         if claim is not None and isinstance(settlement, Complete):
-            await self.desk.complete(claim)
+            await self.claim_check.complete(claim)
 
 
-async def as_shown(desk: ClaimDesk, delivery: Delivery) -> Delivery:
-    """For who only looks: with the body, if it can be had."""
+async def as_shown(claim_check: ClaimCheck, delivery: Delivery) -> Delivery:
+    """The delivery for a peek: with its body, if that can be read."""
     await trio.lowlevel.checkpoint()
     if not claims.is_reference(delivery.message):
         return delivery
     try:
         claim = claims.claim_of(delivery.message)
-        return attrs.evolve(delivery, message=await desk.check_out(claim, delivery.message))
+        return attrs.evolve(delivery, message=await claim_check.check_out(claim, delivery.message))
     except (ClaimMissing, ClaimCorrupt, BrokerError):
         return delivery
 

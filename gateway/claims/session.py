@@ -1,4 +1,4 @@
-"""Receives a session's messages whose bodies lie in a store."""
+"""Receives a session's messages whose bodies are in a store."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from gateway.claims.receiver import ClaimedReceiver
 
 @attrs.define(eq=False, kw_only=True)
 class ClaimedSession(ClaimedReceiver):
-    """`SessionReceiver`: the order of a session stays, also where one of its bodies is late."""
+    """A `SessionReceiver`: the session's order is kept, even if a body is late."""
 
     session: SessionReceiver
     in_order: bool = True

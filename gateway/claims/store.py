@@ -1,4 +1,4 @@
-"""What keeps large bodies: a few names with bytes, and nothing else is asked of it."""
+"""The store of large bodies: named byte strings, with four operations."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,28 +8,30 @@ from gateway.domain.claim import Entry
 
 class ClaimStore(Protocol):
     """
-    Keeps bytes under names, which `domain.claim.is_name` knows.
+    Stores bytes under names that `domain.claim.is_name` accepts.
 
     Every method raises `BrokerError` if the store can't be reached, is full, or refuses the
-    credentials. A cancelled `put` or `remove` may have been done.
+    credentials. After a cancellation, a `put` or `remove` may have been done.
     """
 
     async def put(self, name: str, data: bytes) -> None:
-        """Return once the bytes are there durably, also after a crash; others are replaced."""
+        """Return once the bytes are durable under that name; they replace others."""
         ...
 
     async def get(self, name: str, limit: int) -> bytes:
         """
+        Return the bytes under that name.
+
         Raises:
-            ClaimMissing: the store works, and has nothing of that name.
-            ClaimCorrupt: it's more than `limit` bytes.
+            ClaimMissing: the store works, and has no such name.
+            ClaimCorrupt: there are more than `limit` bytes.
         """
         ...
 
     async def remove(self, name: str) -> None:
-        """Return when there is nothing of that name, also where there was nothing."""
+        """Return when the name doesn't exist, also if it never did."""
         ...
 
     async def list(self, shelf: str) -> Sequence[Entry]:
-        """All whose names begin with the two characters of that shelf."""
+        """All entries whose names begin with the shelf's two characters."""
         ...

@@ -1,13 +1,13 @@
 """
-Receives packs as the messages that are in them, each of which is settled by itself.
+Receives packs as the messages in them, each of which is settled by itself.
 
     completed        the pack is completed when all of its messages are
-    anything else    the message is sent anew, alone, and is settled within its pack by that: it
-                     comes again with a delivery count of 1, and can be settled as any other then
-    lock lost        the whole pack comes again, also what was completed of it
+    anything else    the message is sent again, alone, and so settled within its pack: it is
+                     delivered with a delivery count of 1, and then settled like any other
+    lock lost        the whole pack is delivered again, including its completed messages
 
-Where nobody can send (subscriptions, dead letters) the whole pack is settled as the last message
-that wasn't completed.
+If the entity can't be sent to (subscriptions, dead letters), the whole pack is settled as the last
+message that wasn't completed.
 """
 
 import math
@@ -22,23 +22,17 @@ import attrs
 import trio
 
 from gateway.capabilities import ReceivesDeferred
+from gateway.claims.claim_check import Codec
 from gateway.claims.compression import decompressed
-from gateway.claims.desk import Codec
-from gateway.claims.settling import settle_each
 from gateway.claims.waiting import Waiting
 from gateway.domain import pack as packs
+from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, MessageError, NotSupported, Outcome
-from gateway.domain.lock_ends import OVER, LockEnds
-from gateway.domain.message import (
-    Complete,
-    DeadLetter,
-    Delivery,
-    Message,
-    ReceiveMode,
-    Settlement,
-)
+from gateway.domain.errors import BrokerError, LockLost, MessageError, Outcome
+from gateway.domain.message import Complete, DeadLetter, Delivery, Message, ReceiveMode, Settlement
+from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver, WallClock
+from gateway.settling import settle_all
 
 PACK_CORRUPT: Final = "PackCorrupt"
 AT_ONCE: Final = 16  # deliveries, each of which may be a pack
@@ -47,40 +41,40 @@ _NO_MESSAGE: Final = Message()
 
 @attrs.define(eq=False)
 class _Pack:
-    """A pack that was taken, and what of it isn't settled yet."""
+    """A received pack, and its unsettled messages."""
 
     delivery: Delivery
     left: dict[str, Message]  # by lock token
     lock: LockEnds = OVER
-    renew_at: float = -math.inf  # trio.current_time(): half of the lock is over
+    renew_at: float = -math.inf  # by `trio.current_time()`: half of the lock is over
     verdict: Settlement = Complete()  # noqa: RUF009 a frozen value
 
 
 @attrs.define(eq=False, kw_only=True)
-class PackedReceiver:
+class PackedReceiver(Wrapper):
     """
-    `Receiver`, with `SettlesMany` and `ReceivesDeferred`; the latter is `NotSupported` without
-    that of `inner`.
+    A `Receiver` whose `SettlesMany` and `ReceivesDeferred` are those of `inner`, with packs taken
+    apart.
     """
 
     inner: Receiver
-    broker: Broker  # takes what is sent anew
+    broker: Broker  # receives the messages that are sent again
     entity: EntityPath
     mode: ReceiveMode
     codec: Codec
     clock: WallClock
     _waiting: deque[Delivery] = attrs.field(factory=deque, init=False)
-    _deleted_already: deque[Delivery] = attrs.field(factory=deque, init=False)  # for who asks next
-    _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by token of a message
+    _deleted_already: deque[Delivery] = attrs.field(factory=deque, init=False)  # for the next call
+    _packs: dict[str, _Pack] = attrs.field(factory=dict, init=False)  # by lock token of a message
     _asking: Waiting = attrs.field(factory=Waiting, init=False)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
-        """As `Receiver.receive`; first what is left of packs that were taken."""
+        """As `Receiver.receive`; messages of packs that were received before come first."""
         try:
             return await self._receive(limit)
         finally:
             if self._waiting:
-                self._asking.call_one()  # what is left is that one's matter now
+                self._asking.call_one()  # the remaining messages are that task's now
 
     async def _receive(self, limit: int) -> Sequence[Delivery]:
         await self._keep_locked()
@@ -102,29 +96,30 @@ class PackedReceiver:
                     self._waiting.appendleft(delivery)
                     self._deleted_already.extendleft(reversed(taken))
                     raise
-        await trio.lowlevel.cancel_shielded_checkpoint()  # they are deleted: no cancellation now
+        # the messages are deleted: no cancellation may happen now
+        await trio.lowlevel.cancel_shielded_checkpoint()
         return taken
 
     async def _fill(self, limit: int) -> None:
-        """Return when there is something to hand over."""
+        """Return when a message can be delivered."""
         await trio.lowlevel.checkpoint()
         while not self._waiting:
             taken: Sequence[Delivery] = ()
             with self._asking.until():
                 taken = await self.inner.receive(min(limit, AT_ONCE))
             for damaged, why in self._open(taken):
-                with suppress(LockLost):  # then it comes again
+                with suppress(LockLost):  # then it is delivered again
                     await self.inner.settle(damaged, why)
 
     def _open(self, deliveries: Sequence[Delivery]) -> list[tuple[Delivery, DeadLetter]]:
-        """Let all messages wait to be handed over, in order; return the packs that are damaged."""
+        """Queue all messages for delivery, in order; return the damaged packs."""
         damaged = []
         for delivery in deliveries:
             try:
                 self._waiting.extend(self._members(delivery))
             except MessageError as error:
                 if self.entity.is_dead_letter:
-                    self._waiting.append(delivery)  # somebody looks there
+                    self._waiting.append(delivery)  # dead letters are shown as they are
                 else:
                     why = DeadLetter(reason=PACK_CORRUPT, description=str(error))
                     damaged.append((delivery, why))
@@ -132,10 +127,10 @@ class PackedReceiver:
 
     def _members(self, delivery: Delivery) -> Sequence[Delivery]:
         """
-        The messages of a pack, of which it's known from now on; what is none, as it is.
+        The messages of a pack, which is registered; any other message as it is.
 
         Raises:
-            MessageError: the pack can't be read.
+            MessageError: the pack can't be decoded.
         """
         if not packs.is_pack(delivery.message):
             return [delivery]
@@ -149,21 +144,24 @@ class PackedReceiver:
         return members
 
     async def _deleted(self, delivery: Delivery) -> Sequence[Delivery]:
-        """What is handed over when it was deleted: nothing, where it comes again."""
+        """
+        The messages as they are returned after they were deleted; empty if the delivery will be
+        repeated.
+        """
         try:
             await self.settle(delivery, Complete())
         except BrokerError as error:
-            # Perhaps it comes again. If it doesn't, this is the only time.
+            # It may be delivered again. If it isn't, this is the only delivery.
             if error.outcome is Outcome.NOT_SENT:
                 return ()  # noqa: ASYNC910 it waits, or raises after that
         return (attrs.evolve(delivery, lock_token=None, locked_until=None),)  # noqa: ASYNC910 so
 
     async def _keep_locked(self) -> None:
         """
-        Renew the locks of packs of which something waits to be handed over, when half is over.
+        Renew the locks of packs with undelivered messages at half of their duration.
 
-        Else who works slowly would never see the end of a pack: it would come again, from the
-        beginning, until it is a dead letter.
+        Otherwise a slow receiver would never reach the end of a pack: the pack would be delivered
+        again, from its beginning, until it is dead-lettered.
         """
         await trio.lowlevel.checkpoint()
         tokens = [each.lock_token or "" for each in self._waiting]
@@ -182,14 +180,14 @@ class PackedReceiver:
         return until
 
     def _note_lock(self, pack: _Pack, until: datetime | None) -> None:
-        """It was taken or renewed just now."""
+        """The pack's lock was received or renewed just now."""
         now = trio.current_time()
         pack.delivery = attrs.evolve(pack.delivery, locked_until=until)
         pack.lock = LockEnds.of(until, self.clock(), now)
         pack.renew_at = (now + pack.lock.earliest) / 2
 
     def _as_locked(self, delivery: Delivery) -> Delivery:
-        """With the end of its pack's lock, which may have been renewed meanwhile."""
+        """The delivery with the end of its pack's lock, which may have been renewed meanwhile."""
         pack = self._packs.get(delivery.lock_token or "")
         if pack is None:
             return delivery
@@ -206,7 +204,7 @@ class PackedReceiver:
             )
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """As `Receiver.settle`; a message of a pack as above."""
+        """As `Receiver.settle`; for a message of a pack as this module describes."""
         token = (delivery.lock_token or "").lower()
         pack = self._packs.get(token)
         if pack is None:
@@ -215,7 +213,9 @@ class PackedReceiver:
         await trio.lowlevel.checkpoint()
         if pack.lock.latest <= trio.current_time():
             self._packs.pop(token, None)
-            raise LockLost(f"{self.entity}: the lock of the pack ran out, all of it comes again")
+            raise LockLost(
+                f"{self.entity}: the pack's lock expired, all of its messages are delivered again"
+            )
         if not isinstance(settlement, Complete):
             await self._put_aside(pack, token, settlement)
         if len(pack.left) == 1:
@@ -240,10 +240,10 @@ class PackedReceiver:
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
-        """As `SettlesMany.settle_many`; with messages of packs one after the other."""
+        """As `SettlesMany.settle_many`; messages of packs are settled one after the other."""
         await trio.lowlevel.checkpoint()
         if not any((delivery.lock_token or "") in self._packs for delivery, _ in settlements):
-            return await settle_each(self.inner, settlements)
+            return await settle_all(self.inner, settlements)
         verdicts: list[BrokerError | None] = []
         for delivery, settlement in settlements:
             try:
@@ -255,19 +255,18 @@ class PackedReceiver:
         return verdicts
 
     async def renew(self, delivery: Delivery) -> datetime:
-        """As `Receiver.renew`; of a message of a pack, for all of them."""
+        """As `Receiver.renew`; for a message of a pack, the lock of all its messages."""
         pack = self._packs.get((delivery.lock_token or "").lower())
         return await (self.inner.renew(delivery) if pack is None else self._renew(pack))
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
         """
-        As `ReceivesDeferred.receive_deferred`; of a pack all its messages, which are more than it
-        was asked for. One that can't be read is handed over as it is.
+        As `ReceivesDeferred.receive_deferred`; a pack is returned with all its messages, so that
+        they may be more than asked for. A pack that can't be decoded is returned as it is.
         """
-        if not isinstance(self.inner, ReceivesDeferred):
-            raise NotSupported("this namespace can't put messages aside")
+        receiver = required(self.inner, ReceivesDeferred)
         taken: list[Delivery] = []
-        for delivery in await self.inner.receive_deferred(sequence_numbers):
+        for delivery in await receiver.receive_deferred(sequence_numbers):
             try:
                 taken += self._members(delivery)
             except MessageError:
@@ -278,7 +277,10 @@ class PackedReceiver:
 
 
 def as_shown(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
-    """For who only looks: the messages of a pack; what is none, or damaged, as it is."""
+    """
+    The delivery for a peek: the messages of a pack; any other message, and a damaged pack, as it
+    is.
+    """
     if not packs.is_pack(delivery.message):
         return [delivery]
     try:
@@ -289,14 +291,15 @@ def as_shown(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
 
 def _unpacked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
     """
-    One delivery for each message, all with the pack's sequence number, each with a token.
+    One delivery for each message of the pack, all with the pack's sequence number, each with its
+    own lock token.
 
     Raises:
-        MessageError: the pack can't be read.
+        MessageError: the pack can't be decoded.
     """
     body, size = delivery.message.body, packs.size_of(delivery.message)
     if not isinstance(body, bytes):
-        raise MessageError("a pack's body is one data section")
+        raise MessageError("a pack's body must be one data section")
     members = packs.split(decompressed(body, size))
     return [
         attrs.evolve(
@@ -309,7 +312,7 @@ def _unpacked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
 
 
 def _token(of_pack: str | None, index: int) -> str | None:
-    """A UUID, as all lock tokens are, and the same each time."""
+    """The lock token of a message: a UUID, as all lock tokens are, and always the same."""
     if of_pack is None:
         return None
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{of_pack.lower()}/{index}"))

@@ -1,4 +1,7 @@
-"""Tasks of one receiver that wait for its namespace, while others put something aside."""
+"""
+Lets one task of a receiver wake another that is blocked on the broker, because messages were
+returned to the local buffer.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +13,16 @@ import trio
 
 @attrs.define(eq=False)
 class Waiting:
-    """Who waits asks the namespace, and doesn't see what another task has left here since."""
+    """
+    Receives that wait for the namespace, and don't see messages that another task has returned to
+    the buffer since.
+    """
 
     _scopes: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
 
     @contextmanager
     def until(self, due: float = inf) -> Iterator[None]:
-        """What is inside ends at that moment (`trio.current_time()`), or when it's called."""
+        """Run the context until `due` (`trio.current_time()`), or until `call_one` ends it."""
         with trio.move_on_at(due) as scope:
             self._scopes[scope] = None
             try:
@@ -25,6 +31,6 @@ class Waiting:
                 del self._scopes[scope]
 
     def call_one(self) -> None:
-        """Have the one that waits longest, if any, look at what was left."""
+        """Wake the longest waiting receive, if any, to check the buffer."""
         if self._scopes:
             next(iter(self._scopes)).cancel()

@@ -1,1 +1,1 @@
-"""The commands of `pairgate`: their arguments, what they print, and their exit codes."""
+"""The commands of `pairgate`: their arguments, their output, and their exit codes."""

@@ -1,22 +1,29 @@
-"""`pairgate check` and `provision`: whether all is there that the configuration names; make it."""
+"""`pairgate check` and `provision`: check the configured entities, or create them."""
 
 import sys
 
 from rich.text import Text
 
-from gateway.app import checking
 from gateway.app.failure import ExitCode
-from gateway.app.findings import Grade
-from gateway.app.outside import Outside
+from gateway.app.operations import checking, provisioning
+from gateway.app.operations.findings import Grade
+from gateway.app.runtime import Runtime
 from gateway.commands.lines import finding_line
-from gateway.commands.terminal import Invocation, add_port_offset, command, printable, run
+from gateway.commands.terminal import (
+    Invocation,
+    add_adopt,
+    add_port_offset,
+    command,
+    printable,
+    run,
+)
 
 
 @command
 @add_port_offset
 def check(invocation: Invocation, port_offset: int) -> None:
-    """Check the configuration, connect to everything, and tell what was found."""
-    findings = run(checking.check, invocation.read(), Outside(), port_offset=port_offset)
+    """Check the configuration, connect to everything, and print the findings."""
+    findings = run(checking.check, invocation.read(), Runtime(), port_offset=port_offset)
     bad = any(finding.grade is Grade.BAD for finding in findings)
     value = [
         {"subject": found.subject, "grade": found.grade.value, "text": found.text}
@@ -28,13 +35,20 @@ def check(invocation: Invocation, port_offset: int) -> None:
 
 @command
 @add_port_offset
-def provision(invocation: Invocation, port_offset: int) -> None:
+@add_adopt
+def provision(invocation: Invocation, port_offset: int, adopted: tuple[str, ...]) -> None:
     """
-    Make the backlog queues and the configured queues that are missing; needs Manage.
+    Create missing backlog queues and configured queues. Needs the right Manage.
 
-    Exit code 3: a namespace doesn't answer, the others are done. 75: none answers.
+    Exit code 3: a namespace doesn't answer; the others are done. 75: none answers.
     """
-    made = run(checking.provision_all, invocation.read(), Outside(), port_offset=port_offset)
+    made = run(
+        provisioning.provision_all,
+        invocation.read(),
+        Runtime(),
+        port_offset=port_offset,
+        adopted=adopted,
+    )
     value = [
         {
             "namespace": each.namespace,
@@ -44,10 +58,10 @@ def provision(invocation: Invocation, port_offset: int) -> None:
         for each in made
     ]
     invocation.print(value, *(line for each in made for line in _lines(each)))
-    sys.exit(checking.provision_code(made))
+    sys.exit(provisioning.provision_code(made))
 
 
-def _lines(made: checking.Made) -> list[Text]:
+def _lines(made: provisioning.Made) -> list[Text]:
     lines = [Text(f"namespace {made.namespace}: {', '.join(made.queues) or 'nothing'} made")]
     if made.failure is not None:
         lines.append(Text(printable(str(made.failure)), style="red"))

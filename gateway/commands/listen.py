@@ -1,16 +1,18 @@
-"""`pairgate listen`, with arguments that outdo those of the configuration, and `pairgate agent`."""
+"""`pairgate listen`, whose arguments override the configuration, and `pairgate agent`."""
 
 from typing import Any, Final
 
 import attrs
 import click
 
-from gateway.app import agent as agents
-from gateway.app import listening
+from gateway.agent import agent as agents
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.handlers import HandlerChoice
+from gateway.app.listener import process
+from gateway.app.listener.handlers import HandlerChoice
 from gateway.app.logs import open_log
-from gateway.app.outside import Outside
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.runtime import Runtime
+from gateway.commands.admin import add_admin, add_admin_access
 from gateway.commands.terminal import (
     Duration,
     Invocation,
@@ -46,67 +48,83 @@ class CountOrOff(click.ParamType[int | None]):
 @add_json
 @click.argument("entities", nargs=-1, required=True, metavar="ENTITY[:WEIGHT]...")
 @click.option("--to", metavar="URL", help="Post each message to this endpoint.")
-@click.option("--exec", "command", metavar="COMMAND", help="Run this, the body as its input.")
-@click.option("--python", metavar="MODULE:FUNCTION", help="Call this, async or blocking.")
+@click.option(
+    "--exec",
+    "command",
+    metavar="COMMAND",
+    help="Run this command for each message; its input is the body.",
+)
+@click.option("--python", metavar="MODULE:FUNCTION", help="Call this function, async or blocking.")
 @click.option("--namespace", metavar="NAME", help="Default: the gateway here, else the primary.")
-@click.option("--port-offset", type=int, default=0, metavar="N", help="Move all ports by N.")
-@click.option("--through-gateway", is_flag=True, help="Not straight into the primary without one.")
-@click.option("--report", type=click.IntRange(3), hidden=True, help="A socket of `agent`.")
-@click.option("--metrics", metavar="HOST:PORT", help="Tell figures at /metrics and /status there.")
-@click.option("--triggers", metavar="URL", multiple=True, help="An admin endpoint that announces.")
-@click.option("--tasks", type=click.IntRange(1), help="That take messages, at the start.")
-@click.option("--max-tasks", type=click.IntRange(1), help="When there is work for them.")
-@click.option("--batch", type=click.IntRange(1, 1000), help="Messages of one request.")
+@click.option("--through-gateway", is_flag=True, help="Never connect to the primary directly.")
+@click.option("--wait-for-queue", "waits_for_queue", is_flag=True, help="Wait for a missing queue.")
+@click.option("--report", type=click.IntRange(3), hidden=True, help="A socket of the agent.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics and /status there.")
+@click.option(
+    "--triggers", metavar="URL", multiple=True, help="An admin endpoint with announcements."
+)
+@click.option("--tasks", type=click.IntRange(1), help="Receiving tasks per queue at the start.")
+@click.option("--max-tasks", type=click.IntRange(1), help="Receiving tasks per queue at most.")
+@click.option("--batch", type=click.IntRange(1, 1000), help="Messages of one receive.")
 @click.option("--parallel", type=click.IntRange(1), help="Handlers that run at once.")
-@click.option("--poison-after", "poison_threshold", type=CountOrOff(), help="Attempts, or off.")
-@click.option("--timeout", type=Duration(), help="Of one call of the endpoint or command.")
-@click.option("--grace", type=Duration(), help="For handlers to finish in, at the end.")
+@click.option(
+    "--poison-after",
+    "poison_threshold",
+    type=CountOrOff(),
+    help="Attempts before a message is poison, or off.",
+)
+@click.option("--timeout", type=Duration(), help="Timeout of one call of the endpoint or command.")
+@click.option("--grace", type=Duration(), help="Time for handlers to finish in a drain.")
 @failing_in_words
-def listen(invocation: Invocation, entities: tuple[str, ...], **given: Any) -> None:
+@add_admin_access
+def listen(
+    invocation: Invocation, entities: tuple[str, ...], admin: AdminChoice, **given: Any
+) -> None:
     """
     Run a handler for each message of each ENTITY, until SIGTERM or Ctrl-C.
 
-    A message is completed when its handler has done it; what failed comes again, and is
-    dead-lettered when it has failed too often. Of several queues, WEIGHT is the share.
+    A message is completed when its handler has succeeded; after a failure it is delivered again,
+    and dead-lettered after too many. WEIGHT is a queue's share of the handlers.
+
+    Exit code 1: a queue is missing.
     """
     loaded = invocation.read()
-    own = ("namespace", "port_offset", "through_gateway", "report")
+    own = ("namespace", "through_gateway", "waits_for_queue", "report")
     places = {name: given.pop(name) for name in own}
     named = {name: given.pop(name) for name in ("to", "command", "python")}
     section = _with(loaded.config.listener, given)
-    wanted = listening.Wanted(
+    wanted = process.Wanted(
         queues=" ".join(entities),
         handler=HandlerChoice(**named, timeout=section.handler_timeout),
         options=section.options,
         triggers=section.triggers,
         metrics=section.metrics,
+        admin=admin,
         **places,
     )
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        run(listening.listen, loaded, Outside(observer=log), wanted)
+        run(process.listen, loaded, Runtime(observer=log), wanted)
 
 
 @click.command()
 @add_config
 @add_json
-@click.option("--port-offset", type=int, default=0, metavar="N", help="Move all ports by N.")
 @failing_in_words
-def agent(invocation: Invocation, port_offset: int) -> None:
+@add_admin
+def agent(invocation: Invocation, admin: AdminChoice) -> None:
     """
-    Start and stop processes of `listen`, as [[agent.listeners]] says, until SIGTERM or Ctrl-C.
+    Start and stop processes of `listen` as [[agent.listeners]] says, until SIGTERM or Ctrl-C.
 
-    The queues' depth and age, the handlers' time and the processors' load say how many there are.
+    Their number follows the queues' depth and age, the handlers' time and the processors' load.
     """
     loaded = invocation.read()
-    wanted = agents.Wanted(
-        config=invocation.config, as_json=invocation.as_json, port_offset=port_offset
-    )
+    wanted = agents.Wanted(config=invocation.config, as_json=invocation.as_json, admin=admin)
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        run(agents.run_agent, loaded, Outside(observer=log), wanted)
+        run(agents.run_agent, loaded, Runtime(observer=log), wanted)
 
 
 def _with(section: Listen, given: dict[str, Any]) -> Listen:
-    """The configured options, but for those that the command line has."""
+    """The configured options, overridden by those of the command line."""
     context = click.get_current_context()
     default = click.core.ParameterSource.DEFAULT
     own = {

@@ -1,36 +1,32 @@
-"""`pairgate send`, `receive`, `peek` and `trigger`: one message, by hand."""
+"""`pairgate send`, `receive`, `peek` and `trigger`: single messages, by hand."""
 
 import sys
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial, wraps
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 import click
 from rich.text import Text
 
-from gateway.app import messages, triggering
 from gateway.app.failure import ExitCode
-from gateway.app.messages import Where
-from gateway.app.outside import Outside
-from gateway.commands.lines import delivery_lines, delivery_value
-from gateway.commands.terminal import (
-    Duration,
-    Invocation,
-    add_port_offset,
-    command,
-    printable,
-    run,
-)
+from gateway.app.operations import messages, triggering
+from gateway.app.operations.admin_endpoint import AdminChoice, tls_files
+from gateway.app.operations.messages import Where
+from gateway.app.runtime import Runtime
+from gateway.commands.admin import add_admin, add_certificate
+from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
+from gateway.commands.terminal import Duration, Invocation, add_port_offset, command, printable, run
 from gateway.domain.entity import EntityPath
-from gateway.domain.message import Delivery, Message
+from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, Settlement
 
 STANDARD_INPUT: Final = "-"
 
 
 def add_where(function: Callable[..., None]) -> Callable[..., None]:
-    """The argument ENTITY, and the options that say through what."""
+    """Add the argument ENTITY, and the options that select the way to it."""
 
     @wraps(function)
     def wrapper(invocation: Invocation, entity: str, **rest: Any) -> None:
@@ -38,15 +34,23 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
             entity=entity,
             namespace=rest.pop("namespace"),
             port_offset=rest.pop("port_offset"),
+            tls=tls_files(ca=rest.pop("ca"), certificate=rest.pop("cert"), key=rest.pop("key")),
         )
         function(invocation, where, **rest)
 
     add_namespace = click.option(
         "--namespace",
         metavar="NAME",
-        help="Straight into this one. Default: the gateway that runs here, else the primary.",
+        help="Use this namespace directly. Default: the running gateway, else the primary.",
     )
-    return click.argument("entity")(add_namespace(add_port_offset(wrapper)))
+    add_ca = click.option(
+        "--ca",
+        type=click.Path(dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="The authority of the gateway's certificate. Default: that certificate.",
+    )
+    add_own = add_port_offset(add_certificate(wrapper))
+    return click.argument("entity")(add_namespace(add_ca(add_own)))
 
 
 @command
@@ -54,7 +58,7 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
 @click.argument("body", default=STANDARD_INPUT)
 @click.option("--id", "message_id", help="The message id. Default: a new one.")
 @click.option("--session", "session_id", help="The session id.")
-@click.option("--content-type", help="What the body is.")
+@click.option("--content-type", help="The content type of the body.")
 @click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
 @click.option("--ttl", type=Duration(), help="Time to live, such as 5m.")
 def send(
@@ -65,15 +69,26 @@ def send(
     ttl: float | None,
     **fields: Any,
 ) -> None:
-    """Send one message to ENTITY; without BODY, standard input is the body."""
+    """
+    Send one message to ENTITY; without BODY, the body is read from standard input.
+
+    The message goes through the gateway of this configuration if that answers, else directly to the
+    primary, which the output says.
+    """
     message = Message(
         body=sys.stdin.buffer.read() if body == STANDARD_INPUT else body.encode(),
         properties=_split(properties),
         time_to_live=None if ttl is None else timedelta(seconds=ttl),
         **fields,
     )
-    sent = run(messages.send, invocation.read().config, Outside(), where, message)
-    text = f"{sent.message_id} accepted by {sent.target} ({sent.leg})"
+    sent = run(messages.send, invocation.read().config, Runtime(), where, message)
+    if not (sent.through_gateway or where.namespace or invocation.as_json):
+        text = (
+            "no gateway answers at an endpoint of this configuration: the message went directly"
+            f" to namespace {sent.namespace}"
+        )
+        click.echo(printable(text), err=True)
+    text = f"{sent.message_id or 'message'} accepted by {sent.target} ({sent.accepted_by})"
     invocation.print(attrs.asdict(sent), Text(printable(text)))
 
 
@@ -81,15 +96,36 @@ def send(
 @add_where
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--wait", type=Duration(), default="1s", show_default=True, help="For each.")
-@click.option("--dead-letters", is_flag=True, help="From the dead-letter sub-queue.")
+@click.option("--dead-letters", is_flag=True, help="Receive from the dead-letter sub-queue.")
+@click.option("--session", help="Only messages of this session.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Write the body to a new file of that name, or each body to a file in that folder.",
+)
+@click.option("--leave", is_flag=True, help="Abandon instead of complete, as if never delivered.")
+@click.option("--abandon", is_flag=True, help="Abandon instead of complete; this delivery counts.")
+@click.option("--dead-letter", "reason", metavar="REASON", help="Dead-letter instead of complete.")
 def receive(
-    invocation: Invocation, where: Where, count: int, wait: float, dead_letters: bool
+    invocation: Invocation, where: Where, count: int, output: Path | None, **given: Any
 ) -> None:
-    """Take messages from ENTITY, print and complete them. Exit code 1: there was none."""
-    place = _sub_queue(where, dead_letters)
+    """
+    Receive messages from ENTITY, print and complete them. Exit code 1: there was none.
+
+    A message is completed after its body was printed (in Base64 if it isn't text), or is in the
+    file of --output.
+    """
+    place = _sub_queue(where, given.pop("dead_letters"))
+    place = attrs.evolve(place, session=given.pop("session"))
+    wait = given.pop("wait")
+    wish = messages.Wish(count=count, wait=wait, settlement=_settlement(**given))
+    if output is not None and count > 1 and not output.is_dir():
+        raise click.BadParameter("an existing folder expected with --count", param_hint="--output")
     config = invocation.read().config
-    show = partial(_print_delivery, invocation)
-    if not run(messages.receive, config, Outside(), place, show, count=count, wait=wait):
+    show = partial(_show, invocation, output)
+    taken = run(messages.receive, config, Runtime(), place, show, wish)
+    if not taken:
         click.echo(f"no message in {printable(place.entity)}", err=True)
         sys.exit(ExitCode.FAILED)
 
@@ -97,30 +133,54 @@ def receive(
 @command
 @add_where
 @click.option("--count", type=click.IntRange(1), default=10, show_default=True)
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="A sequence number.")
-@click.option("--dead-letters", is_flag=True, help="Into the dead-letter sub-queue.")
+@click.option(
+    "--from", "start", type=click.IntRange(0), default=0, help="The sequence number to start from."
+)
+@click.option("--dead-letters", is_flag=True, help="Peek the dead-letter sub-queue.")
 def peek(invocation: Invocation, where: Where, count: int, start: int, dead_letters: bool) -> None:
-    """Show messages of ENTITY and leave them where they are."""
+    """Print messages of ENTITY without locking them."""
     place = _sub_queue(where, dead_letters)
-    found = run(messages.peek, invocation.read().config, Outside(), place, count=count, start=start)
+    found = run(messages.peek, invocation.read().config, Runtime(), place, count=count, start=start)
     for delivery in found:
         _print_delivery(invocation, delivery)
 
 
 @command
-@add_port_offset
+@add_admin
 @click.argument("queue")
-@click.option("--size", type=click.IntRange(0), default=0, help="Bytes that have come, if known.")
-def trigger(invocation: Invocation, queue: str, size: int, port_offset: int) -> None:
-    """Tell the listeners of QUEUE that a message has come past the gateway that runs here."""
+@click.option(
+    "--size", type=click.IntRange(0), default=0, help="Size of the message in bytes, if known."
+)
+def trigger(invocation: Invocation, queue: str, size: int, admin: AdminChoice) -> None:
+    """Announce a message in QUEUE that didn't come through the gateway to its listeners."""
     config = invocation.read().config
-    address = run(triggering.trigger, config, queue, size=size, port_offset=port_offset)
+    address = run(triggering.trigger, config, queue, admin, size=size)
     told = {"queue": queue, "gateway": address}
-    invocation.print(told, Text(f"the gateway at {address} tells the listeners of {queue}"))
+    invocation.print(told, Text(f"the gateway at {address} has woken the listeners of {queue}"))
 
 
 def _print_delivery(invocation: Invocation, delivery: Delivery) -> None:
     invocation.print(delivery_value(delivery), *delivery_lines(delivery))
+
+
+def _settlement(*, leave: bool, abandon: bool, reason: str | None) -> Settlement:
+    if leave + abandon + (reason is not None) > 1:
+        raise click.UsageError("one of --leave, --abandon and --dead-letter expected")
+    if leave:
+        return messages.GIVE_BACK
+    if abandon:
+        return Abandon()
+    return Complete() if reason is None else DeadLetter(reason=reason)
+
+
+def _show(invocation: Invocation, output: Path | None, delivery: Delivery) -> None:
+    """Return when the message is printed, or durable in its file."""
+    if output is None:
+        _print_delivery(invocation, delivery)
+        return
+    file = write_body(output, delivery)
+    value = {**delivery_value(delivery, with_body=False), "body_file": str(file)}
+    invocation.print(value, *delivery_head(delivery), Text(printable(f"body in {file}")))
 
 
 def _sub_queue(where: Where, dead_letters: bool) -> Where:

@@ -6,27 +6,38 @@ import click
 
 from gateway.app import serving, syphoning
 from gateway.app.logs import open_log, reloader
-from gateway.app.outside import Outside
-from gateway.commands.terminal import Invocation, add_port_offset, command, run
+from gateway.app.runtime import Runtime
+from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
 
 STANDARD_ERROR: Final = 2
 
 
 @command
 @add_port_offset
-def serve(invocation: Invocation, port_offset: int) -> None:
-    """Serve clients until SIGTERM or Ctrl-C, which drain; a second one ends at once."""
+@add_adopt
+def serve(invocation: Invocation, port_offset: int, adopted: tuple[str, ...]) -> None:
+    """Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends at once."""
     loaded = invocation.read()
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        reload = reloader(loaded, log, invocation.read)
-        run(serving.serve, loaded, Outside(observer=log), port_offset=port_offset, reload=reload)
+        run(
+            serving.serve,
+            loaded,
+            Runtime(observer=log),
+            port_offset=port_offset,
+            adopted=adopted,
+            reload=reloader(loaded, log, invocation.read),
+        )
 
 
 @command
-@click.option("--label", help="Whose backlog. Default: the pair's.")
-@click.option("--to", metavar="NAMESPACE", help="Where it goes. Default: the pair's primary.")
-def syphon(invocation: Invocation, label: str | None, to: str | None) -> None:
-    """Move the backlog from the secondary to where it belongs, and nothing else."""
+@click.option("--label", help="The backlog with this label. Default: the pair's label.")
+@click.option("--to", metavar="NAMESPACE", help="The destination. Default: the pair's primary.")
+@add_adopt
+def syphon(
+    invocation: Invocation, label: str | None, to: str | None, adopted: tuple[str, ...]
+) -> None:
+    """Move the backlog from the secondary to its destination, and do nothing else."""
     loaded = invocation.read()
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        run(syphoning.syphon, loaded, Outside(observer=log), label=label, to=to)
+        runtime = Runtime(observer=log)
+        run(syphoning.syphon, loaded, runtime, label=label, to=to, adopted=adopted)

@@ -1,7 +1,8 @@
-"""`pairgate status`: how the gateway that runs here is, for people and for scripts."""
+"""`pairgate status`: the state of the running gateway, for people and for scripts."""
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -13,8 +14,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gateway.app.asking import ask_status
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.asking import ask_status
+from gateway.commands.admin import add_admin
 from gateway.commands.terminal import (
     Invocation,
     add_config,
@@ -25,34 +28,45 @@ from gateway.commands.terminal import (
 )
 from gateway.config.options import Config
 from gateway.domain.billing import Bill, Operation
-from gateway.domain.status import PairStatus, QueueStatus, Status
-from gateway.wire.status import status_value
+from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
+from gateway.domain.status import (
+    RATE_SECONDS,
+    NamespaceStatus,
+    PairStatus,
+    QueueStatus,
+    SpoolStatus,
+    Status,
+)
+from gateway.wire.pairgate.status import status_value
 
-EVERY: Final = 2.0  # seconds between two looks of --watch
+EVERY: Final = 2.0  # seconds between two requests of --watch
 RED: Final = "bold red"
+MIB: Final = 1024 * 1024
+ANSWERS: Final = {Answer.YES: "green", Answer.NO: "red", Answer.UNKNOWN: "yellow"}
 STYLES: Final = {"suspect": "yellow", "secondary": "red", "half-open": "yellow", "pinned": "red"}
 
 
 @click.command()
 @add_config
 @add_json
-@click.option("--watch", is_flag=True, help="Look again every 2 s, until Ctrl-C.")
-@click.option("--port-offset", type=int, default=0, metavar="N", help="Move all ports by N.")
+@click.option("--watch", is_flag=True, help="Refresh every 2 s, until Ctrl-C.")
 @failing_in_words
-def status(invocation: Invocation, watch: bool, port_offset: int) -> None:
+@add_admin
+def status(invocation: Invocation, watch: bool, admin: AdminChoice) -> None:
     """
-    Tell how the gateway that runs here is.
+    Show the state of the running gateway, or of the one at --url.
 
-    Exit code 0: all is well. 1: somebody should look, the first lines say at what. 75: no
+    Exit code 0: all is well. 1: the gateway needs attention; the first lines say why. 75: no
     gateway answers.
     """
     config = invocation.read().config
     if watch:
         try:
-            run(_watch, config, as_json=invocation.as_json, port_offset=port_offset)
+            run(_watch, config, as_json=invocation.as_json, admin=admin)
         except KeyboardInterrupt:
             sys.exit(ExitCode.DONE)
-    address, found = run(ask_status, config, port_offset=port_offset)
+    address, found = run(ask_status, config, admin)
     if invocation.as_json:
         click.echo(json.dumps(_value(address, found)))
     else:
@@ -60,10 +74,10 @@ def status(invocation: Invocation, watch: bool, port_offset: int) -> None:
     sys.exit(ExitCode.FAILED if found.problems else ExitCode.DONE)
 
 
-async def _watch(config: Config, *, as_json: bool, port_offset: int) -> None:
+async def _watch(config: Config, *, as_json: bool, admin: AdminChoice) -> None:
     """
-    Until cancelled. A gateway that doesn't answer now may do so later. Where there is no terminal,
-    one status follows the other.
+    Show the status until cancelled. A gateway that doesn't answer now may do so later. Without a
+    terminal, the statuses are printed one after the other.
     """
     console = Console(soft_wrap=True)
     live = Live(console=console, auto_refresh=False, screen=True)
@@ -71,7 +85,7 @@ async def _watch(config: Config, *, as_json: bool, port_offset: int) -> None:
     with live if on_screen else nullcontext():
         while True:
             try:
-                address, found = await ask_status(config, port_offset=port_offset)
+                address, found = await ask_status(config, admin)
             except Failure as failure:
                 value: Any = {"good": False, "problems": [str(failure)]}
                 shown: RenderableType = Text(printable(str(failure)), style=RED)
@@ -94,6 +108,7 @@ def screen(address: str, found: Status) -> Group:
     """The status for people."""
     parts: list[RenderableType] = [_head(address, found)]
     parts += [Text(f"  {printable(each)}", style=RED) for each in found.problems]
+    parts += _abilities(found.namespaces, found.at)
     if found.pair is not None:
         parts += _pair(found.pair, found.at)
     if found.wake is not None:
@@ -107,49 +122,97 @@ def screen(address: str, found: Status) -> Group:
 
 def _head(address: str, found: Status) -> Text:
     up = _span((found.at - found.started).total_seconds())
-    well = ("somebody should look", RED) if found.problems else ("all is well", "green")
+    well = ("needs attention", RED) if found.problems else ("all is well", "green")
     return Text.assemble(f"gateway at {address}, up {up}: ", well)
+
+
+def _abilities(namespaces: Sequence[NamespaceStatus], now: datetime) -> list[RenderableType]:
+    """
+    The abilities of each namespace, with dates; below them the last error of each failing one.
+    """
+    told = [each for each in namespaces if each.abilities]
+    if not told:
+        return []
+    table = Table("namespace", *(each.value for each in Ability))
+    lines: list[RenderableType] = [table]
+    for namespace in told:
+        cells = []
+        for each in Ability:
+            one = namespace.abilities.get(each.value, AbilityStatus())
+            since = "" if one.since is None else f" {_span((now - one.since).total_seconds())}"
+            cells.append(Text(f"{one.state.value}{since}", style=ANSWERS[one.state]))
+            if one.error is not None and one.state is not Answer.YES:
+                text = f"  {namespace.name}, {each.value}: {one.error}; {one.remedy}"
+                lines.append(Text(printable(text), style=ANSWERS[one.state]))
+        table.add_row(Text(printable(namespace.name)), *cells)
+    return lines
+
+
+def _spool(spool: SpoolStatus) -> Text:
+    depth = "an unknown number of" if spool.pending is None else str(spool.pending)
+    age = "" if spool.oldest_age is None else f", the oldest for {_span(spool.oldest_age)}"
+    room = "unknown" if spool.room is None else f"{spool.room // MIB} MiB"
+    return Text(
+        f"spool    {depth} messages wait{age}; {spool.rate_in:.1f}/s in,"
+        f" {spool.rate_out:.1f}/s out; room for {room}"
+    )
+
+
+def _dead_letters(place: str, dead: DeadLetters) -> list[Text]:
+    if not dead.messages:
+        return []
+    return [Text(f"         dead letters of the {place}: {dead.text}", style="yellow")]
 
 
 def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if pair.entities:
-        table = Table("entity", "standing", "for", "reason", title="not on the primary")
+        table = Table("entity", "state", "for", "reason", title="not on the primary")
         for each in pair.entities:
-            style = STYLES.get(each.standing, "")
+            style = STYLES.get(each.state, "")
             since = _span((now - each.since).total_seconds())
             name, reason = printable(each.entity), printable(each.reason)
-            table.add_row(Text(name), Text(each.standing, style=style), since, Text(reason))
+            table.add_row(Text(name), Text(each.state, style=style), since, Text(reason))
         lines.append(table)
-        more = sum(pair.standings.values()) - len(pair.entities)
+        more = sum(pair.states.values()) - len(pair.entities)
         lines += [Text(f"  and {more} more")] if more > 0 else []
     backlog, syphon = pair.backlog, pair.syphon
     age = "" if backlog.oldest_age is None else f", the oldest for {_span(backlog.oldest_age)}"
     depth = "an unknown number of" if backlog.pending is None else str(backlog.pending)
     lines.append(
         Text(
-            f"backlog  {depth} messages wait{age};"
-            f" {backlog.usable} of {backlog.wanted} queues can be used"
+            f"backlog  {depth} messages wait{age}{_as_of(backlog.as_of, now)};"
+            f" {backlog.usable} of {backlog.wanted} queues are usable"
         )
     )
+    lines += _dead_letters("backlog", backlog.dead_letters)
+    if pair.spool is not None:
+        lines.append(_spool(pair.spool))
+        lines += _dead_letters("spool", pair.spool.dead_letters)
     here = "" if syphon.running else " (none runs in this process)"
     last = ""
     if syphon.last_moved is not None:
         last = f", last {_span((now - syphon.last_moved).total_seconds())} ago"
     lines.append(
         Text(
-            f"syphon   {syphon.moved} messages moved{last}, {syphon.rate:.1f}/s;"
-            f" {syphon.held} entities rest, {syphon.parked} dead letters{here}"
+            f"syphon   {syphon.moved} messages moved{last}, {syphon.rate:.1f}/s in the last"
+            f" {RATE_SECONDS:g} s; {syphon.backing_off} entities are backed off,"
+            f" {syphon.dead_lettered} dead letters{here}"
         )
     )
     sends = ", ".join(
-        f"{each.messages} {each.outcome}{f' by {each.leg}' if each.leg else ''}"
+        f"{each.messages} {each.outcome}{f' by {each.accepted_by}' if each.accepted_by else ''}"
         for each in pair.sends
     )
-    lines.append(Text(f"sends    {sends or 'none yet'}; {pair.inflight} bytes under way"))
+    lines.append(Text(f"sends    {sends or 'none yet'}; {pair.inflight} bytes in flight"))
     if pair.paused:
         lines.append(Text(f"busy     sends to {pair.paused} entities pause", style="yellow"))
     return lines
+
+
+def _as_of(told: datetime | None, now: datetime) -> str:
+    """The age of a figure of the secondary."""
+    return "" if told is None else f" ({_span((now - told).total_seconds())} ago)"
 
 
 def _queues(queues: tuple[QueueStatus, ...]) -> Table:
@@ -182,5 +245,5 @@ def _figure(value: float | None, digits: int) -> str:
 
 
 def _span(seconds: float) -> str:
-    """As `0:01:30`, without fractions."""
+    """A duration as `0:01:30`, without fractions."""
     return str(timedelta(seconds=max(0, round(seconds))))

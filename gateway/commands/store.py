@@ -1,4 +1,4 @@
-"""The commands of `pairgate store`: their arguments, and what they print."""
+"""The commands of `pairgate store`: their arguments and their output."""
 
 import sys
 from collections.abc import Callable
@@ -10,23 +10,17 @@ import click
 from rich.filesize import decimal
 from rich.text import Text
 
-from gateway.app import stores
 from gateway.app.failure import ExitCode
-from gateway.app.outside import Outside
+from gateway.app.operations import stores
+from gateway.app.runtime import Runtime
 from gateway.commands.lines import finding_line
-from gateway.commands.terminal import (
-    Invocation,
-    add_config,
-    add_json,
-    failing_in_words,
-    printable,
-)
+from gateway.commands.terminal import Invocation, add_config, add_json, failing_in_words, printable
 
 
 @click.group()
 def store() -> None:
     """
-    Care for an embedded namespace that no gateway serves.
+    Maintain an embedded store that no gateway serves.
 
     STORE is a file, or the name of a namespace in the configuration.
     """
@@ -48,22 +42,22 @@ def command(function: Callable[..., None]) -> click.Command:
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Let a store start that lost commits, or came from elsewhere, if nothing else is wrong.",
+    help="Accept a store that lost commits, or was copied, if nothing else is wrong.",
 )
 @click.option(
     "--salvage",
     "target",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="TARGET",
-    help="Make a new store there of all that can be read, and tell what is missing.",
+    help="Create a new store there from everything readable, and report the losses.",
 )
 def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | None) -> None:
-    """Look at everything in STORE, and change nothing. Exit code 1: something is wrong."""
+    """Check everything in STORE, and change nothing. Exit code 1: something is wrong."""
     found = stores.check_store(path, accept_loss=accept_loss)
     findings = stores.findings_of(path, found)
     value = {"path": str(path), "good": found.good, **attrs.asdict(found)}
     if target is not None:
-        salvaged = stores.salvage_store(path, target, Outside())
+        salvaged = stores.salvage_store(path, target, Runtime())
         findings += stores.salvaged_findings(target, salvaged)
         value["salvaged"] = {"path": str(target), **attrs.asdict(salvaged)}
     invocation.print(value, *map(finding_line, findings))
@@ -73,15 +67,15 @@ def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | 
 @command
 @click.argument("target", type=click.Path(dir_okay=False, path_type=Path))
 def backup(invocation: Invocation, path: Path, target: Path) -> None:
-    """Copy STORE to TARGET, which must not be there, and check the copy."""
-    copy = stores.back_up_store(path, target, Outside())
+    """Copy STORE to TARGET, which must not exist, and check the copy."""
+    copy = stores.back_up_store(path, target, Runtime())
     text = f"{copy.messages} messages, {decimal(copy.bytes_after)}, in {target}"
     invocation.print({"target": str(target), **attrs.asdict(copy)}, Text(printable(text)))
 
 
 @command
 def compact(invocation: Invocation, path: Path) -> None:
-    """Give back what STORE has on the disk and doesn't need."""
+    """Release disk space that STORE doesn't need."""
     copy = stores.compact_store(path)
     text = f"{path}: {decimal(copy.bytes_before)} before, {decimal(copy.bytes_after)} after"
     invocation.print({"path": str(path), **attrs.asdict(copy)}, Text(printable(text)))

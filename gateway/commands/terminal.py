@@ -1,4 +1,4 @@
-"""How commands read their configuration and print, for people or machines, and how they fail."""
+"""How commands read their configuration, print for people or machines, and fail."""
 
 import json
 import os
@@ -37,11 +37,18 @@ add_config = click.option(
 add_port_offset = click.option(
     "--port-offset", type=int, default=0, metavar="N", help="Move all ports by N."
 )
+add_adopt = click.option(
+    "--adopt",
+    "adopted",
+    metavar="FINGERPRINT",
+    multiple=True,
+    help="Take over the backlog of a primary that the pair's primary replaces for good.",
+)
 
 
 @attrs.frozen
 class Invocation:
-    """What every command takes, and how it reads and prints."""
+    """A call of a command: its common options, its configuration and its output."""
 
     config: Path | None
     as_json: bool
@@ -50,11 +57,11 @@ class Invocation:
         return load(self.config, environ=os.environ, here=Path.cwd())
 
     def print(self, value: Any, *lines: "Text") -> None:
-        """The value for machines, or the lines for people."""
+        """Print the value for machines, or the lines for people."""
         if self.as_json:
             click.echo(json.dumps(value))
             return
-        # Imported here: a gateway starts faster without, and prints nothing.
+        # Imported here: a gateway, which prints nothing, starts faster without it.
         from rich.console import Console
 
         console = Console(soft_wrap=True)
@@ -77,22 +84,22 @@ class Duration(click.ParamType[float]):
 
 
 def run(function: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
-    """Run it to its end in Trio."""
+    """Run the function to its end in Trio."""
     return trio.run(partial(function, *arguments, **options))
 
 
 def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:
-    """Expected errors are a text and an exit code, never a traceback."""
+    """Expected errors become a text (as JSON with `--json`) and an exit code, never a traceback."""
 
     def wrapper(*, config: Path | None, as_json: bool, **arguments: Any) -> None:
         try:
             function(Invocation(config, as_json), **arguments)
         except Failure as failure:
-            _end(failure, failure.code)
+            fail(str(failure), failure.code, as_json=as_json)
         except ConfigError as error:
-            _end(error, ExitCode.WRONG)
+            fail(str(error), ExitCode.WRONG, as_json=as_json)
         except GatewayError as error:
-            _end(error, ExitCode.FAILED)
+            fail(str(error), ExitCode.FAILED, as_json=as_json)
 
     update_wrapper(wrapper, function)
     return wrapper
@@ -103,26 +110,36 @@ def command(function: Callable[..., None]) -> click.Command:
     return click.command()(add_config(add_json(failing_in_words(function))))
 
 
-def _end(error: Exception, code: ExitCode) -> NoReturn:
-    _say(f"Error: {printable(str(error))}")
+def fail(text: str, code: int, *, as_json: bool) -> NoReturn:
+    """End with that exit code, and with the text on standard error."""
+    if as_json:
+        _say(json.dumps({"error": text, "exit_code": int(code)}))
+    else:
+        _say(f"Error: {printable(text)}")
     sys.exit(code)
 
 
 def _say(text: str) -> None:
-    """Whoever waits for the exit code gets it, though nobody may read and the disk be full."""
+    """
+    Print the text to standard error. The exit code is kept even if nothing reads, or the disk is
+    full.
+    """
     try:
         fd = sys.stderr.fileno()
-    except OSError:  # it is no file
+    except OSError:  # it isn't a file
         click.echo(text, err=True)
         return
     _, has_room, _ = select.select([], [fd], [], LAST_WORDS_SECONDS)
     if has_room:
-        with suppress(OSError):  # in a buffer, what can't be written would fail the exit
+        with suppress(OSError):  # text left in a buffer would fail the exit
             os.write(fd, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
 def printable(text: str) -> str:
-    """The text with line ends and tabs, and everything else escaped that could steer a terminal."""
+    """
+    The text with line ends and tabs; every other character that could control a terminal is
+    escaped.
+    """
     return "".join(
         letter
         if letter.isprintable() or letter in "\n\t"

@@ -1,1 +1,1 @@
-"""Reads the TOML file into the option classes of the parts; no part sees the whole of it."""
+"""Reads the TOML file into the options classes of the parts; no part sees the whole file."""

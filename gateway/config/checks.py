@@ -1,84 +1,59 @@
-"""What no single key can tell: mistakes and doubts that only the whole configuration shows."""
+"""Errors and warnings that only the whole configuration shows, not a single key."""
 
-import ipaddress
-import os
 import re
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from gateway.brokers.registry import cannot
+from gateway.config.addresses import addresses_of
 from gateway.config.options import (
     ADMIN,
+    ONE_PORT,
     STORAGE_QUEUE,
     Claims,
     Config,
+    Endpoint,
     Namespace,
     Pairing,
     TriggerTopic,
 )
+from gateway.config.places import hosts_of, is_loopback, location_of, problems_of_hosts, user_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.scaling import parse_weights
+from gateway.domain.scaling.concurrency import parse_weights
+from gateway.net.listeners import CannotListen, split_address
 from gateway.pairing.sending import PRIMARY_SHARE
-from gateway.wire.blob import check_container, parse_blob_account
-from gateway.wire.connection_string import parse_connection_string
-from gateway.wire.storage_connection import parse_storage_connection
+from gateway.wire.azure_blob import check_container, parse_blob_account
 
-_DNS_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE | re.ASCII)
 _KEY_IN_URL: Final = re.compile(
     r"^(?:servicebus|storage-queue):.*\b(?:SharedAccessKey|AccountKey|SharedAccessSignature) *=",
     re.IGNORECASE,
 )
 _ACCOUNT_KEY: Final = re.compile(r"(^|;) *(AccountKey|SharedAccessSignature) *=", re.IGNORECASE)
-_NETWORK: Final = "://"
-
-
-def label_of(url: str) -> str:
-    """The first DNS label of the URL's host; empty where the host is no name of several labels."""
-    host = host_of(url)
-    first, dot, _ = host.partition(".")
-    return first if dot and _DNS_LABEL.fullmatch(first) and not _address(host) else ""
-
-
-def location_of(namespace: Namespace) -> str:
-    """The URL that says where it is: of a connection string, its endpoint."""
-    scheme, _, rest = namespace.url.partition(":")
-    if scheme not in {"servicebus", "storage-queue"}:
-        return namespace.url
-    text = getattr(namespace.options, "connection_string", "") or rest
-    try:
-        if scheme == "storage-queue":
-            found = parse_storage_connection(text)
-            return f"{found.origin}{found.path}"
-        return f"sb://{parse_connection_string(text).authority}"
-    except InvalidRequest:  # opening it says what is wrong
-        return namespace.url
-
-
-def host_of(url: str) -> str:
-    """The host that a namespace is on; empty where it is in this process."""
-    if _NETWORK not in url:
-        return ""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
-
-
-def is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host.lower() == "localhost" or (address is not None and address.is_loopback)
+_ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
 
 
 def host_of_bind(bind: str) -> str:
     return bind.rpartition(":")[0].strip("[]")
 
 
+def requires_tls(endpoint: Endpoint) -> bool:
+    """
+    True if the endpoint refuses plain text.
+
+    Unless configured otherwise, a `service-bus` endpoint on loopback accepts both; any other
+    endpoint with a certificate accepts TLS only.
+    """
+    tls = endpoint.tls
+    if tls is None or tls.client_ca is not None or tls.required is not None:
+        return tls is not None and (tls.required or tls.client_ca is not None)
+    return endpoint.protocol != ONE_PORT or not is_loopback(host_of_bind(endpoint.bind))
+
+
 def problems_of(config: Config) -> list[str]:
-    """One line for each mistake; each begins with the path of a key."""
+    """One line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
     found += [*_names_twice(config), *_agent(config)]
     if config.claims is not None:
@@ -88,15 +63,15 @@ def problems_of(config: Config) -> list[str]:
     if config.pairing is not None:
         found += _pairing(config, config.pairing)
     elif len(config.namespaces.keys() - {_keeper_of_triggers(config)}) > 1:
-        found.append("pairing: is missing, and without it there can be only one namespace")
+        found.append("pairing: is missing; without it only one namespace may be configured")
     elif config.entities:
-        found.append("entities: they are of a pair, and there is no [pairing]")
+        found.append("entities: needs [pairing], because these options belong to a pair")
     return found
 
 
 def warnings_of(config: Config) -> list[str]:
-    """One line for each thing that is allowed and seldom wise."""
-    found = [*_short_grace(config), *_shared_port(config)]
+    """One line for each setting that is allowed and seldom wise."""
+    found = [*_short_grace(config), *_shared_port(config), *_plain_text(config)]
     if config.pairing is not None:
         found += _shared_fate(config, config.pairing)
         found += _slow_connects(config, config.pairing)
@@ -105,17 +80,18 @@ def warnings_of(config: Config) -> list[str]:
 
 def _shared_fate(config: Config, pairing: Pairing) -> Iterator[str]:
     pair = config.namespaces[pairing.primary], config.namespaces[pairing.secondary]
-    hosts = {host_of(location_of(namespace)) for namespace in pair}
-    if hosts == {""}:
+    hosts, others = (set(hosts_of(location_of(namespace))) for namespace in pair)
+    if not hosts and not others:
         disks = {_disk(namespace.url) for namespace in pair}
         shared = "disk" if len(disks) == 1 and None not in disks else "machine"
-        yield f"pairing: both namespaces are on this {shared}; one fault can take both"
-    elif len(hosts) == 1:
-        yield f"pairing: both namespaces are on the host {hosts.pop()}; one fault can take both"
+        yield f"pairing: both namespaces are on this {shared}; one fault can affect both"
+    elif shared_hosts := sorted(hosts & others):
+        names = f"host{'s' * (len(shared_hosts) > 1)} {', '.join(shared_hosts)}"
+        yield f"pairing: both namespaces are on the {names}; one fault can affect both"
 
 
 def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
-    """An attempt that ends while it still connects has an outcome that nobody knows."""
+    """An attempt that times out while it still connects has an unknown outcome."""
     options = pairing.options
     attempt = min(options.attempt_timeout, PRIMARY_SHARE * options.send_timeout)
     for name in (pairing.primary, pairing.secondary):
@@ -124,7 +100,17 @@ def _slow_connects(config: Config, pairing: Pairing) -> Iterator[str]:
             yield (
                 f"namespaces.{name}.connect_timeout: {timeout:g} s isn't less than the {attempt:g}"
                 " s of an attempt (attempt_timeout, and 40 % of send_timeout): a connection that"
-                " hangs counts as an unknown outcome, and its message can arrive twice"
+                " hangs is an unknown outcome, and its message may arrive twice"
+            )
+
+
+def _plain_text(config: Config) -> Iterator[str]:
+    for index, endpoint in enumerate(config.endpoints):
+        beyond = not is_loopback(host_of_bind(endpoint.bind))
+        if beyond and endpoint.tls is not None and not requires_tls(endpoint):
+            yield (
+                f"endpoints[{index}].tls.required: false, so {endpoint.bind} accepts plain text"
+                " from other machines too: keys, tokens and messages can be read on the way"
             )
 
 
@@ -133,7 +119,7 @@ def _short_grace(config: Config) -> Iterator[str]:
     if agent.listeners and agent.grace <= listener.grace:
         yield (
             f"agent.grace: {agent.grace:g} s isn't more than the {listener.grace:g} s of"
-            " listener.grace: handlers that may yet finish are killed"
+            " listener.grace: handlers that could still finish are killed"
         )
 
 
@@ -146,8 +132,8 @@ def _shared_port(config: Config) -> Iterator[str]:
     )
     if metrics is not None and most > 1 and not metrics.endswith(":0"):
         yield (
-            f"listener.metrics: {metrics} can be bound by one process, and the agent may start"
-            f" {most}: the others crash; with port 0 each has one of its own, which is in the log"
+            f"listener.metrics: {metrics} can be bound by one process only, and the agent may start"
+            f" {most}: the others fail; with port 0 each process gets its own port, which it logs"
         )
 
 
@@ -155,7 +141,7 @@ def _agent(config: Config) -> Iterator[str]:
     agent = config.agent
     here = any(endpoint.protocol == ADMIN for endpoint in config.endpoints)
     if agent.listeners and agent.gateway is None and not here:
-        yield "agent.gateway: is missing, and there is no endpoint `admin` here to ask for figures"
+        yield "agent.gateway: is missing, and this configuration has no `admin` endpoint"
     for index, listener in enumerate(agent.listeners):
         path, staffing = f"agent.listeners[{index}]", listener.staffing
         try:
@@ -175,38 +161,25 @@ def _agent(config: Config) -> Iterator[str]:
 
 def _namespaces(config: Config) -> Iterator[str]:
     spaces = config.namespaces.items()
-    stores = {f"namespaces.{name}": location_of(space) for name, space in spaces}
+    stores = {f"namespaces.{name}": set(addresses_of(space)) for name, space in spaces}
     if config.pairing is not None and config.pairing.spool is not None:
-        stores["pairing.spool"] = f"embedded:{config.pairing.spool}"
+        spool = Namespace(name="(spool)", url=f"embedded:{config.pairing.spool}")
+        stores["pairing.spool"] = set(addresses_of(spool))
     for (first, one), (second, other) in combinations(stores.items(), 2):
-        if _same_store(one, other):
+        if one & other:
             yield f"{second}: is the same store as {first}; each needs its own"
     for name, namespace in config.namespaces.items():
-        if ":" in _user_of(namespace.url) or _KEY_IN_URL.search(namespace.url):
+        if ":" in user_of(namespace.url) or _KEY_IN_URL.search(namespace.url):
             secret = _secret_of(namespace.options)
-            yield f"namespaces.{name}.url: no secret in a URL; write {secret} = {{ env = ... }}"
+            yield (
+                f"namespaces.{name}.url: must not contain a secret;"
+                f" write {secret} = {{ env = ... }}"
+            )
+        yield from problems_of_hosts(name, namespace)
 
 
 def _secret_of(options: object) -> str:
     return "password" if hasattr(options, "password") else "key"
-
-
-def _user_of(url: str) -> str:
-    return urlsplit(url).netloc.rpartition("@")[0] if _NETWORK in url else ""
-
-
-def _same_store(one: str, other: str) -> bool:
-    if one.partition(":")[0] != other.partition(":")[0] or one.startswith("memory:"):
-        return False
-    if _NETWORK not in one:
-        return os.path.realpath(one.partition(":")[2]) == os.path.realpath(other.partition(":")[2])
-    return _place_of(one) == _place_of(other)
-
-
-def _place_of(url: str) -> tuple[str, str]:
-    """The host and the port, and what of that server it is."""
-    parts = urlsplit(url)
-    return parts.netloc.rpartition("@")[2], parts.path.strip("/")
 
 
 def _queues(config: Config) -> Iterator[str]:
@@ -216,31 +189,46 @@ def _queues(config: Config) -> Iterator[str]:
                 EntityPath.parse(queue)
             except InvalidRequest as error:
                 yield f"namespaces.{name}.queues[{index}]: {error}"
+        for queue in _twice([queue.lower() for queue in namespace.queues]):
+            yield f"namespaces.{name}.queues: {queue!r} is given twice; case makes no difference"
 
 
 def _endpoints(config: Config) -> Iterator[str]:
     for index, endpoint in enumerate(config.endpoints):
+        try:
+            split_address(endpoint.bind)
+        except CannotListen as error:
+            yield f"endpoints[{index}].bind: {error}"
+            continue
+        if endpoint.tls and endpoint.tls.client_ca and endpoint.tls.required is False:
+            yield f"endpoints[{index}].tls.required: must be true with client_ca"
+        for origin in endpoint.allowed_origins:
+            if not _ORIGIN.fullmatch(origin):
+                yield (
+                    f"endpoints[{index}].allowed_origins: http(s)://HOST[:PORT] expected,"
+                    f" found {origin!r:.60}"
+                )
         of_storage = endpoint.protocol == STORAGE_QUEUE
         known = config.accounts if of_storage else config.access
         if not is_loopback(host_of_bind(endpoint.bind)) and not known:
             yield (
-                f"endpoints[{index}].bind: {endpoint.bind} can be reached from other machines:"
+                f"endpoints[{index}].bind: {endpoint.bind} is reachable from other machines:"
                 f" add [[{'accounts' if of_storage else 'access'}]], or bind to 127.0.0.1"
             )
     fixed = [endpoint.bind for endpoint in config.endpoints if not endpoint.bind.endswith(":0")]
     for bind in sorted({bind for bind in fixed if fixed.count(bind) > 1}):
-        yield f"endpoints: {bind} is there twice"
+        yield f"endpoints: {bind} is given twice"
 
 
 def _names_twice(config: Config) -> Iterator[str]:
     policies = [policy.name for policy in config.access]
-    yield from (f"access: the name {n!r} is there twice" for n in _twice(policies))
+    yield from (f"access: the name {n!r} is given twice" for n in _twice(policies))
     accounts = [account.name for account in config.accounts]
-    yield from (f"accounts: the name {n!r} is there twice" for n in _twice(accounts))
+    yield from (f"accounts: the name {n!r} is given twice" for n in _twice(accounts))
     if config.pairing is not None:
         keys = config.pairing.envelope_keys
         same = {key.id for index, key in enumerate(keys) if key in keys[:index]}
-        yield from (f"pairing.envelope_keys: the id {n!r} is there twice" for n in sorted(same))
+        yield from (f"pairing.envelope_keys: the id {n!r} is given twice" for n in sorted(same))
 
 
 def _claims(claims: Claims) -> Iterator[str]:
@@ -253,7 +241,7 @@ def _claims(claims: Claims) -> Iterator[str]:
         yield "claims.store: folder:PATH or azure-blob:CONNECTION_STRING expected"
         return
     if _ACCOUNT_KEY.search(rest):
-        yield "claims.store: no secret in it; write key = { env = ... }"
+        yield "claims.store: must not contain a secret; write key = { env = ... }"
         return
     try:
         check_container(claims.container)
@@ -277,16 +265,16 @@ def _triggers(config: Config, triggers: TriggerTopic) -> Iterator[str]:
     name = triggers.namespace
     if name is not None and name not in config.namespaces:
         known = ", ".join(sorted(config.namespaces))
-        yield f"triggers.namespace: there is no namespace {name!r}; there are {known}"
+        yield f"triggers.namespace: there is no namespace {name!r}; configured are {known}"
         return
     if config.pairing is not None and config.pairing.primary not in config.namespaces:
-        return  # which is said already
+        return  # reported elsewhere
     keeper = config.home if name is None else config.namespaces[name]
     if "topics" in cannot(keeper.url):
         kind = keeper.url.partition(":")[0]
         yield (
-            f"triggers.namespace: {keeper.name!r} is of the kind {kind}, which has no topics;"
-            " name one of the kinds embedded, servicebus, servicebus+http(s)"
+            f"triggers.namespace: {keeper.name!r} is of the kind {kind}, which"
+            " doesn't support topics; use one of kind embedded, servicebus or servicebus+http(s)"
         )
 
 
@@ -298,13 +286,13 @@ def _pairing(config: Config, pairing: Pairing) -> Iterator[str]:
     for role, name in (("primary", pairing.primary), ("secondary", pairing.secondary)):
         if name not in config.namespaces:
             known = ", ".join(sorted(config.namespaces))
-            yield f"pairing.{role}: there is no namespace {name!r}; there are {known}"
+            yield f"pairing.{role}: there is no namespace {name!r}; configured are {known}"
     if pairing.primary == pairing.secondary:
-        yield "pairing.secondary: is the primary too; a pair needs two namespaces"
+        yield "pairing.secondary: is the same namespace as pairing.primary; a pair needs two"
     yield from _label(pairing)
     if not pairing.envelope_keys and any(_beyond_this_machine(config, pairing)):
         yield (
-            "pairing.envelope_keys: is missing; where others than this machine take part, each"
+            "pairing.envelope_keys: is missing; if not everything runs on this machine, each"
             ' gateway of the pair needs the same key: [{ id = "1", key = { env = "NAME" } }]'
         )
 
@@ -313,7 +301,7 @@ def _label(pairing: Pairing) -> Iterator[str]:
     label = pairing.options.label
     if not label:
         yield (
-            "pairing.label: is missing, and the primary's URL has no DNS name to take it from;"
+            "pairing.label: is missing, and the primary's URL has no DNS name to derive it from;"
             " backlog queues are named {label}/x-servicebus-transfer/{i}"
         )
     elif "/" in label or not _is_entity(label):
@@ -333,8 +321,8 @@ def _beyond_this_machine(config: Config, pairing: Pairing) -> Iterator[bool]:
         yield not is_loopback(host_of_bind(endpoint.bind))
     for name in (pairing.primary, pairing.secondary):
         namespace = config.namespaces.get(name)
-        host = host_of(location_of(namespace)) if namespace is not None else ""
-        yield bool(host) and not is_loopback(host)
+        hosts = hosts_of(location_of(namespace)) if namespace is not None else ()
+        yield not all(map(is_loopback, hosts))
 
 
 def _disk(url: str) -> int | None:
@@ -342,10 +330,3 @@ def _disk(url: str) -> int | None:
         return None
     path = Path(url.partition(":")[2])
     return next((folder.stat().st_dev for folder in path.parents if folder.exists()), None)
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None

@@ -1,4 +1,4 @@
-"""Finds the configuration file, reads it, and fills in what follows from it."""
+"""Finds and reads the configuration file, and completes it with derived values."""
 
 import tomllib
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.config.checks import label_of, location_of, problems_of, warnings_of
+from gateway.config.checks import problems_of, warnings_of
 from gateway.config.options import (
     DEFAULT,
     DEFAULT_WITHOUT_AMQP,
@@ -16,6 +16,7 @@ from gateway.config.options import (
     Pairing,
     TriggerTopic,
 )
+from gateway.config.places import label_of, location_of
 from gateway.config.plans import read_plan, with_topic
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
@@ -27,7 +28,7 @@ FILE_NAME: Final = "pairgate.toml"
 
 @attrs.frozen(kw_only=True)
 class Loaded:
-    """A configuration that passed all checks, where it came from, and what is doubtful in it."""
+    """A valid configuration, its source, and warnings about it."""
 
     config: Config
     source: str
@@ -39,22 +40,22 @@ def load(path: Path | None, *, environ: Mapping[str, str], here: Path) -> Loaded
     """
     Read that file; without one `pairgate.toml` in the folder `here`, else the embedded default.
 
-    Relative paths start at the file's folder, so that a command finds the same stores from
-    wherever it is called.
+    Relative paths start at the file's folder, so that a command finds the same stores wherever it
+    is called.
 
     Raises:
-        ConfigError: there is no such file, it is no TOML, or its content can't be used.
+        ConfigError: there is no such file, it isn't TOML, or its content is invalid.
     """
     if path is None and (here / FILE_NAME).exists():
         path = here / FILE_NAME
     if path is None:
         return _default(here, environ)
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # editors on Windows write a byte order mark
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror}"]) from error
     except UnicodeDecodeError as error:
-        raise ConfigError([f"{path}: no UTF-8 text"]) from error
+        raise ConfigError([f"{path}: isn't UTF-8 text"]) from error
     folder = path.resolve().parent
     return parse(text, source=str(path), folder=folder, environ=environ)
 
@@ -64,7 +65,7 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
     Read the text of a configuration.
 
     Raises:
-        ConfigError: it is no TOML, or its content can't be used; each line begins with `source`.
+        ConfigError: it isn't TOML, or its content is invalid; each line begins with `source`.
     """
     secrets = SecretSource(environ=environ, folder=folder)
     try:
@@ -73,7 +74,7 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
         raise ConfigError([f"{source}: {error}"]) from error
     except ConfigError as error:
         raise ConfigError(f"{source}: {problem}" for problem in error.problems) from error
-    config, problems = _with_plans(_completed(config, folder))
+    config, problems = _with_plans(_completed(config, source, folder))
     problems += problems_of(config)
     if problems:
         raise ConfigError(f"{source}: {problem}" for problem in problems)
@@ -82,16 +83,21 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
 
 
 def _default(here: Path, environ: Mapping[str, str]) -> Loaded:
-    """Who wrote no file has asked for no protocol: without the engine of AMQP the rest is there."""
+    """
+    The embedded default. It doesn't name AMQP's endpoint if the AMQP engine isn't installed:
+    without a file, no protocol was asked for.
+    """
     why = why_no_engine()
     text = DEFAULT if why is None else DEFAULT_WITHOUT_AMQP
     loaded = parse(text, source="the embedded default", folder=here, environ=environ)
     return loaded if why is None else attrs.evolve(loaded, warnings=(*loaded.warnings, why))
 
 
-def _completed(config: Config, folder: Path) -> Config:
+def _completed(config: Config, source: str, folder: Path) -> Config:
     namespaces = {
-        name: attrs.evolve(namespace, name=name, url=_absolute(namespace.url, folder))
+        name: attrs.evolve(
+            namespace, name=name, source=source, url=_absolute(namespace.url, folder)
+        )
         for name, namespace in config.namespaces.items()
     }
     config = _rooted(attrs.evolve(config, namespaces=namespaces), folder)
@@ -115,7 +121,7 @@ def _with_plans(config: Config) -> tuple[Config, list[str]]:
 
 
 def _keeper_of(config: Config, triggers: TriggerTopic) -> Namespace | None:
-    """The namespace that keeps the topic of the triggers; None: there is none of that name."""
+    """The namespace with the topic of the triggers; None if there is none with that name."""
     pairing = config.pairing
     primary = config.home.name if pairing is None else pairing.primary
     return config.namespaces.get(triggers.namespace or primary)
@@ -138,7 +144,7 @@ def _absolute(url: str, folder: Path, own: str = "embedded") -> str:
 
 
 def _rooted(value: Any, folder: Path) -> Any:
-    """The value with every relative path in it, at any depth, put below `folder`."""
+    """The value with every relative path in it, at any depth, placed below `folder`."""
     if isinstance(value, Path):
         return folder / value
     if isinstance(value, tuple):

@@ -1,4 +1,7 @@
-"""The file as values: which part's options stand where, and what no part defines itself."""
+"""
+The sections of the file as values: which part's options are where, and the options that belong to
+no part.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -11,25 +14,25 @@ from attrs import validators
 from gateway.claims.options import ClaimOptions, PackingRule
 from gateway.config.values import Secret
 from gateway.domain.access import AccessPolicy, Right
-from gateway.domain.accounts import StorageAccount, check_account_name
 from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.plan import Plan
-from gateway.domain.staffing import StaffingOptions
-from gateway.frontends.admin import AdminOptions
+from gateway.domain.scaling.autoscaling import AutoscalingOptions
+from gateway.domain.storage_queue.accounts import StorageAccount, check_account_name
+from gateway.frontends.admin.frontend import AdminOptions
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.leases import LeaseOptions
-from gateway.frontends.servicebus_rest import RestOptions
-from gateway.frontends.storage_queue import StorageQueueOptions
+from gateway.frontends.servicebus.rest import RestOptions
+from gateway.frontends.storage_queue.frontend import StorageQueueOptions
 from gateway.listener.options import ListenerOptions as HandlingOptions
-from gateway.net.http_server import HttpServerOptions
+from gateway.net.http.server import HttpServerOptions
 from gateway.net.listeners import ListenerOptions
 from gateway.net.sniffing import SniffingOptions
 from gateway.net.tls import TlsOptions
 from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
 from gateway.telemetry.log import LEVELS
 
-# What `serve` does without a file; conf/pairgate.toml says the same, with every option.
+# The configuration of `serve` without a file; conf/pairgate.toml says the same, with every option.
 DEFAULT_WITHOUT_AMQP: Final = """
 [namespaces.east]
 url = "embedded:var/east.db"
@@ -61,7 +64,7 @@ protocol = "service-bus"
 bind = "127.0.0.1:5672"
 {DEFAULT_WITHOUT_AMQP}"""
 
-ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each plain, or in TLS
+ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each in plain text or TLS
 AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
 STORAGE_QUEUE: Final = "storage-queue"
 ADMIN: Final = "admin"  # health, and figures for scalers
@@ -70,19 +73,20 @@ FORMATS: Final = ("auto", "console", "json")
 SHORTEST_KEY: Final = 16  # bytes
 
 
-# Metadata of a field whose options stand in the table around it, not in one of their own.
+# Metadata of a field whose options are in the surrounding table, not in a table of their own.
 FLAT: Final = {"flat": True}
 
 
 @attrs.frozen(kw_only=True)
 class Namespace:
-    """`[namespaces.NAME]`: `options` is of the class that the URL's kind asks for."""
+    """`[namespaces.NAME]`: `options` is of the class for the URL's kind."""
 
-    name: str = ""  # filled in from its table's name
+    name: str = ""  # set from its table's name
     url: str
-    queues: tuple[str, ...] = ()  # made by `serve` (where it owns the store) and `provision`
-    entities: Path | None = None  # a Config.json of the emulator; made in the same way
-    plan: Plan = attrs.field(factory=Plan)  # filled in from both
+    queues: tuple[str, ...] = ()  # created by `serve` (in an embedded store) and `provision`
+    entities: Path | None = None  # a Config.json of the emulator; created in the same way
+    plan: Plan = attrs.field(factory=Plan)  # set from both
+    source: str = ""  # set: the configuration's file
     options: Any = attrs.field(default=None, metadata=FLAT)
 
 
@@ -104,12 +108,12 @@ class Pairing:
 
 @attrs.frozen(kw_only=True)
 class Claims:
-    """`[claims]`: without it every body stays in its message."""
+    """`[claims]`: without this section every body stays in its message."""
 
     store: str  # folder:PATH or azure-blob:CONNECTION_STRING, without its key
     container: str = "pairgate-claims"  # of azure-blob
     key: str = attrs.field(default="", repr=False)
-    connection_string: str = attrs.field(default="", repr=False)  # in place of both
+    connection_string: str = attrs.field(default="", repr=False)  # instead of both
     options: ClaimOptions = attrs.field(factory=ClaimOptions, metadata=FLAT)
 
 
@@ -120,13 +124,16 @@ class Endpoint:
     protocol: str = attrs.field(validator=validators.in_(PROTOCOLS))
     bind: str
     tls: TlsOptions | None = None
+    # Origins of web pages that may use the endpoint although no access policy demands a key; each
+    # also allows its host.
+    allowed_origins: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """`[limits]`, of each endpoint."""
+    """`[limits]`, for each endpoint."""
 
-    grace: float = attrs.field(default=10.0, validator=validators.ge(0.0))  # to drain in, seconds
+    grace: float = attrs.field(default=10.0, validator=validators.ge(0.0))  # of a drain, in seconds
     listener: ListenerOptions = attrs.field(factory=ListenerOptions, metadata=FLAT)
     http: HttpServerOptions = attrs.field(factory=HttpServerOptions, metadata=FLAT)
     sniffing: SniffingOptions = attrs.field(factory=SniffingOptions, metadata=FLAT)
@@ -140,59 +147,61 @@ class Limits:
 @attrs.frozen(kw_only=True)
 class TriggerTopic:
     """
-    `[triggers]`: the gateway announces what comes to its queues over a topic, and `pairgate listen`
-    reads that. Without it, listeners hear of it from the endpoint `admin` only.
+    `[triggers]`: the gateway announces new messages over a topic, which `pairgate listen` reads.
+    Without it, listeners get announcements only from `admin` endpoints.
     """
 
     topic: str = attrs.field(validator=validators.min_len(1))
-    namespace: str | None = None  # that keeps the topic; None: the primary
-    # What comes to a queue in so many seconds after a trigger is one more.
+    namespace: str | None = None  # has the topic; None: the primary
+    # All messages of a queue within so many seconds after a trigger become one further trigger.
     window: float = attrs.field(default=0.02, validator=validators.ge(0.001))
     time_to_live: float = attrs.field(default=60.0, validator=validators.ge(1.0))  # of a trigger
 
 
 @attrs.frozen(kw_only=True)
 class Listen:
-    """`[listener]`, of `pairgate listen`."""
+    """`[listener]`, for `pairgate listen`."""
 
     # Of one call of an endpoint or a command.
     handler_timeout: float = attrs.field(default=60.0, validator=validators.gt(0.0))
-    # URLs of the admin endpoints of all gateways before the namespace; none: `[triggers]`, else the
-    # gateway found here.
+    # URLs of the admin endpoints of all gateways before the namespace; empty: `[triggers]`, else
+    # the gateway found here.
     triggers: tuple[str, ...] = ()
-    metrics: str | None = None  # HOST:PORT of an endpoint with its figures; None: there is none
+    metrics: str | None = None  # HOST:PORT of an endpoint with its figures; None: no endpoint
     options: HandlingOptions = attrs.field(factory=HandlingOptions, metadata=FLAT)
 
 
 @attrs.frozen(kw_only=True)
 class AgentListener:
-    """One of `[[agent.listeners]]`: what `pairgate listen` is started with, and how often."""
+    """
+    One of `[[agent.listeners]]`: the arguments of `pairgate listen`, and how many processes to run.
+    """
 
-    queues: str  # as "urgent:8 bulk:2"
-    # Exactly one of these.
+    queues: str  # for example "urgent:8 bulk:2"
+    # Exactly one of these is set.
     to: str | None = None
     exec: str | None = None
     python: str | None = None
-    arguments: tuple[str, ...] = ()  # further ones of `pairgate listen`
-    # Handlers of one process that run at once; None: those of [listener].
+    arguments: tuple[str, ...] = ()  # further arguments of `pairgate listen`
+    # Concurrent handlers of one process; None: as in [listener].
     parallel: int | None = attrs.field(
         default=None, validator=validators.optional(validators.ge(1))
     )
-    rule: str | None = None  # a function in place of the three rules
-    staffing: StaffingOptions = attrs.field(factory=StaffingOptions, metadata=FLAT)
+    rule: str | None = None  # a function that replaces the three rules
+    staffing: AutoscalingOptions = attrs.field(factory=AutoscalingOptions, metadata=FLAT)
 
 
 @attrs.frozen(kw_only=True)
 class Agent:
-    """`[agent]`, of `pairgate agent`. Times are seconds."""
+    """`[agent]`, for `pairgate agent`. Times are in seconds."""
 
-    gateway: str | None = None  # the URL of its admin endpoint; None: the one found here
+    gateway: str | None = None  # URL of its admin endpoint; None: the gateway found here
     interval: float = attrs.field(default=5.0, validator=validators.gt(0.0))  # between two looks
-    # The same while nothing waits, where the gateway announces what comes.
+    # The same while no messages wait, if the gateway announces new ones.
     idle_interval: float = attrs.field(default=60.0, validator=validators.gt(0.0))
-    # Of all processors; above it there are no more processes.
+    # Load of all processors, above which no processes are added.
     max_load: float = attrs.field(default=0.9, validator=[validators.gt(0.0), validators.le(1.0)])
-    grace: float = attrs.field(default=30.0, validator=validators.ge(0.0))  # to SIGKILL
+    grace: float = attrs.field(default=30.0, validator=validators.ge(0.0))  # until SIGKILL
     restart: Backoff = Backoff(first=1.0, cap=60.0)  # of processes that end by themselves
     listeners: tuple[AgentListener, ...] = ()
 
@@ -246,32 +255,35 @@ class AccountEntry:
     """`[[accounts]]`: as `[[access]]`, for the Queue service."""
 
     name: str = attrs.field()
-    key: Secret
-    second_key: Secret | None = None
+    key: Secret = attrs.field()
+    second_key: Secret | None = attrs.field(default=None)
 
     @name.validator
     def _is_name(self, _: object, name: str) -> None:
         check_account_name(name)
 
+    @key.validator
+    @second_key.validator
+    def _is_base64(self, _: object, key: Secret | None) -> None:
+        if key is not None and len(_decoded(key)) < SHORTEST_KEY:
+            raise ValueError(f"at least {SHORTEST_KEY} bytes in Base64 expected")
+
     def value(self) -> StorageAccount:
-        secrets = [("key", self.key), ("second_key", self.second_key)]
-        keys = [_decoded_key(field, key.text) for field, key in secrets if key is not None]
+        keys = [_decoded(key) for key in (self.key, self.second_key) if key is not None]
         return StorageAccount(name=self.name, keys=tuple(keys))
 
 
-def _decoded_key(field: str, text: str) -> bytes:
+def _decoded(key: Secret) -> bytes:
+    """The key's bytes; empty if the text isn't Base64."""
     try:
-        key = base64.b64decode(text, validate=True)
+        return base64.b64decode(key.text, validate=True)
     except ValueError:
-        key = b""
-    if len(key) < SHORTEST_KEY:
-        raise ValueError(f"{field}: at least {SHORTEST_KEY} bytes in Base64 expected")
-    return key
+        return b""
 
 
 @attrs.frozen(kw_only=True)
 class Config:
-    """The whole file. `folder` is where it lies: relative paths start there."""
+    """The whole file. `folder` is the file's: relative paths start there."""
 
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
     pairing: Pairing | None = None
@@ -289,7 +301,10 @@ class Config:
 
     @property
     def home(self) -> Namespace:
-        """The primary; without a pair the only namespace, but for one that just keeps triggers."""
+        """
+        The primary; without a pair the only namespace, except for one that only has the triggers'
+        topic.
+        """
         if self.pairing is not None:
             return self.namespaces[self.pairing.primary]
         keeper = None if self.triggers is None else self.triggers.namespace

@@ -1,13 +1,16 @@
-"""What a namespace is to have, from its `queues` and the file that its `entities` names."""
+"""
+The entities that a namespace should have, from its `queues` and from the file that `entities`
+names.
+"""
 
 from gateway.config.options import Namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.plan import Plan, PlannedQueue, PlannedTopic
-from gateway.wire.emulator_config import MAX_BYTES, parse_emulator_config
+from gateway.wire.servicebus.emulator_config import MAX_BYTES, parse_emulator_config
 
 
 def read_plan(namespace: Namespace) -> tuple[Plan, list[str]]:
-    """The plan, and one line for each mistake in the file; each begins with `entities`."""
+    """The plan, and one line for each error in the file; each begins with `entities`."""
     plan, problems = _plan_of_file(namespace)
     there = {queue.path for queue in plan.queues}
     paths = [EntityPath(name) for name in namespace.queues]
@@ -16,7 +19,7 @@ def read_plan(namespace: Namespace) -> tuple[Plan, list[str]]:
 
 
 def with_topic(plan: Plan, name: str) -> Plan:
-    """The plan with that topic, if it isn't in it."""
+    """The plan, with that topic added if it is missing."""
     topic = PlannedTopic(path=EntityPath(name))
     there = any(each.path == topic.path for each in plan.topics)
     return plan if there else Plan(queues=plan.queues, topics=(*plan.topics, topic))

@@ -1,4 +1,4 @@
-"""Every mistake of a configuration in one line each, with the path of its key."""
+"""Every error of a configuration on one line, with the path of its key."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ _NOT_YET: Final = frozenset({"claim_check_above", "ordered"})
 
 
 class ConfigError(Exception):
-    """The configuration can't be used; `problems` has one line for each mistake."""
+    """The configuration is invalid; `problems` has one line for each error."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -19,7 +19,7 @@ class ConfigError(Exception):
 
 
 class UnknownKeysError(Exception):
-    """A table has keys that nobody reads."""
+    """A table has unknown keys."""
 
     def __init__(self, keys: Iterable[str], known: Iterable[str]) -> None:
         self.keys = sorted(keys)
@@ -28,12 +28,12 @@ class UnknownKeysError(Exception):
 
 
 def is_flat(field: "attrs.Attribute[Any]") -> bool:
-    """Whether the field's own options stand in the table around it."""
+    """True if the field's own options are in the surrounding table."""
     return bool(field.metadata.get("flat"))
 
 
 def problems_in(error: BaseException, path: str = "") -> Iterator[str]:
-    """One line for each leaf of the tree of errors that cattrs raises."""
+    """One line for each innermost error that cattrs raises."""
     if isinstance(error, ClassValidationError | IterableValidationError):
         yield from _problems_of_children(error, path)
     elif isinstance(error, UnknownKeysError):

@@ -1,4 +1,4 @@
-"""Turns tables into option classes by the types of their fields; mistakes are found all at once."""
+"""Converts tables to options classes by the types of their fields; reports all errors together."""
 
 import enum
 import types
@@ -14,14 +14,14 @@ from cattrs.gen import make_dict_structure_fn, override
 from gateway.brokers.registry import options_class
 from gateway.config.options import AccessEntry, AccountEntry, EnvelopeKeyEntry, Namespace
 from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
-from gateway.config.values import Secret, SecretSource, expected, seconds, size
+from gateway.config.values import Secret, SecretSource, count, expected, seconds, size
 from gateway.domain.access import AccessPolicy
-from gateway.domain.accounts import StorageAccount
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.amqp.options import AmqpOptions
-from gateway.frontends.servicebus_rest import RestOptions
-from gateway.frontends.storage_queue import StorageQueueOptions
+from gateway.frontends.servicebus.rest import RestOptions
+from gateway.frontends.storage_queue.frontend import StorageQueueOptions
 from gateway.pairing.options import PairOptions
 from gateway.wire.amqp.options import EngineOptions
 
@@ -29,12 +29,15 @@ T = TypeVar("T")
 Hook = Callable[[Any, Any], Any]
 Read = Callable[[Any], Any]
 
-# A number's unit isn't in its type: these fields are no durations (float) and no counts (int).
-PLAIN_NUMBERS: Final = frozenset({"jitter", "max_drain_rate", "max_load"})
+# These fields are neither durations (float) nor counts (int), which their types don't tell.
+PLAIN_NUMBERS: Final = frozenset(
+    {"jitter", "max_drain_rate", "max_load", "slow_call_rate", "hedge_budget"}
+)
 SIZES: Final = frozenset(
     {
         "above",
         "max_body",
+        "max_body_memory",
         "max_fetched",
         "max_frame_size",
         "max_group_bytes",
@@ -47,13 +50,14 @@ SIZES: Final = frozenset(
         "min_body_rate",
     }
 )
-# Texts that don't stand in the file themselves.
+# Texts that must not be in the file itself.
 SECRETS: Final = frozenset({"key", "password", "connection_string", "further_accounts"})
-# Fields that are filled in from elsewhere in the file.
+# Fields that are set from elsewhere in the file.
 FILLED_LATER: Final = frozenset(
     {
         (Namespace, "name"),
         (Namespace, "plan"),
+        (Namespace, "source"),
         (PairOptions, "entities"),
         (AmqpOptions, "namespace"),
         (AmqpOptions, "send_timeout"),
@@ -69,10 +73,10 @@ _SECRET_LIST: Final = tuple[Secret, ...]
 
 def structure(table: Mapping[str, Any], kind: type[T], secrets: SecretSource) -> T:
     """
-    Make a value of that attrs class.
+    Create a value of that attrs class.
 
     Raises:
-        ConfigError: keys are unknown or missing, or values are bad.
+        ConfigError: keys are unknown or missing, or values are invalid.
     """
     try:
         value: T = _TableReader(secrets).read(table, kind)
@@ -93,7 +97,7 @@ def option_names(kind: Any) -> set[str]:
 
 
 def without_none(kind: Any) -> Any:
-    """The X of `X | None`; any other type is returned as it is."""
+    """The X of `X | None`; any other type as it is."""
     if get_origin(kind) in {Union, types.UnionType}:
         left = [arm for arm in get_args(kind) if arm is not types.NoneType]
         return left[0] if len(left) == 1 else kind
@@ -101,13 +105,14 @@ def without_none(kind: Any) -> Any:
 
 
 class _TableReader:
-    """A cattrs converter for the types that a configuration has; it converts nothing silently."""
+    """A cattrs converter for the types of a configuration; it never converts silently."""
 
     def __init__(self, secrets: SecretSource) -> None:
         self._secrets = secrets
         self._converter = Converter()
-        for kind, name in ((str, "a text"), (int, "a whole number"), (bool, "true or false")):
+        for kind, name in ((str, "a text"), (bool, "true or false")):
             self._converter.register_structure_hook(kind, _exactly(kind, name))
+        self._converter.register_structure_hook(int, lambda value, _: count(value))
         self._converter.register_structure_hook(Path, _read_path)
         by_type: dict[Any, Hook] = {
             Secret: lambda value, _: secrets.read(value),
@@ -116,7 +121,7 @@ class _TableReader:
             StorageAccount: lambda value, _: self.read(value, AccountEntry).value(),
             EnvelopeKey: lambda value, _: self.read(value, EnvelopeKeyEntry).value(),
         }
-        # The later a hook is registered, the earlier it is asked.
+        # Hooks that are registered later are asked first.
         self._converter.register_structure_hook_factory(
             attrs.has, lambda kind: self._class_hook(kind)
         )
@@ -133,7 +138,7 @@ class _TableReader:
         return self._converter.structure(value, kind)
 
     def _read_namespace(self, table: Any) -> Any:
-        """Its further keys are those of the URL's kind."""
+        """Its other keys are those of the URL's kind."""
         url = table.get("url") if isinstance(table, dict) else None
         if not isinstance(url, str):
             return self._class_hook(Namespace)(table, Namespace)
@@ -144,7 +149,7 @@ class _TableReader:
         return self._class_hook(Namespace, options=kind)(table, Namespace)
 
     def _class_hook(self, kind: Any, **flat_kinds: Any) -> Hook:
-        """A hook that takes the flat fields' options out of the same table."""
+        """A hook that takes the options of flat fields from the same table."""
         attrs.resolve_types(kind)
         flat_kinds = {f.name: f.type for f in attrs.fields(kind) if is_flat(f)} | flat_kinds
         overrides: dict[str, Any] = {
@@ -160,7 +165,7 @@ class _TableReader:
         def read(table: Any, _: Any) -> Any:
             if not isinstance(table, dict):
                 raise expected("a table", table)
-            # The label may follow from the primary's name, which isn't known here.
+            # The label may be derived from the primary's name, which isn't known here.
             left = {"label": "", **table} if kind is PairOptions else dict(table)
             unknown = [UnknownKeysError(left.keys() - known, known)] if left.keys() - known else []
             for name, part in flat_kinds.items():
@@ -191,7 +196,7 @@ class _TableReader:
         return hook
 
     def _unit_reader(self, name: str, kind: Any) -> Read | None:
-        """How to read a field whose name says more than its type."""
+        """The reader of a field whose name says more than its type."""
         if name in SIZES:
             return lambda value: kind(size(value))
         if kind is float:

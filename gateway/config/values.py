@@ -1,4 +1,4 @@
-"""What a value of the file can be: durations, sizes and secrets, each from its text."""
+"""Values of the file: durations, sizes and secrets, parsed from their text."""
 
 import re
 import stat
@@ -18,6 +18,10 @@ _ISO_DURATION: Final = re.compile(
 _UNITS_OF_SIZE: Final = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 _SIZE: Final = re.compile(r"(?P<number>\d{1,12}) ?(?P<unit>B|KiB|MiB|GiB)", re.ASCII)
 _LONGEST_SECRET: Final = 64 * 1024
+# Values above these limits are typing errors, and many of them would hang or exhaust the process.
+_LONGEST: Final = 10 * 365 * 86400.0  # seconds
+_LARGEST: Final = 1024**4  # bytes
+_MOST: Final = 100_000_000
 
 
 @attrs.frozen
@@ -29,39 +33,58 @@ class Secret:
 
 def seconds(value: object) -> float:
     """
-    Read `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"` or ISO 8601's `"PT1M"`.
+    Parse `"250ms"`, `"10s"`, `"5m"`, `"1h"`, `"1d"` or ISO 8601's `"PT1M"` to seconds.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it isn't a duration, or is above ten years.
     """
     if isinstance(value, str):
         if match := _DURATION.fullmatch(value):
-            return float(match["number"]) * _UNITS_OF_TIME[match["unit"]]
+            return _not_above(_LONGEST, float(match["number"]) * _UNITS_OF_TIME[match["unit"]])
         if match := _ISO_DURATION.fullmatch(value):
-            return sum(
+            found = sum(
                 float(number or 0) * _UNITS_OF_TIME[unit]
                 for unit, number in match.groupdict().items()
             )
+            return _not_above(_LONGEST, found)
     raise expected('a duration such as "10s", "250ms" or "PT1M"', value)
 
 
 def size(value: object) -> int:
     """
-    Read a number of bytes, or a text such as `"64KiB"`.
+    Parse a number of bytes, or a text such as `"64KiB"`.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: it isn't a size, or is above 1 TiB.
     """
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
+        return int(_not_above(_LARGEST, value))
     if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        return int(match["number"]) * _UNITS_OF_SIZE[match["unit"]]
+        return int(_not_above(_LARGEST, int(match["number"]) * _UNITS_OF_SIZE[match["unit"]]))
     raise expected('a size such as "64KiB" or "1MiB"', value)
+
+
+def count(value: object) -> int:
+    """
+    Check a whole number.
+
+    Raises:
+        ValueError: it isn't a whole number, or is above 100 million.
+    """
+    if type(value) is not int:
+        raise expected("a whole number", value)
+    return int(_not_above(_MOST, value))
+
+
+def _not_above(most: float, value: float) -> float:
+    if value > most:
+        raise ValueError(f"must be <= {most:.0f}: {value:.0f}")
+    return value
 
 
 @attrs.define
 class SecretSource:
-    """Where secrets are: variables of the environment, and files relative to a folder."""
+    """Reads secrets from environment variables, and from files relative to a folder."""
 
     environ: Mapping[str, str] = attrs.field(repr=False)
     folder: Path
@@ -69,10 +92,11 @@ class SecretSource:
 
     def read(self, value: object) -> Secret:
         """
-        Follow `{ env = "NAME" }` or `{ file = "PATH" }`; a file's last line end is dropped.
+        Resolve `{ env = "NAME" }` or `{ file = "PATH" }`; a file's last line end is dropped.
 
         Raises:
-            ValueError: it is no reference, or leads to nothing; the text never holds a secret.
+            ValueError: it isn't such a reference, or the secret is missing; the text never contains
+                a secret.
         """
         match value:
             case {"env": str(name), **rest} if not rest:
@@ -80,36 +104,36 @@ class SecretSource:
             case {"file": str(path), **rest} if not rest:
                 return self._from_file(self.folder / path)
         raise ValueError(
-            'a secret doesn\'t stand in this file: write { env = "NAME" } or { file = "PATH" }'
+            'a secret must not be in this file: write { env = "NAME" } or { file = "PATH" }'
         )
 
     def _from_environment(self, name: str) -> Secret:
         text = self.environ.get(name, "")
         if not text:
-            raise ValueError(f"set the environment variable {name}: it is empty or not there")
+            raise ValueError(f"set the environment variable {name}: it is empty or missing")
         return Secret(text)
 
     def _from_file(self, path: Path) -> Secret:
         try:
-            with path.open(encoding="utf-8") as file:
+            with path.open(encoding="utf-8-sig") as file:
                 text = file.read(_LONGEST_SECRET).rstrip("\r\n")
             mode = path.stat().st_mode
         except OSError as error:
             raise ValueError(f"{path}: {error.strerror}") from error
         except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: no UTF-8 text") from error
+            raise ValueError(f"{path}: isn't UTF-8 text") from error
         if not text:
-            raise ValueError(f"{path}: a secret expected, the file is empty")
+            raise ValueError(f"{path}: a secret expected, but the file is empty")
         if mode & (stat.S_IRGRP | stat.S_IROTH):
-            self.warnings.append(f"{path}: others can read this secret; chmod 600 ends that")
+            self.warnings.append(f"{path}: other users can read this secret; run chmod 600 on it")
         return Secret(text)
 
 
 def expected(what: str, value: Any) -> ValueError:
-    """An error that says what was expected and shows, in short, what was found."""
+    """An error that says what was expected and shows the start of the actual value."""
     match value:
         case dict():
-            found = "a table"  # not what is in it: it may be meant as a secret
+            found = "a table"  # not its content: it may be meant as a secret
         case list():
             found = "a list"
         case _:

@@ -1,7 +1,6 @@
 """
-The main job, shown with real processes: producers that notice no outage.
+A failover, shown with real processes: producers notice no outage.
 
-Two brokers and a gateway are started, producers send over real sockets, the primary is killed
-and comes back, the syphon moves everything to where it belongs, and an audit of every queue
-says what was lost.
+Two brokers and a gateway are started, producers send over real sockets, the primary is killed and
+restarted, the syphon moves the backlog to the primary, and an audit of every queue reports losses.
 """

@@ -1,4 +1,4 @@
-"""Reads every queue of a namespace until it is empty."""
+"""Receives from every queue of a namespace until it is empty."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,9 +6,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, OutcomeUnknown
-from gateway.domain.history import (
+from gateway.checker.operations import (
     AuditBegan,
     AuditFailed,
     Found,
@@ -17,18 +15,20 @@ from gateway.domain.history import (
     Record,
     fingerprint,
 )
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, OutcomeUnknown
 from gateway.domain.message import DEAD_LETTER_REASON, Complete, Delivery
 from gateway.ports import Broker, Receiver
 
 PAGE: Final = 100
-LOOK: Final = 0.5  # seconds without a message until a queue may count as empty
-LIMIT: Final = 90.0  # seconds for one queue: a lock that somebody left there may last a minute
+LOOK: Final = 0.5  # seconds without a message after which a queue may count as empty
+LIMIT: Final = 90.0  # seconds for one queue: a lock that was left behind may last a minute
 AT_ONCE: Final = 32  # queues
 
 
 @attrs.frozen(kw_only=True)
 class Site:
-    """A namespace to audit: what its queues and their dead letters are called in the verdict."""
+    """A namespace to audit, and the names of its queues and dead letters in the verdict."""
 
     broker: Broker
     name: str
@@ -38,9 +38,10 @@ class Site:
 
 async def audit(sites: Sequence[Site]) -> list[Record]:
     """
-    Take everything out of all queues of these namespaces; return what was there.
+    Receive everything from all queues of these namespaces; return the records.
 
-    A queue that can't be read to its end is in the records, so that nobody judges without it.
+    A queue that can't be read to its end is in the records too, so that the checker doesn't decide
+    without it.
     """
     queues = [(site, queue, place) for site in sites for queue, place in await _queues(site)]
     names = frozenset(_name(site, queue) for site, queue, _ in queues)
@@ -59,21 +60,24 @@ async def audit(sites: Sequence[Site]) -> list[Record]:
 
 async def pending(broker: Broker) -> int:
     """
-    Messages that wait in the queues of that namespace.
+    The number of messages in the queues of that namespace.
 
     Raises:
-        OutcomeUnknown: it doesn't tell.
+        OutcomeUnknown: the namespace doesn't report it.
     """
     total = 0
     for info in await broker.list_queues(top=PAGE):
         if info.active is None:
-            raise OutcomeUnknown(f"{info.path} doesn't tell how many messages it holds")
+            raise OutcomeUnknown(f"{info.path} doesn't report its number of messages")
         total += info.active
     return total
 
 
 def _name(site: Site, queue: EntityPath) -> str:
-    """The primary's queues by their own name, as the producers call them."""
+    """
+    The queue's name in the records: queues of the primary by their own name, as the producers use
+    it.
+    """
     return queue.key if site.place is Place.PRIMARY else f"{site.name}:{queue.key}"
 
 
@@ -86,14 +90,14 @@ async def _queues(site: Site) -> list[tuple[EntityPath, Place]]:
 
 
 async def _outcome(site: Site, queue: EntityPath, place: Place) -> list[Record]:
-    """What is in that queue, or that nobody knows."""
+    """The records of that queue, or one that says that its content is unknown."""
     await trio.lowlevel.checkpoint()
     name = _name(site, queue)
     try:
         with trio.fail_after(LIMIT):
             found = await _read(site, queue, place)
     except trio.TooSlowError:
-        reason = f"it isn't empty after {LIMIT:.0f} s"
+        reason = f"the queue isn't empty after {LIMIT:.0f} s"
         return [AuditFailed(at=trio.current_time(), queue=name, reason=reason)]
     except BrokerError as error:
         return [AuditFailed(at=trio.current_time(), queue=name, reason=str(error))]
@@ -102,9 +106,9 @@ async def _outcome(site: Site, queue: EntityPath, place: Place) -> list[Record]:
 
 async def _read(site: Site, queue: EntityPath, place: Place) -> list[Record]:
     """
-    Take all messages; each is settled before the queue counts as read.
+    Receive all messages; each is settled before the queue counts as read.
 
-    Not in receive-and-delete mode: a look that is cut short could then lose what it looks for.
+    Receive-and-delete isn't used: if it were interrupted, the audit itself could lose messages.
     """
     records: list[Record] = []
     async with site.broker.open_receiver(queue) as receiver:
@@ -149,7 +153,14 @@ async def _complete_all(receiver: Receiver, deliveries: Sequence[Delivery]) -> N
 
 
 async def _is_empty(broker: Broker, queue: EntityPath) -> bool:
-    """What is locked or scheduled is there and can't be received: wait for it."""
+    """
+    True if the queue has no messages. Locked and scheduled messages can't be received yet: wait for
+    them. A queue whose count is unknown at the moment isn't empty.
+    """
     info = await broker.inspect(queue.parent)
-    waiting = (info.dead_lettered,) if queue.is_dead_letter else (info.active, info.scheduled)
-    return not any(waiting)
+    if not queue.is_dead_letter:
+        return info.active == 0 and not info.locked_here and not info.scheduled
+    if info.dead_lettered is None:  # the namespace counts dead letters as a queue's messages
+        info = await broker.inspect(queue)
+        return info.active == 0 and not info.locked_here
+    return info.dead_lettered == 0

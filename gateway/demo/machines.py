@@ -1,4 +1,4 @@
-"""`pairgate serve` and `pairgate syphon` as processes that are started, killed, started again."""
+"""`pairgate serve` and `pairgate syphon` as processes that are started, killed and restarted."""
 
 import json
 import re
@@ -25,7 +25,7 @@ LogLine = Mapping[str, Any]
 
 
 class MachineFailed(GatewayError):
-    """A process ended, or didn't begin to listen; the text has the end of its log."""
+    """A process ended, or didn't start to listen; the text has the end of its log."""
 
 
 @attrs.define(eq=False)
@@ -36,8 +36,8 @@ class Machine:
     folder: Path
     config: str
     on_log: Callable[["Machine", LogLine], None]
-    command: str = "serve"  # or "syphon", which listens nowhere
-    environment: Mapping[str, str] = attrs.field(factory=dict)  # beside what it needs
+    command: str = "serve"  # or "syphon", which has no port
+    environment: Mapping[str, str] = attrs.field(factory=dict)  # besides the usual variables
     port: int = attrs.field(default=0, init=False)
     pid: int = attrs.field(default=0, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
@@ -46,7 +46,7 @@ class Machine:
 
     async def start(self, nursery: trio.Nursery) -> None:
         """
-        Return when it listens; a syphon when it has begun.
+        Return when the process listens; a syphon, when it has started.
 
         Raises:
             MachineFailed: it didn't in time.
@@ -59,7 +59,7 @@ class Machine:
         self._process = await trio.lowlevel.open_process(
             command,
             cwd=self.folder,
-            env={**_environment(), KEY_VARIABLE: KEY, **self.environment},
+            env=self._whole_environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -69,21 +69,39 @@ class Machine:
         with trio.move_on_after(START_LIMIT):
             await self._ready.wait()
         if not self._ready.is_set() or self._process.poll() is not None:
-            raise MachineFailed(f"{self.name} doesn't start: {' '.join(self._tail)}")
+            raise MachineFailed(f"{self.name} didn't start: {' '.join(self._tail)}")
+
+    async def ask(self, command: str, *arguments: str) -> tuple[int, str]:
+        """
+        Run another command with this configuration; return its exit code, and its output as JSON.
+        """
+        file = self.folder / "pairgate.toml"
+        done = await trio.run_process(
+            [sys.executable, "-m", "gateway", command, "--json", "--config", str(file), *arguments],
+            cwd=self.folder,
+            env=self._whole_environment,
+            capture_stdout=True,
+            check=False,
+        )
+        return done.returncode, done.stdout.decode(errors="replace")
+
+    @property
+    def _whole_environment(self) -> dict[str, str]:
+        return {**_environment(), KEY_VARIABLE: KEY, **self.environment}
 
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     async def kill(self) -> None:
-        """SIGKILL: no goodbye. Returns when it is gone."""
+        """Send SIGKILL; return when the process has ended."""
         await trio.lowlevel.checkpoint()
         if self._process is not None:
             self._process.kill()
             await self._process.wait()
 
     async def stop(self) -> None:
-        """SIGTERM, and SIGKILL if it takes too long. Returns when it is gone."""
+        """Send SIGTERM, and SIGKILL if that takes too long; return when the process has ended."""
         await trio.lowlevel.checkpoint()
         if self._process is None:
             return
@@ -94,7 +112,7 @@ class Machine:
             await self.kill()
 
     def kill_at_once(self) -> None:
-        """For the end of a cancelled run: nothing is waited for."""
+        """Kill the process without waiting, at the end of a cancelled run."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
 
@@ -108,14 +126,14 @@ class Machine:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 self._take(line.decode(errors="replace"))
-        self._ready.set()  # whoever waits for a process that ended looks at its exit code
+        self._ready.set()  # the waiting task checks the exit code
 
     def _take(self, text: str) -> None:
         self._tail = [*self._tail[-4:], text]
         try:
             line = json.loads(text)
         except ValueError:
-            return  # no log line: it stays in the tail, for an error message
+            return  # not a log line: it stays in the tail, for an error message
         if line.get("event") == "listening":
             self.port = int(str(line["address"]).rpartition(":")[2])
             self._ready.set()
@@ -125,7 +143,7 @@ class Machine:
 
 
 def broker_config(*queues: str) -> str:
-    """A plain broker with these queues, durable in its folder."""
+    """The configuration of a plain broker with these queues, durable in its folder."""
     return f"""
 [namespaces.here]
 url = "embedded:broker.db"
@@ -138,7 +156,10 @@ bind = "127.0.0.1:0"
 
 
 def gateway_config(primary: int, secondary: int, label: str) -> str:
-    """A gateway in front of the brokers on these ports, with times that suit a short show."""
+    """
+    The configuration of a gateway in front of the brokers on these ports, with times for a short
+    demo.
+    """
     url = f"servicebus+http://{KEY_NAME}@127.0.0.1"
     return f"""
 logging = {{ level = "debug" }}
@@ -168,5 +189,5 @@ bind = "127.0.0.1:0"
 
 
 def _environment() -> dict[str, str]:
-    """What a child needs to find Python and this package."""
+    """The variables that a child process needs to find Python and this package."""
     return {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2])}

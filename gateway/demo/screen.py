@@ -1,4 +1,4 @@
-"""The demo on a terminal: what happens, the counters meanwhile, and the verdict."""
+"""The demo on a terminal: its steps, its counters, and the verdict."""
 
 import json
 import tempfile
@@ -16,11 +16,14 @@ from gateway.demo.machines import MachineFailed
 from gateway.demo.story import Result, Story
 
 REFRESH: Final = 0.2  # seconds
-SHOWN: Final = 5  # findings, of a run that failed
+SHOWN: Final = 5  # findings of a failed run
 
 
 def main(*, as_json: bool = False) -> int:
-    """Play the demo to its end; 0 only if nothing was lost. With `as_json` only the result."""
+    """
+    Run the demo to its end; return 0 only if nothing was lost. With `as_json` print only the
+    result.
+    """
     console = Console(stderr=as_json)
     with tempfile.TemporaryDirectory(prefix="pairgate-demo-") as folder:
         result = _play(Path(folder), console)
@@ -70,12 +73,14 @@ async def _refresh(live: Live, story: Story) -> None:
 
 def _counters(story: Story) -> Table:
     table = Table("sent", "acknowledged", "by the primary", "diverted", "syphoned", "errors")
-    legs = {leg.value: count for leg, count in story.traffic.legs.items()}
+    accepted_by_counts = {
+        accepted_by.value: count for accepted_by, count in story.traffic.accepted_by_counts.items()
+    }
     table.add_row(
         str(story.traffic.sent),
         str(story.traffic.acknowledged),
-        str(legs.get("primary", 0)),
-        str(legs.get("backlog", 0)),
+        str(accepted_by_counts.get("primary", 0)),
+        str(accepted_by_counts.get("backlog", 0)),
         str(story.syphoned),
         str(story.traffic.errors),
     )
@@ -95,9 +100,9 @@ def _show_verdict(result: Result, console: Console) -> None:
     rows = {
         "sent": result.sent,
         "acknowledged": result.acknowledged,
-        "errors that a producer saw": result.errors,
+        "errors at producers": result.errors,
         "diverted to the backlog": result.diverted,
-        "moved home by the syphon": result.syphoned,
+        "moved to the primary by the syphon": result.syphoned,
         "received from the primary": result.received,
         "duplicates": result.duplicates,
         "lost": result.lost,
@@ -106,13 +111,15 @@ def _show_verdict(result: Result, console: Console) -> None:
         table.add_row(name, str(count))
     console.print(table)
     console.print(
-        f"the primary was gone for {result.outage:.1f} s;"
+        f"the primary was unavailable for {result.outage:.1f} s;"
         f" the longest stall of a producer was {result.longest_stall:.2f} s"
     )
     if result.duplicates:
-        console.print("a duplicate: it was on its way when a process died, so it was sent again")
+        console.print(
+            "a duplicate: its outcome was unknown when a process died, so it was sent again"
+        )
     for reason in result.verdict.undecided:
-        console.print(f"[red]can't be judged:[/red] {escape(reason)}")
+        console.print(f"[red]can't be checked:[/red] {escape(reason)}")
     for finding in result.verdict.findings[:SHOWN]:
         console.print(f"[red]broken:[/red] {escape(str(finding))}")
     if result.passed:

@@ -1,4 +1,7 @@
-"""The plot: all is well, the primary dies, it comes back, the backlog moves home, the verdict."""
+"""
+The demo's steps: normal operation, an outage of the primary, its return, the drain of the backlog,
+the verdict.
+"""
 
 from collections import Counter
 from collections.abc import Callable
@@ -9,12 +12,14 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.app.outside import Outside
-from gateway.brokers.servicebus_rest import (
+from gateway.app.runtime import Runtime
+from gateway.brokers.servicebus.broker import (
     ServiceBusRestBroker,
     ServiceBusRestOptions,
     open_namespace,
 )
+from gateway.checker.operations import Found, Place
+from gateway.checker.verdict import Rules, Verdict, Violation, judge
 from gateway.demo.audit import PAGE, Site, audit, pending
 from gateway.demo.machines import KEY, KEY_NAME, LogLine, Machine, broker_config, gateway_config
 from gateway.demo.traffic import Traffic
@@ -22,9 +27,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
 from gateway.domain.failover import State
-from gateway.domain.history import Found, Place
-from gateway.domain.message import Leg
-from gateway.domain.verdict import Rules, Verdict, Violation, judge
+from gateway.domain.message import AcceptedBy
 from gateway.ports import Broker
 
 LABEL: Final = "demo"
@@ -41,9 +44,9 @@ BACKLOG_QUEUES: Final = 10
 
 MEANING: Final = {
     State.PRIMARY: "all sends go to the primary",
-    State.SUSPECT: "it fails; one send at a time tries it, the others go to the backlog",
-    State.SECONDARY: "failing for too long; all sends go to the backlog, probes ask the primary",
-    State.HALF_OPEN: "the primary answers; one send at a time tries it",
+    State.SUSPECT: "the primary fails; one send at a time is a trial, the others go to the backlog",
+    State.SECONDARY: "failed for too long; all sends go to the backlog, probes test the primary",
+    State.HALF_OPEN: "the primary answers; one send at a time is a trial",
     State.PINNED: "all sends go to the backlog",
 }
 
@@ -52,7 +55,7 @@ Narrate = Callable[[str], None]
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """The verdict, and the figures beside it."""
+    """The verdict, and the figures of the run."""
 
     sent: int
     acknowledged: int
@@ -73,7 +76,7 @@ class Result:
 
 @attrs.define(eq=False)
 class Story:
-    """One performance, in a folder of its own. `traffic` and `events` can be watched meanwhile."""
+    """One run, in a folder of its own. `traffic` and `events` may be read meanwhile."""
 
     folder: Path
     narrate: Narrate
@@ -84,7 +87,7 @@ class Story:
 
     async def tell(self) -> Result:
         """
-        Play it to the end; all processes are gone when this returns.
+        Run the demo to its end; all processes have ended when this returns.
 
         Raises:
             MachineFailed: a process didn't start.
@@ -150,18 +153,18 @@ class Story:
             while True:
                 if not await self._pending(at_secondary):
                     break
-                await trio.sleep(LOOK)  # another process: nobody here can tell when
+                await trio.sleep(LOOK)  # another process: nothing here tells when
         if limit.cancelled_caught:
             self.narrate(f"the backlog isn't empty after {DRAIN_LIMIT:.0f} s")
         else:
-            self.narrate(f"the syphon has moved {self.syphoned} messages home")
+            self.narrate(f"the syphon has moved {self.syphoned} messages to the primary")
 
     async def _pending(self, at_secondary: Broker) -> bool:
         await trio.lowlevel.checkpoint()
         try:
             return await pending(at_secondary) > 0
         except BrokerError:
-            return True  # nobody knows: ask again, within the limit
+            return True  # unknown: ask again, within the limit
 
     async def _judge(self, at_primary: Broker, at_secondary: Broker, outage: float) -> Result:
         found = await audit(
@@ -180,8 +183,8 @@ class Story:
                 ),
             ]
         )
-        # At the kill each producer may have had one send whose outcome nobody knows, and each
-        # trial until the failover may have been another.
+        # At the kill, each producer may have had one send with an unknown outcome, and so may each
+        # trial until the failover.
         rules = Rules(spare_duplicates=4 * len(ENTITIES) * PRODUCERS)
         verdict = judge([*self.traffic.records, *found], rules)
         lost = sum(finding.violation is Violation.LOST for finding in verdict.findings)
@@ -190,7 +193,7 @@ class Story:
         return Result(
             sent=traffic.sent,
             acknowledged=traffic.acknowledged,
-            diverted=traffic.legs[Leg.BACKLOG],
+            diverted=traffic.accepted_by_counts[AcceptedBy.BACKLOG],
             syphoned=self.syphoned,
             received=len(arrived),
             lost=lost,
@@ -213,7 +216,7 @@ class Story:
         self.events[event] += 1
         if event == "syphoned":
             self.syphoned += int(line["messages"])
-        elif event == "standing_changed":
+        elif event == "entity_state_changed":
             self.narrate(f"{line['entity']} is {line['after']}: {MEANING[State(line['after'])]}")
 
     def _pids(self) -> str:
@@ -221,6 +224,6 @@ class Story:
 
 
 def _client(port: int) -> ServiceBusRestBroker:
-    """What a producer and the audit use: the same client that a gateway has for a namespace."""
+    """The client of the producers and the audit: the same that a gateway uses for a namespace."""
     options = ServiceBusRestOptions(key=KEY, max_connections=PAGE)
-    return open_namespace(SCHEME, f"//{KEY_NAME}@127.0.0.1:{port}", options, Outside().now)
+    return open_namespace(SCHEME, f"//{KEY_NAME}@127.0.0.1:{port}", options, Runtime().now)

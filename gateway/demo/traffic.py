@@ -1,4 +1,4 @@
-"""Producers that send all the time, and remember what they were told."""
+"""Producers that send continuously, and remember the answers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,14 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import send_accepted_by
+from gateway.checker.operations import Acked, Failed, Invoked, Record, Unknown, fingerprint
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
-from gateway.domain.history import Acked, Failed, Invoked, Record, Unknown, fingerprint
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
 
-DEADLINE: Final = 12.0  # seconds: a producer's patience
+DEADLINE: Final = 12.0  # seconds: a producer's timeout
 KINDS: Final[Mapping[Outcome | None, type[Acked] | type[Failed] | type[Unknown]]] = {
     None: Acked,
     Outcome.NOT_SENT: Failed,
@@ -23,10 +24,10 @@ KINDS: Final[Mapping[Outcome | None, type[Acked] | type[Failed] | type[Unknown]]
 
 @attrs.define(eq=False)
 class Traffic:
-    """What all producers of a run have seen."""
+    """The messages and answers of all producers of a run."""
 
     records: list[Record] = attrs.field(factory=list)
-    legs: Counter[Leg] = attrs.field(factory=Counter)
+    accepted_by_counts: Counter[AcceptedBy] = attrs.field(factory=Counter)
     sent: int = 0  # messages, as all of these
     under_way: int = 0
     errors: int = 0
@@ -36,22 +37,22 @@ class Traffic:
 
     @property
     def acknowledged(self) -> int:
-        return sum(self.legs.values())
+        return sum(self.accepted_by_counts.values())
 
     async def produce(
         self, broker: Broker, entity: EntityPath, name: str, rate: float, *, batch: int = 1
     ) -> None:
         """
-        Send `rate` times a second `batch` numbered messages, until `stopping`.
+        Send `batch` numbered messages `rate` times a second, until `stopping`.
 
-        A send that failed isn't repeated: this producer believes what it is told.
+        A send that failed isn't repeated, whatever its outcome.
         """
         await trio.lowlevel.checkpoint()
         number = 0
         next_send = last_ack = trio.current_time()
         while not self.stopping:
             await trio.sleep_until(next_send)
-            # From now on, not from when it was due: after a stall it doesn't hurry to catch up.
+            # From now on, not from when it was due: after a stall it doesn't catch up.
             next_send = trio.current_time() + 1 / rate
             messages = [_message(name, number + index) for index in range(1, batch + 1)]
             number += batch
@@ -66,12 +67,12 @@ class Traffic:
         outcome: Outcome | None = Outcome.UNKNOWN
         with trio.move_on_after(DEADLINE):
             try:
-                leg = await broker.send(entity, messages)
+                accepted_by = await send_accepted_by(broker, entity, messages)
             except BrokerError as error:
                 outcome = error.outcome
             else:
                 outcome = None
-                self._accepted(leg, len(messages))
+                self._accepted(accepted_by, len(messages))
         self._answered(messages, outcome)
         return outcome is None
 
@@ -89,16 +90,16 @@ class Traffic:
         ]
 
     def _answered(self, messages: Sequence[Message], outcome: Outcome | None) -> None:
-        """`outcome` is that of the error; None: it was accepted."""
+        """Record the answer; `outcome` is the error's, None if the send was accepted."""
         self.under_way -= len(messages)
         self.errors += 0 if outcome is None else len(messages)
         kind = KINDS[outcome]
         now = trio.current_time()
         self.records += [kind(at=now, message_id=str(one.message_id)) for one in messages]
 
-    def _accepted(self, leg: Leg, messages: int) -> None:
-        self.legs[leg] += messages
-        if leg is not Leg.PRIMARY and self.first_diverted is None:
+    def _accepted(self, accepted_by: AcceptedBy, messages: int) -> None:
+        self.accepted_by_counts[accepted_by] += messages
+        if accepted_by is not AcceptedBy.PRIMARY and self.first_diverted is None:
             self.first_diverted = trio.current_time()
 
 

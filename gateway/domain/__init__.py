@@ -1,1 +1,1 @@
-"""Values and rules. Imports nothing of gateway; no Trio, no sockets, no clock, no logging."""
+"""Values and rules. Imports no other part of gateway; no Trio, no sockets, no clock, no logging."""

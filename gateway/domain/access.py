@@ -1,8 +1,8 @@
-"""Who may send to, listen to or manage which entity: Service Bus's shared access policies."""
+"""Shared access policies, as in Service Bus: the right to send to, listen to or manage entities."""
 
 import enum
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import Final
@@ -27,13 +27,37 @@ class Right(enum.Enum):
     MANAGE = "Manage"
 
 
+class Refusal(enum.Enum):
+    """Why a client's credentials are refused."""
+
+    MISSING = "missing"  # the request has none
+    MALFORMED = "malformed"
+    UNKNOWN_NAME = "unknown-name"  # no policy or account has that name
+    WRONG_KEY = "wrong-key"
+    EXPIRED = "expired"  # or not valid yet
+    NOT_ALLOWED = "not-allowed"  # genuine, but not for this operation
+
+
+OnRefused = Callable[[str, Refusal], None]
+"""Called with the name of the policy or account that the client claims, and the refusal."""
+
+
+class Refused(NotAuthorized):
+    """Refused credentials. `name`: the policy or account that they claim; empty: none."""
+
+    def __init__(self, text: str, why: Refusal, name: str = "") -> None:
+        super().__init__(text)
+        self.why = why
+        self.name = name
+
+
 @attrs.frozen(kw_only=True)
 class AccessPolicy:
     """
-    A name with one or two keys, and what who has one of them may do.
+    A policy: a name, one or two keys, and the rights that a key grants on some entities.
 
-    `entities` are patterns; case is ignored, and `*` stands for any text, also one with `/`.
-    The sub-queues of an entity go with it, and the subscriptions of a topic.
+    `entities` are patterns; case is ignored, and `*` stands for any text, even with `/`. A pattern
+    that matches an entity covers its sub-queues, and the subscriptions of a topic.
     """
 
     name: str = attrs.field(validator=validators.min_len(1))
@@ -55,7 +79,7 @@ class AccessPolicy:
         return right in self.rights or Right.MANAGE in self.rights
 
     def covers(self, entity: EntityPath | None) -> bool:
-        """Whether the policy is for that entity; None is the namespace itself, such as its list."""
+        """True if the policy covers the entity; None: the namespace itself, such as its list."""
         if WHOLE_NAMESPACE in self.entities:
             return True
         if entity is None:
@@ -67,7 +91,7 @@ class AccessPolicy:
 
 @attrs.frozen(kw_only=True)
 class Claim:
-    """What a token says, and which key of the policy that it names has signed it."""
+    """The content of a token, and the key of its policy that signed it."""
 
     key_name: str
     resource: str  # a URI, decoded once
@@ -77,7 +101,7 @@ class Claim:
 
 @attrs.frozen(kw_only=True)
 class Access:
-    """What somebody wants to do: with which right, on what, under which path of the endpoint."""
+    """An operation to be authorized: the right, the entity, and the path on the endpoint."""
 
     right: Right
     entity: EntityPath | None  # None: the namespace itself
@@ -92,60 +116,63 @@ def authenticate(
     skew: timedelta = MAX_CLOCK_SKEW,
 ) -> AccessPolicy:
     """
-    Tell whose claim it is. `policies` are by name.
+    Return the policy whose key signed the claim. `policies` are by name.
 
-    A token is taken for `skew` longer than it says, since its maker's clock may be behind.
+    A token is accepted for `skew` after its expiry, since its author's clock may be wrong.
 
     Raises:
-        NotAuthorized: the text says why: unknown key name, bad signature, expired.
+        Refused: unknown key name, bad signature, or expired; the text says which.
     """
     policy = policies.get(claim.key_name)
     if policy is None:
-        raise NotAuthorized(f"unknown key name {claim.key_name!r}")
+        text = f"unknown key name {claim.key_name!r}"
+        raise Refused(text, Refusal.UNKNOWN_NAME, claim.key_name)
     if claim.key is None:
-        raise NotAuthorized(f"the token's signature is not by a key of {policy.name!r}")
+        text = f"the token's signature is not by a key of {policy.name!r}"
+        raise Refused(text, Refusal.WRONG_KEY, policy.name)
     late = now.timestamp() - claim.expires
     if late > skew.total_seconds():
-        raise NotAuthorized(f"the token expired {late:.0f} s ago")
+        raise Refused(f"the token expired {late:.0f} s ago", Refusal.EXPIRED, policy.name)
     return policy
 
 
 def authorize(policy: AccessPolicy, claim: Claim, access: Access) -> None:
     """
-    Return if a claim of that policy's owner allows the access.
+    Return if the claim and its policy allow the access.
 
     Raises:
-        NotAuthorized: the text says why: the resource doesn't cover the path, the policy doesn't
-            cover the entity, a right is missing.
+        Refused: the resource doesn't cover the path, the policy doesn't cover the entity, or a
+            right is missing; the text says which.
     """
     if not audience_covers(claim.resource, access.path):
-        raise NotAuthorized(
-            f"the token's resource {claim.resource!r} doesn't cover {access.path!r}"
-        )
+        text = f"the token's resource {claim.resource!r} doesn't cover {access.path!r}"
+        raise Refused(text, Refusal.NOT_ALLOWED, policy.name)
     if not policy.covers(access.entity):
         subject = "the namespace" if access.entity is None else f"entity {access.entity}"
-        raise NotAuthorized(f"policy {policy.name!r} doesn't cover {subject}")
+        text = f"policy {policy.name!r} doesn't cover {subject}"
+        raise Refused(text, Refusal.NOT_ALLOWED, policy.name)
     if not policy.grants(access.right):
-        raise NotAuthorized(
+        raise Refused(
             f"{access.right.value!r} claim is required for this operation,"
-            f" policy {policy.name!r} doesn't have it"
+            f" policy {policy.name!r} doesn't have it",
+            Refusal.NOT_ALLOWED,
+            policy.name,
         )
 
 
 def audience_covers(resource: str, path: str) -> bool:
-    """Whether a token for that URI is good for that decoded path: `audience_of` begins it."""
+    """True if a token for that URI covers the decoded path: the path begins with its audience."""
     audience = audience_of(resource)
     return audience is not None and segments_of(path)[: len(audience)] == audience
 
 
 def audience_of(resource: str) -> tuple[str, ...] | None:
     """
-    The segments with which a path must begin for which a token for that URI is good; None if it
-    is good for nothing.
+    The first segments of every path that a token for that URI covers; None: it covers none.
 
-    Case, scheme, host and port don't count: clients sign `sb:`, `amqp:` or `https:`, with the
-    port doubled or left out, and with the name by which they reach us. A text without a scheme
-    covers nothing: its first word could be a host, which would make it good for everything.
+    Case, scheme, host and port don't count: clients sign `sb:`, `amqp:` or `https:`, with the port
+    doubled or left out, and with the host name that they connect to. A text without a scheme covers
+    nothing: its first word could be a host, and the token would then cover everything.
     """
     _, scheme_end, location = resource.partition("?")[0].partition("://")
     if not scheme_end:
@@ -155,6 +182,6 @@ def audience_of(resource: str) -> tuple[str, ...] | None:
 
 
 def segments_of(path: str) -> tuple[str, ...]:
-    """The segments of a decoded path, of which the case doesn't count."""
+    """The segments of a decoded path, in lower case."""
     stripped = path.strip("/").lower()
     return tuple(stripped.split("/")) if stripped else ()

@@ -5,26 +5,37 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+import attrs
+
 from gateway.domain.entity import EntityPath, QueueProperties
 
-# The legacy client's properties of a backlog queue; None stands for .NET's TimeSpan.MaxValue.
+# Short, since messages that a killed syphon had locked wait that long. A syphon renews its locks.
+LOCK: Final = timedelta(seconds=15)
+# For the legacy client, whose syphon doesn't renew locks.
+LEGACY_LOCK: Final = timedelta(minutes=1)
+
+# All else is as the legacy client creates backlog queues. None stands for .NET's TimeSpan.MaxValue.
 QUEUE_PROPERTIES: Final = QueueProperties(
     max_size_in_megabytes=5120,
     max_delivery_count=2147483647,
     default_time_to_live=None,
     auto_delete_on_idle=None,
-    lock_duration=timedelta(minutes=1),
+    lock_duration=LOCK,
     dead_lettering_on_expiration=True,
     enable_batched_operations=True,
 )
-
-
+LEGACY_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, lock_duration=LEGACY_LOCK)
 _MARK: Final = "/x-servicebus-transfer/"
-ROOM: Final = 4096  # bytes that a backlog queue of our own takes beyond its namespace's limit
+ROOM: Final = 4096  # bytes that an embedded backlog queue accepts beyond the limit
+
+
+def properties(*, legacy: bool) -> QueueProperties:
+    """Properties of a new backlog queue. `legacy`: a legacy syphon may receive from it, too."""
+    return LEGACY_PROPERTIES if legacy else QUEUE_PROPERTIES
 
 
 def is_backlog(queue: EntityPath) -> bool:
-    """Whether a queue has the name of a backlog queue: its messages may carry an envelope."""
+    """True if a queue has the name of a backlog queue, so that its messages have an envelope."""
     return _MARK in queue.key
 
 
@@ -36,8 +47,13 @@ def queue_prefix(label: str) -> str:
     return f"{label}/x-servicebus-transfer/"
 
 
+def marker_prefix(label: str) -> str:
+    """The prefix of the queue whose name ends with the fingerprint of the backlog's owner."""
+    return f"{label}/x-pairgate-primary/"
+
+
 def queues_to_try(queues: Sequence[EntityPath], rng: random.Random) -> list[EntityPath]:
-    """All of them, each once, in random order."""
+    """All queues, each once, in random order."""
     shuffled = list(queues)
     rng.shuffle(shuffled)
     return shuffled

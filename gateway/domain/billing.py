@@ -1,14 +1,14 @@
 """
-What a cloud bills for messaging: operations, counted by kind, per message and per idle day.
+Counts the operations that a cloud bills for messaging, by kind, per message and per idle day.
 
-Service Bus: any call of its interface is an operation. One that carries a message is billed for
-each 64 KiB of it that are begun; a batch is billed as its messages are. To take a message and to
-complete it are two, to renew its lock is one more, and an empty answer to a receive is one. (Azure
+Service Bus: each call of its interface is an operation. A message is billed per started 64 KiB, and
+a batch is billed as its messages are. Receiving a message and completing it are two operations,
+renewing its lock is another one, and so is a receive that returns no message. (Azure
 pricing details of Service Bus, "How is the Operations meter calculated for queues and topics?";
 "Batching doesn't affect the number of billable messaging operations", in its best practices for
 performance.)
 
-Storage Queue: each request is an operation, whatever it carries: up to 32 messages, or none.
+Storage Queue: each request is one operation, whether it carries 32 messages or none.
 (Azure Storage team, "Understanding Windows Azure Storage Billing"; Queue Storage pricing.)
 """
 
@@ -21,60 +21,60 @@ import attrs
 
 UNIT: Final = 64 * 1024  # bytes of a message that are one operation
 DAY: Final = 86_400.0  # seconds
-# Seconds after the last message until a namespace counts as idle: what still belongs to the work,
-# the last settlements and looks, is over by then.
+# Seconds after the last message until a namespace counts as idle: the last settlements and receives
+# of the work are over by then.
 QUIET: Final = 60.0
 _SERVERS_FAULT: Final = 500  # of HTTP
 
 
 class Operation(enum.Enum):
     """
-    One request, as a cloud counts it. Waiting for messages that a namespace pushes is none; each
-    time that some arrive is one.
+    One request, as a cloud counts it. Where a namespace pushes messages, each arrival of messages
+    counts as a request, and waiting doesn't.
     """
 
     RECEIVE = "receive"  # with messages
-    EMPTY = "empty"  # a look that found nothing
+    EMPTY = "empty"  # a receive without messages
     SETTLE = "settle"
     RENEW = "renew"
     PEEK = "peek"
     INSPECT = "inspect"  # asks about entities: depth, a probe, a list
-    MANAGE = "manage"  # makes, changes or deletes them
+    MANAGE = "manage"  # creates, changes or deletes entities
     SEND = "send"
 
-    # Counted for each message: by identity, as members are compared, and not by name in Python.
+    # Hashed by identity, since a hash by name in Python code is slow and needed for each message.
     __hash__ = object.__hash__
 
 
 WORK: Final = frozenset({Operation.RECEIVE, Operation.SETTLE, Operation.SEND})
-"""What only messages cause: as long as one of them was a moment ago, nothing is idle."""
+"""Operations that only messages cause: after one of them, a namespace isn't idle for `QUIET`."""
 _OF_MESSAGES: Final = WORK | {Operation.RENEW}
 
 
 def units(messages: int, size: int) -> int:
     """
-    What Service Bus bills for so many messages that have so many bytes together.
+    The operations that Service Bus bills for that many messages of `size` bytes in total.
 
-    What each of them has isn't known where they travel in one body: they count as equal.
+    The messages of a batch count as equally large, since their own sizes aren't known.
     """
-    if size <= UNIT:  # most are, all together
+    if size <= UNIT:  # the usual case
         return messages
     return messages * max(1, -(-size // (UNIT * messages))) if messages else 0
 
 
 def is_billed(status: int) -> bool:
-    """Whether an answer by HTTP with that status is: refusals are, a server's own faults aren't."""
+    """True if a request with that HTTP status is billed: refusals are, server errors aren't."""
     return status < _SERVERS_FAULT
 
 
 @attrs.frozen(kw_only=True)
 class Bill:
-    """What was counted up to a moment. Times are seconds."""
+    """The counts up to a moment. Times are seconds."""
 
     operations: Mapping[Operation, int]
     sent: int  # messages
     received: int  # messages
-    idle_operations: int  # since nothing but looks went on
+    idle_operations: int  # while the namespace was idle
     idle_seconds: float
 
     @property
@@ -83,14 +83,14 @@ class Bill:
 
     @property
     def messages(self) -> int:
-        """Those that went through: what is received was sent before, perhaps by somebody else."""
+        """Messages that passed through. Each received one was sent, maybe by another process."""
         return max(self.sent, self.received)
 
     @property
     def per_message(self) -> float | None:
         """
-        What one message is billed, on the average; None: there was none yet. Looks in vain and
-        questions aren't its fault: what they cost is in `per_idle_day`.
+        The average number of billed operations per message; None: there was no message yet. Empty
+        receives and inspections aren't included; `per_idle_day` has them.
         """
         if not self.messages:
             return None
@@ -98,17 +98,16 @@ class Bill:
 
     @property
     def per_idle_day(self) -> float | None:
-        """What a day without a message would be billed; None: it wasn't idle for a minute yet."""
+        """Billed operations of a day without messages; None: not idle for a minute yet."""
         if self.idle_seconds < QUIET:
             return None
         return self.idle_operations / self.idle_seconds * DAY
 
 
 @attrs.define(eq=False)
-class Tally:
+class QuotaUsage:
     """
-    Counts the operations on one namespace, or on one queue. `now` is in seconds, of one clock that
-    never goes back.
+    Counts the operations on one namespace or one queue. `now` is in seconds of a monotonic clock.
     """
 
     operations: dict[Operation, int] = attrs.field(
@@ -121,13 +120,13 @@ class Tally:
     _idle_from: float = attrs.field(default=inf, init=False)
 
     def start(self, now: float) -> None:
-        """From now on it is known whether nothing goes on."""
+        """Begin to measure idle time."""
         self._idle_from = now + QUIET
 
     def count(
         self, operation: Operation, now: float, operations: int = 1, messages: int = 0
     ) -> None:
-        """So many operations were done now, with so many messages sent or received by them."""
+        """Count operations that were done now, and the messages that they sent or received."""
         self.operations[operation] += operations
         if operation is Operation.SEND:
             self.sent += messages

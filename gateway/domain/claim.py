@@ -1,17 +1,17 @@
 """
-The claim check: a large body lies in a store, and the message carries a reference to it.
+The claim check: a large body is in a store, and its message carries a reference to the body.
 
-    x-pairgate-claim          ID, under which the store has it: 32 hex digits, a dot, and when the
-                              message expires in seconds since 1970 (0: never)
+    x-pairgate-claim          ID, the body's name in the store: 32 hex digits, a dot, and the
+                              message's expiry in seconds since 1970 (0: never)
     x-pairgate-claim-store    the name of the store, as configured
     x-pairgate-claim-entity   where the message was sent to
-    x-pairgate-claim-codec    "zstd", or "none": how the stored bytes were made of the body's
+    x-pairgate-claim-codec    "zstd" or "none": the compression of the stored bytes
     x-pairgate-claim-size     bytes of the body: its AMQP sections as encoded
     x-pairgate-claim-stored   bytes that are in the store
     x-pairgate-claim-sha256   of the bytes in the store, in hex
 
-All values are text, which every protocol carries. In the store there are two kinds of names: ID is
-a body, ID.done says that its message was completed.
+All values are text, which every protocol can carry. The store has two kinds of names: ID is a body,
+and ID.done marks that its message was completed.
 """
 
 import hashlib
@@ -46,11 +46,11 @@ _ID_LENGTH: Final = 32
 
 
 class ClaimMissing(GatewayError):
-    """The store works, and has no such body."""
+    """The store answers, and doesn't have the body."""
 
 
 class ClaimCorrupt(GatewayError):
-    """What the store has isn't the body that was stored, or the reference is none."""
+    """The stored bytes aren't those that were written, or the reference can't be read."""
 
 
 @attrs.frozen(kw_only=True)
@@ -67,23 +67,27 @@ class Claim:
 
     @property
     def done(self) -> str:
-        """The name in the store which says that the message was completed."""
+        """The name in the store that marks the message as completed."""
         return f"{self.id}{DONE}"
 
     def check(self, data: bytes) -> None:
         """
+        Return if these are the bytes that were stored.
+
         Raises:
-            ClaimCorrupt: these aren't the bytes that were stored.
+            ClaimCorrupt: the size or the hash differs.
         """
         if len(data) != self.stored:
-            raise ClaimCorrupt(f"{len(data)} bytes, and {self.stored} were stored")
+            raise ClaimCorrupt(
+                f"the body in the store has {len(data)} bytes, {self.stored} were stored"
+            )
         if hashlib.sha256(data).hexdigest() != self.sha256:
-            raise ClaimCorrupt("the bytes in the store aren't those that were stored")
+            raise ClaimCorrupt("the body in the store has another SHA-256 than when it was stored")
 
 
 @attrs.frozen(kw_only=True)
 class Keeping:
-    """How long what is in a store is kept. None: for ever."""
+    """How long the content of a store is kept. None: for ever."""
 
     after_completion: timedelta  # a body
     after_expiry: timedelta | None  # a body whose message may be a dead letter now
@@ -93,25 +97,25 @@ class Keeping:
 
 @attrs.frozen
 class Entry:
-    """What a store has under one name, and when it was written."""
+    """An entry of a store: its name, and when it was written."""
 
     name: str
     written: datetime
 
 
 def new_id(unique: str, message: Message, now: datetime) -> str:
-    """The id for the body of a message, made of a text that was never given before."""
+    """A new id for the body of a message. `unique` must never be used twice."""
     return f"{hashlib.sha256(unique.encode()).hexdigest()[:_ID_LENGTH]}.{_expiry(message, now)}"
 
 
 def is_name(name: str) -> bool:
-    """Whether a store may have that name."""
+    """True if the text is a name that a store may have."""
     return _NAME.fullmatch(name) is not None
 
 
 def refuse_reserved(properties: Properties) -> None:
     """
-    Refuse properties of a reference that somebody else has written.
+    Refuse a client's message that already carries a property of a reference.
 
     Raises:
         InvalidRequest: the text names the property.
@@ -137,9 +141,9 @@ def referring(message: Message, claim: Claim) -> Message:
 
 def is_reference(message: Message) -> bool:
     """
-    Whether the body lies in a store.
+    True if the message's body is in a store.
 
-    One that has a body again isn't: somebody gave it another one since.
+    A message with a body isn't a reference: a client has replaced its body since.
     """
     return ID in message.properties and message.body == b""
 
@@ -149,7 +153,7 @@ def claim_of(message: Message) -> Claim:
     The reference that a message carries.
 
     Raises:
-        ClaimCorrupt: it can't be read; the text names the property.
+        ClaimCorrupt: the reference can't be read; the text names the property.
     """
     properties = message.properties
     return Claim(
@@ -169,15 +173,16 @@ def without_reference(properties: Properties) -> dict[str, Value]:
 
 def belongs_to(claim: Claim, entity: EntityPath) -> bool:
     """
-    Whether who completes the message there has the only copy, but for those of unknown sends.
+    True if a message that is completed on `entity` is the only one with that body, apart from
+    duplicates of sends with an unknown outcome.
 
-    Subscriptions, and queues that messages were forwarded to, may share a body with others.
+    Subscriptions, and queues that messages are forwarded to, may share a body with others.
     """
     return EntityPath(claim.entity) == entity.parent
 
 
 def waste(entries: Sequence[Entry], keeping: Keeping, now: datetime) -> Iterator[str]:
-    """The names among all of one shelf that may go: no message needs them any more."""
+    """The names that no message needs any more, among `entries`: all names with one prefix."""
     written = {entry.name: entry.written for entry in entries if is_name(entry.name)}
     for name, since in written.items():
         if name.endswith(DONE):

@@ -1,4 +1,4 @@
-"""Names of entities, and what is known of them."""
+"""Names, properties and facts of entities."""
 
 import enum
 import re
@@ -22,10 +22,11 @@ _SUBSCRIPTION: Final = re.compile(r"(?P<topic>.+)/subscriptions/(?P<name>[^/]+)"
 @attrs.frozen(order=False)
 class EntityPath:
     """
-    The path of a queue, topic or sub-queue: case is kept and ignored, as Service Bus does.
+    The path of a queue, topic, subscription or sub-queue. As in Service Bus, its case is kept but
+    ignored in comparisons.
 
-    Two paths that differ in case only are equal. `name` is what a user typed; `key` is what
-    stores and look-ups use, `parent_key` that of the entity which owns this sub-queue.
+    `name` is the path as a user wrote it, `key` the path in lower case, for lookups. `parent_key`
+    is the key of the entity that owns this sub-queue.
     """
 
     name: str = attrs.field(eq=False)
@@ -41,10 +42,10 @@ class EntityPath:
     @classmethod
     def parse(cls, text: str) -> "EntityPath":
         """
-        Check a name that came from outside.
+        Check a name that a client or a user gave.
 
         Raises:
-            InvalidRequest: the text names what is wrong and the limit.
+            InvalidRequest: the text names the problem and the limit.
         """
         if not text or len(text) > MAX_PATH_LENGTH:
             raise InvalidRequest(
@@ -65,12 +66,12 @@ class EntityPath:
 
     @property
     def transfer_dead_letter(self) -> "EntityPath":
-        """The path of the sub-queue for what this entity couldn't forward."""
+        """The path of the sub-queue for messages that this entity couldn't forward."""
         return EntityPath(f"{self.name}{_TRANSFER}")
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether this is a sub-queue: of dead letters, or of what couldn't be forwarded."""
+        """True if this is a sub-queue, of dead letters or of messages that weren't forwarded."""
         return self.parent_key != self.key
 
     @property
@@ -79,7 +80,7 @@ class EntityPath:
 
     @property
     def parent(self) -> "EntityPath":
-        """The entity that owns this sub-queue; an entity that is none is its own parent."""
+        """The entity that owns this sub-queue; the entity itself if it isn't a sub-queue."""
         return EntityPath(self.name[: len(self.parent_key)]) if self.is_dead_letter else self
 
     @property
@@ -88,13 +89,13 @@ class EntityPath:
 
     @property
     def topic(self) -> "EntityPath":
-        """The topic of this subscription; what is none is its own."""
+        """The topic of this subscription; the entity itself if it isn't a subscription."""
         match = _SUBSCRIPTION.fullmatch(self.parent.name)
         return EntityPath(match["topic"]) if match else self
 
     @property
     def subscription(self) -> str:
-        """The name of this subscription within its topic; empty for what is none."""
+        """The name of this subscription within its topic; empty if it isn't a subscription."""
         match = _SUBSCRIPTION.fullmatch(self.parent.name)
         return match["name"] if match else ""
 
@@ -103,7 +104,7 @@ class EntityPath:
 
 
 class EntityStatus(enum.Enum):
-    """Service Bus's words for what an entity lets pass."""
+    """Which operations an entity allows, in Service Bus's words."""
 
     ACTIVE = "Active"
     DISABLED = "Disabled"
@@ -113,7 +114,7 @@ class EntityStatus(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class QueueProperties:
-    """What a queue was created with. None means: no limit of its own, or off."""
+    """The properties that a queue was created with. None: off, or without a limit of its own."""
 
     lock_duration: timedelta = timedelta(minutes=1)
     max_delivery_count: int = attrs.field(default=10, validator=validators.ge(1))
@@ -135,16 +136,19 @@ class QueueProperties:
 @attrs.frozen(kw_only=True)
 class EntityInfo:
     """
-    What a namespace tells of one queue. None: this namespace can't tell.
+    The facts about a queue that its namespace reports. None: not reported.
 
-    The counts may lag behind; `requires_session` and `max_message_size` decide whether
-    a send can be taken at all.
+    The counts may be out of date. `requires_session` and `max_message_size` decide whether a send
+    can be accepted at all.
     """
 
     path: EntityPath
     properties: QueueProperties = attrs.field(factory=QueueProperties)
     max_message_size: int | None = None  # bytes, encoded
     active: int | None = None
+    locked_here: int = 0  # locked by receivers of this process, where `active` lacks them
+    other_consumers: int = 0  # of other processes, whose locked messages `active` lacks
+    lag: float = 0.0  # the maximum age of the counts, in seconds
     dead_lettered: int | None = None
     scheduled: int | None = None
     deferred: int | None = None

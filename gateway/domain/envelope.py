@@ -3,8 +3,8 @@ The envelope of a diverted message.
 
 A diverted message carries the properties of the legacy client (reference: Microsoft's
 SendAvailabilityPairedNamespace; types included, so that its syphon and ours understand each
-other) and ours, which say where it came from, when it expires, and prove that a gateway with
-the key wrote it: whoever can write to a backlog queue could otherwise write to any entity.
+other) and our own. These name its origin and expiry, and prove that a gateway with the key wrote
+it: otherwise, every client that may send to a backlog queue could send to any entity.
 
     x-ms-path                     string      the entity on the primary
     x-ms-sessionid                string      only where the message has a session
@@ -17,6 +17,10 @@ the key wrote it: whoever can write to a backlog queue could otherwise write to 
     x-pairgate-expires            string      absolute expiry, ISO 8601, empty: never
     x-pairgate-kid                string      id of the key
     x-pairgate-mac                string      HMAC-SHA256, hexadecimal
+    x-pairgate-primary            string      fingerprint of the primary, where that is known
+
+The MAC covers `x-pairgate-primary` among the application's own properties. Older syphons, which
+don't know that property, can therefore verify the MAC; older envelopes don't have it.
 """
 
 import hashlib
@@ -38,6 +42,7 @@ from gateway.domain.envelope_fields import (
     OURS,
     PAIR,
     PATH,
+    PRIMARY,
     RESERVED,
     SCHEDULED,
     SESSION,
@@ -49,6 +54,7 @@ from gateway.domain.envelope_fields import (
     WrongMac,
     expires_of,
     expiry_of,
+    primary_of,
     scheduled_of,
     text_of_id,
     ticks_of,
@@ -69,9 +75,9 @@ from gateway.domain.message import (
 from gateway.domain.values import value
 
 ENVELOPE_VERSION: Final = "1"
-RESERVE: Final = 1024  # bytes of envelope, beside path and session
+RESERVE: Final = 1024  # bytes of an envelope, without path and session
 
-_entity_of: Final = lru_cache(maxsize=1024)(EntityPath.parse)  # a backlog is of few entities
+_entity_of: Final = lru_cache(maxsize=1024)(EntityPath.parse)  # a backlog is for few entities
 
 EncodeValue = Callable[[Value], bytes]
 """Encodes a value of a section; of a map, with sorted keys. `wire.amqp` has it."""
@@ -87,7 +93,7 @@ class EnvelopeKey:
 
 @value(kw_only=True)
 class Unwrapped:
-    """What an envelope held. `message` has its session and schedule back, not its time to live."""
+    """An unwrapped message. `message` has its session and schedule again, but no time to live."""
 
     entity: EntityPath
     message: Message
@@ -95,16 +101,17 @@ class Unwrapped:
     expires: datetime | None
     attempt: str  # empty: written by the legacy client
     origin: str
+    primary: str = ""  # fingerprint of the primary that it was meant for; empty: unknown
 
 
 def reserve(entity: EntityPath, message: Message) -> int:
-    """How many bytes a diversion may add to that message."""
+    """The maximum number of bytes that an envelope adds to the message."""
     return RESERVE + len(entity.name.encode()) + len((message.session_id or "").encode())
 
 
 def refuse_reserved(message: Message) -> None:
     """
-    Refuse a message that already carries a property of the envelope, in good times too.
+    Refuse a client's message that already carries a property of the envelope.
 
     Raises:
         InvalidRequest: the text names the property.
@@ -119,10 +126,10 @@ def refuse_reserved(message: Message) -> None:
 @attrs.frozen(kw_only=True)
 class Envelope:
     """
-    Wraps diverted messages and opens them again, for one pair.
+    Wraps diverted messages and unwraps them again, for one pair.
 
-    The first key signs, all verify, also several of one id. `encode` gives the bytes of a section's
-    value.
+    The first key signs; all keys verify, even several with the same id. `encode` encodes the value
+    of a section.
     """
 
     pair: str
@@ -140,8 +147,20 @@ class Envelope:
         object.__setattr__(self, "_keys_by_id", by_id)
         object.__setattr__(self, "_no_properties", hashlib.sha256(self.encode({})).digest())
 
-    def wrap(self, message: Message, entity: EntityPath, *, attempt: str, now: datetime) -> Message:
-        """The message as it goes to a backlog queue, where nothing may expire or wait."""
+    def wrap(
+        self,
+        message: Message,
+        entity: EntityPath,
+        *,
+        attempt: str,
+        now: datetime,
+        primary: str = "",
+    ) -> Message:
+        """
+        The message for a backlog queue: in its envelope, without expiry and schedule of its own.
+
+        `primary` is the fingerprint of the primary that the message is meant for; empty: unknown.
+        """
         envelope: dict[str, Value] = {PATH: entity.name}
         if message.session_id is not None:
             envelope[SESSION] = message.session_id
@@ -155,6 +174,8 @@ class Envelope:
         envelope[ATTEMPT] = attempt
         envelope[EXPIRES] = expiry_of(message, now)
         envelope[KEY_ID] = self.keys[0].id
+        if primary:
+            envelope[PRIMARY] = primary
         wrapped = attrs.evolve(
             message,
             properties={**message.properties, **envelope},
@@ -164,27 +185,27 @@ class Envelope:
             absolute_expiry=None,
             scheduled=None,
         )
-        mac = self._mac(self.keys[0], wrapped, without_envelope(wrapped.properties))
+        mac = self._mac(self.keys[0], wrapped, _covered(wrapped.properties))
         return attrs.evolve(wrapped, properties={**wrapped.properties, MAC: mac})
 
     def unwrap(self, message: Message) -> Unwrapped:
         """
-        What was diverted, and where it belongs.
+        Verify and open the envelope of a message.
 
         Raises:
-            Malformed: no path, a wrong type.
-            WrongMac: a known key gives another MAC.
-            NotOurs: another pair's, an unknown key or version, or not authenticated at all.
+            Malformed: a property is missing or has a wrong type.
+            WrongMac: the MAC isn't that of the key which the envelope names.
+            NotOurs: another pair, an unknown key or version, or no MAC at all.
         """
         authentic = VERSION in message.properties
         own = without_envelope(message.properties)
         if authentic:
-            self._authenticate(message, own)
+            self._authenticate(message)
         path = message.properties.get(PATH)
         if not isinstance(path, str):
             raise Malformed(f"{PATH}: a string expected, found {type(path).__name__}")
         if not authentic and not self.accept_legacy:
-            raise NotOurs("not authenticated, and accept_legacy_backlog is false")
+            raise NotOurs("the message has no MAC, and accept_legacy_backlog is false")
         try:
             entity = _entity_of(path)
         except InvalidRequest as error:
@@ -205,27 +226,29 @@ class Envelope:
             expires=expires_of(message),
             attempt=str(message.properties.get(ATTEMPT, "")),
             origin=str(message.properties.get(ORIGIN, "")),
+            primary=primary_of(message) if authentic else "",
         )
 
-    def _authenticate(self, message: Message, own: Properties) -> None:
+    def _authenticate(self, message: Message) -> None:
         found = message.properties
         for name in OURS:
             if not isinstance(found.get(name), str):
                 kind = type(found.get(name)).__name__
                 raise Malformed(f"{name}: a string expected, found {kind}")
         if found[VERSION] != ENVELOPE_VERSION:
-            raise NotOurs(f"{VERSION} is {found[VERSION]!r}, known is {ENVELOPE_VERSION!r}")
+            raise NotOurs(f"{VERSION} is {found[VERSION]!r}, supported is {ENVELOPE_VERSION!r}")
         if found[PAIR] != self.pair:
-            raise NotOurs(f"it belongs to the pair {found[PAIR]!r}")
+            raise NotOurs(f"the message belongs to the pair {found[PAIR]!r}")
         keys = self._keys_by_id.get(found[KEY_ID])
         if keys is None:
             raise NotOurs(f"the key {found[KEY_ID]!r} is not known")
-        mac = found[MAC].encode("utf-8", "surrogatepass")
-        if not any(hmac.compare_digest(self._mac(key, message, own).encode(), mac) for key in keys):
+        mac, covered = found[MAC].encode("utf-8", "surrogatepass"), _covered(found)
+        macs = (self._mac(key, message, covered).encode() for key in keys)
+        if not any(hmac.compare_digest(each, mac) for each in macs):
             raise WrongMac(found[KEY_ID])
 
-    def _mac(self, key: EnvelopeKey, message: Message, own: Properties) -> str:
-        """Of a wrapped message, and what of its properties is the application's."""
+    def _mac(self, key: EnvelopeKey, message: Message, covered: Properties) -> str:
+        """The MAC of a wrapped message. `covered`: the properties without a field of their own."""
         properties = message.properties
         ticks = time_to_live_of(message, text_allowed=True)
         scheduled = scheduled_of(message, text_allowed=True)
@@ -244,11 +267,11 @@ class Envelope:
         )
         encoded = [field.encode("utf-8", "surrogatepass") for field in fields]
         parts = [len(data).to_bytes(4) + data for data in encoded]
-        parts += self._properties_digest(own), self._body_digest(message.body)
+        parts += self._properties_digest(covered), self._body_digest(message.body)
         return hmac.digest(key.key, b"".join(parts), "sha256").hex()
 
-    def _properties_digest(self, own: Properties) -> bytes:
-        return hashlib.sha256(self.encode(own)).digest() if own else self._no_properties
+    def _properties_digest(self, covered: Properties) -> bytes:
+        return hashlib.sha256(self.encode(covered)).digest() if covered else self._no_properties
 
     def _body_digest(self, body: Body) -> bytes:
         match body:
@@ -257,23 +280,15 @@ class Envelope:
             case DataBody(parts):
                 return hashlib.sha256(b"".join(parts)).digest()
             case SequenceBody(sequences):
-                # One by one: a list of them would be nested deeper than they came.
+                # One by one: a list of sequences could exceed the limit of nesting.
                 encoded = b"".join(self.encode(list(sequence)) for sequence in sequences)
                 return hashlib.sha256(encoded).digest()
             case ValueBody(value):
                 return hashlib.sha256(self.encode(value)).digest()
 
 
-def remaining(unwrapped: Unwrapped, now: datetime) -> timedelta | None:
-    """
-    The time to live that is left: it kept running in the backlog. Zero or less: expired.
-
-    A scheduled message begins to live at its date, as in Service Bus. None is left more than it
-    was sent with: a gateway whose clock was ahead gives it no longer life.
-    """
-    if unwrapped.expires is None:
-        return unwrapped.time_to_live
-    scheduled = unwrapped.message.scheduled
-    begin = now if scheduled is None else max(now, scheduled)
-    left = unwrapped.expires - begin
-    return left if unwrapped.time_to_live is None else min(left, unwrapped.time_to_live)
+def _covered(properties: Properties) -> dict[str, Value]:
+    covered = without_envelope(properties)
+    if PRIMARY in properties:
+        covered[PRIMARY] = properties[PRIMARY]
+    return covered

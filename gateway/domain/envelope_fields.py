@@ -1,4 +1,4 @@
-"""The properties of the envelope, one by one: their names, types and readers."""
+"""The properties of the envelope: their names, types and readers."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -21,8 +21,9 @@ ATTEMPT: Final = "x-pairgate-attempt"
 EXPIRES: Final = "x-pairgate-expires"
 KEY_ID: Final = "x-pairgate-kid"
 MAC: Final = "x-pairgate-mac"
-OURS: Final = (VERSION, PAIR, ORIGIN, ATTEMPT, EXPIRES, KEY_ID, MAC)
-RESERVED: Final = frozenset((*LEGACY, *OURS))
+PRIMARY: Final = "x-pairgate-primary"
+OURS: Final = (VERSION, PAIR, ORIGIN, ATTEMPT, EXPIRES, KEY_ID, MAC)  # all are required
+RESERVED: Final = frozenset((*LEGACY, *OURS, PRIMARY))
 
 TIMESPAN: Final = symbol("com.microsoft:timespan")
 TICKS_PER_MICROSECOND: Final = 10
@@ -30,33 +31,41 @@ MOST_TICKS: Final = 2**63 - 1
 
 
 class Malformed(MessageError):
-    """A backlog message that can never be moved: it belongs into the dead-letter sub-queue."""
+    """A backlog message that can never be moved, and must be dead-lettered."""
 
 
 class WrongMac(Malformed):
     """
-    A message whose MAC isn't that of a known key: it was changed, or its gateway has another secret
-    under the id of that key.
+    A message whose MAC doesn't match the key that it names: the message was changed, or its gateway
+    has another secret under that id.
     """
 
     def __init__(self, key_id: str) -> None:
         super().__init__(
-            f"{MAC} is wrong by the key {key_id!r}: the message was changed,"
-            " or its gateway has another key of that id"
+            f"{MAC} doesn't match the key {key_id!r}: the message was changed,"
+            " or its gateway has another secret under that id"
         )
         self.key_id = key_id
 
 
 class NotOurs(MessageError):
-    """A backlog message that this pair must not touch: somebody else may know what it is."""
+    """A backlog message that this pair must leave untouched: another pair's syphon may move it."""
 
 
 def without_envelope(properties: Properties) -> dict[str, Value]:
     return {name: value for name, value in properties.items() if name not in RESERVED}
 
 
+def primary_of(message: Message) -> str:
+    """The fingerprint of the primary that the message was meant for; empty: unknown."""
+    found = message.properties.get(PRIMARY, "")
+    if not isinstance(found, str):
+        raise Malformed(f"{PRIMARY}: a string expected, found {type(found).__name__}")
+    return found
+
+
 def ticks_of(span: timedelta) -> int:
-    """What a TimeSpan can say: of what is longer than 29,000 years, its longest."""
+    """The ticks of a .NET TimeSpan; the longest TimeSpan for more than 29,000 years."""
     return min(span // timedelta(microseconds=1) * TICKS_PER_MICROSECOND, MOST_TICKS)
 
 
@@ -109,7 +118,7 @@ _SPAN_TEXT: Final = re.compile(
 
 
 def _span_of_text(text: str) -> timedelta:
-    """What REST makes of a timespan, as it has no such type: .NET's `d.hh:mm:ss.fffffff`."""
+    """Parse .NET's text form `d.hh:mm:ss.fffffff`, in which REST carries a TimeSpan."""
     match = _SPAN_TEXT.fullmatch(text)
     if match is None:
         raise Malformed(f"{TIME_TO_LIVE}: d.hh:mm:ss expected, found {text[:40]!r}")
@@ -138,7 +147,7 @@ def scheduled_of(message: Message, *, text_allowed: bool) -> datetime | None:
 def _date_of_text(text: str) -> datetime:
     try:
         date = parsedate_to_datetime(text)
-    except (ValueError, OverflowError) as error:  # the latter of numbers beyond any date
+    except (ValueError, OverflowError) as error:  # OverflowError: numbers beyond any date
         raise Malformed(f"{SCHEDULED}: an HTTP date expected, found {text[:40]!r}") from error
     return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
 

@@ -1,12 +1,14 @@
 """
-Every error that crosses a port, and what each one says.
+Every error that crosses a port: its outcome, and whether it counts as an outage.
 
     GatewayError
     ├── MessageError               a message that can't be what it claims to be
     └── BrokerError                outcome     counts as an outage
-        ├── Unavailable            not sent    yes   refused, DNS, time-out of a handshake or attach
+        ├── Unavailable            not sent    yes   time-out of an attach; a 503 that says so
+        │   ├── Unreachable        not sent    yes   refused, DNS, time-out of a handshake
         │   └── StorageFull        not sent    yes   the broker's disk is full (HTTP 507)
-        ├── OutcomeUnknown         unknown     yes   time-out or connection loss after the hand-over
+        ├── OutcomeUnknown         unknown     yes   connection loss after the hand-over
+        │   └── NoAnswer           unknown     yes   time-out after the hand-over
         ├── Busy                   not sent    no    ServerBusy: wait, then send again
         ├── QuotaExceeded          not sent    no    the entity is full
         ├── NotAuthorized          not sent    no    wrong or expired credentials, missing right
@@ -18,16 +20,19 @@ Every error that crosses a port, and what each one says.
         ├── MessageTooLarge        not sent    no
         ├── InvalidRequest         not sent    no    the caller's fault: the text says which field
         │   └── SessionRequired    not sent    no
-        ├── NotSupported           not sent    no    this kind of namespace can't do that
+        ├── InternalError          not sent    no    a bug of ours: nothing has changed
+        ├── NotSupported           not sent    no    this kind of namespace lacks the operation
         ├── SessionNotAvailable    not sent    no    another receiver holds the session
-        ├── LockLost               not sent    no    the delivery's lock ran out, or is not known
+        ├── LockLost               not sent    no    the delivery's lock expired, or is not known
         │   └── SessionLockLost    not sent    no
         ├── MessageNotFound        not sent    no
-        └── StateDamaged           not sent    no    what is stored of a session isn't what was set
+        └── StateDamaged           not sent    no    the stored state of a session is corrupt
 
-The rows are section 8 of the error model of Service Bus: which conditions and status codes map to
-which class stands in `wire`, once for each protocol. Order matters nowhere: no class is caught
-for what it means, only its two attributes are asked.
+The rows follow section 8 of Service Bus's error model. `wire` maps the conditions and status codes
+of each protocol to these classes, and back: `wire/servicebus/errors.py` (HTTP statuses),
+`wire/storage_queue/errors.py`, `wire/amqp/conditions.py`, `wire/rabbitmq/errors.py`. A 503 is
+`Busy` with an error text or Retry-After, `OutcomeUnknown` if bare, and `Unavailable` from a
+Pairgate that says that nothing was sent; `pairing/primary.py` decides what follows.
 """
 
 import enum
@@ -35,10 +40,10 @@ from typing import ClassVar, Final
 
 
 class Outcome(enum.Enum):
-    """What is known of the messages when a send has failed."""
+    """The fate of the messages after a failed send."""
 
-    NOT_SENT = "not-sent"  # it never arrives: safe to send again
-    UNKNOWN = "unknown"  # it may have arrived, or may yet: sending again may duplicate it
+    NOT_SENT = "not-sent"  # the messages never arrive: safe to send again
+    UNKNOWN = "unknown"  # they may arrive: sending again may duplicate them
 
 
 class GatewayError(Exception):
@@ -46,7 +51,7 @@ class GatewayError(Exception):
 
 
 class MessageError(GatewayError):
-    """Bytes or values that don't make a message; the text names the part and the limit."""
+    """Bytes or values that aren't a valid message; the text names the part and the limit."""
 
 
 class BrokerError(GatewayError):
@@ -57,24 +62,32 @@ class BrokerError(GatewayError):
 
 
 class Unavailable(BrokerError):
-    """The broker can't be reached, or says that it is down. Nothing was handed over."""
+    """The broker can't be reached, or reports that it is down. No message was handed over."""
 
     counts_as_outage = True
 
 
+class Unreachable(Unavailable):
+    """No connection to the broker could be established, which concerns all of its entities."""
+
+
 class StorageFull(Unavailable):
-    """The broker's disk is full: it takes nothing until that is mended."""
+    """The broker's disk is full: it accepts no messages until space is freed."""
 
 
 class OutcomeUnknown(BrokerError):
-    """The messages were handed over and no answer came: nobody can know."""
+    """The messages were handed over and no answer came, so that the outcome can't be known."""
 
     counts_as_outage = True
     outcome = Outcome.UNKNOWN
 
 
+class NoAnswer(OutcomeUnknown):
+    """No answer came in time. Several entities without one mean that the broker is unreachable."""
+
+
 class Busy(BrokerError):
-    """The broker asks for a pause of `retry_after` seconds: waiting is right, failing over not."""
+    """The broker asks for a pause of `retry_after` seconds. Not a reason to fail over."""
 
     def __init__(self, message: str = "the broker is busy", *, retry_after: float = 10.0) -> None:
         super().__init__(message)
@@ -82,27 +95,27 @@ class Busy(BrokerError):
 
 
 class QuotaExceeded(BrokerError):
-    """The entity holds as much as it may."""
+    """The entity is full."""
 
 
 class NotAuthorized(BrokerError):
-    """The credentials are wrong, expired, or lack the right. A secondary would hide the mistake."""
+    """The credentials are wrong, expired, or lack the right. A failover would hide the mistake."""
 
 
 class Untrusted(BrokerError):
-    """The broker's certificate isn't trusted: a matter of configuration, not an outage."""
+    """The broker's certificate isn't trusted. This is an error of configuration, not an outage."""
 
 
 class EntityNotFound(BrokerError):
-    """There is no such entity."""
+    """The entity doesn't exist."""
 
 
 class EntityDisabled(BrokerError):
-    """The entity is there and switched off."""
+    """The entity exists and is disabled."""
 
 
 class EntityExists(BrokerError):
-    """An entity of that name is there already."""
+    """An entity of that name exists already."""
 
 
 class PreconditionFailed(BrokerError):
@@ -110,27 +123,31 @@ class PreconditionFailed(BrokerError):
 
 
 class MessageTooLarge(BrokerError):
-    """A message is above the limit, which the text names."""
+    """A message exceeds the limit, which the text names."""
 
 
 class InvalidRequest(BrokerError):
-    """The request can't be carried out as it stands; the text names the field."""
+    """The request is invalid; the text names the field."""
 
 
 class SessionRequired(InvalidRequest):
     """The entity requires sessions and the request names none."""
 
 
+class InternalError(BrokerError):
+    """A bug ended the operation. It has changed nothing, and the log has the traceback."""
+
+
 class NotSupported(BrokerError):
-    """This kind of namespace can't do that."""
+    """This kind of namespace doesn't have the operation."""
 
 
 class LockLost(BrokerError):
-    """The lock ran out, or isn't known: the message will be, or was, delivered again."""
+    """The lock has expired, or isn't known: the message was or will be delivered again."""
 
 
 class SessionLockLost(LockLost):
-    """The lock of the session ran out: all of its messages will be delivered again."""
+    """The lock of the session has expired: all of its messages will be delivered again."""
 
 
 class SessionNotAvailable(BrokerError):
@@ -138,12 +155,36 @@ class SessionNotAvailable(BrokerError):
 
 
 class MessageNotFound(BrokerError):
-    """There is no such message."""
+    """The message doesn't exist."""
 
 
 class StateDamaged(BrokerError):
-    """The state of a session can't be read any more. Who sets it anew has a good one again."""
+    """The stored state of a session is corrupt. Setting the state repairs it."""
 
 
-# What no other queue, and no later try, would take either: it's the message's fault.
-MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported)
+# Errors that the message causes, in every queue and at every later attempt. An internal error is
+# one, too: otherwise its message would block all messages after it.
+MESSAGE_FAULTS: Final = (MessageTooLarge, InvalidRequest, NotSupported, InternalError)
+
+
+def locate(error: BrokerError, address: str, entity: str = "") -> None:
+    """
+    Add the address to the error's text, unless the text or the address makes that pointless.
+
+    Applies to errors about the namespace or its rights; the caller, who named the entity, knows
+    where the others happened. Works in place, so that class, outcome and traceback stay. An empty
+    address changes nothing.
+    """
+    text = str(error)
+    concerns = isinstance(error, Unavailable | OutcomeUnknown | Busy | NotAuthorized)
+    if not (address and concerns) or any(each in text for each in address.split(",")):
+        return
+    where = f"{address}, {entity}" if entity and entity not in text else address
+    error.args = (f"{where}: {text}",)
+
+
+def no_answer(address: str, entity: str, seconds: float) -> NoAnswer:
+    """The error of a request to that address (empty: unknown) without an answer in time."""
+    where = f"{address}: " if address else ""
+    whose = f" from {entity}" if entity else ""
+    return NoAnswer(f"{where}no answer{whose} within {seconds:.3g} s")

@@ -1,33 +1,39 @@
 """
-When one entity leaves the primary, and when it comes back.
+The failover of one entity: when it leaves the primary, and when it returns.
 
-Rule 1: everything that decides a transition is in this file.
+Rule 1: everything that decides a transition is in this file, except the number of successes that a
+flapping entity needs for its return, which is in `flapping`.
 Rule 2: this file never looks at a clock. `now` is an argument, in seconds of any monotonic clock.
 """
 
 import enum
+from typing import Final
 
 import attrs
 from attrs import validators
 
+from gateway.domain.health.flapping import CALM, WINDOW, Damping
+
 
 class State(enum.Enum):
     PRIMARY = "primary"  # healthy: sends go to the primary
-    SUSPECT = "suspect"  # failing, for less than the interval: one trial at a time, others diverted
+    SUSPECT = "suspect"  # in doubt: probes ask the primary, sends wait for them or are diverted
     SECONDARY = "secondary"  # failed over: sends go to the backlog, probes ask the primary
     HALF_OPEN = "half-open"  # the primary answered: one trial at a time, others still diverted
-    PINNED = "pinned"  # an operator put it on the backlog: only an operator takes it back
+    PINNED = "pinned"  # sends go to the backlog until an operator unpins the entity
 
 
 class Event(enum.Enum):
     SENT = "sent"  # the primary accepted a send
     FAILED = "failed"  # the primary failed in a way that counts as an outage
     FAILED_TOO_LONG = "failed for the failover interval"  # FAILED, and the interval is over
-    REFUSED = "refused"  # the primary answered a send, which says nothing of its health
+    SUSPECTED = "suspected"  # a send waits for its answer, or the namespace can't be reached
+    REFUSED = "refused"  # the primary answered, without proof of the entity's health
     PROBED = "probed"  # a probe reached the entity on the primary
+    PROBED_BESIDE = "probed beside a trial"  # the same, while a trial may tell more
     TRIAL_SENT = "trial sent"  # the one send that was let through was accepted
-    PAUSED = "the gateway was paused"  # its clock jumped: what it judged is void
-    FORCED_OVER = "forced over"  # an operator said so
+    PAUSED = "the gateway was paused"  # its clock jumped: earlier failures don't count
+    FORCED_OVER = "forced over"  # by an operator
     FORCED_BACK = "forced back"
 
 
@@ -36,76 +42,149 @@ E = Event
 
 # fmt: off
 TRANSITIONS: dict[State, dict[Event, State]] = {
-    P: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.PROBED: P, E.TRIAL_SENT: P,
-        E.REFUSED: P, E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
-    # PAUSED throws the streak of failures away. So does REFUSED, when the streak is over (see
-    # `advance`).
-    S: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.PROBED: S, E.TRIAL_SENT: P,
-        E.REFUSED: S, E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
-    # SENT is the late answer to a send that began before the failover: it brings nothing back.
-    B: {E.SENT: B, E.FAILED: B, E.FAILED_TOO_LONG: B, E.PROBED: H, E.TRIAL_SENT: B,
-        E.REFUSED: B, E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
+    P: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.SUSPECTED: S, E.REFUSED: P, E.PROBED: P,
+        E.PROBED_BESIDE: P, E.TRIAL_SENT: P, E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
+    # PROBED is counted; enough of them lead to PRIMARY (see `advance`). PAUSED ends the streak of
+    # failures. So does REFUSED after a quiet interval.
+    S: {E.SENT: P, E.FAILED: S, E.FAILED_TOO_LONG: B, E.SUSPECTED: S, E.REFUSED: S, E.PROBED: S,
+        E.PROBED_BESIDE: S, E.TRIAL_SENT: P, E.PAUSED: P, E.FORCED_OVER: O, E.FORCED_BACK: P},
+    # SENT is the late answer to a send that began before the failover: it doesn't count.
+    B: {E.SENT: B, E.FAILED: B, E.FAILED_TOO_LONG: B, E.SUSPECTED: B, E.REFUSED: B, E.PROBED: H,
+        E.PROBED_BESIDE: H, E.TRIAL_SENT: B, E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
     # PROBED and TRIAL_SENT are counted; enough of them lead to PRIMARY (see `advance`).
-    H: {E.SENT: H, E.FAILED: B, E.FAILED_TOO_LONG: B, E.PROBED: H, E.TRIAL_SENT: H,
-        E.REFUSED: H, E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
-    O: {E.SENT: O, E.FAILED: O, E.FAILED_TOO_LONG: O, E.PROBED: O, E.TRIAL_SENT: O,
-        E.REFUSED: O, E.PAUSED: O, E.FORCED_OVER: O, E.FORCED_BACK: P},
+    H: {E.SENT: H, E.FAILED: B, E.FAILED_TOO_LONG: B, E.SUSPECTED: H, E.REFUSED: H, E.PROBED: H,
+        E.PROBED_BESIDE: H, E.TRIAL_SENT: H, E.PAUSED: B, E.FORCED_OVER: O, E.FORCED_BACK: P},
+    O: {E.SENT: O, E.FAILED: O, E.FAILED_TOO_LONG: O, E.SUSPECTED: O, E.REFUSED: O, E.PROBED: O,
+        E.PROBED_BESIDE: O, E.TRIAL_SENT: O, E.PAUSED: O, E.FORCED_OVER: O, E.FORCED_BACK: P},
 }
 # fmt: on
+
+SUCCESSES: Final = frozenset({E.PROBED, E.PROBED_BESIDE, E.TRIAL_SENT})
+COMPLETE: Final = SUCCESSES - {E.PROBED_BESIDE}  # a return
+ANSWERS: Final = frozenset({E.PROBED, E.PROBED_BESIDE, E.REFUSED})
+OPERATORS: Final = frozenset({E.FORCED_OVER, E.FORCED_BACK})
 
 
 @attrs.frozen(kw_only=True)
 class FailoverRule:
-    """How patient an entity is. Seconds, and how many successes bring it back."""
+    """The failover interval in seconds, and the number of successes for a return."""
 
     interval: float = attrs.field(default=60.0, validator=validators.ge(0))
     successes_to_return: int = attrs.field(default=2, validator=validators.ge(1))
 
+    @property
+    def memory(self) -> float:
+        """Seconds for which `failing_since` is remembered after a return by probes alone."""
+        return max(self.interval, WINDOW)
+
 
 @attrs.frozen(kw_only=True)
 class Failover:
-    """Where one entity stands. `advance` returns the next value and leaves this one alone."""
+    """
+    The state of one entity. `advance` returns the next value; a value never changes.
+
+    A return from SUSPECT by probes alone doesn't end the streak: `failing_since` stays, and the
+    next failure continues it. A successful send ends it.
+    """
 
     state: State = State.PRIMARY
     failing_since: float | None = None  # the first failure of the streak
-    last_failure: float | None = None
-    successes: int = 0  # since it opened half
+    last_failure: float | None = None  # or the last suspicion
+    successes: int = 0  # in a row, while suspect or half open
+    succeeding_since: float | None = None
+    answered: bool = False  # suspect: the newest evidence is an answer
+    damping: Damping = CALM
 
     def advance(
         self, event: Event, rule: FailoverRule, *, now: float, began: float | None = None
     ) -> "Failover":
-        """The standing after that event; `began` is when the attempt began that ended so."""
-        since = self.failing_since
-        if event is Event.REFUSED and self._is_quiet(rule, now if began is None else began):
+        """The value after that event. `began`: the start of the attempt that the event ends."""
+        began = now if began is None else began
+        since, quiet = self.failing_since, self._is_quiet(rule, began)
+        last = now if event in {Event.FAILED, Event.SUSPECTED} else self.last_failure
+        if event is Event.REFUSED and quiet:
             event = Event.SENT
+        if event is Event.SUSPECTED and quiet:
+            if self.state is State.SUSPECT:
+                last = self.last_failure  # an attempt that hangs since then may still fail
+            else:
+                since = None
         if event is Event.FAILED:
-            since = self._streak_start(rule, now, now if began is None else began)
-        if event is Event.FAILED and since is not None and now - since >= rule.interval:
-            event = Event.FAILED_TOO_LONG
-        last_failure = now if event is Event.FAILED else self.last_failure
-        state = TRANSITIONS[self.state][event]
-        successes = self._successes_after(event, state)
-        if state is State.HALF_OPEN and successes >= rule.successes_to_return:
-            state = State.PRIMARY
-        return Failover(
-            state=state,
-            failing_since=since if state is State.SUSPECT else None,
-            last_failure=last_failure if state is State.SUSPECT else None,
-            successes=successes if state is State.HALF_OPEN else 0,
+            since = self._streak_start(rule, now, began)
+            if now - since >= rule.interval:
+                event = Event.FAILED_TOO_LONG
+        following = attrs.evolve(
+            self,
+            state=TRANSITIONS[self.state][event],
+            failing_since=since,
+            last_failure=last,
         )
+        following = following._counted(event, now)
+        if event in COMPLETE and following._has_proved_enough(rule, now):
+            following = attrs.evolve(following, state=State.PRIMARY)
+        return following._settled(self, event, now)
+
+    def ends(self, rule: FailoverRule) -> float | None:
+        """The end of the streak's failover interval; None: there is no streak."""
+        return None if self.failing_since is None else self.failing_since + rule.interval
+
+    def is_healthy(self, rule: FailoverRule, now: float) -> bool:
+        """True if the entity is healthy and has no history that matters."""
+        streak_goes_on = self.last_failure is not None and now - self.last_failure < rule.memory
+        well = self.state is State.PRIMARY and not streak_goes_on
+        return well and self.damping.is_over(now)
 
     def _streak_start(self, rule: FailoverRule, now: float, began: float) -> float:
         """
-        One error and then silence isn't an outage: a quiet interval ends the streak.
-
-        An attempt that hangs isn't silence: quiet is only the time without one.
+        The start of the streak that a failure belongs to. A quiet interval ends a streak, so that
+        single errors with long pauses aren't an outage. Time with a hanging attempt isn't quiet.
         """
         since = self.failing_since
         return now if since is None or self._is_quiet(rule, began) else since
 
     def _is_quiet(self, rule: FailoverRule, began: float) -> bool:
-        return self.last_failure is not None and began - self.last_failure >= rule.interval
+        patience = rule.memory if self.state is State.PRIMARY else rule.interval
+        return self.last_failure is not None and began - self.last_failure >= patience
 
-    def _successes_after(self, event: Event, state: State) -> int:
-        counted = event in {Event.PROBED, Event.TRIAL_SENT} and state is State.HALF_OPEN
-        return self.successes + 1 if counted else self.successes
+    def _counted(self, event: Event, now: float) -> "Failover":
+        """The value with its consecutive successes updated, in the states that count them."""
+        if self.state not in {State.SUSPECT, State.HALF_OPEN}:
+            return attrs.evolve(self, successes=0, succeeding_since=None, answered=False)
+        if event in SUCCESSES:
+            since = now if self.succeeding_since is None else self.succeeding_since
+            count = self.successes + 1
+            return attrs.evolve(self, successes=count, succeeding_since=since, answered=True)
+        if event in {Event.FAILED, Event.SUSPECTED} and self.state is State.SUSPECT:
+            return attrs.evolve(self, successes=0, succeeding_since=None, answered=False)
+        return attrs.evolve(self, answered=self.answered or event in ANSWERS)
+
+    def _has_proved_enough(self, rule: FailoverRule, now: float) -> bool:
+        if self.succeeding_since is None:
+            return False
+        enough = self.successes >= self.damping.successes(rule.successes_to_return)
+        return enough and now - self.succeeding_since >= self.damping.proof
+
+    def _settled(self, before: "Failover", event: Event, now: float) -> "Failover":
+        """The value with streak, counters and damping as the change of state requires."""
+        damping = self.damping
+        returned = self.state is State.PRIMARY and before.state is not State.PRIMARY
+        if event in OPERATORS:
+            damping = CALM
+        elif before.state is State.PRIMARY and self.state is not State.PRIMARY:
+            damping = damping.after_failure(now)
+        elif returned and event in SUCCESSES and TRANSITIONS[before.state][event] is not self.state:
+            damping = damping.after_return(now)
+        elif returned:
+            damping = damping.after_recovery(now)
+        provisional = before.state in {State.PRIMARY, State.SUSPECT} and event in ANSWERS
+        keeps = self.state is State.SUSPECT or (self.state is State.PRIMARY and provisional)
+        counts = self.state in {State.SUSPECT, State.HALF_OPEN}
+        return Failover(
+            state=self.state,
+            failing_since=self.failing_since if keeps else None,
+            last_failure=self.last_failure if keeps else None,
+            successes=self.successes if counts else 0,
+            succeeding_since=self.succeeding_since if counts else None,
+            answered=self.answered and self.state is State.SUSPECT,
+            damping=damping,
+        )

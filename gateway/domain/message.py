@@ -1,4 +1,9 @@
-"""Messages with every AMQP section, deliveries, and the ways to settle one."""
+"""
+Messages with every AMQP section, deliveries, and settlements.
+
+`wire/amqp/message.py` encodes a message; `wire/amqp/arrivals.py` joins the transfer frames in which
+it arrives.
+"""
 
 import enum
 from collections.abc import Mapping
@@ -13,7 +18,7 @@ from gateway.domain.values import value
 
 class Kind(enum.Enum):
     """
-    The AMQP types that no Python type stands for (AMQP 1.0, part 1, section 1.6).
+    The AMQP types without a Python type of their own (AMQP 1.0, part 1, section 1.6).
 
     None, bool, int (as long), float (as double), str, bytes, UUID, datetime (as timestamp),
     list and dict (as map) need no kind.
@@ -32,7 +37,7 @@ class Kind(enum.Enum):
     DECIMAL128 = "decimal128"
     CHAR = "char"
     SYMBOL = "symbol"
-    TIMESTAMP = "timestamp"  # value: milliseconds since 1970, outside of what datetime holds
+    TIMESTAMP = "timestamp"  # value: milliseconds since 1970, out of datetime's range
     ARRAY = "array"  # value: a tuple of values, all of one type
 
 
@@ -46,7 +51,7 @@ class Typed:
 
 @attrs.frozen
 class Described:
-    """A described value: AMQP's way to name a type of one's own."""
+    """A described value: AMQP's way to define custom types."""
 
     descriptor: Any
     value: Any
@@ -56,7 +61,7 @@ def symbol(text: str) -> Typed:
     return Typed(Kind.SYMBOL, text)
 
 
-# What may stand in a section: see `Kind` for how Python types and AMQP types meet.
+# A value of a section. `Kind` says which Python types stand for which AMQP types.
 Value = Any
 Properties = Mapping[str, Value]
 NO_PROPERTIES: Final[Properties] = MappingProxyType({})
@@ -89,10 +94,10 @@ Body = bytes | DataBody | SequenceBody | ValueBody
 @value
 class EncodedSection:
     """
-    One section as it came: its bytes, and what was read from them.
+    One section as received: its bytes, and the value that was read from them.
 
-    A codec writes these bytes again as long as the message still says the same, so that
-    what nobody changed leaves byte for byte as it came, also where we don't know the meaning.
+    A codec writes the same bytes again as long as the value is unchanged, so that an unchanged
+    section leaves byte for byte as it arrived, even if its meaning isn't known.
     """
 
     code: int
@@ -138,12 +143,12 @@ class Message:
     footer: Properties = attrs.field(factory=dict)
 
     encoded: tuple[EncodedSection, ...] = attrs.field(default=(), eq=False, repr=False)
-    # What a codec has made of this message: who measures it before it is sent pays once.
+    # The encoded message, so that measuring and sending it encode it only once.
     written: tuple[bytes, ...] | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
 
 class MessageState(enum.Enum):
-    """Whether a message can be received, and how."""
+    """Says if a message can be received, and how."""
 
     ACTIVE = "Active"
     DEFERRED = "Deferred"  # by its sequence number
@@ -153,11 +158,11 @@ class MessageState(enum.Enum):
 @value(kw_only=True)
 class Delivery:
     """
-    A message as a namespace hands it out.
+    A message as a namespace delivers it. None: the namespace doesn't report the value.
 
-    `delivery_count` counts the deliveries up to and with this one, so it starts at 1.
-    `lock_token` is None where nothing is locked (receive and delete, peek). What a namespace
-    can't tell is None. `dead_letter_source` names the queue whose dead letter was forwarded here.
+    `delivery_count` includes this delivery, so it starts at 1. `lock_token` is None without a lock
+    (receive and delete, peek). `received` is the date of the delivery, by the same clock as
+    `enqueued`. `dead_letter_source` names the queue whose dead letter was forwarded here.
     """
 
     message: Message
@@ -168,12 +173,13 @@ class Delivery:
     enqueued_sequence_number: int | None = None
     locked_until: datetime | None = None
     expires: datetime | None = None
+    received: datetime | None = attrs.field(default=None, eq=False)
     state: MessageState = MessageState.ACTIVE
     dead_letter_source: str | None = None
 
     @property
     def handle(self) -> "Delivery":
-        """The delivery without its message, which nobody needs to settle it."""
+        """The delivery without its message, which isn't needed to settle it."""
         return Delivery(  # one for each message: `attrs.evolve` takes three times as long
             message=_NO_MESSAGE,
             sequence_number=self.sequence_number,
@@ -183,6 +189,7 @@ class Delivery:
             enqueued_sequence_number=self.enqueued_sequence_number,
             locked_until=self.locked_until,
             expires=self.expires,
+            received=self.received,
             state=self.state,
             dead_letter_source=self.dead_letter_source,
         )
@@ -198,16 +205,16 @@ class ReceiveMode(enum.Enum):
 
 @attrs.frozen
 class Complete:
-    """The message is done: it goes away."""
+    """Remove the message, because it was processed."""
 
 
 @attrs.frozen(kw_only=True)
 class Abandon:
     """
-    Give the message back: it is delivered again at once, and counts as delivered.
+    Release the message: it is delivered again at once, with a higher delivery count.
 
-    With `delivered=False` nobody has looked at it, which doesn't count where the namespace can
-    tell the difference. `properties` are set among the message's own, durably.
+    With `delivered=False` the delivery isn't counted, if the namespace supports that. `properties`
+    are set among the message's own, durably.
     """
 
     delivered: bool = True
@@ -217,7 +224,7 @@ class Abandon:
 @attrs.frozen(kw_only=True)
 class DeadLetter:
     """
-    Move the message to the dead-letter sub-queue, with why (as Service Bus names it).
+    Move the message to the dead-letter sub-queue, with reason and description as in Service Bus.
 
     `properties` are set among the message's own.
     """
@@ -230,7 +237,7 @@ class DeadLetter:
 @attrs.frozen(kw_only=True)
 class Defer:
     """
-    Put the message aside: from now on only its sequence number gets it.
+    Defer the message: from now on it is received by its sequence number only.
 
     `properties` are set among the message's own.
     """
@@ -245,8 +252,8 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 MAX_REASON_LENGTH: Final = 4096  # characters, of reason and of description
 
 
-class Leg(enum.Enum):
-    """Where an accepted send ended up."""
+class AcceptedBy(enum.Enum):
+    """The namespace or store that accepted a send."""
 
     PRIMARY = "primary"
     BACKLOG = "backlog"

@@ -1,12 +1,12 @@
 """
-A packed message: many small messages of one queue as one.
+A pack: many small messages of one queue that travel as one message.
 
     x-pairgate-pack          "1"
-    x-pairgate-pack-size     bytes of the body when it's decompressed
+    x-pairgate-pack-size     bytes of the decompressed body
     body                     zstd of: for each message 4 bytes of its size, then its AMQP encoding
 
-Only messages of which the queue needs to know nothing are packed: no session, schedule, partition
-key or time to live. Who packs and unpacks has the codecs.
+Only messages without properties that matter to the queue are packed: no session, schedule,
+partition key or time to live. Compression and AMQP encoding are the caller's.
 """
 
 import struct
@@ -21,7 +21,7 @@ SIZE: Final = f"{PACK}-size"
 RESERVED: Final = frozenset({PACK, SIZE})
 VERSION: Final = "1"
 MAX_PACK: Final = 16 * 1024 * 1024  # bytes, decompressed
-MAX_MEMBERS: Final = 10_000  # messages: four million empty ones are some hundred bytes compressed
+MAX_MEMBERS: Final = 10_000  # messages: four million empty ones compress to some hundred bytes
 _LENGTH: Final = struct.Struct(">I")
 OVERHEAD: Final = _LENGTH.size  # bytes of each message
 
@@ -48,23 +48,23 @@ def joined(messages: Iterable[bytes]) -> bytes:
 def split(data: bytes) -> Sequence[bytes]:
     """
     Raises:
-        MessageError: it isn't what `joined` makes, or more than `MAX_MEMBERS`.
+        MessageError: the data isn't a result of `joined`, or has more than `MAX_MEMBERS` messages.
     """
     found: list[bytes] = []
     start = 0
     while start < len(data):
         if len(found) == MAX_MEMBERS:
-            raise MessageError(f"more than {MAX_MEMBERS} messages")
+            raise MessageError(f"a pack has more than {MAX_MEMBERS} messages")
         if start + OVERHEAD > len(data):
-            raise MessageError("the size of a message is cut")
+            raise MessageError("a pack ends within the size of a message")
         (length,) = _LENGTH.unpack_from(data, start)
         start += OVERHEAD
         if start + length > len(data):
-            raise MessageError(f"a message of {length} bytes is cut")
+            raise MessageError(f"a pack ends within a message of {length} bytes")
         found.append(data[start : start + length])
         start += length
     if not found:
-        raise MessageError("there is no message in it")
+        raise MessageError("a pack has no message")
     return found
 
 
@@ -73,16 +73,16 @@ def is_pack(message: Message) -> bool:
 
 
 def pack_of(body: bytes, size: int, message_id: str) -> Message:
-    """The message that carries compressed messages of together `size` bytes."""
+    """The message that carries the compressed `body`, of `size` bytes when decompressed."""
     return Message(message_id=message_id, body=body, properties={PACK: VERSION, SIZE: str(size)})
 
 
 def size_of(message: Message) -> int:
     """
-    How many bytes its messages have together.
+    The size of the decompressed body in bytes, as the pack states it.
 
     Raises:
-        MessageError: it doesn't say, or it's too many.
+        MessageError: the size is missing, malformed, or above `MAX_PACK`.
     """
     text = message.properties.get(SIZE)
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 9:

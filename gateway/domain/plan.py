@@ -1,10 +1,10 @@
-"""What a namespace is to have: queues, topics with subscriptions, and their rules."""
+"""The entities that a namespace must have: queues, topics with subscriptions, and their rules."""
 
 import attrs
 
 from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.rules import Rule
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 
 
 @attrs.frozen(kw_only=True)
@@ -15,7 +15,7 @@ class PlannedQueue:
 
 @attrs.frozen(kw_only=True)
 class PlannedSubscription:
-    """Without rules it gets the default one, which takes every message."""
+    """A planned subscription. Without rules it gets the default rule, which matches everything."""
 
     name: str
     properties: SubscriptionProperties = attrs.field(factory=SubscriptionProperties)

@@ -1,33 +1,83 @@
-"""How a gateway or a listener is at a moment, as its operators see it."""
+"""
+The status of a gateway or a listener at a moment, as operators see it.
 
-from collections.abc import Mapping
-from datetime import datetime
+`app/status.py` collects it; `telemetry/metrics.py` writes it as metrics, `wire/pairgate/status.py`
+as JSON.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
 
 from gateway.domain.billing import Bill
+from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
 
-MOST_ENTITIES: Final = 100  # troubled ones, by name; of the rest the number is told
-DIVERTED: Final = frozenset({"secondary", "half-open", "pinned"})
+MOST_ENTITIES: Final = 100  # troubled entities by name; the others are only counted
+_REMEDY: Final = "fix the cause, then run `pairgate redrive"
+REACH: Final = Ability.REACH.value
+_LACKS: Final = {
+    REACH: "hasn't been reached",
+    Ability.SEND.value: "has accepted no messages",
+    Ability.RECEIVE.value: "has delivered no messages",
+}
+_LOOK: Final = "check the primary: the table below and `namespaces` show its answers"
+_ADVICE: Final = {
+    "suspect": _LOOK,
+    "secondary": _LOOK,
+    "half-open": "wait: they return by themselves when enough probes and sends succeed",
+    "pinned": "an operator pinned them to the backlog, and must unpin them",
+}
+_ALARM_ADVICE: Final = {
+    "backlog_orphaned": "start `pairgate syphon`, or set enable_syphon = true",
+    "left_untouched": "the text says whose messages these are, and how to move them",
+    "primary_replaced": "check the URL of the primary; if it was replaced, use --adopt",
+    "state_not_saved": "free the disk, or fix the folder's permissions",
+    "syphon_stalled": (
+        "check the primary, and the events `syphon_backed_off` and `syphon_failed` in the log"
+    ),
+}
+_USUAL_ADVICE: Final = "see docs/reference/status.md"
+RATE_SECONDS: Final = 10.0  # the window of rates
+FALLS: Final = timedelta(seconds=60)  # after a fall of the depth a syphon counts as running
 
 
 @attrs.frozen(kw_only=True)
 class NamespaceStatus:
-    """A namespace of the configuration that is open, and what it was asked since the start."""
+    """An open namespace of the configuration, with its abilities and quota usage."""
 
     name: str
     kind: str  # the scheme of its URL
     role: str  # primary, secondary, or only
     bill: Bill
+    abilities: Mapping[str, AbilityStatus] = attrs.field(factory=dict)  # by their names
+
+    def problems(self, at: datetime) -> Sequence[str]:
+        """One line per missing ability, except management, which a gateway can do without."""
+        troubled = {
+            name: ability
+            for name, ability in self.abilities.items()
+            if ability.state is Answer.NO and name in _LACKS
+        }
+        if REACH in troubled:
+            troubled = {REACH: troubled[REACH]}  # the cause of the others
+        return [
+            f"namespace {self.name} {_LACKS[name]} for {_span((at - one.since).total_seconds())}:"
+            f" {one.error}; {one.remedy}"
+            for name, one in troubled.items()
+            if one.since is not None
+        ]
 
 
 @attrs.frozen(kw_only=True)
 class TroubledEntity:
-    """An entity that isn't simply on its primary."""
+    """An entity that isn't healthy."""
 
     entity: str
-    standing: str
+    state: str
     since: datetime
     reason: str
     pinned: bool
@@ -35,34 +85,92 @@ class TroubledEntity:
 
 @attrs.frozen(kw_only=True)
 class BacklogStatus:
-    """The backlog queues on the secondary. None: it isn't known."""
+    """The backlog queues on the secondary. None: not known."""
 
     wanted: int
     usable: int
-    pending: int | None  # messages, of everybody who diverts to this label
+    pending: int | None  # messages, of all gateways with this label
     oldest_age: float | None  # seconds
-    as_of: datetime | None  # when the secondary told
+    as_of: datetime | None  # the date of these values
+    locked_here: int = 0  # of `pending`, where the secondary doesn't count what is locked
+    fell_at: datetime | None = None  # the last reading with a lower `pending`
+    consumers: bool = False  # other processes receive from the backlog
+    dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
+
+
+@attrs.frozen(kw_only=True)
+class SpoolStatus:
+    """The local spool behind the secondary; `app/spooling.py` reads it. None: not known."""
+
+    pending: int | None  # messages
+    oldest_age: float | None  # seconds
+    rate_in: float  # messages/s, in the last 10 s
+    rate_out: float  # to the primary
+    room: int | None  # bytes left, by its own limit and its disk
+    dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
+
+
+class Cause(enum.Enum):
+    """Why the syphon leaves messages on the backlog for `gone_grace`."""
+
+    GONE = "gone"  # the primary has no such entity, or has disabled it
+    WRONG_MAC = "wrong-mac"  # under a known key
+
+
+@attrs.frozen(kw_only=True)
+class Waiting:
+    """A cause that an operator can fix before its messages are dead-lettered."""
+
+    cause: Cause
+    name: str  # of the entity, or the id of the key
+    seconds: float  # since the syphon of this process has found it
+    left: float  # seconds
+
+    @property
+    def text(self) -> str:
+        """The cause, for how long, and the remedy."""
+        lasts, left = _span(self.seconds), _span(self.left)
+        if self.cause is Cause.GONE:
+            return (
+                f"messages have waited for {lasts} for {self.name}, which is missing or disabled on"
+                f" the primary: create or enable it, or they are dead-lettered in {left}"
+            )
+        return (
+            f"messages with the key {self.name!r} have had a wrong MAC for {lasts}: add their"
+            f" gateway's secret to envelope_keys, or they are dead-lettered in {left}"
+        )
 
 
 @attrs.frozen(kw_only=True)
 class SyphonStatus:
-    """What the syphons of this process have moved since its start."""
+    """The syphons of this process, and the messages that they moved since its start."""
 
-    running: bool  # some syphon runs in this process
+    running: bool  # the backlog's syphon runs in this process
     moved: int  # messages
-    rate: float  # messages/s, in the last minute
+    rate: float  # messages/s, in the last `RATE_SECONDS`
     last_moved: datetime | None
-    held: int  # entities that rest now
-    parked: int  # messages that ended as dead letters of the backlog
+    backing_off: int  # entities
+    dead_lettered: int  # messages that ended as dead letters of the backlog
+    dead_lettered_by_reason: Mapping[str, int] = attrs.field(factory=dict)
+    waiting: tuple[Waiting, ...] = ()  # at most `MOST_ENTITIES`
 
 
 @attrs.frozen(kw_only=True)
 class SendCount:
-    """Messages of sends that ended so. `leg` is empty where none took them."""
+    """Messages of sends with that outcome. `accepted_by` is empty for failed sends."""
 
-    leg: str
+    accepted_by: str
     outcome: str
     messages: int
+
+
+@attrs.frozen(kw_only=True)
+class RefusalCount:
+    """Requests whose credentials were refused, since the start."""
+
+    protocol: str  # of the endpoint
+    reason: str
+    times: int
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +188,7 @@ class PairStatus:
     """The pair, its troubled entities, and what it did since the start."""
 
     label: str
-    standings: Mapping[str, int]  # how many troubled entities stand so
+    states: Mapping[str, int]  # the number of troubled entities by state
     entities: tuple[TroubledEntity, ...]  # at most `MOST_ENTITIES`
     backlog: BacklogStatus
     syphon: SyphonStatus
@@ -89,11 +197,12 @@ class PairStatus:
     max_inflight: int
     paused: int  # entities whose sends wait because the primary is busy
     pauses: int  # since the start
+    spool: SpoolStatus | None = None  # None: none is configured
 
 
 @attrs.frozen(kw_only=True)
 class QueueStatus:
-    """A queue that a listener takes from."""
+    """A queue that a listener receives from."""
 
     queue: str
     active_tasks: int
@@ -108,26 +217,26 @@ class QueueStatus:
 
 @attrs.frozen(kw_only=True)
 class Wake:
-    """How an idle listener learns of a message, where its namespace has to be polled."""
+    """How an idle listener learns of messages, where its namespace must be polled."""
 
-    announced: bool  # every sender is known to announce, so that an idle listener doesn't poll
-    look_every: float | None  # seconds between its looks; None: only a trigger makes it look
+    announced: bool  # all senders send triggers, so that an idle listener doesn't poll
+    look_every: float | None  # seconds between receives; None: only after a trigger
 
     @property
     def text(self) -> str:
         if self.announced:
-            return "every message is announced: an idle listener doesn't poll"
+            return "every message has a trigger: an idle listener doesn't poll"
         if self.look_every is None:
-            return "sweep is off: an idle listener misses what isn't announced"
+            return "sweep is off: an idle listener misses messages without a trigger"
         return (
-            "not every sender is known to announce its messages:"
-            f" an idle listener looks every {self.look_every:g} s"
+            "not every sender is known to send triggers:"
+            f" an idle listener polls every {self.look_every:g} s"
         )
 
 
 @attrs.frozen(kw_only=True)
 class Status:
-    """One process. `pair` is there where it has one, `queues` where it is a listener."""
+    """The status of one process. `pair` is None without a pair; `queues` are a listener's."""
 
     at: datetime
     started: datetime
@@ -137,21 +246,76 @@ class Status:
     wake: Wake | None = None
     events: Mapping[str, int] = attrs.field(factory=dict)  # since the start, by name
     alarms: tuple[Alarm, ...] = ()
+    refused: tuple[RefusalCount, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What somebody should look at, one line for each; none: all is well."""
-        return (*_problems_of(self.pair), *(f"{each.event}: {each.text}" for each in self.alarms))
+        """The problems that an operator should look at, one line each; empty: healthy."""
+        alarms = (
+            f"{each.event}: {each.text}; {_ALARM_ADVICE.get(each.event, _USUAL_ADVICE)}"
+            for each in self.alarms
+        )
+        namespaces = (text for each in self.namespaces for text in each.problems(self.at))
+        return (*namespaces, *_problems_of(self.pair, self._lost(), self.at), *alarms)
+
+    def _lost(self) -> bool:
+        """True if some namespace can't be reached."""
+        reached = (each.abilities.get(REACH) for each in self.namespaces)
+        return any(one is not None and one.state is Answer.NO for one in reached)
 
 
-def _problems_of(pair: PairStatus | None) -> list[str]:
+def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]:
     if pair is None:
         return []
     found = [
-        f"entities that are {standing}: {count}"
-        for standing, count in pair.standings.items()
-        if standing in DIVERTED and count
+        f"entities that are {state}: {count}; {_ADVICE[state]}"
+        for state, count in pair.states.items()
+        if state in _ADVICE and count
     ]
     if not pair.backlog.usable:
-        found.append("no backlog queue can be used")
+        found.append(
+            "no backlog queue can be used; check the secondary, or run `pairgate provision`"
+        )
+    if not found and not lost and _is_left(pair, at):
+        found.append(
+            f"{pair.backlog.pending} messages wait on the backlog, the primary is healthy, and no"
+            " syphon moves them: start `pairgate syphon`, or set enable_syphon = true"
+        )
+    found += [each.text for each in pair.syphon.waiting]
+    found += _dead_letter_problems(pair)
+    if pair.spool is not None:
+        found += _dead_letters_in("spool", pair.spool.dead_letters, f"{_REMEDY} --spool`")
     return found
+
+
+def _is_left(pair: PairStatus, at: datetime) -> bool:
+    """
+    True if messages wait and no syphon moves them. A syphon of this process that can't move them
+    reports that itself (`syphon_stalled`).
+    """
+    backlog = pair.backlog
+    fell = backlog.fell_at is not None and at - backlog.fell_at <= FALLS
+    return bool(backlog.pending) and not (pair.syphon.running or backlog.consumers or fell)
+
+
+def _dead_letter_problems(pair: PairStatus) -> list[str]:
+    dead = pair.backlog.dead_letters
+    if dead.messages is None and pair.syphon.dead_lettered:
+        return [
+            f"{pair.syphon.dead_lettered} backlog messages were dead-lettered since the start,"
+            f" and the secondary doesn't report how many are still there: {_REMEDY}`"
+        ]
+    return _dead_letters_in("backlog", dead, f"{_REMEDY}`")
+
+
+def _dead_letters_in(place: str, dead: DeadLetters, remedy: str) -> list[str]:
+    if not dead.messages:
+        return []
+    age = ""
+    if dead.oldest_age is not None:
+        age = f", the oldest is {_span(dead.oldest_age)} old"
+    return [f"dead letters of the {place}: {dead.text}{age}: {remedy}"]
+
+
+def _span(seconds: float) -> str:
+    return str(timedelta(seconds=max(0, round(seconds))))

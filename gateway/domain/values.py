@@ -1,8 +1,8 @@
 """
-How to declare a value that is made for every message: `@value`, where others are `@attrs.frozen`.
+`@value` declares the values that are created for every message; others are `@attrs.frozen`.
 
-It is frozen for mypy, which checks all code that makes or reads one, and not at run time: attrs
-sets each field of a frozen class by a call, so that making one takes twice as long.
+A `@value` is frozen for mypy but not at run time: attrs sets each field of a frozen class by a
+call, so that creating an object would take twice as long.
 """
 
 from functools import partial

@@ -1,1 +1,1 @@
-"""What clients see: one module per protocol, each over any `gateway.ports.Broker`."""
+"""The protocols that clients speak: one module each, over any `gateway.ports.Broker`."""

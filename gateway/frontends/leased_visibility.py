@@ -1,9 +1,9 @@
 """
-Storage Queue's way to receive, from a namespace that has locks only: `Visibility` on `Leases`.
+Receiving as Storage Queue does, from a namespace that has only locks: `Visibility` on `Leases`.
 
-A message that is hidden is locked, and its lock is renewed for as long as it's to be hidden; then
-it's given back. A ticket is good for that time, and doesn't outlive the process: the lock does for
-its own duration, after which the message comes again.
+A hidden message is locked; its lock is renewed until the message becomes visible, and then the
+message is abandoned. A receipt is valid for that time and doesn't survive the process: after a
+restart the lock holds for its own duration, and then the message is delivered again.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Peeks
+from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -24,7 +25,7 @@ from gateway.domain.errors import (
     NotSupported,
     Unavailable,
 )
-from gateway.domain.events import MovedToPoison
+from gateway.domain.events.gateway import MovedToPoison
 from gateway.domain.message import (
     DEAD_LETTER_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -34,17 +35,18 @@ from gateway.domain.message import (
     Message,
     MessageState,
 )
-from gateway.domain.poison import UNLIMITED, TermsOf, poison_queue, too_many
-from gateway.domain.visibility import Shown, Ticket
+from gateway.domain.storage_queue.poison import UNLIMITED, TermsOf, poison_queue, too_many
+from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
 from gateway.frontends.leases import Leases
+from gateway.offering import required
 from gateway.ports import Broker, Observer, WallClock
 
-LOOK: Final = 1.0  # seconds in which a namespace that has messages gives some
-_CLEAR: Final = 100  # messages taken at once to be removed
-_PAGE: Final = 100  # messages that are looked at together, where the first ones don't do
-_REMEMBERED: Final = 10.0  # seconds that a queue's metadata is taken to be the same
+LOOK: Final = 1.0  # seconds within which a namespace that has messages delivers some
+_CLEAR: Final = 100  # messages received at once to be deleted
+_PAGE: Final = 100  # messages that are peeked together, if the first ones aren't visible
+_REMEMBERED: Final = 10.0  # seconds for which a queue's metadata is taken as unchanged
 MOST_REMEMBERED: Final = 1000  # queues
-_PAUSE: Final = 1.0  # seconds after which a renewal that failed is tried again
+_PAUSE: Final = 1.0  # seconds until a renewal that failed is tried again
 
 
 @attrs.define(eq=False)
@@ -61,23 +63,26 @@ class _Held:
 @attrs.define(eq=False)
 class LeasedVisibility:
     """
-    Implements `capabilities.Visibility` and `ports.Service`; `leases` has a service of its own.
+    Implements `capabilities.Visibility` and `ports.Service`. The caller also has to run `leases`, a
+    service of its own.
 
-    Where many messages are held, `leases` says `Busy`.
+    Raises `Busy` from `leases` if too many messages are held.
     """
 
     _broker: Broker
     _leases: Leases
     _wall_clock: WallClock
     _observer: Observer | None = None
-    # By queue and number, which all messages of a pack have in common.
+    # By queue and sequence number, which all messages of a pack share.
     _held: dict[tuple[str, int], list[_Held]] = attrs.field(factory=dict, init=False)
-    _texts: dict[str, tuple[str | None, float]] = attrs.field(factory=dict, init=False)
+    _texts: Bounded[str, tuple[str | None, float]] = attrs.field(
+        factory=lambda: Bounded(MOST_REMEMBERED, renews=True), init=False
+    )
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _last_stamp: int = attrs.field(default=0, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep what is hidden hidden, until cancelled."""
+        """Keep hidden messages locked, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -86,28 +91,30 @@ class LeasedVisibility:
             finally:
                 self._nursery = None
 
-    async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> Shown:
+    async def put(self, entity: EntityPath, message: Message, hidden: timedelta) -> TakenMessage:
         """
-        Never: who sends doesn't learn the number of a message here.
+        Not supported: the underlying broker doesn't return a sequence number for a sent message.
 
         Raises:
             NotSupported: always.
         """
-        raise NotSupported("a message that was sent can't be asked for here")
+        raise NotSupported("this namespace can't return a receipt for a sent message")
 
-    async def sent(self, entity: EntityPath, message_id: str) -> Ticket | None:
-        """As `Visibility.sent`: nobody knows."""
+    async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
+        """As `Visibility.sent`: always None, because the underlying broker doesn't tell."""
         await trio.lowlevel.checkpoint()
         return None
 
-    async def take(self, entity: EntityPath, limit: int, terms_of: TermsOf) -> Sequence[Shown]:
+    async def take(
+        self, entity: EntityPath, limit: int, terms_of: TermsOf
+    ) -> Sequence[TakenMessage]:
         """
-        As `Visibility.take`; where there are no messages it takes a second to know that.
+        As `Visibility.take`. On an empty queue it returns after a second.
 
-        What the queue's metadata says is asked for every `_REMEMBERED` seconds.
+        The queue's metadata is read again after `_REMEMBERED` seconds.
         """
         if self._nursery is None:
-            raise Unavailable("the gateway isn't receiving now")
+            raise Unavailable("the gateway isn't running: it is starting or shutting down")
         terms = terms_of(await self._told(entity))
         deliveries: Sequence[Delivery] = ()
         with trio.move_on_after(LOOK):
@@ -118,7 +125,7 @@ class LeasedVisibility:
         return [each for each in shown if not await self._goes(entity, each, terms.poison_after)]
 
     async def _told(self, entity: EntityPath) -> str | None:
-        """The queue's user metadata; in trouble what it was last."""
+        """The queue's user metadata; if it can't be read now, the last one."""
         await trio.lowlevel.checkpoint()
         now = trio.current_time()
         known, until = self._texts.get(entity.key, (None, now))
@@ -128,22 +135,22 @@ class LeasedVisibility:
             with trio.move_on_after(LOOK):
                 known = (await self._broker.inspect(entity)).properties.user_metadata
         except BrokerError:
-            # Who may receive may not be told; and of what is in trouble the receive tells.
+            # A client that may receive may not read the metadata; and if the namespace fails, the
+            # receive reports it.
             await trio.lowlevel.checkpoint()
-        self._texts.pop(entity.key, None)
         self._texts[entity.key] = known, now + _REMEMBERED
-        if len(self._texts) > MOST_REMEMBERED:
-            del self._texts[next(iter(self._texts))]
         return known
 
-    async def _goes(self, entity: EntityPath, shown: Shown, after: int) -> bool:
+    async def _goes(self, entity: EntityPath, shown: TakenMessage, after: int) -> bool:
         """
-        Send what was taken too often to the queue for poison, and remove it then; whether it was.
+        Move a message that was delivered too often to its poison queue. Return whether it was
+        removed from its own.
 
-        Where it can't go it stays as it was taken. An end in between leaves it in both.
+        If it can't be sent there, it stays locked as it was received. A crash between the two steps
+        leaves it in both queues.
         """
         await trio.lowlevel.checkpoint()
-        if shown.ticket is None or shown.delivery.delivery_count <= after:
+        if shown.receipt is None or shown.delivery.delivery_count <= after:
             return False
         delivery, target = shown.delivery, poison_queue(entity)
         why = too_many(entity, delivery.delivery_count - 1, after)
@@ -159,8 +166,8 @@ class LeasedVisibility:
         except BrokerError:
             return False
         try:
-            await self.remove(entity, shown.ticket)
-        except BrokerError:  # it comes again, and goes again
+            await self.remove(entity, shown.receipt)
+        except BrokerError:  # it is delivered again, and moved then
             await trio.lowlevel.checkpoint()
         if self._observer is not None:
             event = MovedToPoison(
@@ -178,24 +185,24 @@ class LeasedVisibility:
         except EntityNotFound:
             try:
                 await self._broker.create_queue(queue, UNLIMITED)
-            except EntityExists:  # somebody was faster
+            except EntityExists:  # another client was faster
                 await trio.lowlevel.checkpoint()
             await self._broker.send(queue, [message])
 
     async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
-        As `Visibility.look`, but for what others have locked, which nobody tells.
+        As `Visibility.look`, except that messages which others have locked aren't excluded: the
+        broker doesn't tell.
 
         Raises:
-            NotSupported: the namespace doesn't show messages.
+            NotSupported: the namespace can't peek.
         """
-        if not isinstance(self._broker, Peeks):
-            raise NotSupported("this namespace can't show messages without taking them")
+        peeks = required(self._broker, Peeks)
         await trio.lowlevel.checkpoint()
         found: list[Delivery] = []
         first, page = 0, limit
         while len(found) < limit:
-            some = await self._broker.peek(entity, from_sequence=first, limit=page)
+            some = await peeks.peek(entity, from_sequence=first, limit=page)
             found += [each for each in some if self._is_visible(entity, each)]
             if len(some) < page:
                 break
@@ -204,30 +211,30 @@ class LeasedVisibility:
         return found[:limit]
 
     async def change(
-        self, entity: EntityPath, ticket: Ticket, hidden: timedelta, body: bytes | None = None
-    ) -> Shown:
+        self, entity: EntityPath, receipt: PopReceipt, hidden: timedelta, body: bytes | None = None
+    ) -> TakenMessage:
         """
         As `Visibility.change`.
 
         Raises:
-            NotSupported: with a body.
+            NotSupported: there is a new body.
         """
         if body is not None:
             raise NotSupported("this namespace can't change the text of a message")
-        held = self._find(entity, ticket)
+        held = self._find(entity, receipt)
         if not hidden:
             await self._settle(held, Abandon())
             now = self._wall_clock()
             empty = Delivery(message=Message(), sequence_number=held.sequence, locked_until=now)
-            return Shown(delivery=empty, ticket=None)
+            return TakenMessage(delivery=empty, receipt=None)
         await self._renew(held)
         held.until = trio.current_time() + hidden.total_seconds()
         held.stamp = self._new_stamp()
         held.changed.set()
         return self._shown(held, Delivery(message=Message(), sequence_number=held.sequence), hidden)
 
-    async def remove(self, entity: EntityPath, ticket: Ticket) -> None:
-        await self._settle(self._find(entity, ticket), Complete())
+    async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
+        await self._settle(self._find(entity, receipt), Complete())
 
     async def clear(self, entity: EntityPath) -> None:
         """As `Visibility.clear`, message by message."""
@@ -243,7 +250,7 @@ class LeasedVisibility:
 
     def _hold(
         self, nursery: trio.Nursery, entity: EntityPath, delivery: Delivery, hidden: timedelta
-    ) -> Shown:
+    ) -> TakenMessage:
         assert delivery.lock_token is not None, "a lease has one"
         held = _Held(
             entity=entity,
@@ -257,7 +264,7 @@ class LeasedVisibility:
         return self._shown(held, delivery, hidden)
 
     async def _keep(self, held: _Held) -> None:
-        """Renew the lock until the message is to be seen again; then give it back."""
+        """Renew the lock until the message becomes visible; then abandon it."""
         await trio.lowlevel.checkpoint()
         while not held.over and held.until > trio.current_time():
             now, lock = trio.current_time(), self._leases.lock_of(held.token)
@@ -277,7 +284,8 @@ class LeasedVisibility:
         try:
             await self._renew(held)
         except BrokerError:
-            # Either it's lost, which the lease says too, or it holds yet and there is time.
+            # The lock is lost, which the lease reports too, or it still holds and there is time to
+            # try again.
             await trio.sleep(_PAUSE)
 
     async def _give_back(self, held: _Held) -> None:
@@ -285,7 +293,7 @@ class LeasedVisibility:
         try:
             await self._settle(held, Abandon())
         except BrokerError:
-            self._forget(held)  # its lock runs out
+            self._forget(held)  # its lock expires
 
     async def _renew(self, held: _Held) -> None:
         try:
@@ -310,28 +318,33 @@ class LeasedVisibility:
         if left:
             self._held[key] = left
 
-    def _find(self, entity: EntityPath, ticket: Ticket) -> _Held:
-        of_number = self._held.get((entity.key, ticket.sequence))
+    def _find(self, entity: EntityPath, receipt: PopReceipt) -> _Held:
+        of_number = self._held.get((entity.key, receipt.sequence))
         if of_number is None:
-            raise MessageNotFound(f"{entity}: nobody here has message {ticket.sequence}")
-        held = next((each for each in of_number if each.stamp == ticket.stamp), None)
+            raise MessageNotFound(
+                f"{entity}: message {receipt.sequence} isn't locked through this gateway"
+            )
+        held = next((each for each in of_number if each.stamp == receipt.stamp), None)
         if held is None:
-            raise LockLost(f"message {ticket.sequence} was taken or changed since")
+            raise LockLost(f"message {receipt.sequence} was received or updated since this receipt")
         return held
 
     def _is_visible(self, entity: EntityPath, delivery: Delivery) -> bool:
         is_held = (entity.key, delivery.sequence_number) in self._held
         return delivery.state is MessageState.ACTIVE and not is_held
 
-    def _shown(self, held: _Held, delivery: Delivery, hidden: timedelta) -> Shown:
+    def _shown(self, held: _Held, delivery: Delivery, hidden: timedelta) -> TakenMessage:
         visible = self._wall_clock() + hidden
-        return Shown(
+        return TakenMessage(
             delivery=attrs.evolve(delivery, locked_until=visible),
-            ticket=Ticket(held.sequence, held.stamp),
+            receipt=PopReceipt(held.sequence, held.stamp),
         )
 
     def _new_stamp(self) -> int:
-        """Of this process alone, as far as clocks go: another one's tickets find nothing."""
+        """
+        A stamp of this process alone, unless clocks jump back: receipts of another process match
+        nothing.
+        """
         micros = int(self._wall_clock().timestamp() * 1e6)
         self._last_stamp = max(self._last_stamp + 1, micros)
         return self._last_stamp

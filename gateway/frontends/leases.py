@@ -1,15 +1,16 @@
 """
-Deliveries that wait between two HTTP requests for their settlement.
+Locked deliveries that wait for their settlement between two HTTP requests.
 
-A receiver is a scope and HTTP has none: the client takes a message with one request and settles it
-with another. So one task per queue holds a receiver open, requests borrow it, and each locked
-delivery is a lease until it is settled or its lock runs out.
+A receiver is a scope, and HTTP has none: a client receives a message with one request and settles
+it with another. So one task per queue holds a receiver open, requests share it, and each locked
+delivery is a lease until it is settled or its lock expires.
 
     first request for a queue      a task enters the receiver's scope
-    requests                       borrow the receiver, several at once
-    nobody for `idle_timeout`,     the task leaves the scope
+    requests                       share the receiver, several at once
+    no request for `idle_timeout`, the task leaves the scope
     and no lease left
-    the receiver fails             retired: its leases may still be settled, requests get another
+    the receiver fails             it is retired: its leases may still be settled; requests get
+                                   another receiver
 """
 
 import math
@@ -21,6 +22,7 @@ import trio
 from attrs import validators
 
 from gateway.capabilities import ReceivesDeferred, SettlesMany
+from gateway.domain.clocks.lock_ends import OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -30,8 +32,8 @@ from gateway.domain.errors import (
     NotSupported,
     Unavailable,
 )
-from gateway.domain.lock_ends import OVER, LockEnds
 from gateway.domain.message import Abandon, Delivery, Settlement
+from gateway.offering import required
 from gateway.ports import Broker, Receiver, WallClock
 
 
@@ -42,13 +44,14 @@ class LeaseOptions:
     idle_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
     open_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))
     close_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
-    # For a namespace that doesn't tell how long its locks hold: after that they are given back.
+    # Used if the namespace doesn't report how long its locks hold: deliveries are abandoned after
+    # this time.
     lock_duration: float = attrs.field(default=60.0, validator=validators.gt(0.0))
 
 
 @attrs.define(eq=False)
-class _Tap:
-    """A receiver held open for one queue, who uses it, and what was taken from it."""
+class _SharedReceiver:
+    """A receiver held open for one queue, its users, and its leases."""
 
     entity: EntityPath
     last_used: float
@@ -57,8 +60,8 @@ class _Tap:
     receiver: Receiver | None = None
     error: BrokerError | None = None
     retired: bool = False
-    ready: trio.Event = attrs.field(factory=trio.Event)  # receiver or error is there
-    needless: trio.Event = attrs.field(factory=trio.Event)  # retired, and nobody uses it any more
+    ready: trio.Event = attrs.field(factory=trio.Event)  # the receiver is open, or has failed to
+    unused: trio.Event = attrs.field(factory=trio.Event)  # retired, and no longer in use
 
     async def opened(self) -> Receiver:
         if not self.ready.is_set():
@@ -68,7 +71,7 @@ class _Tap:
         return self.receiver  # noqa: ASYNC910 nearly always it's open; using it waits
 
     def closes_at(self, idle_timeout: float) -> float:
-        """When to close it, as far as one can tell now; later, if it is used in the meantime."""
+        """When to close it, as far as known now; later if it is used in the meantime."""
         if self.users:
             return trio.current_time() + idle_timeout
         ends = [lease.lock.latest for lease in self.leases.values()]
@@ -82,16 +85,16 @@ class _Tap:
         finally:
             self.users -= 1
             self.last_used = trio.current_time()
-            self.note_whether_needless()
+            self.note_whether_unused()
 
-    def note_whether_needless(self) -> None:
+    def note_whether_unused(self) -> None:
         if self.retired and not self.users and not self.leases:
-            self.needless.set()
+            self.unused.set()
 
 
 @attrs.define(eq=False)
 class _Lease:
-    tap: _Tap
+    shared: _SharedReceiver
     delivery: Delivery
     lock: LockEnds
 
@@ -101,8 +104,8 @@ class Leases:
     """
     Receives, settles and renews for clients that have no connection of their own.
 
-    It is a `gateway.ports.Service`: `run` owns the receivers. What isn't settled when `run` ends
-    goes back to the namespace.
+    A `gateway.ports.Service`: `run` owns the receivers. Deliveries that aren't settled when `run`
+    ends go back to the namespace.
     """
 
     _broker: Broker
@@ -110,10 +113,11 @@ class Leases:
     _options: LeaseOptions = attrs.field(factory=LeaseOptions)
 
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
-    _taps: dict[str, _Tap] = attrs.field(factory=dict, init=False)
-    _open_taps: int = attrs.field(default=0, init=False)
+    _receivers: dict[str, _SharedReceiver] = attrs.field(factory=dict, init=False)
+    _open_receivers: int = attrs.field(default=0, init=False)
     _leases: dict[str, _Lease] = attrs.field(factory=dict, init=False)  # by lock token
-    _awaited: int = attrs.field(default=0, init=False)  # deliveries that requests wait for
+    # deliveries that pending receives may return
+    _awaited: int = attrs.field(default=0, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the receivers until cancelled."""
@@ -127,25 +131,24 @@ class Leases:
 
     async def open(self, entity: EntityPath) -> Receiver:
         """
-        Return if that queue can be received from, as far as one can know without doing it. Of the
-        receiver, only what it is able to do is the caller's matter.
+        Return the queue's receiver if it can be opened; the caller may only read its capabilities.
 
         Raises:
-            BrokerError: what the namespace says.
+            BrokerError: as `Broker.open_receiver`.
         """
-        tap = self._tap(entity)
-        with tap.in_use():
-            return await tap.opened()
+        shared = self._receiver_of(entity)
+        with shared.in_use():
+            return await shared.opened()
 
     async def receive(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
         Wait for at least one delivery; return at most `limit`, each locked and leased.
 
-        Cancelling loses nothing.
+        A cancellation loses nothing.
 
         Raises:
-            Busy: as many deliveries wait for their settlement as may.
-            BrokerError: what the namespace says.
+            Busy: too many deliveries wait for their settlement.
+            BrokerError: as `Receiver.receive`.
         """
         return await self._take(entity, limit, lambda receiver: receiver.receive(limit))
 
@@ -156,15 +159,13 @@ class Leases:
         As `ReceivesDeferred.receive_deferred`, each locked and leased.
 
         Raises:
-            Busy: as many deliveries wait for their settlement as may.
-            NotSupported: nothing can be deferred in this namespace.
-            BrokerError: what the namespace says.
+            Busy: too many deliveries wait for their settlement.
+            NotSupported: the namespace can't defer messages.
+            BrokerError: as `ReceivesDeferred.receive_deferred`.
         """
 
         async def take(receiver: Receiver) -> Sequence[Delivery]:  # noqa: ASYNC910 or it raises
-            if not isinstance(receiver, ReceivesDeferred):
-                raise NotSupported("this namespace can't put messages aside")
-            return await receiver.receive_deferred(sequence_numbers)
+            return await required(receiver, ReceivesDeferred).receive_deferred(sequence_numbers)
 
         return await self._take(entity, len(sequence_numbers), take)
 
@@ -175,34 +176,34 @@ class Leases:
         take: Callable[[Receiver], Awaitable[Sequence[Delivery]]],
     ) -> Sequence[Delivery]:
         self._check_room(limit)
-        tap = self._tap(entity)
+        shared = self._receiver_of(entity)
         self._awaited += limit
         try:
-            with tap.in_use():
-                receiver = await tap.opened()
+            with shared.in_use():
+                receiver = await shared.opened()
                 try:
                     deliveries = await take(receiver)
                 except (MessageNotFound, NotSupported):
-                    raise  # which says nothing against the receiver
+                    raise  # says nothing about the receiver
                 except BrokerError:
-                    self._retire(tap)
+                    self._retire(shared)
                     raise
-                self._begin(tap, deliveries)
+                self._begin(shared, deliveries)
         finally:
             self._awaited -= limit
         return deliveries
 
     async def settle(self, entity: EntityPath, lock_token: str, settlement: Settlement) -> None:
         """
-        Return once the namespace has done it. If it couldn't, the lease goes on.
+        Return once the namespace has settled the delivery. If it couldn't, the lease stays.
 
         Raises:
-            LockLost: there is no such lease, or not any more.
-            BrokerError: what the namespace says.
+            LockLost: there is no such lease, or it has expired.
+            BrokerError: as `Receiver.settle`.
         """
         lease = self._lease(entity, lock_token)
-        with lease.tap.in_use():
-            receiver = await lease.tap.opened()
+        with lease.shared.in_use():
+            receiver = await lease.shared.opened()
             try:
                 await receiver.settle(lease.delivery, settlement)
             except LockLost:
@@ -214,22 +215,22 @@ class Leases:
         self, entity: EntityPath, settlements: Sequence[tuple[str, Settlement]]
     ) -> Sequence[BrokerError | None]:
         """
-        As `settle` for each lock token; return the verdict on each, None where it is done.
+        As `settle` for each lock token; return one error or None (settled) per lock token.
 
-        `NotSupported` is that of a namespace which settles one delivery at a time.
+        `NotSupported` means that the namespace settles one delivery at a time.
         """
         verdicts: list[BrokerError | None] = [None] * len(settlements)
-        of_tap: dict[_Tap, list[tuple[int, _Lease]]] = {}
+        of_tap: dict[_SharedReceiver, list[tuple[int, _Lease]]] = {}
         for index, (lock_token, _) in enumerate(settlements):
             try:
                 lease = self._lease(entity, lock_token)
             except LockLost as error:
                 verdicts[index] = error
             else:
-                of_tap.setdefault(lease.tap, []).append((index, lease))
-        for tap, leases in of_tap.items():
+                of_tap.setdefault(lease.shared, []).append((index, lease))
+        for shared, leases in of_tap.items():
             asked = [(lease.delivery, settlements[index][1]) for index, lease in leases]
-            found = await self._settle_on(tap, asked)
+            found = await self._settle_on(shared, asked)
             for (index, lease), verdict in zip(leases, found, strict=True):
                 verdicts[index] = verdict
                 if verdict is None or isinstance(verdict, LockLost):
@@ -237,28 +238,27 @@ class Leases:
         return verdicts  # noqa: ASYNC910 without a lease there is nothing to wait for
 
     async def _settle_on(  # noqa: ASYNC910 a settlement waits, or raises after that
-        self, tap: _Tap, settlements: Sequence[tuple[Delivery, Settlement]]
+        self, shared: _SharedReceiver, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
-        with tap.in_use():
+        with shared.in_use():
             try:
-                receiver = await tap.opened()
-                if not isinstance(receiver, SettlesMany):
-                    raise NotSupported("this namespace settles one message at a time")
-                return await receiver.settle_many(settlements)
+                receiver = await shared.opened()
+                return await required(receiver, SettlesMany).settle_many(settlements)
             except BrokerError as error:
                 return [error] * len(settlements)  # noqa: ASYNC910 the same
 
     async def renew(self, entity: EntityPath, lock_token: str) -> Delivery:
         """
-        Extend the lock, and the lease with it; return until when, in a delivery without a message.
+        Extend the lock and its lease; return a delivery without a message, with the new end of the
+        lock.
 
         Raises:
-            LockLost: there is no such lease, or not any more.
-            BrokerError: what the namespace says.
+            LockLost: there is no such lease, or it has expired.
+            BrokerError: as `Receiver.renew`.
         """
         lease = self._lease(entity, lock_token)
-        with lease.tap.in_use():
-            receiver = await lease.tap.opened()
+        with lease.shared.in_use():
+            receiver = await lease.shared.opened()
             try:
                 locked_until = await receiver.renew(lease.delivery)
             except LockLost:
@@ -269,112 +269,119 @@ class Leases:
         return lease.delivery
 
     def lock_of(self, lock_token: str) -> LockEnds:
-        """When that lease ends, if nobody renews it; `OVER` if there is none."""
+        """When that lease ends, unless it is renewed; `OVER` if there is no such lease."""
         lease = self._leases.get(lock_token.lower())
         return OVER if lease is None else lease.lock
 
     def _check_room(self, limit: int) -> None:
         if self._full(limit):
-            # Which have run out is looked up when it matters; until then they do no harm.
+            # Expired leases are dropped only when the limit matters; until then they do no harm.
             now = trio.current_time()
             for token, lease in list(self._leases.items()):
                 if lease.lock.latest <= now and lease.delivery.locked_until is not None:
                     self._end(token, lease)
         if self._full(limit):
-            raise Busy(f"{self._options.max_leases} deliveries wait for their settlement")
+            raise Busy(f"{self._options.max_leases} deliveries are unsettled: settle some first")
 
     def _full(self, limit: int) -> bool:
         return len(self._leases) + self._awaited + limit > self._options.max_leases
 
-    def _tap(self, entity: EntityPath) -> _Tap:
-        return self._taps.get(entity.key) or self._open(entity)
+    def _receiver_of(self, entity: EntityPath) -> _SharedReceiver:
+        return self._receivers.get(entity.key) or self._open(entity)
 
-    def _open(self, entity: EntityPath) -> _Tap:
+    def _open(self, entity: EntityPath) -> _SharedReceiver:
         if self._nursery is None:
-            raise Unavailable("the gateway isn't receiving now")
-        if self._open_taps >= self._options.max_receivers:
-            raise Busy(f"{self._options.max_receivers} queues are being received from")
-        tap = self._taps[entity.key] = _Tap(entity, trio.current_time())
-        self._open_taps += 1
-        self._nursery.start_soon(self._hold, tap)
-        return tap
+            raise Unavailable("the gateway isn't running: it is starting or shutting down")
+        if self._open_receivers >= self._options.max_receivers:
+            raise Busy(
+                f"{self._options.max_receivers} queues have a receiver: wait until some are idle"
+            )
+        shared = self._receivers[entity.key] = _SharedReceiver(entity, trio.current_time())
+        self._open_receivers += 1
+        self._nursery.start_soon(self._hold, shared)
+        return shared
 
-    async def _hold(self, tap: _Tap) -> None:
+    async def _hold(self, shared: _SharedReceiver) -> None:
         await trio.lowlevel.checkpoint()
         options = self._options
         try:
             with trio.move_on_after(options.open_timeout) as scope:
-                async with self._broker.open_receiver(tap.entity) as receiver:
+                async with self._broker.open_receiver(shared.entity) as receiver:
                     scope.deadline = math.inf
-                    tap.receiver = receiver
-                    tap.ready.set()
-                    await self._until_needless(tap, receiver)
-                    self._retire(tap)
+                    shared.receiver = receiver
+                    shared.ready.set()
+                    await self._until_unused(shared, receiver)
+                    self._retire(shared)
                     scope.deadline = trio.current_time() + options.close_timeout
         except BrokerError as error:
-            tap.error = error
+            shared.error = error
         finally:
-            self._retire(tap)
-            self._open_taps -= 1
-            for token, lease in list(tap.leases.items()):
+            self._retire(shared)
+            self._open_receivers -= 1
+            for token, lease in list(shared.leases.items()):
                 self._end(token, lease)
-            tap.ready.set()
+            shared.ready.set()
 
-    async def _until_needless(self, tap: _Tap, receiver: Receiver) -> None:
+    async def _until_unused(self, shared: _SharedReceiver, receiver: Receiver) -> None:
         await trio.lowlevel.checkpoint()
         idle_timeout = self._options.idle_timeout
-        while (closes_at := tap.closes_at(idle_timeout)) > trio.current_time():
-            # No longer than the idle time-out, so that what has no lock of its own goes back soon.
+        while (closes_at := shared.closes_at(idle_timeout)) > trio.current_time():
+            # No longer than the idle timeout, so that deliveries without a lock of their own are
+            # abandoned soon.
             with trio.move_on_at(min(closes_at, trio.current_time() + idle_timeout)):
-                await tap.needless.wait()
+                await shared.unused.wait()
                 return
-            for delivery in self._drop_ended(tap):
+            for delivery in self._drop_ended(shared):
                 if delivery.locked_until is None:
-                    await self._give_back(tap, receiver, delivery)
+                    await self._give_back(shared, receiver, delivery)
 
-    def _drop_ended(self, tap: _Tap) -> list[Delivery]:
+    def _drop_ended(self, shared: _SharedReceiver) -> list[Delivery]:
         now = trio.current_time()
-        ended = [(token, lease) for token, lease in tap.leases.items() if lease.lock.latest <= now]
+        ended = [
+            (token, lease) for token, lease in shared.leases.items() if lease.lock.latest <= now
+        ]
         for token, lease in ended:
             self._end(token, lease)
         return [lease.delivery for _, lease in ended]
 
-    async def _give_back(self, tap: _Tap, receiver: Receiver, delivery: Delivery) -> None:
+    async def _give_back(
+        self, shared: _SharedReceiver, receiver: Receiver, delivery: Delivery
+    ) -> None:
         await trio.lowlevel.checkpoint()
         try:
             with trio.move_on_after(self._options.close_timeout):
                 await receiver.settle(delivery, Abandon())
         except BrokerError:
-            self._retire(tap)  # leaving its scope gives it back
+            self._retire(shared)  # leaving its scope releases the delivery
 
-    def _retire(self, tap: _Tap) -> None:
-        """Take no more from it. What was taken may still be settled."""
-        tap.retired = True
-        if self._taps.get(tap.entity.key) is tap:
-            del self._taps[tap.entity.key]
-        tap.note_whether_needless()
+    def _retire(self, shared: _SharedReceiver) -> None:
+        """Receive no more from it. What it has delivered may still be settled."""
+        shared.retired = True
+        if self._receivers.get(shared.entity.key) is shared:
+            del self._receivers[shared.entity.key]
+        shared.note_whether_unused()
 
-    def _begin(self, tap: _Tap, deliveries: Sequence[Delivery]) -> None:
-        """Lease them, without their messages: there may be very many leases."""
+    def _begin(self, shared: _SharedReceiver, deliveries: Sequence[Delivery]) -> None:
+        """Lease the deliveries, without their messages: there may be very many leases."""
         for delivery in deliveries:
             assert delivery.lock_token is not None, "a locked delivery has a token"
             token, lock = delivery.lock_token.lower(), self._lock_of(delivery)
-            self._leases[token] = tap.leases[token] = _Lease(tap, delivery.handle, lock)
+            self._leases[token] = shared.leases[token] = _Lease(shared, delivery.handle, lock)
 
     def _end(self, lock_token: str, lease: _Lease) -> None:
-        """End a lease, unless that was done while somebody waited."""
+        """End a lease, unless that was done while the caller waited."""
         token = lock_token.lower()
         if self._leases.get(token) is lease:
-            del self._leases[token], lease.tap.leases[token]
+            del self._leases[token], lease.shared.leases[token]
 
     def _lease(self, entity: EntityPath, lock_token: str) -> _Lease:
         lease, now = self._leases.get(lock_token.lower()), trio.current_time()
-        if lease is None or lease.tap.entity != entity or lease.lock.latest <= now:
-            raise LockLost(f"the lock {lock_token} of {entity} isn't known, or it ran out")
+        if lease is None or lease.shared.entity != entity or lease.lock.latest <= now:
+            raise LockLost(f"{entity}: lock {lock_token} is unknown or has expired")
         return lease
 
     def _lock_of(self, delivery: Delivery) -> LockEnds:
-        """Of a delivery that was taken or renewed just now."""
+        """The end of a lock that was received or renewed just now."""
         now = trio.current_time()
         if delivery.locked_until is None:
             end = now + self._options.lock_duration

@@ -1,7 +1,7 @@
 """
 The scalable queue listener, as a library: a handler runs for each message of some queues.
 
-Each name is imported when it is asked for: a gateway, which reads the options only, starts faster.
+Each name is imported at its first use: a gateway, which reads only the options, starts faster.
 """
 
 from importlib import import_module

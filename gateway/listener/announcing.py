@@ -1,24 +1,27 @@
-"""A namespace that tells of each message which was sent to it."""
+"""A namespace that announces each message sent to it."""
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import attrs
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import Message
+from gateway.forwarding_broker import Send, SendWrapper
 from gateway.listener.bodies import body_size
-from gateway.passing import PassesOn
 from gateway.ports import Broker
+
+T = TypeVar("T")
 
 
 @attrs.frozen(eq=False)
-class Announcing(PassesOn):
+class Announcing(SendWrapper):
     """
-    `inner`, and `announce` hears of what has come, or may have: the queue, and the bytes of the
-    bodies.
+    `inner`; `announce` is called after each send that may have been accepted, with the queue and
+    the bytes of the bodies.
 
-    Namespaces that push need none of it; it is for those that have to be asked.
+    Needed for namespaces that are polled; those that push wake their receivers themselves.
     """
 
     _inner: Broker
@@ -28,11 +31,12 @@ class Announcing(PassesOn):
     def inner(self) -> Broker:
         return self._inner
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
-        """As `Broker.send`."""
-        has_come = True  # unless an error is sure that it hasn't
+    async def around_send(
+        self, send: Send[T], entity: EntityPath, messages: Sequence[Message]
+    ) -> T:
+        has_come = True  # unless the outcome is "not sent"
         try:
-            return await self._inner.send(entity, messages)
+            return await send(entity, messages)
         except BrokerError as error:
             has_come = error.outcome is not Outcome.NOT_SENT
             raise

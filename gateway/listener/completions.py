@@ -1,8 +1,8 @@
 """
-Completes what handlers have done; where the namespace can, what is done at one moment in one step.
+Completes handled messages; if the namespace can, all that are due at one moment in one step.
 
-What is done is told once at least, or it would be done twice: so nobody who waits here is
-cancelled, and there is a limit to it.
+A completion is sent at least once, because the message would otherwise be handled twice: so a task
+that waits here isn't cancelled, and a timeout limits its wait.
 """
 
 from collections.abc import Sequence
@@ -12,94 +12,75 @@ import attrs
 import trio
 
 from gateway.capabilities import SettlesMany
-from gateway.domain.errors import BrokerError, NotSupported, OutcomeUnknown
+from gateway.domain.errors import BrokerError, OutcomeUnknown
 from gateway.domain.message import Complete, Delivery
+from gateway.offering import offered
 from gateway.ports import Receiver
+from gateway.settling import settle_all, settle_one
 
 _DONE: Final = Complete()
 
 
 @attrs.define(eq=False)
 class _Completion:
-    """One that is waited for."""
+    """A completion that a task waits for."""
 
     delivery: Delivery
-    task: trio.lowlevel.Task | None = None  # to be woken with the verdict; None: it leads
+    task: trio.lowlevel.Task | None = None  # woken with the result; None: this task leads
     verdict: BrokerError | None = None
 
 
 @attrs.define(eq=False, kw_only=True)
 class Completions:
-    """Those of one receiver. `limit`: seconds that an answer may take."""
+    """Completions of one receiver. `limit`: timeout of an answer in seconds."""
 
     receiver: Receiver
     limit: float
-    _many: SettlesMany | None = attrs.field(init=False)
-    _next: list[_Completion] = attrs.field(factory=list, init=False)  # the first of them leads
+    _together: bool = attrs.field(init=False)
+    _next: list[_Completion] = attrs.field(factory=list, init=False)  # the first one leads
 
     def __attrs_post_init__(self) -> None:
-        self._many = self.receiver if isinstance(self.receiver, SettlesMany) else None
+        self._together = offered(self.receiver, SettlesMany) is not None
 
     async def complete(self, delivery: Delivery) -> BrokerError | None:
         """
-        Return the verdict: None when the namespace has done it, `OutcomeUnknown` when nobody
-        answered in time. A cancellation comes after that.
+        Return None when the namespace has completed the message, else the error, `OutcomeUnknown`
+        after a timeout. A cancellation takes effect after that.
         """
-        if self._many is None:
-            return await self._complete_alone(delivery)
+        if not self._together:
+            return await self._complete_one(delivery)
         completion = _Completion(delivery)
         self._next.append(completion)
         if self._next[0] is completion:
             await self._lead()
         else:
             completion.task = trio.lowlevel.current_task()
-            # The leader's limit is ours; a shield for each message would be a scope for each.
+            # The leader's timeout covers this task; a shield for each message would be a scope for
+            # each.
             await trio.lowlevel.wait_task_rescheduled(lambda _: trio.lowlevel.Abort.FAILED)
         return completion.verdict
 
     async def _lead(self) -> None:
-        """Complete what has come by the next tick, and wake who waits for it."""
+        """Complete all that have arrived by the next tick, and wake their tasks."""
         await trio.lowlevel.cancel_shielded_checkpoint()
         batch, self._next = self._next, []
-        verdicts: Sequence[BrokerError | None] = [self._no_answer()] * len(batch)
+        # Also after a bug everybody who waits hears a verdict.
+        verdicts: Sequence[BrokerError | None] = [OutcomeUnknown("the settlement broke off")] * len(
+            batch
+        )
         try:
             if len(batch) == 1:
-                verdicts = [await self._complete_alone(batch[0].delivery)]
+                verdicts = [await self._complete_one(batch[0].delivery)]
             else:
-                with trio.move_on_after(self.limit, shield=True):
-                    verdicts = await self._complete_all([each.delivery for each in batch])
+                with trio.CancelScope(shield=True):
+                    verdicts = await settle_all(
+                        self.receiver, [(each.delivery, _DONE) for each in batch], self.limit
+                    )
         finally:
             for each, verdict in zip(batch, verdicts, strict=True):
                 each.verdict = verdict
                 if each.task is not None:
                     trio.lowlevel.reschedule(each.task)
 
-    async def _complete_all(self, deliveries: Sequence[Delivery]) -> Sequence[BrokerError | None]:
-        if self._many is not None:
-            try:
-                return await self._many.settle_many([(each, _DONE) for each in deliveries])
-            except NotSupported:
-                self._many = None  # one that wraps another finds out by and by
-            except BrokerError as error:
-                return [error] * len(deliveries)
-        verdicts: list[BrokerError | None] = [None] * len(deliveries)
-
-        async def complete(index: int, delivery: Delivery) -> None:
-            verdicts[index] = await self._complete_alone(delivery)
-
-        async with trio.open_nursery() as nursery:
-            for index, delivery in enumerate(deliveries):
-                nursery.start_soon(complete, index, delivery)
-        return verdicts
-
-    async def _complete_alone(self, delivery: Delivery) -> BrokerError | None:
-        with trio.move_on_after(self.limit, shield=True):
-            try:
-                await self.receiver.settle(delivery, _DONE)
-            except BrokerError as error:
-                return error
-            return None
-        return self._no_answer()
-
-    def _no_answer(self) -> OutcomeUnknown:
-        return OutcomeUnknown(f"no answer to a settlement within {self.limit:g} s")
+    async def _complete_one(self, delivery: Delivery) -> BrokerError | None:
+        return await settle_one(self.receiver, delivery, _DONE, self.limit, shield=True)

@@ -1,11 +1,13 @@
 """
-What the handlers need may be down: then one message tries, and no other is touched.
+Pauses a listener while an endpoint that its handlers need is down: one message tries, and no other
+is touched.
 
     up      handlers are called
-    down    the message that found out stays in hand as the trial: after each pause it is tried
-            again. Nothing is taken. The others are given back; where that would count as a
+    down    the message that failed first stays locked as the trial, which is repeated after each
+            pause. Nothing is received. Other messages are abandoned; if that would count as a
             delivery, and so bring them nearer to poison, they wait as long as their locks hold
-    nobody  down, and the trial's lock was lost: after the pause one message is taken as the next
+    no      down, and the trial's lock was lost: after the pause one message is received as the
+    trial   next trial
 """
 
 import math
@@ -15,32 +17,33 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.changes import Changes
 from gateway.domain.backoff import Backoff
 
-SHORTEST: Final = 0.1  # seconds, whatever the handler says
+SHORTEST: Final = 0.1  # seconds, whatever the handler asks for
 
 
 @attrs.define(eq=False, kw_only=True)
 class Endpoint:
-    """Whether the handlers of one listener have what they need."""
+    """Tells if the endpoint that the handlers of one listener need is up."""
 
     pause: Backoff
     rng: random.Random
     _failures: int = attrs.field(default=0, init=False)  # in a row
     _until: float = attrs.field(default=-math.inf, init=False)
     _trial: object = attrs.field(default=None, init=False)
-    _changed: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _changes: Changes = attrs.field(factory=Changes, init=False)
 
     @property
     def is_down(self) -> bool:
         return self._failures > 0
 
     async def wait_for_turn(self) -> bool:
-        """Return when messages may be taken; whether that is for a trial, which needs just one."""
+        """Return when messages may be received; whether only a single one, for the trial."""
         await trio.lowlevel.checkpoint()
         while self.is_down:
             if self._trial is not None:
-                await self._changed.wait()
+                await self._changes.wait_next()
             elif trio.current_time() < self._until:
                 await trio.sleep_until(self._until)
             else:
@@ -48,7 +51,7 @@ class Endpoint:
         return False
 
     async def admit(self, who: object) -> bool:
-        """Whether the handler may be called now; the trial waits for the end of the pause."""
+        """True if the handler may be called now; the trial waits for the end of the pause."""
         await trio.lowlevel.checkpoint()
         if not self.is_down:
             return True
@@ -60,13 +63,16 @@ class Endpoint:
         return True
 
     async def wait_for_news(self) -> None:
-        """Return when it is up, or another message may be the trial."""
+        """Return when the endpoint is up, or another message may become the trial."""
         await trio.lowlevel.checkpoint()
         if self.is_down and self._trial is not None:
-            await self._changed.wait()
+            await self._changes.wait_next()
 
     def fail(self, who: object, retry_after: float | None) -> float | None:
-        """It is down; return the pause if `who` is the trial, and None if another one is."""
+        """
+        The endpoint is down; return the pause if `who` is the trial, and None if another message
+        is.
+        """
         if self._trial is None:
             self._trial = who
         if self._trial is not who:
@@ -78,14 +84,13 @@ class Endpoint:
         return seconds
 
     def answer(self, who: object) -> None:
-        """The endpoint did its part, whatever the handler made of it."""
+        """The endpoint has worked, whatever its answer was."""
         if self._trial is who:
             self._failures = 0
             self.leave(who)
 
     def leave(self, who: object) -> None:
-        """Another one may be the trial."""
+        """Another message may become the trial."""
         if self._trial is who:
             self._trial = None
-            self._changed.set()
-            self._changed = trio.Event()
+            self._changes.note()

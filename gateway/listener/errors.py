@@ -1,17 +1,17 @@
-"""What goes wrong between a message and a handler."""
+"""Errors between a message and its handler."""
 
 from gateway.domain.errors import GatewayError, MessageError, Outcome
 
 
 class FormatError(MessageError):
-    """A message isn't what the listener's format says. Trying again can't help: it is poison."""
+    """A message doesn't have the listener's format. A retry can't help: the message is poison."""
 
 
 class EndpointDown(GatewayError):
     """
-    Raised by a handler: not the message is at fault, but what the handler needs isn't there.
+    Raised by a handler if the endpoint that it needs is down, which isn't the message's fault.
 
-    The listener pauses, for `retry_after` seconds if that is given, and then tries one message.
+    The listener pauses, for `retry_after` seconds if given, and then tries one message.
     """
 
     def __init__(
@@ -22,7 +22,9 @@ class EndpointDown(GatewayError):
 
 
 class SubmitError(GatewayError):
-    """A message couldn't be submitted; `outcome` says whether it may have arrived nevertheless."""
+    """
+    A message couldn't be submitted; `outcome` says whether it may have been accepted nevertheless.
+    """
 
     def __init__(self, message: str, *, outcome: Outcome) -> None:
         super().__init__(message)
@@ -31,8 +33,8 @@ class SubmitError(GatewayError):
 
 def text_of(error: BaseException) -> str:
     """
-    What a log may say of an error: a handler's own text could hold a part of a body, so that
-    only the class is named.
+    The text of an error for the log: only the class name, because a handler's own text might
+    contain a part of a body.
     """
     own = isinstance(error, GatewayError)
     return f"{type(error).__name__}: {error}" if own and str(error) else type(error).__name__

@@ -1,8 +1,9 @@
 """
-Requests and replies over a pair of queues; one request as several slices, whose replies are one.
+Request and reply over a pair of queues; a request may consist of several slices, whose replies
+belong together.
 
-    client     Requester.ask, scatter   a queue of requests   ->  replying(handler)     worker
-    client     its reply queue          <-   the reply, whose correlation id is the request's id
+    client     Requester.ask, scatter   request queue   ->  replying(handler)     worker
+    client     its reply queue          <-   the reply; its correlation id is the request's id
 """
 
 import random
@@ -24,8 +25,8 @@ from gateway.listener.submit import Submitter
 from gateway.listener.triggers import Triggers
 from gateway.ports import Broker, NewId, WallClock
 
-Q = TypeVar("Q")  # what is asked
-A = TypeVar("A")  # what is answered
+Q = TypeVar("Q")  # the request's type
+A = TypeVar("A")  # the reply's type
 
 NO_REPLY_QUEUE: Final = "NoReplyQueue"
 
@@ -48,9 +49,10 @@ class _Answers(Generic[A]):
 @attrs.define(eq=False, kw_only=True)
 class Requester(Generic[Q, A]):
     """
-    Asks, and waits for replies on `replies`: a queue that no other requester uses. Needs `run`.
+    Sends requests and waits for replies on `replies`: a queue that no other requester uses. Needs
+    `run`.
 
-    A reply that nobody awaits (any more) is completed, and forgotten.
+    A reply that no caller waits for (any more) is completed and dropped.
     """
 
     requests: Submitter[Q]
@@ -67,7 +69,7 @@ class Requester(Generic[Q, A]):
     _pending: dict[str, _Answers[A]] = attrs.field(factory=dict, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take replies until cancelled."""
+        """Receive replies until cancelled."""
         listener = QueueListener(
             broker=self.broker,
             queues=self.replies.name,
@@ -87,8 +89,8 @@ class Requester(Generic[Q, A]):
 
     async def scatter(self, values: Sequence[Q]) -> Sequence[A]:
         """
-        Return the replies to each slice of a request, in the order of the slices, when all are
-        there. Cancelled, what was submitted is worked on nevertheless.
+        Return the replies to all slices of a request, in the order of the slices. After a
+        cancellation, submitted slices are handled nevertheless.
 
         Raises:
             SubmitError: a slice couldn't be submitted; those before it were.
@@ -96,7 +98,10 @@ class Requester(Generic[Q, A]):
         """
         await trio.lowlevel.checkpoint()
         if len(self._pending) + len(values) > self.max_pending:
-            raise Busy(f"at most {self.max_pending} requests wait for replies", retry_after=1.0)
+            raise Busy(
+                f"{self.max_pending} requests already wait for replies (max_pending)",
+                retry_after=1.0,
+            )
         request_id = self.requests.new_id()
         slices = {f"{request_id}/{number}": value for number, value in enumerate(values)}
         answers: _Answers[A] = _Answers(set(slices))
@@ -127,14 +132,14 @@ def replying(
     work: Callable[[Item[Q]], Awaitable[A]],
     *,
     broker: Broker,
-    format: Format[A],  # noqa: A002 as everywhere here
+    format: Format[A],  # noqa: A002 named as everywhere in this package
     new_id: NewId,
     triggers: Triggers | None = None,
 ) -> Handler[Q]:
     """
-    A handler that sends what `work` returns to the queue that the request names, and only then is
-    done. A request that is worked on twice is answered twice, with the same message id; if it has
-    no id itself, with a new one each time.
+    A handler that sends the result of `work` to the queue that the request names, and completes the
+    request only then. A request that is delivered twice is answered twice, with the same message
+    id; if the request has no id itself, with a new id each time.
     """
 
     async def handle(request: Item[Q]) -> Settlement | None:

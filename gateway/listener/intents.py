@@ -1,8 +1,8 @@
 """
 Changes in several steps, made safe by a queue: the intent is enqueued, a worker does the steps, and
-the message is completed last. After a crash it comes again, and the work is resumed.
+the message is completed last. After a crash the intent is delivered again, and the work is resumed.
 
-Each step must bear to be done twice. One that changes what others change too does so with `update`.
+Each step must be idempotent. A step that changes shared state does so with `update`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,11 +17,11 @@ from gateway.listener.job import Handler
 T = TypeVar("T")
 S = TypeVar("S")
 
-ANY: Final = "*"  # as an ETag: overwrite, whatever is there
+ANY: Final = "*"  # as an ETag: overwrite any version
 
 
 class Versioned(Protocol[S]):
-    """Where values have an ETag that changes with each write."""
+    """A store whose values have an ETag that changes with each write."""
 
     async def read(self, key: str) -> tuple[S, str]:
         """The value and its ETag."""
@@ -39,11 +39,11 @@ class Versioned(Protocol[S]):
 
 async def update(store: Versioned[S], key: str, edit: Callable[[S], S], *, attempts: int = 10) -> S:
     """
-    Read, edit, and write if nobody else has meanwhile; otherwise read again. `edit` returns what it
-    was given when there is nothing to do (any more), and then nothing is written.
+    Read, edit, and write if the value hasn't changed meanwhile; otherwise read again. If `edit`
+    returns its argument, because nothing is to be done (any more), nothing is written.
 
     Raises:
-        PreconditionFailed: somebody else was quicker each time.
+        PreconditionFailed: the value changed in between each time.
     """
     await trio.lowlevel.checkpoint()
     for _ in range(attempts):
@@ -56,11 +56,13 @@ async def update(store: Versioned[S], key: str, edit: Callable[[S], S], *, attem
         except PreconditionFailed:
             continue
         return edited
-    raise PreconditionFailed(f"{key}: changed by others {attempts} times in a row")
+    raise PreconditionFailed(f"{key}: concurrent changes won {attempts} times in a row")
 
 
 def steps(*each: Callable[[Item[T]], Awaitable[None]]) -> Handler[T]:
-    """A handler that does these steps one after the other, from the first one on each attempt."""
+    """
+    A handler that does these steps one after the other, from the first one on in each attempt.
+    """
 
     async def handle(intent: Item[T]) -> None:
         await trio.lowlevel.checkpoint()

@@ -1,4 +1,6 @@
-"""Typed messages: what a handler gets, and the formats that make values of bodies and back."""
+"""
+Typed messages: the items that handlers get, and the formats that convert bodies to values and back.
+"""
 
 import json
 from collections.abc import Mapping
@@ -17,12 +19,12 @@ T = TypeVar("T")
 CLIENT_ID: Final = "client-id"  # application properties
 REQUEST_ID: Final = "request-id"
 JSON: Final = "application/json"
-MAX_LINE: Final = 500  # characters that say what is wrong with one field
+MAX_LINE: Final = 500  # characters about one field's error
 
 
 @attrs.frozen(kw_only=True)
 class Item(Generic[T]):
-    """A message in the hands of a handler, with what it says as a value."""
+    """A message with its value, as a handler gets it."""
 
     value: T
     delivery: Delivery
@@ -40,40 +42,41 @@ class Item(Generic[T]):
 
     @property
     def client_id(self) -> str | None:
-        """Who submitted it, as that one calls itself."""
+        """The submitter, as it calls itself."""
         return _text(self.message.properties, CLIENT_ID)
 
     @property
     def request_id(self) -> str | None:
-        """What it belongs to; a reply has the same."""
+        """The request that the message belongs to; a reply has the same."""
         return _text(self.message.properties, REQUEST_ID)
 
     @property
     def queue_uri(self) -> str:
-        """Where it came from; `account_of` and `queue_of` read it."""
+        """The queue that the message came from; `account_of` and `queue_of` parse it."""
         return f"queue://{self.account}/{self.queue}"
 
 
 class Format(Protocol[T]):
-    """How values of a type travel."""
+    """Converts values of a type to messages and back."""
 
     def parse(self, message: Message) -> T:
         """
         The value of a message.
 
         Raises:
-            FormatError: it has none; the text says what is wrong, and nothing of the body.
+            FormatError: the message has no valid value; the text says why, and contains nothing of
+                the body.
         """
         ...
 
     def build(self, value: T) -> Message:
-        """A message that says this value."""
+        """A message with this value."""
         ...
 
 
 @attrs.frozen
 class Raw:
-    """Messages as they are: nothing is read, so nothing can be wrong."""
+    """Messages as they are: nothing is parsed, so nothing can be invalid."""
 
     def parse(self, message: Message) -> Message:
         return message
@@ -86,7 +89,10 @@ RAW: Final = Raw()
 
 
 def _refuse_other(value: Any, kind: type[T]) -> T:
-    """cattrs makes 3 of "3" and "None" of None: in a message that is a mistake."""
+    """
+    Refuse a value of another type. cattrs would convert "3" to 3 and None to "None", which in a
+    message is an error.
+    """
     is_number = kind is float and type(value) is int
     if type(value) is not kind and not is_number:
         raise TypeError(f"{kind.__name__} expected")
@@ -94,7 +100,7 @@ def _refuse_other(value: Any, kind: type[T]) -> T:
 
 
 def strict_converter() -> cattrs.Converter:
-    """Converts attrs classes to what JSON can say and back; guesses nothing."""
+    """Converts attrs classes to JSON values and back; refuses values of other types."""
     converter = make_converter()
     for kind in (bool, float, int, str):
         converter.register_structure_hook(kind, _refuse_other)
@@ -106,7 +112,7 @@ _CONVERTER: Final = strict_converter()
 
 @attrs.frozen
 class Json(Generic[T]):
-    """Values of one attrs class (or whatever else cattrs knows) as JSON in UTF-8."""
+    """Values of one attrs class (or any other type that cattrs knows) as JSON in UTF-8."""
 
     type: type[T]
     converter: cattrs.Converter = _CONVERTER
@@ -116,12 +122,12 @@ class Json(Generic[T]):
         try:
             tree = json.loads(_bytes_of(message))
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"the body is no JSON ({type(error).__name__})") from error
+            raise FormatError(f"the body isn't JSON ({type(error).__name__})") from error
         try:
             return self.converter.structure(tree, self.type)
         except (cattrs.BaseValidationError, LookupError, TypeError, ValueError) as error:
             wrong = "; ".join(_lines(error))
-            raise FormatError(f"the body is no {self.type.__name__}: {wrong}") from error
+            raise FormatError(f"the body isn't a {self.type.__name__}: {wrong}") from error
 
     def build(self, value: T) -> Message:
         tree = self.converter.unstructure(value, unstructure_as=self.type)
@@ -145,11 +151,11 @@ def _bytes_of(message: Message) -> bytes | str:
             return b"".join(parts)
         case ValueBody(value=str() | bytes() as value):
             return value
-    raise FormatError(f"the body is a {type(message.body).__name__}, bytes were expected")
+    raise FormatError(f"the body is a {type(message.body).__name__}; bytes expected")
 
 
 def _lines(error: Exception) -> list[str]:
-    """The leaves of what cattrs raises, which name each field and no value."""
+    """The innermost errors that cattrs raises, each with its field and without a value."""
     lines = cattrs.transform_error(error, format_exception=_name_mistake)
     return [line[:MAX_LINE] for line in lines]
 

@@ -1,4 +1,4 @@
-"""What a listener does with each message, whichever queue it is from."""
+"""The processing of a listener's messages: the settings that all its queues share."""
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,11 +7,11 @@ from typing import Final, Generic, Protocol, TypeVar
 import attrs
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError
-from gateway.domain.events import ListenerFailed
+from gateway.domain.errors import BrokerError, EntityNotFound
+from gateway.domain.events.gateway import ListenerFailed
 from gateway.domain.message import Message, Settlement
-from gateway.domain.polling import IdlePolling
-from gateway.domain.scaling import ByDepth, Rule
+from gateway.domain.scaling.concurrency import ByDepth, Rule
+from gateway.domain.scaling.polling import IdlePolling
 from gateway.listener.errors import text_of
 from gateway.listener.items import Format, Item
 from gateway.listener.options import ListenerOptions
@@ -21,21 +21,23 @@ T = TypeVar("T")
 
 Handler = Callable[[Item[T]], Awaitable[Settlement | None]]
 """
-Works on one message. None: it is done, and completed. A settlement is carried out. `EndpointDown`
-pauses the listener; after any other error the message comes again, until it is poison. It is
-cancelled before the lock of its message ends.
+Handles one message. None: it is done, and completed. A settlement is carried out. `EndpointDown`
+pauses the listener; after any other error the message is delivered again, until it is poison. The
+handler is cancelled before the message's lock expires.
 """
 
 
 class Subscriber(Protocol[T]):
-    """Who wants to know what becomes of the items of one listener. Never raises, never waits."""
+    """An observer of the items of one listener. Its methods never raise and never block."""
 
     def on_item(self, item: Item[T]) -> None:
-        """A handler has done it, and it is settled."""
+        """A handler has done the item, and it is settled."""
         ...
 
     def on_error(self, queue: EntityPath, error: Exception) -> None:
-        """A queue couldn't be read, a message not be parsed, settled, or worked on."""
+        """
+        A queue couldn't be received from, or a message couldn't be parsed, settled or handled.
+        """
         ...
 
     def on_completed(self) -> None:
@@ -45,19 +47,19 @@ class Subscriber(Protocol[T]):
 
 @attrs.frozen(kw_only=True)
 class QueueEmpty:
-    """A task looked at a queue in vain."""
+    """A receive found no message."""
 
     queue: EntityPath
-    idle_count: int  # looks in a row that found nothing
+    idle_count: int  # receives in a row that found nothing
     tasks: int  # of this queue
-    is_fresh: bool  # the task was started for work that others have done meanwhile
+    is_fresh: bool  # the task was started for messages that other tasks have handled meanwhile
 
 
 @attrs.frozen(kw_only=True)
 class Idle:
     """
-    When the task looks again, in seconds from when it began the last look, or whether it ends. The
-    last task of a queue that nobody announces messages of doesn't end.
+    When the task receives again, in seconds from the start of its last receive, or whether it ends.
+    The last task of a queue without announcements never ends.
     """
 
     delay: float
@@ -69,7 +71,9 @@ OnEmpty = Callable[[QueueEmpty], Idle]
 
 @attrs.frozen(kw_only=True)
 class BackOff:
-    """The documented answer to an empty queue: look ever more seldom, and end at the maximum."""
+    """
+    The documented reaction to an empty queue: receive ever less often, and end at the maximum.
+    """
 
     polling: IdlePolling
     rng: random.Random
@@ -79,14 +83,18 @@ class BackOff:
         return Idle(delay=delay, end=empty.is_fresh or self.polling.is_longest(delay))
 
 
+def wait_for_it(queue: EntityPath) -> None:
+    """Retry a missing queue until it exists."""
+
+
 def no_load() -> float:
-    """Where nobody measures the processor."""
+    """Used if the processor's load isn't measured."""
     return 0.0
 
 
 @attrs.frozen(kw_only=True)
 class Job(Generic[T]):
-    """All that the parts of a listener need to know of what it is for."""
+    """The settings of a listener that all its parts need."""
 
     broker: Broker
     account: str
@@ -101,15 +109,18 @@ class Job(Generic[T]):
     on_work: Rule
     load: Callable[[], float]
     measure: Callable[[Message], int]
+    on_missing: Callable[[EntityPath], None]
 
     def tell_error(self, queue: EntityPath, error: Exception) -> None:
         for subscriber in self.subscribers:
             subscriber.on_error(queue, error)
 
     def note_failure(self, queue: EntityPath, error: BrokerError) -> None:
-        """Tell of something that is tried again."""
+        """Report a failure that is retried."""
         self.observer.report(ListenerFailed(queue=queue, reason=text_of(error)))
         self.tell_error(queue, error)
+        if isinstance(error, EntityNotFound):
+            self.on_missing(queue)
 
 
 DEFAULT_RULE: Final = ByDepth()

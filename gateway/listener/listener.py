@@ -1,11 +1,12 @@
 """
-The scalable queue listener: messages of one or several queues, each in the hands of one handler.
+The scalable queue listener: messages of one or several queues, each handled by one handler at a
+time.
 
     listener = QueueListener(broker=broker, queues="orders", format=Json(Order), handle=handle, ...)
     await nursery.start(listener.run)
 
-A message is completed when its handler has returned, and not before: what is cancelled, or fails,
-or ends with the process, comes again. Handlers must bear to see a message twice.
+A message is completed after its handler has returned, and not before: a message whose handler is
+cancelled or fails, or ends with the process, is delivered again. Handlers must be idempotent.
 """
 
 import random
@@ -18,19 +19,28 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.events import Event
+from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message
-from gateway.domain.scaling import Rule, Shares, parse_weights
+from gateway.domain.scaling.concurrency import Rule, Shares, parse_weights
 from gateway.domain.status import Wake
 from gateway.listener.bodies import body_size
+from gateway.listener.concurrency_limiter import ConcurrencyLimiter
+from gateway.listener.consumer_stats import QueueState
 from gateway.listener.endpoint import Endpoint
 from gateway.listener.items import Format
-from gateway.listener.job import DEFAULT_RULE, BackOff, Handler, Job, OnEmpty, Subscriber, no_load
-from gateway.listener.ledger import QueueState
+from gateway.listener.job import (
+    DEFAULT_RULE,
+    BackOff,
+    Handler,
+    Job,
+    OnEmpty,
+    Subscriber,
+    no_load,
+    wait_for_it,
+)
 from gateway.listener.locks import Locks
 from gateway.listener.options import ListenerOptions
-from gateway.listener.room import Room
-from gateway.listener.station import Station
+from gateway.listener.queue_consumer import QueueConsumer
 from gateway.listener.triggers import Subscription, Triggers
 from gateway.ports import Broker, Observer, WallClock
 
@@ -38,16 +48,18 @@ T = TypeVar("T")
 
 
 class Silence:
-    """An observer for listeners that nobody watches."""
+    """An observer that ignores all events."""
 
     def report(self, event: Event) -> None:
-        """Nothing is to be done."""
+        """Ignore the event."""
 
 
 def _weights(queues: str | Mapping[str, int]) -> Mapping[EntityPath, int]:
     """
+    The weight of each queue.
+
     Raises:
-        InvalidRequest: the text names what is wrong.
+        InvalidRequest: the text says what is wrong.
     """
     text = queues
     if not isinstance(text, str):
@@ -55,7 +67,9 @@ def _weights(queues: str | Mapping[str, int]) -> Mapping[EntityPath, int]:
     named = parse_weights(text)
     weights = {EntityPath.parse(name): weight for name, weight in named.items()}
     if len(weights) < len(named):
-        raise InvalidRequest(f"queues: a queue is named twice in {text!r}; case doesn't matter")
+        raise InvalidRequest(
+            f"queues: a queue is named twice in {text!r}; names differ by more than case"
+        )
     return weights
 
 
@@ -64,9 +78,10 @@ class QueueListener(Generic[T]):
     """
     Runs `handle` for each message of `queues`: "orders", or with weights "urgent:8 bulk:2".
 
-    `triggers` announce messages that are enqueued, by `account` and queue. `on_empty` and
-    `on_work` replace the documented rules for idle queues and for work detected. `load` says how
-    busy the processor is (0 to 1), `measure` how many bytes a message takes.
+    `triggers` announce enqueued messages, by `account` and queue. `on_empty` and `on_work` replace
+    the documented rules for idle queues and for detected work. `load` returns the processor's load
+    (0 to 1), `measure` a message's size in bytes. `on_missing` is called each time that a queue
+    doesn't exist; the listener tries again.
     """
 
     broker: Broker
@@ -84,28 +99,29 @@ class QueueListener(Generic[T]):
     on_work: Rule = DEFAULT_RULE
     load: Callable[[], float] = no_load
     measure: Callable[[Message], int] = body_size
-    _stations: list[Station[T]] = attrs.field(factory=list, init=False)
+    on_missing: Callable[[EntityPath], None] = wait_for_it
+    _consumers: list[QueueConsumer[T]] = attrs.field(factory=list, init=False)
     _is_draining: bool = attrs.field(default=False, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
-        Listen until drained. Cancelled, handlers are too, and their messages come again; what
-        is done is settled before. A listener runs once.
+        Listen until drained. A cancellation also cancels handlers, whose messages are delivered
+        again; handled messages are settled before. A listener runs once.
 
         It has started when each queue is open, or couldn't be opened at the first attempt.
         """
         with ExitStack() as subscriptions:
             locks = Locks()
-            self._stations = self._open_stations(locks, subscriptions)
+            self._consumers = self._open_stations(locks, subscriptions)
             if self._is_draining:
                 self.start_drain()
             try:
                 async with trio.open_nursery() as nursery:
                     await nursery.start(locks.run)
-                    async with trio.open_nursery() as stations:
-                        for station in self._stations:
-                            await stations.start(station.run)
+                    async with trio.open_nursery() as consumers:
+                        for consumer in self._consumers:
+                            await consumers.start(consumer.run)
                         task_status.started()
                     nursery.cancel_scope.cancel()
             finally:
@@ -115,42 +131,44 @@ class QueueListener(Generic[T]):
 
     def start_drain(self) -> None:
         """
-        Take nothing more, finish what runs within the grace, settle it, and give back the rest;
-        then `run` returns.
+        Receive nothing more, let running handlers finish within the grace, settle their messages,
+        and abandon the others; then `run` returns.
         """
         self._is_draining = True
-        for station in self._stations:
-            station.drain()
+        for consumer in self._consumers:
+            consumer.drain()
 
     async def drain(self) -> None:
-        """As `start_drain`; return when `run` is about to. Cancelled, the drain goes on."""
+        """
+        As `start_drain`; return when `run` is about to. After a cancellation the drain goes on.
+        """
         await trio.lowlevel.checkpoint()
         self.start_drain()
-        if self._stations:
+        if self._consumers:
             await self._ended.wait()
 
     async def query_state(self) -> Mapping[EntityPath, QueueState]:
-        """How each queue is now. It costs a request for each: for the depth."""
+        """The present state of each queue. Costs one request per queue, for its depth."""
         await trio.lowlevel.checkpoint()
-        return {station.queue: await station.query_state() for station in self._stations}
+        return {consumer.queue: await consumer.query_state() for consumer in self._consumers}
 
     def states(self) -> Mapping[EntityPath, QueueState]:
-        """As `query_state`, but nobody is asked: without the depth."""
-        return {station.queue: station.state() for station in self._stations}
+        """As `query_state`, without requests and without the depth."""
+        return {consumer.queue: consumer.state() for consumer in self._consumers}
 
     @property
     def wake(self) -> Wake:
-        """How an idle queue's messages are noticed now, where the namespace has to be polled."""
+        """How an idle queue's messages are noticed now, if the namespace has to be polled."""
         if self.triggers is None or not self.triggers.is_connected:
             return Wake(announced=False, look_every=self.options.idle_max)
         if self.triggers.hears_all_senders:
             return Wake(announced=True, look_every=None)
         return Wake(announced=False, look_every=self.options.sweep)
 
-    def _open_stations(self, locks: Locks, subscriptions: ExitStack) -> list[Station[T]]:
+    def _open_stations(self, locks: Locks, subscriptions: ExitStack) -> list[QueueConsumer[T]]:
         weights = {path.key: weight for path, weight in self.queues.items()}
         options, job = self.options, self._job()
-        room = Room(
+        limiter = ConcurrencyLimiter(
             parallel=options.parallel,
             max_held=options.max_held,
             max_bytes=options.max_inflight,
@@ -158,10 +176,10 @@ class QueueListener(Generic[T]):
         )
         endpoint = Endpoint(pause=options.endpoint_pause, rng=self.rng)
         return [
-            Station(
+            QueueConsumer(
                 job=job,
                 queue=path,
-                room=room,
+                limiter=limiter,
                 endpoint=endpoint,
                 locks=locks,
                 bell=self._subscribe(path, subscriptions),
@@ -189,4 +207,5 @@ class QueueListener(Generic[T]):
             on_work=self.on_work,
             load=self.load,
             measure=self.measure,
+            on_missing=self.on_missing,
         )

@@ -1,4 +1,4 @@
-"""Keeps the locks of messages in hand alive: each is renewed at about half of its time."""
+"""Renews the locks of held messages, each at about half of its duration."""
 
 from math import inf
 from typing import Final, Protocol
@@ -6,14 +6,15 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-SLACK: Final = 0.5  # seconds: locks due that soon are renewed together
-PAUSE: Final = 1.2 * SLACK  # seconds between two renewals of one lock: within the slack is at once
+SLACK: Final = 0.5  # seconds: locks due within that time are renewed together
+# seconds between two renewals of one lock; with less than the slack it would be renewed at once
+PAUSE: Final = 1.2 * SLACK
 
 
 class Locked(Protocol):
-    """A message whose lock ends."""
+    """A message whose lock expires."""
 
-    renew_at: float  # by Trio's clock; infinity: not at all
+    renew_at: float  # by Trio's clock; infinity: never
 
     async def renew(self) -> None:
         """Try once; `renew_at` is later when this returns."""
@@ -22,7 +23,7 @@ class Locked(Protocol):
 
 @attrs.define(eq=False)
 class Locks:
-    """Renews what it watches."""
+    """Renews the watched locks."""
 
     _watched: dict[Locked, None] = attrs.field(factory=dict, init=False)
     _renewing: set[Locked] = attrs.field(factory=set, init=False)
@@ -39,7 +40,7 @@ class Locks:
         self._watched.pop(locked, None)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live until cancelled."""
+        """Run until cancelled."""
         async with trio.open_nursery() as nursery:
             task_status.started()
             while True:

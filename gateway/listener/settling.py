@@ -1,11 +1,10 @@
-"""Settles an item where it came from, for whoever was handed it and knows no more than the item."""
+"""Settles an item outside of its listener, for code that has nothing but the item."""
 
 from collections.abc import Mapping
 
-import trio
-
+from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityNotFound, OutcomeUnknown
+from gateway.domain.errors import EntityNotFound
 from gateway.domain.message import Complete, Delivery, Settlement
 from gateway.listener.items import account_of, queue_of
 from gateway.ports import Broker
@@ -20,23 +19,20 @@ async def settle(
     settlement: Settlement | None = None,
 ) -> None:
     """
-    Settle (None: complete) a delivery of the queue that `queue_uri` names, with a receiver opened
-    for that. `namespaces` are the brokers by account.
+    Settle (None: complete) a delivery of the queue that `queue_uri` names, with a receiver of its
+    own. `namespaces` are the brokers by account.
 
     Raises:
         EntityNotFound: there is no such account or queue.
-        LockLost: it was too late, or this namespace takes a settlement only from whom it gave the
-            message to, as where a lock belongs to a link.
-        OutcomeUnknown: nobody answered in time.
+        LockLost: the lock has expired; or this namespace accepts a settlement only on the link that
+            received the message.
+        OutcomeUnknown: the namespace didn't answer in time.
     """
-    await trio.lowlevel.checkpoint()
     account, queue = account_of(queue_uri), queue_of(queue_uri)
     if account not in namespaces:
-        raise EntityNotFound(f"{queue_uri}: no account {account!r}")
-    with trio.move_on_after(TIMEOUT):
+        raise EntityNotFound(f"{queue_uri}: account {account!r} isn't among the namespaces")
+    with answered_within(TIMEOUT, f"from {queue_uri}"):
         await _settle(namespaces[account], queue, delivery, settlement or Complete())
-        return
-    raise OutcomeUnknown(f"no answer from {queue_uri} within {TIMEOUT:g} s")
 
 
 async def _settle(

@@ -1,13 +1,13 @@
-"""The other direction of a listener: values are put into a queue."""
+"""Sends values to a queue that listeners receive from."""
 
 from typing import Generic, TypeVar
 
 import attrs
-import trio
 
+from gateway.deadlines import answered_within
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import Message
 from gateway.listener.bodies import body_size
 from gateway.listener.errors import SubmitError
 from gateway.listener.items import CLIENT_ID, REQUEST_ID, Format
@@ -23,7 +23,7 @@ def _path(queue: str | EntityPath) -> EntityPath:
 
 @attrs.frozen(kw_only=True)
 class Submitter(Generic[T]):
-    """Puts values of one type into `queue`, and wakes those who listen to it."""
+    """Sends values of one type to `queue`, and wakes its listeners."""
 
     broker: Broker
     queue: EntityPath = attrs.field(converter=_path)
@@ -44,11 +44,12 @@ class Submitter(Generic[T]):
         correlation_id: str | None = None,
     ) -> str:
         """
-        Return once the namespace owns the message; say its id. Cancelled, nobody knows.
+        Return the message's id once the namespace has accepted the message. After a cancellation
+        the outcome is unknown.
 
         Raises:
-            SubmitError: whatever the namespace or the way to it answered; `outcome` says whether
-                the message may have arrived, the cause what it was.
+            SubmitError: the send failed; `outcome` says whether the message may have been accepted,
+                the cause is the error.
         """
         message = self.message(
             value,
@@ -57,7 +58,7 @@ class Submitter(Generic[T]):
             reply_to=reply_to,
             correlation_id=correlation_id,
         )
-        has_come = True  # unless an error is sure that it hasn't
+        has_come = True  # unless the outcome is "not sent"
         try:
             await self._send(message)
         except SubmitError as error:
@@ -78,7 +79,10 @@ class Submitter(Generic[T]):
         reply_to: str | None = None,
         correlation_id: str | None = None,
     ) -> Message:
-        """What `submit` sends. What the format has set and isn't named here stays as it is."""
+        """
+        The message that `submit` sends. Properties that the format sets stay, unless they are given
+        here.
+        """
         built = self.format.build(value)
         chosen = message_id or built.message_id
         chosen = self.new_id() if chosen is None else chosen
@@ -92,14 +96,11 @@ class Submitter(Generic[T]):
             properties={**known, **built.properties},
         )
 
-    async def _send(self, message: Message) -> Leg:
+    async def _send(self, message: Message) -> None:
         try:
-            with trio.move_on_after(self.timeout):
-                return await self.broker.send(self.queue, [message])
+            with answered_within(self.timeout):
+                await self.broker.send(self.queue, [message])
         except BrokerError as error:
             raise SubmitError(
                 f"{self.queue}: {type(error).__name__}: {error}", outcome=error.outcome
             ) from error
-        raise SubmitError(
-            f"{self.queue}: no answer within {self.timeout:g} s", outcome=Outcome.UNKNOWN
-        )

@@ -1,22 +1,22 @@
 """
-Push: who enqueues tells who listens, so that an idle queue is not polled.
+Triggers: senders wake listeners, so that an idle queue isn't polled.
 
-A `Triggers` is the end of a channel in this process. What carries triggers between processes calls
-`publish` for each that comes in, and `lose` and `regain` when the channel breaks and is back.
+A `Triggers` is the receiving end of a channel. The code that carries triggers between processes
+calls `publish` for each that arrives, and `lose` and `regain` when the channel breaks and is back.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import attrs
-import trio
 
+from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
 
 
 @attrs.frozen(kw_only=True)
 class Trigger:
-    """Somebody enqueues, or has enqueued, so many bytes."""
+    """Messages of so many bytes are being enqueued, or have been."""
 
     account: str = ""  # names the namespace
     queue: EntityPath
@@ -26,56 +26,55 @@ class Trigger:
 @attrs.define(eq=False)
 class Subscription:
     """
-    The triggers of one queue, as a number that rises: who remembers the number before it looks
-    at the queue, and then waits for another one, misses nothing.
+    The triggers of one queue, as a rising number. A listener that remembers the number before it
+    receives, and then waits for another number, misses none.
     """
 
     _triggers: "Triggers | None" = None
-    rings: int = attrs.field(default=0, init=False)
-    _rang: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _rings: Changes = attrs.field(factory=Changes, init=False)
+
+    @property
+    def rings(self) -> int:
+        return self._rings.version
 
     @property
     def is_connected(self) -> bool:
-        """Whether a message that its sender announces is sure to ring."""
+        """True if the announcement of a message will certainly arrive."""
         return self._triggers is not None and self._triggers.is_connected
 
     @property
     def hears_all_senders(self) -> bool:
-        """Whether it is known that every sender announces its messages."""
+        """True if every sender is known to announce its messages."""
         return self._triggers is not None and self._triggers.hears_all_senders
 
     def ring(self) -> None:
-        self.rings += 1
-        self._rang.set()
-        self._rang = trio.Event()
+        self._rings.note()
 
     async def wait(self, seen: int) -> None:
-        """Return when `rings` is another number than `seen`."""
-        await trio.lowlevel.checkpoint()
-        while self.rings == seen:
-            await self._rang.wait()
+        """Return when `rings` differs from `seen`."""
+        await self._rings.wait(seen)
 
 
 @attrs.define(eq=False)
 class Triggers:
     """
-    Brings each trigger to the listeners of its queue, and to no others. One of a topic is for those
-    of its subscriptions.
+    Passes each trigger to the listeners of its queue; a topic's trigger to the listeners of its
+    subscriptions.
 
-    They may come by several channels, each with a name of its own: connected are all, or none.
-    With `hears_all_senders` every sender is known to announce its messages; otherwise idle
-    listeners also look at their queues every `sweep` seconds.
+    Triggers may arrive through several channels, each with its own name: connected means that none
+    of them is lost. With `hears_all_senders` every sender is known to announce its messages;
+    otherwise idle listeners also receive every `sweep` seconds.
     """
 
     is_connected: bool = True
     hears_all_senders: bool = attrs.field(default=False, kw_only=True)
-    _lost: set[str] = attrs.field(factory=set, init=False)  # channels
+    _lost: set[str] = attrs.field(factory=set, init=False)  # names of channels
     _subscriptions: dict[tuple[str, EntityPath], list[Subscription]] = attrs.field(
         factory=dict, init=False
     )
 
     def publish(self, trigger: Trigger) -> None:
-        """Wake them: before the first message is enqueued or after the last one."""
+        """Wake the listeners: before the first message is enqueued, or after the last."""
         for subscription in self._subscriptions.get((trigger.account, trigger.queue), ()):
             subscription.ring()
 
@@ -94,22 +93,22 @@ class Triggers:
                     del self._subscriptions[key]
 
     def lose(self, channel: str = "") -> None:
-        """The channel broke: from now on listeners poll, with back-off."""
+        """The channel is broken: from now on listeners poll, with backoff."""
         self._lost.add(channel)
         self.is_connected = False
         self.publish_all()
 
     def regain(self, channel: str = "") -> None:
         """
-        The channel is back: listeners look once for what came meanwhile, and then wait, unless
-        another one is lost.
+        The channel is back: listeners receive once, for messages of the meantime, and then wait,
+        unless another channel is lost.
         """
         self._lost.discard(channel)
         self.is_connected = not self._lost
         self.publish_all()
 
     def publish_all(self) -> None:
-        """Something may have come to any queue: wake them all."""
+        """Wake all listeners: any queue may have new messages."""
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions:
                 subscription.ring()

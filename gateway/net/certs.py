@@ -1,4 +1,4 @@
-"""A throw-away authority and certificates for localhost: for `pairgate certs`, and for tests."""
+"""A throw-away authority and certificates for localhost, for `pairgate certs` and for tests."""
 
 import ipaddress
 import os
@@ -22,13 +22,13 @@ def write_certificates(
     folder: Path, *, now: datetime, names: Sequence[str] = ("localhost", "127.0.0.1", "::1")
 ) -> None:
     """
-    `folder` holds `FILES`, valid for a year.
+    Write `FILES` to the folder, valid for a year.
 
-    The authority's own key is thrown away: nobody can make more certificates of it.
-    The server's certificate is for `names`, the client's is named `pairgate-client`.
+    The authority's key is thrown away, so no more certificates can be made with it. The server's
+    certificate is for `names`; the client's is named `pairgate-client`.
 
     Raises:
-        OSError: the folder can't be made or written.
+        OSError: the folder can't be created or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     authority = _Authority.new(now)
@@ -127,7 +127,7 @@ def _write_secret(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    # Made anew with mode 0600: one that is there might be open to others.
+    # Created with mode 0600: an existing file might be readable by others.
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:

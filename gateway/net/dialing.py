@@ -1,15 +1,21 @@
-"""Streams to servers, opened within a time; what fails is told apart, and nothing was sent."""
+"""
+Opens connections to servers within a time, and classifies failures. After a failure, nothing was
+sent.
+"""
 
 import errno
+import os
+import socket
 import ssl
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.domain.errors import Unavailable, Untrusted
+from gateway.domain.errors import Unreachable, Untrusted
 
-# Alerts by which a server refuses our certificate. In TLS 1.3 they come after the handshake.
+# Alerts by which a server refuses the client's certificate. In TLS 1.3 they arrive after the
+# handshake.
 _CERTIFICATE_ALERTS: Final = (
     "CERTIFICATE_REQUIRED",
     "ALERT_BAD_CERTIFICATE",
@@ -22,7 +28,7 @@ _CERTIFICATE_ALERTS: Final = (
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """Where a server listens. With `tls`, its certificate must be for the host."""
+    """The address of a server. With `tls`, its certificate must be for the host."""
 
     host: str
     port: int
@@ -33,15 +39,15 @@ class Place:
 
 
 FAILURES: Final = (OSError, trio.BrokenResourceError, UnicodeError)
-"""What opening a stream may raise; `failure_of` says what it means."""
+"""The exceptions that opening a stream may raise; `failure_of` classifies them."""
 
 
 async def dial(place: Place) -> trio.abc.Stream:
     """
-    Connect, and shake hands where there is TLS. The caller's scope is the deadline.
+    Connect, with a TLS handshake if the place has TLS. The caller's scope is the deadline.
 
     Raises:
-        Unavailable: refused, no such host, or the handshake failed.
+        Unreachable: refused, no such host, or the handshake failed.
         Untrusted: one side doesn't trust the other's certificate.
     """
     try:
@@ -52,10 +58,10 @@ async def dial(place: Place) -> trio.abc.Stream:
 
 async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.abc.Stream:
     """
-    As `dial`, but it raises what is in `FAILURES`.
+    As `dial`, but raises the exceptions in `FAILURES`.
 
-    `https_compatible`: the end of a connection needn't be announced, as HTTP's own ends show what
-    is cut.
+    `https_compatible`: the end of the connection needn't be announced, since HTTP's own framing
+    shows whether a message was cut.
     """
     stream = await open_tcp(place.host, place.port)
     if place.tls is None:
@@ -73,10 +79,10 @@ async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.a
 
 async def open_tcp(host: str, port: int) -> trio.SocketStream:
     """
-    Connect without TLS. Raises what is in `FAILURES`.
+    Connect without TLS. Raises the exceptions in `FAILURES`.
 
-    A name is looked up in a thread; where none can be started that is an OSError too, as any other
-    lack of the machine's.
+    Names are looked up in a thread. If no thread can be started, that is an OSError, too, as any
+    other lack of resources.
     """
     try:
         return await trio.open_tcp_stream(host, port)
@@ -86,17 +92,34 @@ async def open_tcp(host: str, port: int) -> trio.SocketStream:
         raise OSError(errno.EAGAIN, f"{host} can't be looked up: {error}") from error
 
 
-def failure_of(where: object, error: Exception) -> Unavailable | Untrusted:
-    """What a connection that couldn't be opened means. Nothing was sent."""
-    if isinstance(error, UnicodeError):  # of IDNA
-        return Unavailable(f"{where}: no host can have that name: {error}")
+def failure_of(where: object, error: Exception) -> Unreachable | Untrusted:
+    """Classify the failure of opening a connection. Nothing was sent."""
+    if isinstance(error, UnicodeError):  # from IDNA
+        return Unreachable(f"{where}: invalid host name: {error}")
     cause = error.__cause__ or error
     if isinstance(cause, ssl.SSLCertVerificationError) or is_certificate_alert(cause):
-        return Untrusted(f"{where}: {cause}")
-    return Unavailable(f"{where}: {error if isinstance(cause, BaseExceptionGroup) else cause}")
+        return Untrusted(f"{where}: TLS: {cause}")
+    return Unreachable(f"{where}: {_reasons(cause)}")
+
+
+def _reasons(cause: BaseException) -> str:
+    """The reasons, each once: a name may have several addresses, each with its own failure."""
+    errors = cause.exceptions if isinstance(cause, BaseExceptionGroup) else (cause,)
+    return ", ".join(dict.fromkeys(map(_reason, errors)))
+
+
+def _reason(error: BaseException) -> str:
+    match error:
+        case socket.gaierror():
+            return f"DNS: {error.strerror}"
+        case ssl.SSLError():
+            return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+        case OSError(errno=int(number), filename=None) if len(error.args) > 1 and "'" in str(error):
+            return os.strerror(number)  # the text repeats the address
+    return str(error) or type(error).__name__
 
 
 def is_certificate_alert(error: BaseException | None) -> bool:
-    """Whether the server says that it refuses our certificate."""
+    """True if the server refuses the client's certificate."""
     reason = str(getattr(error, "reason", None) or "")
     return isinstance(error, ssl.SSLError) and reason.endswith(_CERTIFICATE_ALERTS)

@@ -1,4 +1,4 @@
-"""Ports that we listen on: limits before accept, TLS, and the one place that contains crashes."""
+"""Listening ports: limits before accept, TLS, and the one place that contains crashes."""
 
 import ipaddress
 import ssl
@@ -10,32 +10,44 @@ from typing import Any, NoReturn
 import attrs
 import trio
 
+from gateway.net.tls import accept_tls
+from gateway.net.visits import Visits
+
 CLOSE_SECONDS = 2.0
 
 ConnectionHandler = Callable[[trio.abc.Stream], Awaitable[None]]
 """Serves one connection to its end. The stream is closed for it afterwards."""
 
 OnEnd = Callable[[str, BaseException], None]
-"""Told `host:port` of a client (empty where it was gone before that was known), and the error."""
+"""
+Called with the client's `host:port` (empty if the client left before that was known), and the
+error.
+"""
 
 
 class CannotListen(OSError):
-    """The address can't be listened on; the text names it and says what to do."""
+    """The process can't listen on the address; the text names the address and says what to do."""
 
 
 @attrs.frozen(kw_only=True)
 class ListenerOptions:
     """Limits of one port."""
 
-    max_connections: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
-    # 0: no limit. All clients on this machine count as one peer.
-    max_connections_per_peer: int = attrs.field(default=0, validator=attrs.validators.ge(0))
+    max_connections: int = attrs.field(
+        default=1000, validator=[attrs.validators.ge(1), attrs.validators.le(100_000)]
+    )
+    # 0: no limit. All clients on this machine count as one peer, as do all clients behind one NAT.
+    max_connections_per_peer: int = attrs.field(default=800, validator=attrs.validators.ge(0))
+    # Seconds that a connection without any authorization may wait for its client.
+    first_timeout: float = attrs.field(default=20.0, validator=attrs.validators.gt(0))
     handshake_timeout: float = attrs.field(default=5.0, validator=attrs.validators.gt(0))
-    backlog: int = attrs.field(default=1024, validator=attrs.validators.ge(1))
+    backlog: int = attrs.field(
+        default=1024, validator=[attrs.validators.ge(1), attrs.validators.le(65535)]
+    )
 
 
 def _ignore(peer: str, error: BaseException) -> None:
-    """Losing a connection is everyday life."""
+    """A lost connection is no event."""
 
 
 async def open_listener(
@@ -49,30 +61,37 @@ async def open_listener(
     """
     Bind `host:port` or `[ipv6]:port`; from then on clients are queued by the kernel.
 
-    Port 0 takes a free one. `on_crash` is told each exception out of a connection's handler that
-    is a bug, `on_lost` each reset, failed TLS handshake and refused surplus connection.
+    Port 0 chooses a free port. `on_crash` is called with each exception from a connection's handler
+    that is a bug, `on_lost` with each reset, failed TLS handshake and refused surplus connection.
 
     Raises:
-        CannotListen: the address is taken, not ours, not allowed, or no address at all.
+        CannotListen: the address is in use, not of this machine, not allowed, or malformed.
     """
     options = options or ListenerOptions()
-    host, port = _split(address)
+    host, port = split_address(address)
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=options.backlog)
     except OSError as error:
         raise CannotListen(
             f"can't listen on {address} ({error.strerror or error}): "
-            "end what uses it, choose another port, or move all ports with --port-offset"
+            "end the process that uses it, choose another port, or move all ports with"
+            " --port-offset"
         ) from error
     if port == 0:
-        # A name may have several addresses, and each has got another free port.
+        # A name may have several addresses, each of which got another free port.
         for surplus in listeners[1:]:
             await surplus.aclose()
         del listeners[1:]
     return Listener(listeners, on_crash=on_crash, on_lost=on_lost, tls=tls, options=options)
 
 
-def _split(address: str) -> tuple[str, int]:
+def split_address(address: str) -> tuple[str, int]:
+    """
+    The host and the port of `host:port` or `[ipv6]:port`.
+
+    Raises:
+        CannotListen: the address is malformed.
+    """
     host, colon, port = address.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -84,13 +103,13 @@ def _split(address: str) -> tuple[str, int]:
 
 def _refuse_address(address: str) -> NoReturn:
     raise CannotListen(
-        f"{address!r} is no address to listen on: write host:port, such as 127.0.0.1:5672, "
+        f"{address!r} is not an address to listen on: write host:port, such as 127.0.0.1:5672, "
         "[::1]:5672, or 0.0.0.0:5672 for all of this machine"
     )
 
 
 class Listener:
-    """One port, and the limits, TLS and error handling of its connections."""
+    """One port, with the limits, TLS and error handling of its connections."""
 
     def __init__(
         self,
@@ -108,6 +127,7 @@ class Listener:
         self._options = options or ListenerOptions()
         self._slots = trio.Semaphore(self._options.max_connections)
         self._peers: Counter[str] = Counter()
+        self._visits = Visits(self._options.first_timeout)
 
     @property
     def address(self) -> str:
@@ -129,13 +149,13 @@ class Listener:
         """
         Run `handler` for each connection, as a task of `connections`, until cancelled.
 
-        A cancellation closes the port and nothing else: connections live as long as their
-        nursery lets them. Whoever is still in the kernel's queue is reset.
+        A cancellation closes the port and nothing else: connections live as long as their nursery.
+        Clients in the kernel's queue are reset.
         """
         task_status.started()  # the kernel has been queueing clients since the socket was bound
         await trio.serve_listeners(
             partial(self._contained, handler),
-            [_SlottedListener(socket, self._slots) for socket in self._sockets],
+            [_SlottedListener(socket, self._slots, self._visits) for socket in self._sockets],
             handler_nursery=connections,
         )
 
@@ -148,11 +168,11 @@ class Listener:
     async def _contained(  # noqa: ASYNC910 the handler waits
         self, handler: ConnectionHandler, stream: trio.SocketStream
     ) -> None:
-        """The one place where an exception of a connection ends."""
+        """The one place where exceptions of connections end."""
         peer = ""
         try:
             peer = _peer_of(stream)
-            await self._admitted(handler, stream, _owner_of(peer))
+            await self._admitted(handler, stream, peer)
         except* (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
@@ -166,14 +186,25 @@ class Listener:
             self._slots.release()
 
     async def _admitted(
-        self, handler: ConnectionHandler, stream: trio.SocketStream, owner: str
+        self, handler: ConnectionHandler, stream: trio.SocketStream, peer: str
     ) -> None:
+        owner = _owner_of(peer)
         limit = self._options.max_connections_per_peer
-        if limit and self._peers[owner] >= limit:
-            raise ConnectionRefusedError(f"{owner} has {limit} connections already")
+        full = limit and self._peers[owner] >= limit
+        if full and not self._visits.close_longest_idle(owner):
+            raise ConnectionRefusedError(
+                f"{owner} has {limit} connections already, the most allowed"
+            )
         self._peers[owner] += 1
         try:
-            await self._secured(handler, stream)
+            with self._visits.begin(owner, peer) as visit, visit.scope:
+                await self._secured(handler, stream)
+            if visit.gave_way:
+                raise ConnectionRefusedError(
+                    "closed for another connection: it had not authorized anything"
+                )
+            if visit.scope.cancelled_caught:
+                raise trio.TooSlowError("it didn't authorize anything in time")
         finally:
             self._peers[owner] -= 1
             if not self._peers[owner]:
@@ -182,21 +213,20 @@ class Listener:
     async def _secured(self, handler: ConnectionHandler, socket: trio.SocketStream) -> None:
         stream: trio.abc.Stream = socket
         if self._tls is not None:
-            secured = trio.SSLStream(socket, self._tls, server_side=True, https_compatible=True)
-            with trio.fail_after(self._options.handshake_timeout):
-                await secured.do_handshake()
-            stream = secured
+            stream = await accept_tls(socket, self._tls, self._options.handshake_timeout)
         try:
             await handler(stream)
         finally:
-            # The close of TLS writes; a peer that doesn't read must not keep the slot.
+            # Closing TLS writes; a peer that doesn't read must not keep the slot.
             with trio.move_on_after(CLOSE_SECONDS, shield=True):
                 await stream.aclose()
 
 
 def peer_address(stream: trio.abc.Stream) -> str | None:
-    """The IP address of who is connected, through TLS too; None: nobody can tell (any more)."""
-    socket = stream.transport_stream if isinstance(stream, trio.SSLStream) else stream
+    """The client's IP address, through all layers around the socket; None if unknown."""
+    socket: object = stream
+    while (inner := getattr(socket, "transport_stream", None)) is not None:
+        socket = inner
     if not isinstance(socket, trio.SocketStream):
         return None
     try:
@@ -209,8 +239,8 @@ def peer_address(stream: trio.abc.Stream) -> str | None:
 def _peer_of(stream: trio.SocketStream) -> str:
     try:
         return _written(stream.socket.getpeername())
-    except OSError as error:  # gone since it was accepted
-        raise trio.BrokenResourceError("gone before it was served") from error
+    except OSError as error:  # the client left after the accept
+        raise trio.BrokenResourceError("the client left before it was served") from error
 
 
 def _written(address: tuple[Any, ...]) -> str:
@@ -219,7 +249,7 @@ def _written(address: tuple[Any, ...]) -> str:
 
 
 def _owner_of(peer: str) -> str:
-    """Whose connection it is, for the limit: all clients on this machine are one."""
+    """The owner of a connection, for the limit: all clients on this machine are one."""
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     address = ipaddress.ip_address(host)
     return "this machine" if address.is_loopback else str(address)
@@ -227,12 +257,22 @@ def _owner_of(peer: str) -> str:
 
 @attrs.define(eq=False)
 class _SlottedListener(trio.abc.Listener[trio.SocketStream]):
-    """Accepts only when a slot is free: surplus clients wait in the kernel, not in our memory."""
+    """
+    Accepts only when a slot is free: surplus clients wait in the kernel, not in this process's
+    memory.
+
+    Without a free slot, the connection that has been idle for longest without any authorization is
+    closed.
+    """
 
     inner: trio.SocketListener
     slots: trio.Semaphore
+    visits: Visits
 
     async def accept(self) -> trio.SocketStream:
+        if not self.slots.value:
+            await trio.lowlevel.wait_readable(self.inner.socket)
+            self.visits.close_longest_idle()
         await self.slots.acquire()
         try:
             return await self.inner.accept()

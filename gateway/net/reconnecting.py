@@ -1,9 +1,9 @@
 """
-Connections that many use: dialled when they are needed, and not too often when that fails.
+A connection shared by many callers: dialled on demand, with a backoff after failures.
 
-A failed dial is remembered for a pause. Within the pause a caller that has another way gets that
-failure at once; a caller that has none says since when it asks, and waits for a dial of its own
-time.
+A failed dial is remembered for a pause. During the pause, a caller with an alternative gets that
+failure at once; a caller without one passes the time of its request, and waits for a dial that
+begins later.
 """
 
 import math
@@ -19,7 +19,7 @@ from gateway.domain.errors import BrokerError, Unavailable
 
 
 class Ends(Protocol):
-    """What can end by itself."""
+    """A resource that can end by itself."""
 
     @property
     def is_over(self) -> bool: ...
@@ -29,14 +29,14 @@ C = TypeVar("C", bound=Ends)
 
 
 ANY_TIME: Final = -math.inf
-"""As `since`: any failure of the current pause will do."""
+"""For `since`: any failure of the current pause will do."""
 
-_SPACING: Final = 0.1  # seconds between the begins of two dials, while they fail
+_SPACING: Final = 0.1  # seconds between the starts of two dials, while they fail
 
 
 @attrs.define(eq=False, kw_only=True)
 class Failures:
-    """Failed dials in a row. After each begins a pause, longer each time."""
+    """Failed dials in a row. After each there is a pause, longer each time."""
 
     _backoff: Backoff
     _rng: random.Random
@@ -44,10 +44,12 @@ class Failures:
     _error: BrokerError | None = attrs.field(default=None, init=False)
     _not_before: float = attrs.field(default=0.0, init=False)
     _began: float = attrs.field(default=ANY_TIME, init=False)  # the last dial
-    _failed: float = attrs.field(default=ANY_TIME, init=False)  # begin of the last that failed
+    _failed: float = attrs.field(default=ANY_TIME, init=False)  # the start of the last failed dial
 
     def check(self, since: float) -> None:
         """
+        Raise the last failure while its pause lasts.
+
         Raises:
             BrokerError: the last failure, if its pause lasts and its dial began at `since` or
                 later.
@@ -58,7 +60,7 @@ class Failures:
 
     async def begin(self, since: float) -> None:
         """
-        Return when the caller may dial, and has to.
+        Return when the caller may dial, which it must do then.
 
         Raises:
             BrokerError: as `check`.
@@ -71,7 +73,7 @@ class Failures:
         self._began = trio.current_time()
 
     def add(self, error: BrokerError, *, forgiven: int = 0) -> None:
-        """Count one more; the first `forgiven` of a row cost no pause."""
+        """Count a failure; the first `forgiven` failures in a row cost no pause."""
         self._count += 1
         if self._count > forgiven:
             pause = self._backoff.delay(self._count - forgiven, self._rng)
@@ -79,17 +81,17 @@ class Failures:
             self._not_before = trio.current_time() + pause
 
     def connected(self) -> None:
-        """There is no pause; whether the row is over, time will show."""
+        """End the pause. The row of failures goes on until `clear`."""
         self._error = None
 
     def clear(self) -> None:
-        """The row is over; a pause that has begun isn't."""
+        """End the row of failures. A pause that has begun goes on."""
         self._count = 0
 
 
 @attrs.define(eq=False, kw_only=True)
 class Reconnecting(Generic[C]):
-    """Hands out the connection, and dials another one when it is over."""
+    """Returns the shared connection, and dials another one when it has ended."""
 
     _dial: Callable[[], Awaitable[C]]
     _failures: Failures
@@ -98,17 +100,16 @@ class Reconnecting(Generic[C]):
 
     @property
     def current(self) -> C | None:
-        """The connection, if it lives."""
+        """The connection, if it is alive."""
         return self._current if self._current is not None and not self._current.is_over else None
 
     async def get(self, since: float = ANY_TIME) -> C:
         """
-        Return a connection that lives. A caller that is cancelled while dialling leaves it to the
-        next.
+        Return a live connection. If a caller is cancelled while it dials, the next caller dials.
 
         Raises:
-            BrokerError: what `dial` raised: a dial that began at `since` or later, or by default
-                the last one, as long as its pause lasts.
+            BrokerError: the failure of a dial that began at `since` or later; by default of the
+                last dial, while its pause lasts.
         """
         await trio.lowlevel.checkpoint()
         if self.current is None:
@@ -118,7 +119,7 @@ class Reconnecting(Generic[C]):
                     self._current = await self._try(since)
         connection = self.current
         if connection is None:
-            raise Unavailable("the connection was lost as soon as it was made")
+            raise Unavailable("the connection was lost as soon as it was opened")
         return connection
 
     async def _try(self, since: float) -> C:

@@ -1,10 +1,10 @@
 """
-One port for several protocols: the first bytes of a connection say which one it speaks.
+One port for several protocols, which are told apart by the first bytes of a connection.
 
-    0x16                          TLS; inside of it we look again
-    AMQP                          AMQP 1.0
-    GET /$servicebus/websocket    AMQP over WebSocket
-    anything else                 HTTP
+  0x16                          TLS; the first bytes inside are looked at in turn
+  AMQP                          AMQP 1.0
+  GET /$servicebus/websocket    AMQP over WebSocket
+  anything else                 HTTP
 """
 
 import enum
@@ -14,23 +14,32 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.net.http.websocket import PATH, Refusal, accept_websocket
 from gateway.net.listeners import ConnectionHandler
-from gateway.net.websocket import PATH, accept_websocket
+from gateway.net.tls import accept_tls, say_goodbye
 
 _RECEIVE_SIZE: Final = 64 * 1024
+# A server that doesn't speak the client's protocol answers with a protocol header that it supports
+# (AMQP 1.0, 2.2). This is the header of TLS (5.2.1).
+_AMQP_OVER_TLS: Final = b"AMQP\x02\x01\x00\x00"
+_USE_TLS: Final = b"This port takes TLS only: use https, or amqps.\n"
+_PLAIN_REFUSED: Final = (
+    b"HTTP/1.1 400 Bad Request\r\nServer: %b\r\nContent-Type: text/plain\r\n"
+    b"Content-Length: %d\r\nConnection: close\r\n\r\n%b"
+)
 
 
 class Opening(enum.Enum):
-    """What the first bytes of a connection begin."""
+    """The protocol that the first bytes of a connection indicate."""
 
     TLS = b"\x16"  # the type of the record of a ClientHello (RFC 8446, 5.1)
-    AMQP = b"AMQP"  # of every header of the protocol (AMQP 1.0, 2.2)
+    AMQP = b"AMQP"  # the start of each protocol header (AMQP 1.0, 2.2)
     WEBSOCKET = b"GET " + PATH.encode("ascii")
     HTTP = b""
 
     @classmethod
     def of(cls, data: bytes) -> "Opening | None":
-        """None: more bytes are needed to tell."""
+        """None: more bytes are needed."""
         if any(kind.value.startswith(data) and data != kind.value for kind in cls):
             return None
         return next(kind for kind in cls if data.startswith(kind.value))
@@ -49,33 +58,37 @@ class Sniffer:
     """
     Serves connections of all these protocols, each by its own handler.
 
-    A protocol without a handler is refused, and so is plain text where clients must show a
-    certificate: who has none would just not begin TLS.
+    A protocol without a handler is refused. Plain text is refused where TLS is required, as it
+    always is if clients must show a certificate; such a client is told so in its own protocol.
     """
 
-    amqp: ConnectionHandler
+    amqp: ConnectionHandler | None = None
     http: ConnectionHandler | None = None
-    https: ConnectionHandler | None = None  # inside of TLS
+    https: ConnectionHandler | None = None  # inside TLS
     tls: ssl.SSLContext | None = None
+    requires_tls: bool = False
+    handshake_timeout: float = 5.0  # seconds, for TLS
+    server_name: str = "pairgate"  # the Server header of the answer to plain text
+    refusal: Refusal = lambda headers: None  # for WebSockets
     options: SniffingOptions = attrs.field(factory=SniffingOptions)
     _opening: set[trio.CancelScope] = attrs.field(factory=set, init=False)
     _drains: bool = attrs.field(default=False, init=False)
 
     def drain(self) -> None:
-        """End the connections that haven't begun anything."""
+        """End the connections that haven't begun a protocol yet."""
         self._drains = True
         for scope in self._opening:
             scope.cancel()
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
-        Return when the connection has ended, in whichever way; `stream` is closed then.
+        Serve the connection to its end; `stream` is closed then.
 
         Raises:
-            ConnectionError: nothing here speaks what the client does.
-            trio.TooSlowError: the client didn't say in time what it speaks.
-            trio.BrokenResourceError: the client has gone before that.
-            ExceptionGroup: what the protocol's handler raised.
+            ConnectionError: no handler speaks the client's protocol.
+            trio.TooSlowError: the client sent too little in time to tell its protocol.
+            trio.BrokenResourceError: the client left before that.
+            ExceptionGroup: the exceptions of the protocol's handler.
         """
         try:
             begun = await self._begin(stream)
@@ -88,7 +101,7 @@ class Sniffer:
     async def _begin(
         self, stream: trio.abc.Stream
     ) -> tuple[ConnectionHandler, trio.abc.Stream] | None:
-        """Who serves the connection and as what; None if nobody has to any more."""
+        """The handler and the stream for the connection; None if it ended or the port drains."""
         with trio.move_on_after(self.options.opening_timeout) as scope:
             self._opening.add(scope)
             if self._drains:
@@ -98,7 +111,7 @@ class Sniffer:
             finally:
                 self._opening.discard(scope)
         if not self._drains:
-            raise trio.TooSlowError("nothing was said that tells the protocol")
+            raise trio.TooSlowError("the client sent too little in time to tell its protocol")
         return None
 
     async def _chosen(
@@ -108,12 +121,24 @@ class Sniffer:
         secure = opening is Opening.TLS and self.tls is not None
         if secure:
             assert self.tls is not None
-            secured = trio.SSLStream(stream, self.tls, server_side=True, https_compatible=True)
-            await secured.do_handshake()
+            secured = await accept_tls(stream, self.tls, self.handshake_timeout)
             stream, opening = await _look(secured)
-        elif opening and self.tls is not None and self.tls.verify_mode is ssl.CERT_REQUIRED:
-            raise ConnectionRefusedError("plain text, where clients must show a certificate")
+        elif opening is not None and opening is not Opening.TLS and self._takes_only_tls():
+            await self._tell_to_use_tls(stream, opening)
+            raise ConnectionRefusedError("plain text on a port that requires TLS")
         return await self._matched(stream, opening, secure)
+
+    def _takes_only_tls(self) -> bool:
+        if self.tls is None:
+            return False
+        return self.requires_tls or self.tls.verify_mode is ssl.CERT_REQUIRED
+
+    async def _tell_to_use_tls(self, stream: trio.abc.Stream, opening: Opening) -> None:
+        """Send the answer that the protocol has for this, and give the client time to read it."""
+        answer = _AMQP_OVER_TLS
+        if opening is not Opening.AMQP:
+            answer = _PLAIN_REFUSED % (self.server_name.encode("ascii"), len(_USE_TLS), _USE_TLS)
+        await say_goodbye(stream, answer)
 
     async def _matched(
         self, stream: trio.abc.Stream, opening: Opening | None, secure: bool
@@ -123,27 +148,29 @@ class Sniffer:
         if opening is None:
             return None
         if opening is Opening.TLS:
-            raise ConnectionRefusedError("TLS, and there is no certificate for it here")
-        if opening is Opening.HTTP and http is not None:
+            raise ConnectionRefusedError("TLS on a port without a certificate")
+        if http is not None and (opening is Opening.HTTP or self.amqp is None):
             return http, stream
+        if self.amqp is None:
+            raise ConnectionRefusedError("plain HTTP isn't served on this port")
         if opening is Opening.AMQP:
             return self.amqp, stream
-        # What is no request for AMQP over WebSocket is refused there.
-        socket = await accept_websocket(stream)
+        # Requests that aren't for AMQP over WebSocket are refused there.
+        socket = await accept_websocket(stream, self.refusal)
         return None if socket is None else (self.amqp, socket)
 
 
 async def _look(stream: trio.abc.Stream) -> tuple[trio.abc.Stream, Opening | None]:
     """
-    A stream that begins anew, and what it begins with; None: it ended without a byte, as those of
-    who only looks whether somebody listens.
+    Return a stream that begins with the same bytes again, and the protocol. None: the stream ended
+    without a byte, as that of a port scan.
     """
     await trio.lowlevel.checkpoint()
     seen = bytearray()
     while (opening := Opening.of(bytes(seen))) is None:
         data = await stream.receive_some(_RECEIVE_SIZE)
         if not data and seen:
-            raise trio.BrokenResourceError("gone before it said what it speaks")
+            raise trio.BrokenResourceError("the client left before its protocol was known")
         if not data:
             return stream, None
         seen += data
@@ -153,16 +180,16 @@ async def _look(stream: trio.abc.Stream) -> tuple[trio.abc.Stream, Opening | Non
 
 
 class RewoundStream(trio.abc.Stream):
-    """A stream that gives bytes again that were already taken from it."""
+    """A stream that returns bytes again that were already received from it."""
 
     def __init__(self, stream: trio.abc.Stream, seen: bytes | bytearray) -> None:
-        self._stream = stream
+        self.transport_stream = stream
         self._seen = bytearray(seen)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """As of any stream."""
         if not self._seen:
-            return await self._stream.receive_some(max_bytes)
+            return await self.transport_stream.receive_some(max_bytes)
         await trio.lowlevel.checkpoint()
         taken = self._seen[:max_bytes]
         del self._seen[:max_bytes]
@@ -170,21 +197,21 @@ class RewoundStream(trio.abc.Stream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """As of any stream."""
-        await self._stream.send_all(data)
+        await self.transport_stream.send_all(data)
 
     async def wait_send_all_might_not_block(self) -> None:
         """As of any stream."""
-        await self._stream.wait_send_all_might_not_block()
+        await self.transport_stream.wait_send_all_might_not_block()
 
     async def aclose(self) -> None:
         """As of any stream."""
-        await self._stream.aclose()
+        await self.transport_stream.aclose()
 
 
 class HalfCloseableRewoundStream(RewoundStream, trio.abc.HalfCloseableStream):
-    """The same, of a stream whose sending half can end."""
+    """The same, for a stream whose sending half can be closed."""
 
     async def send_eof(self) -> None:
         """As of any such stream."""
-        assert isinstance(self._stream, trio.abc.HalfCloseableStream)
-        await self._stream.send_eof()
+        assert isinstance(self.transport_stream, trio.abc.HalfCloseableStream)
+        await self.transport_stream.send_eof()

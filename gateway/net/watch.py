@@ -1,4 +1,4 @@
-"""Notices that a client goes away while it waits for its answer."""
+"""Notices that a client leaves while it waits for its answer."""
 
 import math
 from collections.abc import Awaitable, Callable
@@ -6,27 +6,27 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-# Seconds: most handlers are done before, and looking costs system calls.
+# Seconds. Most handlers are done before, and watching costs system calls.
 WATCH_AFTER = 0.01
 
 
 @attrs.define(eq=False)
 class Watch:
     """
-    Runs `look` while a request takes long: one task for all requests of a connection.
+    Runs `look` during requests that take long, in one task for all requests of a connection.
 
-    A request that is answered soon costs two moves of a deadline; a nursery for each of them would
+    A request that is answered soon costs two changes of a deadline; a nursery per request would
     cost a tenth of a whole receive.
     """
 
     _look: Callable[[], Awaitable[None]]
-    _due: float = math.inf  # trio.current_time(); infinite while nobody waits for an answer
+    _due: float = math.inf  # trio.current_time(); infinite while no request is being processed
     _pause: trio.CancelScope | None = None
     _looking: trio.CancelScope | None = None
     _looked: trio.Event = attrs.field(factory=trio.Event)
 
     def begin(self, nursery: trio.Nursery) -> None:
-        """Look soon, and until `end`; the task is the nursery's."""
+        """Begin to look soon, until `end`; the task runs in the nursery."""
         self._due = trio.current_time() + WATCH_AFTER
         if self._pause is None:
             self._pause = trio.CancelScope(deadline=self._due)
@@ -35,7 +35,7 @@ class Watch:
             self._pause.deadline = self._due
 
     async def end(self) -> None:  # noqa: ASYNC910 mostly there is nothing to wait for
-        """Return when nobody looks any more: the stream is the caller's again."""
+        """Return when `look` has ended: the caller may use the stream again."""
         self._due = math.inf
         if self._pause is not None:
             self._pause.deadline = math.inf
@@ -47,7 +47,7 @@ class Watch:
         while True:
             with pause:
                 await trio.sleep_forever()
-            if trio.current_time() >= self._due:  # else it was just answered
+            if trio.current_time() >= self._due:  # otherwise the request was just answered
                 self._looked = trio.Event()
                 with trio.CancelScope() as self._looking:
                     await self._look()

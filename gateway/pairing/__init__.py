@@ -1,1 +1,1 @@
-"""Two namespaces as one: failover, backlog, probe, syphon. Knows only the domain and the ports."""
+"""Presents two namespaces as one: failover, backlog, probes, syphon. Uses only domain and ports."""

@@ -1,4 +1,4 @@
-"""What is checked of a send when it arrives: an outage refuses nothing that health takes."""
+"""Checks each send on arrival, so that a send is accepted in an outage if it is otherwise."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,7 +14,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Message
-from gateway.pairing.knowledge import Knowledge, KnownEntity
+from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.options import UnknownEntity
 
 Measure = Callable[[Message], int]
@@ -24,28 +24,28 @@ Measure = Callable[[Message], int]
 @attrs.define(eq=False, kw_only=True)
 class Admission:
     """
-    Checks messages against what is known of their entity and of the backlog.
+    Checks messages against the limits of their entity and of the backlog.
 
-    `backlog_limit` is the smallest maximum message size of the backlog queues, None where the
-    secondary can't tell, or hasn't yet.
+    `backlog_limit` is the smallest maximum message size of the backlog queues. None: the secondary
+    hasn't reported it, or can't.
     """
 
-    knowledge: Knowledge
+    entity_cache: EntityCache
     measure: Measure
     backlog_limit: int | None = None
 
     def admit(self, entity: EntityPath, messages: Sequence[Message]) -> int:
         """
-        The bytes of these messages, together.
+        Check the messages; return their total size in bytes.
 
         Raises:
-            InvalidRequest: nobody sends there, a message carries a property of the envelope, or
-                can't be encoded.
-            MessageTooLarge: it could not be diverted, or the primary would refuse it.
+            InvalidRequest: the entity is no queue or topic, or a message carries a property of the
+                envelope or can't be encoded.
+            MessageTooLarge: a message is too large for the backlog or for its entity.
         """
         if entity.is_dead_letter or entity.is_subscription:
-            raise InvalidRequest(f"{entity}: nobody sends to a sub-queue or a subscription")
-        known = self.knowledge.of(entity)
+            raise InvalidRequest(f"{entity}: a sub-queue or a subscription can't be sent to")
+        known = self.entity_cache.of(entity)
         total = 0
         for message in messages:
             envelope.refuse_reserved(message)
@@ -64,15 +64,18 @@ class Admission:
         self, entity: EntityPath, messages: Sequence[Message], policy: UnknownEntity
     ) -> None:
         """
-        What the primary would say of these messages if it could be asked.
+        Check the messages as the primary would, before they are diverted.
 
         Raises:
-            SessionRequired: the entity needs a session and a message has none.
-            Unavailable: nobody knows that there is such an entity, and the policy is to refuse.
+            SessionRequired: the entity requires sessions and a message has no session id.
+            Unavailable: the entity isn't in the entity cache, and `policy` is to refuse.
         """
-        known = self.knowledge.of(entity)
+        known = self.entity_cache.of(entity)
         if known is None and policy is UnknownEntity.REFUSE:
-            raise Unavailable(f"{entity} was never seen before, and the primary can't be asked")
+            raise Unavailable(
+                f"{entity} is not known to exist, and the primary can't be asked now"
+                " (unknown_entity is refuse)"
+            )
         if known is not None and known.requires_session:
             for message in messages:
                 if message.session_id is None:
@@ -87,4 +90,4 @@ class Admission:
         if self.backlog_limit is not None:
             limits.append(self.backlog_limit - envelope.reserve(entity, message))
         if limits and size > min(limits):
-            raise MessageTooLarge(f"message of {size} bytes; the pair takes {min(limits)}")
+            raise MessageTooLarge(f"message of {size} bytes; the pair accepts {min(limits)}")

@@ -1,87 +1,171 @@
-"""How much waits on the backlog, asked of the secondary no more often than it is worth."""
+"""
+Reads the depth and age of the backlog from the secondary, at bounded cost.
+
+The figures of the local spool are in `app.spooling`.
+"""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import inf
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
 
 from gateway.capabilities import Peeks
 from gateway.domain import backlog
-from gateway.domain.entity import EntityInfo
+from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
-from gateway.pairing.rotation import Rotation
+from gateway.offering import offered
+from gateway.pairing.syphon.dead_letters import count_dead_letters
 from gateway.ports import Broker, WallClock
 
 PAGE: Final = 100
 MOST_QUEUES: Final = 1000
-# Each question is billed: seconds between two while there is a backlog, or may be, and else.
+# Each request is billed. Seconds between two readings: with a backlog, or perhaps one; without.
 SOON: Final = 10.0
 LATER: Final = 60.0
+COUNT_LIMIT: Final = 5.0  # seconds
+# Seconds for which messages may stay locked for a consumer of another process that is gone.
+OTHERS_ABSENT: Final = 60.0
 
 
 @attrs.frozen(kw_only=True)
 class Reading:
-    """What the secondary told at that date. None: it didn't, or can't."""
+    """
+    The state of the backlog at the date `at`, as the secondary reported it. None: not reported.
+
+    A secondary that counts only unlocked messages (RabbitMQ without `management`) doesn't know how
+    many messages other processes have locked: while these have consumers, `pending` is None.
+    """
 
     at: datetime | None = None
     pending: int | None = None  # messages
+    lag: float = 0.0  # seconds: the maximum age of the counts when reported
+    locked_here: int = 0  # part of `pending` that the secondary doesn't count: locked by us
+    fell_at: datetime | None = None  # when `pending` was last seen to be less than before
+    consumers: bool = False  # other processes receive from the backlog
     oldest_age: float | None = None  # seconds
+    dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
+
+
+class HasQueues(Protocol):
+    """A source of backlog queues where the secondary can't list its queues."""
+
+    @property
+    def queues(self) -> Sequence[EntityPath]: ...
 
 
 @attrs.define(eq=False, kw_only=True)
 class BacklogDepth:
-    """The messages in all backlog queues of one label, whoever diverted them."""
+    """The messages in all backlog queues of one label, whichever gateway diverted them."""
 
     secondary: Broker
-    rotation: Rotation
+    rotation: HasQueues
     label: str
     clock: WallClock
+    page: int = PAGE  # queues per request
+    most_queues: int = MOST_QUEUES  # further ones aren't counted
     _last: Reading = attrs.field(factory=Reading, init=False)
     _asked: float = attrs.field(default=-inf, init=False)  # trio.current_time()
+    _dead_lettered: int = attrs.field(default=0, init=False)  # as given to the last `read`
+    _others_until: float = attrs.field(default=-inf, init=False)  # by Trio's clock
     _asking: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
-    async def read(self, seconds: float, *, troubled: bool) -> Reading:
+    async def read(self, seconds: float, *, troubled: bool, dead_lettered: int = 0) -> Reading:
         """
-        The last reading, or a new one if it is time for that and the secondary tells it within so
-        many seconds. Several who ask together have one answer.
+        Return the last reading, or a new one if it is due and the secondary answers within
+        `seconds`. Concurrent callers share one reading.
 
-        `troubled`: messages are diverted now, perhaps.
+        `troubled`: messages may be diverted now. `dead_lettered`: the number of messages that this
+        process has dead-lettered so far; a new reading is due when it has changed.
         """
         with trio.move_on_after(seconds):
             async with self._asking:
                 pause = SOON if troubled or self._last.pending else LATER
-                if trio.current_time() >= self._asked + pause:
-                    self._asked = trio.current_time()
-                    self._last = await self._ask() or self._last
+                changed = dead_lettered != self._dead_lettered
+                if changed or trio.current_time() >= self._asked + pause:
+                    self._dead_lettered = dead_lettered
+                    await self._refresh()
         return self._last
 
-    async def _ask(self) -> Reading | None:
+    async def ask(self, seconds: float) -> Reading | None:
+        """Return a new reading; None: the secondary didn't answer within `seconds`."""
+        with trio.move_on_after(seconds):
+            async with self._asking:
+                return self._last if await self._refresh() else None
+        return None
+
+    async def _refresh(self) -> bool:
+        self._asked = trio.current_time()
+        told, before = await self._ask(), self._last
+        if told is None:
+            return False
+        fell_at = before.fell_at
+        if told.pending is not None and before.pending is not None:
+            fell_at = told.at if told.pending < before.pending else fell_at
+        self._last = attrs.evolve(told, fell_at=fell_at)
+        return True
+
+    async def count(self) -> int | None:
+        """The number of messages on the backlog; None: not known, or no answer in time."""
+        infos: Sequence[EntityInfo] | None = None
+        began = self.clock()
+        with trio.move_on_after(COUNT_LIMIT):
+            infos = await self._infos()
+        return None if infos is None else self._counted(infos, began).pending
+
+    async def _infos(self) -> Sequence[EntityInfo] | None:
         try:
-            infos = await self._listed()
+            return await self._listed()
         except (NotAuthorized, NotSupported):
-            infos = await self._inspected()
+            return await self._inspected()
         except BrokerError:
             return None
+
+    async def _ask(self) -> Reading | None:
+        began = self.clock()
+        infos = await self._infos()
+        if infos is None:
+            return None
+        return attrs.evolve(
+            self._counted(infos, began),
+            oldest_age=await self._age(infos),
+            dead_letters=await count_dead_letters(self.secondary, infos, self.clock()),
+        )
+
+    def _counted(self, infos: Sequence[EntityInfo], began: datetime) -> Reading:
+        if any(info.other_consumers for info in infos):
+            self._others_until = trio.current_time() + OTHERS_ABSENT
+        others = trio.current_time() < self._others_until
+        held = sum(info.locked_here for info in infos)
         depths = [info.active for info in infos]
-        pending = None if None in depths or not infos else sum(depth or 0 for depth in depths)
-        return Reading(at=self.clock(), pending=pending, oldest_age=await self._age(infos))
+        pending = None
+        if infos and None not in depths and not others:
+            pending = sum(depth or 0 for depth in depths) + held
+        lag = max((info.lag for info in infos), default=0.0)
+        return Reading(
+            at=began - timedelta(seconds=lag),
+            pending=pending,
+            lag=lag,
+            locked_here=held,
+            consumers=others,
+        )
 
     async def _listed(self) -> Sequence[EntityInfo]:
         found: list[EntityInfo] = []
-        while len(found) < MOST_QUEUES:
+        while len(found) < self.most_queues:
             page = await self.secondary.list_queues(
-                backlog.queue_prefix(self.label), skip=len(found), top=PAGE
+                backlog.queue_prefix(self.label), skip=len(found), top=self.page
             )
             found += page
-            if len(page) < PAGE:
+            if len(page) < self.page:
                 break
         return found
 
     async def _inspected(self) -> Sequence[EntityInfo]:
-        """Without the right to list: those queues that this gateway uses."""
+        """The queues that this gateway uses, where it has no right to list queues."""
         await trio.lowlevel.checkpoint()
         found = []
         for queue in self.rotation.queues:
@@ -92,15 +176,16 @@ class BacklogDepth:
         return found
 
     async def _age(self, infos: Sequence[EntityInfo]) -> float | None:
-        """Of the oldest message, where the secondary can show it."""
+        """The age of the oldest message in seconds, where the secondary can peek."""
         await trio.lowlevel.checkpoint()
-        if not isinstance(self.secondary, Peeks):
+        peeks = offered(self.secondary, Peeks)
+        if peeks is None:
             return None
         dates: list[datetime] = []
         for info in infos:
             if info.active:
                 try:
-                    shown = await self.secondary.peek(info.path, limit=1)
+                    shown = await peeks.peek(info.path, limit=1)
                 except BrokerError:
                     return None
                 dates += [each.enqueued for each in shown if each.enqueued is not None]

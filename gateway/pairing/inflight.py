@@ -1,4 +1,4 @@
-"""A bound on the bytes that are on their way, and on one entity's share of them."""
+"""Limits the bytes of sends in progress, in total and per entity."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,13 +10,13 @@ import trio
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy
 
-SHARE: Final = 4  # no entity holds more than a quarter
+SHARE: Final = 4  # one entity may use a quarter of the limit
 RETRY_AFTER: Final = 1.0
 
 
 @attrs.define(eq=False)
 class InFlight:
-    """Bytes of sends that aren't answered yet."""
+    """The bytes of sends that aren't answered yet."""
 
     limit: int
     _total: int = attrs.field(default=0, init=False)
@@ -30,12 +30,12 @@ class InFlight:
     @asynccontextmanager
     async def room(self, entity: EntityPath, size: int, deadline: float) -> AsyncIterator[None]:
         """
-        Hold that many bytes while the body runs; wait for room until the deadline.
+        Reserve `size` bytes while the body runs; wait for room until the deadline.
 
-        What is larger than a share may go alone.
+        A send that is larger than the limit goes when no other is in progress.
 
         Raises:
-            Busy: there was no room in time.
+            Busy: there was no room before the deadline.
         """
         if not self._fits(entity, size):
             await self._wait(entity, size, deadline)
@@ -56,7 +56,8 @@ class InFlight:
                 await self._freed.park()
             return
         raise Busy(
-            f"more than {self.limit} bytes are on their way, or a quarter of them to {entity}",
+            f"sends in progress reach max_inflight ({self.limit} bytes), or a quarter of it for"
+            f" {entity} alone",
             retry_after=RETRY_AFTER,
         )
 

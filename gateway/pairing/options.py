@@ -1,12 +1,21 @@
-"""How a pair behaves: the options of the `[pairing]` section. All times are seconds."""
+"""The options of `[pairing]` and `[pairing.syphon]`, for all entities or one; times in seconds."""
 
 import enum
+import fnmatch
+import math
+from collections.abc import Sequence
+from typing import Final
 
 import attrs
 from attrs import validators
 
 from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.domain.failover import FailoverRule
 
+SMALLEST_PAUSE: Final = 2.0  # seconds that a heartbeat may be late without a pause
+FEW_SECONDS: float | None = 2.0
+HALF: float | None = 0.5
 positive = validators.gt(0.0)
 
 
@@ -17,12 +26,12 @@ class WhileSuspect(enum.Enum):
 
 class OnUnknown(enum.Enum):
     DIVERT = "divert"  # at least once: a duplicate is possible
-    RAISE = "raise"  # the caller learns that nobody knows
+    RAISE = "raise"  # the caller gets the unknown outcome
 
 
 class OnUnreachable(enum.Enum):
     DIVERT = "divert"  # a probe found the entity deleted or disabled: sends go on to the backlog
-    RAISE = "raise"  # as the legacy client: sends fail with what the probe found
+    RAISE = "raise"  # as the legacy client: sends fail with the error of the probe
 
 
 class UnknownEntity(enum.Enum):
@@ -37,7 +46,7 @@ class BacklogTimeToLive(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class EntityRule:
-    """What differs for the entities that match, e.g. `orders/*`. None: as the pair says."""
+    """Options of the entities that match, e.g. `orders/*`. None: the option of the pair."""
 
     match: str
     failover_interval: float | None = attrs.field(
@@ -46,11 +55,12 @@ class EntityRule:
     on_unknown: OnUnknown | None = None
     unknown_entity: UnknownEntity | None = None
     divert: bool = True  # false: this entity never leaves the primary
+    hedge_after: float | None = attrs.field(default=None, validator=validators.optional(positive))
 
 
 @attrs.frozen(kw_only=True)
 class PairOptions:
-    """How sends are judged and diverted, and how entities come back."""
+    """When sends are diverted, and when entities return to the primary."""
 
     label: str
     failover_interval: float = attrs.field(
@@ -59,13 +69,24 @@ class PairOptions:
     send_timeout: float = attrs.field(default=30.0, validator=positive)
     attempt_timeout: float = attrs.field(default=10.0, validator=positive)
     suspect_wait: float = attrs.field(default=0.25, validator=validators.ge(0.0))
+    slow_call_duration: float | None = attrs.field(
+        default=FEW_SECONDS, validator=validators.optional(positive)
+    )
+    slow_call_rate: float | None = attrs.field(
+        default=HALF, validator=validators.optional([validators.gt(0.0), validators.le(1.0)])
+    )
+    hedge_after: float | None = attrs.field(default=None, validator=validators.optional(positive))
+    hedge_budget: float = attrs.field(
+        default=0.05, validator=[validators.ge(0.0), validators.le(1.0)]
+    )  # share of the sends
     trial_pause: Backoff = Backoff(first=0.5, cap=5.0)
     busy_pause: float = attrs.field(default=10.0, validator=positive)
-    backlog_queues: int = attrs.field(default=10, validator=validators.ge(1))
+    backlog_queues: int = attrs.field(default=10, validator=[validators.ge(1), validators.le(1000)])
     backlog_cooldown: float = attrs.field(default=30.0, validator=positive)
     ping_interval: float = attrs.field(
         default=60.0, validator=[validators.ge(1.0), validators.le(1800.0)]
     )
+    orphaned_after: float = attrs.field(default=300.0, validator=positive)
     successes_to_return: int = attrs.field(default=2, validator=validators.ge(1))
     max_inflight: int = attrs.field(default=64 * 1024 * 1024, validator=validators.ge(1))  # bytes
     throttle_failover_after: float | None = attrs.field(
@@ -78,6 +99,13 @@ class PairOptions:
     unknown_entity: UnknownEntity = UnknownEntity.DIVERT
     entities: tuple[EntityRule, ...] = ()
 
+    @property
+    def slowest_success(self) -> float:
+        """Seconds within which an answer counts as a success of its entity."""
+        if self.slow_call_duration is None or self.slow_call_rate is None:
+            return math.inf
+        return self.slow_call_duration
+
 
 @attrs.frozen(kw_only=True)
 class SyphonOptions:
@@ -85,10 +113,12 @@ class SyphonOptions:
 
     batch: int = attrs.field(default=100, validator=[validators.ge(1), validators.le(1000)])
     attempt_timeout: float = attrs.field(default=10.0, validator=positive)
-    hold: Backoff = Backoff(first=1.0, cap=300.0)  # an entity's rest after an unknown outcome
-    retry: Backoff = Backoff(first=1.0, cap=30.0)  # its rest after any other failure
+    unknown_retry: Backoff = Backoff(
+        first=1.0, cap=300.0
+    )  # an entity's backoff after an unknown outcome
+    retry: Backoff = Backoff(first=1.0, cap=30.0)  # its backoff after any other failure
     busy_pause: float = attrs.field(default=10.0, validator=positive)
-    queue_retry: Backoff = Backoff(first=1.0, cap=60.0)  # a backlog queue's that can't be read
+    queue_retry: Backoff = Backoff(first=1.0, cap=10.0)  # a backlog queue's that can't be read
     gone_grace: float = attrs.field(default=3600.0, validator=validators.ge(0.0))
     rescan: float = attrs.field(default=60.0, validator=positive)  # looks for new backlog queues
     stall_after: float = attrs.field(default=60.0, validator=positive)
@@ -96,3 +126,39 @@ class SyphonOptions:
         default=None, validator=validators.optional(positive)
     )  # messages/s
     backlog_ttl: BacklogTimeToLive = BacklogTimeToLive.DEDUCT
+
+
+def rule_for(entity: EntityPath, options: PairOptions) -> FailoverRule:
+    rule = entity_rule(entity, options.entities)
+    interval = options.failover_interval
+    if rule is not None and rule.failover_interval is not None:
+        interval = rule.failover_interval
+    return FailoverRule(interval=interval, successes_to_return=options.successes_to_return)
+
+
+def hedge_after(entity: EntityPath, options: PairOptions) -> float | None:
+    """Seconds without an answer after which a send is hedged; None: never."""
+    rule = entity_rule(entity, options.entities)
+    if rule is not None and rule.hedge_after is not None:
+        return rule.hedge_after
+    return options.hedge_after
+
+
+def shortest_pause(options: PairOptions) -> float:
+    """
+    Seconds by which a heartbeat must be late to count as a pause of the gateway.
+
+    A shorter pause can't by itself time out an attempt or complete a failover interval.
+    """
+    harmless = min(shortest_interval(options), options.attempt_timeout) / 2
+    return max(SMALLEST_PAUSE, harmless)
+
+
+def shortest_interval(options: PairOptions) -> float:
+    given = (rule.failover_interval for rule in options.entities)
+    return min([options.failover_interval, *(seconds for seconds in given if seconds is not None)])
+
+
+def entity_rule(entity: EntityPath, rules: Sequence[EntityRule]) -> EntityRule | None:
+    """The first rule whose pattern matches; case is ignored."""
+    return next((r for r in rules if fnmatch.fnmatchcase(entity.key, r.match.lower())), None)

@@ -1,67 +1,71 @@
-"""Notices a backlog that nobody moves back."""
+"""Reports a backlog that no syphon moves."""
 
-import math
 from typing import Final
 
 import attrs
 import trio
 
-from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError
-from gateway.domain.events import BacklogOrphaned
-from gateway.pairing.rotation import Rotation
-from gateway.pairing.standings import Standings
-from gateway.ports import Broker
+from gateway.domain.events.gateway import BacklogOrphaned
+from gateway.pairing.depth import BacklogDepth, Reading
+from gateway.pairing.states import EntityStates
 
-AFTER: Final = 300.0  # seconds since the primary came back
 ASK_LIMIT: Final = 30.0
+SELDOM: Final = 3600.0  # seconds between readings of an empty backlog: each is billed
 
 
 @attrs.define(eq=False, kw_only=True)
 class OrphanWatch:
     """
-    Five minutes after the last entity came back, looks whether its backlog is still there.
+    Reports messages that wait on the backlog for `after` seconds while no entity is troubled and
+    the depth doesn't fall: no syphon runs, or none that works.
 
-    It looks again, five minutes later, for as long as it is. Where the secondary doesn't tell its
-    depth there is nothing to see, and nothing is said.
+    The watch reads the depth at the start of the process, when the last entity has returned,
+    `after` seconds later while messages wait, and once an hour. It reports nothing if the secondary
+    can't report its depth.
     """
 
-    secondary: Broker
-    rotation: Rotation
-    standings: Standings
+    depth: BacklogDepth
+    states: EntityStates
+    after: float  # seconds
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
-        look_at = math.inf
-        diverted = False  # since the last look that found nothing
-        seen = self.standings.changes.version
+        seen = self.states.changes.version
         while True:
-            if self.standings.troubled():
-                diverted, look_at = True, math.inf
-            elif diverted and look_at == math.inf:
-                look_at = trio.current_time() + AFTER
-            with trio.move_on_at(look_at) as quiet:
-                seen = await self.standings.changes.wait(seen)
-            if quiet.cancelled_caught:
-                look_at = math.inf
-                diverted = await self._still_there()
+            if self.states.is_any_troubled:
+                seen = await self.states.changes.wait(seen)
+                continue
+            reading = await self._look(None)
+            is_current = reading is not None and not reading.lag
+            while not self.states.is_any_troubled:
+                if await self._troubled_within(self._pause(reading, is_current=is_current)):
+                    break
+                reading, is_current = await self._look(reading), True
+            seen = self.states.changes.version
 
-    async def _still_there(self) -> bool:
-        pending = await self._pending()
-        if pending:
-            self.standings.observer.report(BacklogOrphaned(pending=pending, seconds=AFTER))
-        return pending > 0
+    def _pause(self, reading: Reading | None, *, is_current: bool) -> float:
+        """
+        Seconds until the next reading. Counts that lag get that much more time to show a move.
+        Without `is_current` they may be older than the last diverted messages.
+        """
+        if reading is not None and not reading.pending and is_current:
+            return max(self.after, SELDOM)
+        return self.after + (0.0 if reading is None else reading.lag)
 
-    async def _pending(self) -> int:
-        total = 0
-        with trio.move_on_after(ASK_LIMIT):
-            for queue in self.rotation.queues:
-                total += await self._depth(queue)
-        return total
+    async def _troubled_within(self, seconds: float) -> bool:
+        """Return True as soon as an entity is troubled; False after `seconds`."""
+        with trio.move_on_after(seconds):
+            seen = self.states.changes.version
+            while not self.states.is_any_troubled:
+                seen = await self.states.changes.wait(seen)
+            return True
+        return False
 
-    async def _depth(self, queue: EntityPath) -> int:
-        try:
-            info = await self.secondary.inspect(queue)
-        except BrokerError:
-            return 0
-        return info.active or 0
+    async def _look(self, before: Reading | None) -> Reading | None:
+        """Read the depth, and report if it didn't fall since `before`, `after` seconds ago."""
+        reading = await self.depth.ask(ASK_LIMIT)
+        was = 0 if before is None else before.pending or 0
+        pending = 0 if reading is None else reading.pending or 0
+        if 0 < was <= pending:
+            self.states.observer.report(BacklogOrphaned(pending=pending, seconds=self.after))
+        return reading

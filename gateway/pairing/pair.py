@@ -1,36 +1,41 @@
-"""One pair, put together: the broker that senders see, and the services that keep it honest."""
+"""Assembles one pair: the broker that senders use, and the services beside it."""
 
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import attrs
 import trio
 
+from gateway.capabilities import address_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
-from gateway.domain.message import Leg
+from gateway.domain.message import AcceptedBy
+from gateway.moments import Moments
 from gateway.pairing.admission import Admission, Measure
-from gateway.pairing.backlog_leg import BacklogLeg
-from gateway.pairing.backlog_limit import BacklogLimit
+from gateway.pairing.backlog import BacklogSender, Rotation
+from gateway.pairing.backlog_limit import BacklogLimit, no_setup
 from gateway.pairing.broker import PairedBroker
+from gateway.pairing.busy_pauses import BusyPauses
 from gateway.pairing.depth import BacklogDepth
+from gateway.pairing.entity_cache import EntityCache
+from gateway.pairing.hedging import HedgeBudget
 from gateway.pairing.inflight import InFlight
-from gateway.pairing.knowledge import Knowledge
 from gateway.pairing.options import PairOptions
 from gateway.pairing.orphans import OrphanWatch
-from gateway.pairing.pauses import BusyPauses
-from gateway.pairing.primary_leg import PrimaryLeg
+from gateway.pairing.primary import PrimarySender
 from gateway.pairing.prober import Prober
 from gateway.pairing.provision import Backlog
-from gateway.pairing.rotation import Rotation
-from gateway.pairing.standings import Standings
-from gateway.pairing.state import StateFile
+from gateway.pairing.slow_watch import SlowWatch
+from gateway.pairing.state_file import StateFile
+from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker, NewId, Observer, WallClock
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
-    """What the outside gives to a pair."""
+class PairDependencies:
+    """The values that a pair needs from outside."""
 
     clock: WallClock
     rng: random.Random
@@ -52,23 +57,27 @@ class Pair:
     """The parts of a pair. `run` must live as long as `broker` is used."""
 
     broker: PairedBroker
-    standings: Standings
-    knowledge: Knowledge
+    states: EntityStates
+    entity_cache: EntityCache
+    destination: Destination
     rotation: Rotation
     prober: Prober
+    watch: SlowWatch
     orphans: OrphanWatch
     depth: BacklogDepth
     limit: BacklogLimit | None
     state: StateFile | None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live until cancelled. What was failed over before a restart is so when this has begun."""
+        """Run until cancelled. Entity states from before a restart are restored at the start."""
         if self.state is not None:
             self.state.restore()
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.standings.run)
-            await nursery.start(self.knowledge.run)
+            await nursery.start(self.states.run)
+            await nursery.start(self.entity_cache.run)
+            await nursery.start(self.destination.run)
             await nursery.start(self.prober.run)
+            await nursery.start(self.watch.run)
             await nursery.start(self.orphans.run)
             if self.limit is not None:
                 await nursery.start(self.limit.run)
@@ -79,43 +88,57 @@ class Pair:
 
 @attrs.frozen(kw_only=True)
 class PairParts:
-    """What a pair is made of."""
+    """The parts that a pair is assembled from."""
 
     primary: Broker
     secondary: Broker
     options: PairOptions
     backlog: Backlog
     envelope: Envelope
-    around: Surroundings
+    dependencies: PairDependencies
     state: Path | None = None
     spool: Spool | None = None
+    # Sets up the backlog later, if the secondary was unavailable at the start.
+    setup: Callable[[], Awaitable[None]] = no_setup
+    destination: Destination = attrs.field()
+
+    @destination.default
+    def _destination(self) -> Destination:
+        return Destination(primary=self.primary, observer=self.dependencies.observer)
 
     def assemble(self) -> Pair:
         """Put the pair together. Nothing runs and nothing is connected yet."""
-        around, options = self.around, self.options
-        standings = Standings(
-            options=options, clock=around.clock, observer=around.observer, rng=around.rng
+        dependencies, options = self.dependencies, self.options
+        states = EntityStates(
+            options=options,
+            clock=dependencies.clock,
+            observer=dependencies.observer,
+            rng=dependencies.rng,
+            address=address_of(self.primary),
         )
-        knowledge = Knowledge(primary=self.primary)
+        entity_cache = EntityCache(primary=self.primary)
         rotation = self._rotation(self.backlog.queues)
-        broker = self._broker(standings, knowledge, rotation)
+        broker = self._broker(states, entity_cache, rotation)
+        depth = BacklogDepth(
+            secondary=self.secondary,
+            rotation=rotation,
+            label=options.label,
+            clock=dependencies.clock,
+        )
         return Pair(
             broker=broker,
-            standings=standings,
-            knowledge=knowledge,
+            states=states,
+            entity_cache=entity_cache,
+            destination=self.destination,
             rotation=rotation,
             prober=Prober(
-                primary=self.primary, standings=standings, options=options, rng=around.rng
+                primary=self.primary, states=states, options=options, rng=dependencies.rng
             ),
-            orphans=OrphanWatch(secondary=self.secondary, rotation=rotation, standings=standings),
-            depth=BacklogDepth(
-                secondary=self.secondary,
-                rotation=rotation,
-                label=options.label,
-                clock=around.clock,
-            ),
+            watch=broker.to_primary.watch,
+            orphans=OrphanWatch(depth=depth, states=states, after=options.orphaned_after),
+            depth=depth,
             limit=None if self.backlog.asked else self._limit(broker.admission),
-            state=self._state_file(standings, knowledge),
+            state=self._state_file(states, entity_cache),
         )
 
     def _limit(self, admission: Admission) -> BacklogLimit:
@@ -123,69 +146,80 @@ class PairParts:
             secondary=self.secondary,
             admission=admission,
             options=self.options,
-            observer=self.around.observer,
-            rng=self.around.rng,
+            setup=self.setup,
+            observer=self.dependencies.observer,
+            rng=self.dependencies.rng,
         )
 
     def _broker(
-        self, standings: Standings, knowledge: Knowledge, rotation: Rotation
+        self, states: EntityStates, entity_cache: EntityCache, rotation: Rotation
     ) -> PairedBroker:
-        around, options = self.around, self.options
+        dependencies, options = self.dependencies, self.options
         return PairedBroker(
             primary=self.primary,
+            destination=self.destination,
             options=options,
-            standings=standings,
+            states=states,
             admission=Admission(
-                knowledge=knowledge,
-                measure=around.measure,
+                entity_cache=entity_cache,
+                measure=dependencies.measure,
                 backlog_limit=self.backlog.max_message_size,
             ),
-            to_primary=PrimaryLeg(
+            to_primary=PrimarySender(
                 primary=self.primary,
                 options=options,
-                standings=standings,
-                knowledge=knowledge,
+                states=states,
+                entity_cache=entity_cache,
                 pauses=BusyPauses(
-                    least=options.busy_pause, rng=around.rng, observer=around.observer
+                    least=options.busy_pause, rng=dependencies.rng, observer=dependencies.observer
+                ),
+                watch=SlowWatch(
+                    options=options,
+                    states=states,
+                    budget=HedgeBudget(options.hedge_budget),
                 ),
             ),
-            to_backlog=self._leg(self.secondary, rotation, Leg.BACKLOG),
-            to_spool=self._spool_leg(),
+            to_backlog=self._sender(self.secondary, rotation, AcceptedBy.BACKLOG),
+            to_spool=self._spool_sender(),
             inflight=InFlight(options.max_inflight),
-            new_id=around.new_id,
-            observer=around.observer,
+            moments=Moments(dependencies.clock),
+            new_id=dependencies.new_id,
+            observer=dependencies.observer,
         )
 
-    def _leg(self, broker: Broker, rotation: Rotation, leg: Leg) -> BacklogLeg:
-        return BacklogLeg(
+    def _sender(self, broker: Broker, rotation: Rotation, accepted_by: AcceptedBy) -> BacklogSender:
+        return BacklogSender(
             broker=broker,
             rotation=rotation,
             envelope=self.envelope,
-            clock=self.around.clock,
-            new_id=self.around.new_id,
-            observer=self.around.observer,
-            leg=leg,
+            new_id=self.dependencies.new_id,
+            observer=self.dependencies.observer,
+            accepted_by=accepted_by,
+            destination=self.destination,
         )
 
-    def _spool_leg(self) -> BacklogLeg | None:
+    def _spool_sender(self) -> BacklogSender | None:
         if self.spool is None:
             return None
-        return self._leg(self.spool.broker, self._rotation((self.spool.queue,)), Leg.SPOOL)
+        return self._sender(
+            self.spool.broker, self._rotation((self.spool.queue,)), AcceptedBy.SPOOL
+        )
 
     def _rotation(self, queues: tuple[EntityPath, ...]) -> Rotation:
         return Rotation(
             queues=queues,
             cooldown=self.options.backlog_cooldown,
-            rng=self.around.rng,
-            observer=self.around.observer,
+            rng=self.dependencies.rng,
+            observer=self.dependencies.observer,
         )
 
-    def _state_file(self, standings: Standings, knowledge: Knowledge) -> StateFile | None:
+    def _state_file(self, states: EntityStates, entity_cache: EntityCache) -> StateFile | None:
         if self.state is None:
             return None
         return StateFile(
             path=self.state,
-            standings=standings,
-            knowledge=knowledge,
-            observer=self.around.observer,
+            states=states,
+            entity_cache=entity_cache,
+            destination=self.destination,
+            observer=self.dependencies.observer,
         )

@@ -1,4 +1,10 @@
-"""Ask the primary about every entity that failed over, until it answers often enough."""
+"""
+Probes every troubled entity on the primary until enough probes succeed.
+
+A suspect entity is probed several times within its failover interval, and once more at its end, so
+that it fails over or recovers even without sends. While the namespace can't be reached its entities
+are probed in turn, a few at a time, as each answer concerns all of them.
+"""
 
 import random
 from typing import Final
@@ -8,83 +14,137 @@ import trio
 
 from gateway.domain.backoff import Backoff, jittered
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, EntityDisabled, EntityNotFound, OutcomeUnknown
+from gateway.domain.errors import BrokerError, EntityDisabled, EntityNotFound
 from gateway.domain.failover import State
-from gateway.pairing.options import PairOptions
-from gateway.pairing.standings import Standings
+from gateway.pairing.options import PairOptions, rule_for
+from gateway.pairing.sending import unanswered
+from gateway.pairing.states import PROBED, EntityStates
 from gateway.ports import Broker
 
-AT_ONCE: Final = 16  # probes on their way; more entities take turns
-AFTER_SUCCESS: Final = 1.0  # seconds between probes of an entity that is half open
+AT_ONCE: Final = 16  # concurrent probes
+IN_TURN: Final = 3  # concurrent probes while the namespace can't be reached: more than one entity
+AFTER_SUCCESS: Final = 1.0  # seconds between probes of an entity that answers
 JITTER: Final = 0.2
+SHARE: Final = 0.25  # of the failover interval, at most, between probes of a suspect
+SHORTEST: Final = 0.1  # seconds, however short an interval is
 
 
 @attrs.define(eq=False, kw_only=True)
 class Prober:
-    """One task per failed-over entity; none while all is well."""
+    """Runs one task per troubled entity, and none while all are healthy."""
 
     primary: Broker
-    standings: Standings
+    states: EntityStates
     options: PairOptions
     rng: random.Random
+    _next: int = attrs.field(default=0, init=False)
     _probed: set[str] = attrs.field(factory=set, init=False)
-    _turns: trio.CapacityLimiter = attrs.field(
+    _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
     )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
+            for _ in range(IN_TURN):
+                nursery.start_soon(self._probe_in_turn)
             task_status.started()
             seen = -1
             while True:
-                seen = await self.standings.changes.wait(seen)
-                for entity in self.standings.failed_over():
+                seen = await self.states.changes.wait(seen)
+                for entity in self.states.to_probe():
                     if entity.key not in self._probed:
                         self._probed.add(entity.key)
                         nursery.start_soon(self._probe_until_back, entity)
 
     async def _probe_until_back(self, entity: EntityPath) -> None:
-        backoff = Backoff(first=1.0, cap=self.options.ping_interval, jitter=JITTER)
-        failures = 0
+        failures, state = 0, self.states.state_of(entity)
         try:
-            # At once after the failover, then later and later.
-            while self._is_out(entity):
+            while self._is_probed(entity):
+                await self._wait_until_found()
+                before, state = state, self.states.state_of(entity)
+                if state is State.SECONDARY and before is State.SUSPECT:
+                    failures = 0  # the pauses start at the shortest again after the failover
+                if not self._is_probed(entity):
+                    return
                 if await self._probe(entity):
                     failures = 0
                     await self._wait(entity, jittered(AFTER_SUCCESS, JITTER, self.rng))
                 else:
                     failures += 1
-                    await self._wait(entity, backoff.delay(failures, self.rng))
+                    await self._wait(entity, self._pause([entity], failures))
         finally:
             self._probed.discard(entity.key)
 
+    async def _probe_in_turn(self) -> None:
+        """Probe the entities in turn while the namespace can't be reached, until one answers."""
+        changes = self.states.evidence.changes
+        while True:
+            seen, seen_states, failures = changes.version, self.states.changes.version, 0
+            while entities := self._of_the_lost():
+                self._next += 1
+                await self._probe(entities[self._next % len(entities)])
+                failures += 1
+                with trio.move_on_after(self._pause(entities, failures)):
+                    await self._wait_until_found()
+            if self.states.evidence.namespace.is_lost:  # and no entity needs probes, until one does
+                await self.states.changes.wait(seen_states)
+            else:
+                await changes.wait(seen)
+
+    def _of_the_lost(self) -> list[EntityPath]:
+        return self.states.to_probe() if self.states.evidence.namespace.is_lost else []
+
+    async def _wait_until_found(self) -> None:
+        """Return when the namespace isn't known to be unreachable."""
+        await trio.lowlevel.checkpoint()
+        evidence = self.states.evidence
+        while evidence.namespace.is_lost:
+            await evidence.changes.wait_next()
+
     async def _probe(self, entity: EntityPath) -> bool:
-        async with self._turns:
-            if not self._is_out(entity):
+        async with self._limiter:
+            if not self._is_probed(entity):
                 return True
+            probe = self.states.begin(entity)
             try:
                 with trio.move_on_after(self.options.attempt_timeout) as scope:
                     await self.primary.probe(entity)
             except (EntityNotFound, EntityDisabled) as error:
-                self.standings.found_unreachable(entity, error)
+                self.states.found_unreachable(entity, error, probe)
                 return False
             except BrokerError as error:
-                self.standings.probe_failed(entity, error)
+                self.states.probe_failed(entity, error, probe)
                 return False
+        took = trio.current_time() - probe.began
         if scope.cancelled_caught:
-            limit = self.options.attempt_timeout
-            self.standings.probe_failed(entity, OutcomeUnknown(f"no answer within {limit} s"))
-            return False
-        self.standings.probed(entity)
-        return True
+            late = unanswered(self.primary, entity, self.options.attempt_timeout)
+            self.states.probe_failed(entity, late, probe)
+        elif took >= self.options.slowest_success:
+            self.states.probed_late(probe, took)
+        else:
+            self.states.probed(entity, probe)
+            return True
+        return False
+
+    def _pause(self, entities: list[EntityPath], failures: int) -> float:
+        """Seconds until the next probe; several must fit into a suspect's failover interval."""
+        pause = Backoff(first=1.0, cap=self.options.ping_interval, jitter=JITTER).delay(
+            failures, self.rng
+        )
+        now = trio.current_time()
+        for entity in entities:
+            if self.states.state_of(entity) is not State.SUSPECT:
+                continue
+            pause = min(pause, SHARE * rule_for(entity, self.options).interval)
+            ends = self.states.interval_ends(entity)
+            if ends is not None and ends > now:
+                pause = min(pause, ends - now)
+        return max(pause, SHORTEST)
 
     async def _wait(self, entity: EntityPath, seconds: float) -> None:
-        """Sleep; less if the entity's standing changes meanwhile."""
-        state = self.standings.state_of(entity)
+        """Sleep, or return earlier if the entity's state changes."""
         with trio.move_on_after(seconds):
-            seen = self.standings.changes.version
-            while self.standings.state_of(entity) is state:
-                seen = await self.standings.changes.wait(seen)
+            await self.states.wait_moved(entity, self.states.state_of(entity))
 
-    def _is_out(self, entity: EntityPath) -> bool:
-        return self.standings.state_of(entity) in {State.SECONDARY, State.HALF_OPEN}
+    def _is_probed(self, entity: EntityPath) -> bool:
+        return self.states.state_of(entity) in PROBED

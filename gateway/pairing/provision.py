@@ -1,4 +1,4 @@
-"""Backlog queues on the secondary: make them, and find out which can be used."""
+"""Creates backlog queues on the secondary, and finds out which can be used."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from gateway.domain import backlog
-from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
     EntityDisabled,
@@ -18,7 +18,7 @@ from gateway.domain.errors import (
 from gateway.ports import Broker
 
 ASK_LIMIT: Final = 5.0  # seconds to wait for an answer about one queue
-SHORTEST_LOCK: Final = 30.0  # seconds: a syphon must move what it took within one
+SHORTEST_LOCK: Final = 5.0  # seconds: a syphon needs time to renew a lock
 
 
 @attrs.frozen(kw_only=True)
@@ -26,25 +26,30 @@ class Backlog:
     """The backlog queues that a pair may use."""
 
     queues: tuple[EntityPath, ...]
-    max_message_size: int | None  # bytes, the smallest of them; None: not known
+    max_message_size: int | None  # bytes, of the queue with the lowest limit; None: not known
     problems: tuple[str, ...] = ()  # of wanted queues that can't be used
-    asked: bool = True  # False: the secondary hasn't told of all of them, some are taken on trust
+    asked: bool = True  # False: the secondary didn't answer for all; the others are assumed usable
 
 
-async def provision(secondary: Broker, label: str, count: int) -> list[EntityPath]:
+async def provision(
+    secondary: Broker,
+    label: str,
+    count: int,
+    properties: QueueProperties = backlog.QUEUE_PROPERTIES,
+) -> list[EntityPath]:
     """
-    Make the wanted backlog queues that are missing, as the legacy client does; return those made.
+    Create the backlog queues that are missing; return those that were created.
 
-    Needs the Manage right. A queue that is there is left as it is.
+    Needs the Manage right. Existing queues aren't changed.
 
     Raises:
-        BrokerError: of the first queue that couldn't be made; the earlier ones stay.
+        BrokerError: a queue could not be created; those created before it stay.
     """
     made = []
     for index in range(count):
         queue = backlog.queue_name(label, index)
         try:
-            await secondary.create_queue(queue, backlog.QUEUE_PROPERTIES)
+            await secondary.create_queue(queue, properties)
         except EntityExists:
             continue
         made.append(queue)
@@ -55,11 +60,11 @@ async def usable_backlog(secondary: Broker, label: str, count: int) -> Backlog:
     """
     Find out which of the wanted backlog queues can be used.
 
-    Where the secondary can't be asked (it is down, or the right is missing) all are taken on
-    trust: starting in an outage must work, and the rotation finds out about each.
+    If the secondary can't be asked (it is down, or the right is missing) all are assumed usable: a
+    start in an outage must work, and the rotation skips queues that fail.
 
     Raises:
-        NotAuthorized: the credentials are refused for sending too.
+        NotAuthorized: the credentials are refused even for sending.
     """
     wanted = [backlog.queue_name(label, index) for index in range(count)]
     queues: list[EntityPath] = []
@@ -86,21 +91,21 @@ async def usable_backlog(secondary: Broker, label: str, count: int) -> Backlog:
 
 async def _limit_of(secondary: Broker, queue: EntityPath) -> int | None:
     """
-    The largest message that a usable queue takes, in bytes; None: not known.
+    The maximum message size of a usable queue in bytes; None: not known.
 
     Raises:
-        EntityNotFound, EntityDisabled: it can't be used.
+        EntityNotFound, EntityDisabled: the queue can't be used.
     """
     try:
         info = await secondary.inspect(queue)
     except EntityNotFound as error:
-        raise EntityNotFound("missing; `pairgate provision` makes it") from error
+        raise EntityNotFound("missing; run `pairgate provision` to create it") from error
     except NotAuthorized:
-        # Without Manage a queue can't be read; a probe needs no more than Send.
+        # Reading a queue needs Manage; a probe needs Send only.
         await secondary.probe(queue)
         return None
     if info.properties.status is not EntityStatus.ACTIVE:
-        raise EntityDisabled(f"its status is {info.properties.status.value}")
+        raise EntityDisabled(f"the queue's status is {info.properties.status.value}")
     return info.max_message_size
 
 
@@ -115,7 +120,7 @@ def _backlog(
 
 
 def doubts(info: EntityInfo) -> list[str]:
-    """What may lose or stop messages of an existing backlog queue that somebody else made."""
+    """Properties of an existing backlog queue that may lose or delay its messages, as sentences."""
     properties = info.properties
     wrong = {
         "it requires sessions": properties.requires_session,

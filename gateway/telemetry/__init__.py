@@ -1,1 +1,1 @@
-"""Observers: what happened, told to people and machines."""
+"""Observers: they report events to people and machines."""

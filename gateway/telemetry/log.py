@@ -2,23 +2,30 @@
 
 import enum
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import attrs
 
-from gateway.domain import agent_events, events
-from gateway.domain.events import Event
+from gateway.domain.events import access, agents, hedging, outages, stores
+from gateway.domain.events import gateway as events
+from gateway.domain.events.gateway import Event
 from gateway.ports import WallClock
+from gateway.telemetry.repeats import Repeats
 
 LEVELS: Final = ("debug", "info", "warning", "error")
-# What isn't here is worth "info". Events of single sends are "debug": there is one per message.
+# Events that aren't listed are "info". Events of single sends are "debug": there is one per
+# message.
 LEVEL_OF: Final[Mapping[type[Event], str]] = {
-    agent_events.FiguresLost: "warning",
-    agent_events.ProcessesCrash: "error",
-    agent_events.ProcessKilled: "warning",
-    agent_events.ProcessLost: "warning",
+    access.ConnectionClosed: "debug",
+    access.ConnectionOpened: "debug",
+    access.CredentialsRefused: "warning",
+    agents.FiguresLost: "warning",
+    agents.ProcessesCrash: "error",
+    agents.ProcessKilled: "warning",
+    agents.ProcessLost: "warning",
     events.BacklogOrphaned: "error",
     events.BacklogQueueFailed: "warning",
     events.ClaimCollectionFailed: "warning",
@@ -28,6 +35,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.ConnectionCrashed: "error",
     events.ConnectionLost: "debug",
     events.Diverted: "debug",
+    hedging.SentTwice: "debug",
     events.Doubtful: "warning",
     events.ItemFailed: "warning",
     events.LeftUntouched: "error",
@@ -37,34 +45,39 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.LogLinesDropped: "warning",
     events.LoopPaused: "warning",
     events.MovedToPoison: "warning",
-    events.Parked: "warning",
+    events.DeadLettered: "warning",
     events.Poisoned: "warning",
-    events.Quarantined: "error",
-    events.SessionStateDamaged: "error",
+    events.PrimaryReplaced: "error",
     events.SettledTooLate: "warning",
-    events.StandingChanged: "warning",
+    events.EntityStateChanged: "warning",
     events.StateNotSaved: "error",
     events.Syphoned: "debug",
     events.SyphonFailed: "warning",
-    events.SyphonHeld: "warning",
+    events.SyphonBackedOff: "warning",
     events.SyphonStalled: "error",
     events.TasksEnded: "debug",
     events.TriggersHeldUp: "warning",
     events.TriggersLost: "warning",
     events.WorkDetected: "debug",
+    outages.NamespaceLost: "warning",
+    stores.Quarantined: "error",
+    stores.RequestFailed: "error",
+    stores.SessionStateDamaged: "error",
 }
 
 Render = Callable[[dict[str, object]], str]
 
+_WHOLE: Final = 100.0  # from here on a number has three digits before the point
 _START_OF_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class LogObserver:
     """
-    An `Observer` that makes a line of each event.
+    An `Observer` that writes a line for each event.
 
-    Events hold neither secrets nor bodies, so lines don't. Control characters come from outside
-    (in names and error texts) and are escaped: nobody can forge a line or steer a terminal.
+    Events contain neither secrets nor bodies, so lines don't either. Names and error texts come
+    from outside; their control characters are escaped, so that they can neither forge a line nor
+    control a terminal.
     """
 
     def __init__(
@@ -76,23 +89,44 @@ class LogObserver:
         clock: WallClock,
         colors: bool = False,
     ) -> None:
-        """`write` gets each line with its end, and neither waits nor raises."""
+        """`write` gets each line with its line end; it must neither block nor raise."""
         self.level = level
         self._write = write
         self._clock = clock
+        self._repeats = Repeats()
         self._render: Render = json.dumps if as_json else _for_people(colors=colors)
 
     def report(self, event: Event) -> None:
-        if LEVELS.index(level_of(event)) >= LEVELS.index(self.level):
+        now = self._clock().timestamp()
+        self._tell_repeated(now)
+        if not self._is_wanted(event):
+            return
+        if self.level == "debug" or self._repeats.pass_on(event, now):
             self._write(self.line_of(event))
 
-    def line_of(self, event: Event) -> str:
-        """The event as a line, whatever its level."""
+    def close(self) -> None:
+        """Write the events that were counted and not yet reported."""
+        self._tell_repeated(math.inf)
+
+    def _tell_repeated(self, now: float) -> None:
+        for event, times in self._repeats.counted(now):
+            if self._is_wanted(event):
+                self._write(self.line_of(event, repeated=times))
+
+    def _is_wanted(self, event: Event) -> bool:
+        return LEVELS.index(level_of(event)) >= LEVELS.index(self.level)
+
+    def line_of(self, event: Event, *, repeated: int = 0) -> str:
+        """
+        The event as a line, whatever its level. `repeated`: the number of events about the same
+        thing that have no lines of their own; this is the last of them.
+        """
         fields = {
             "timestamp": self._clock().isoformat(timespec="milliseconds"),
             "level": level_of(event),
             "event": name_of(type(event)),
             **_fields(event),
+            **({"repeated": repeated} if repeated else {}),
         }
         escaped_fields = {
             key: escaped(value) if isinstance(value, str) else value
@@ -102,7 +136,7 @@ class LogObserver:
 
 
 def _for_people(*, colors: bool) -> Render:
-    # Imported here, since that takes longer than all the rest of a log: machines do without.
+    # Imported here, because it takes longer than the rest of the log, and JSON doesn't need it.
     import structlog
 
     render = structlog.dev.ConsoleRenderer(colors=colors, sort_keys=False)
@@ -110,7 +144,7 @@ def _for_people(*, colors: bool) -> Render:
 
 
 def name_of(kind: type[Event]) -> str:
-    """`StandingChanged` is `standing_changed`."""
+    """`EntityStateChanged` becomes `entity_state_changed`."""
     return _START_OF_WORD.sub("_", kind.__name__).lower()
 
 
@@ -121,7 +155,7 @@ def level_of(event: Event) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text with everything escaped that isn't printable."""
+    """The text with every character escaped that isn't printable."""
     if text.isprintable():
         return text
     return "".join(
@@ -137,4 +171,13 @@ def _fields(event: Event) -> dict[str, Any]:
 def _plain(value: object) -> object:
     if isinstance(value, enum.Enum):
         return value.value
-    return value if isinstance(value, bool | int | float | None) else str(value)
+    if isinstance(value, float):
+        return _short(value)
+    return value if isinstance(value, bool | int | None) else str(value)
+
+
+def _short(value: float) -> float:
+    """The number with three significant digits; whole numbers stay whole."""
+    if not math.isfinite(value):
+        return value
+    return float(round(value)) if abs(value) >= _WHOLE else float(f"{value:.3g}")

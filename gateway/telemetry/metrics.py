@@ -1,13 +1,13 @@
 """
-`Status` in Prometheus's text form.
+`Status` in Prometheus's text format.
 
-Names are those of OpenTelemetry's semantic conventions for messaging where these have one, written
-as Prometheus writes them; ours begin with `pairgate_`. Labels are bounded: namespaces, standings,
-legs, outcomes, kinds of operations and events, the queues of a listener. Entities are no labels:
-`GET /status` names those in trouble.
+Names follow OpenTelemetry's semantic conventions for messaging if these have one, in Prometheus's
+spelling; our own begin with `pairgate_`. Labels are bounded: namespaces, states, accepted by,
+outcomes, kinds of operations and events, known reasons of dead letters, the queues of a listener.
+Entities are no labels: `GET /status` names those in trouble.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import attrs
@@ -17,22 +17,32 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.domain.billing import Bill
-from gateway.domain.status import BacklogStatus, PairStatus, QueueStatus, Status, SyphonStatus
+from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
+from gateway.domain.health.abilities import Answer
+from gateway.domain.status import (
+    BacklogStatus,
+    NamespaceStatus,
+    PairStatus,
+    QueueStatus,
+    SpoolStatus,
+    Status,
+    SyphonStatus,
+)
 
 # OpenTelemetry, "Semantic conventions for messaging client metrics".
 SENT: Final = "messaging_client_sent_messages"
 CONSUMED: Final = "messaging_client_consumed_messages"
 _SYSTEM: Final = {"messaging_system": "pairgate", "messaging_operation_name": "send"}
 _COUNTS: Final = {
-    "completed": "Messages whose handler has done them.",
-    "failed": "Attempts of handlers that failed.",
-    "poisoned": "Messages that nobody tries again.",
-    "too_late": "Messages whose lock had ended before they could be settled.",
+    "completed": "Messages that their handler has completed.",
+    "failed": "Failed calls of handlers.",
+    "poisoned": "Messages that were dead-lettered as poison.",
+    "too_late": "Messages whose lock expired before they were settled.",
 }
 
 
 def exposition(status: Status) -> bytes:
-    """The text that `GET /metrics` answers."""
+    """The response body of `GET /metrics`."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(status))
     return generate_latest(registry)
@@ -46,26 +56,80 @@ class _Figures(Collector):
         status = self._status
         yield _gauge(
             "pairgate_start_time_seconds",
-            "When the process began, in seconds since 1970.",
+            "Start of the process, in seconds since 1970.",
             status.started.timestamp(),
         )
         events = CounterMetricFamily(
-            "pairgate_events", "What has happened, by the names of the log.", labels=["event"]
+            "pairgate_events", "Events, by their names in the log.", labels=["event"]
         )
         for name, times in status.events.items():
             events.add_metric([name], times)
         yield events
         alarms = GaugeMetricFamily(
-            "pairgate_alarm", "1: a red state in the last ten minutes.", labels=["event"]
+            "pairgate_alarm",
+            "1: the event was a red state in the last ten minutes.",
+            labels=["event"],
         )
         for alarm in status.alarms:
             alarms.add_metric([alarm.event], 1)
         yield alarms
+        refused = CounterMetricFamily(
+            "pairgate_credentials_refused",
+            "Requests with refused credentials, by the endpoint's protocol and the reason.",
+            labels=["protocol", "reason"],
+        )
+        for each in status.refused:
+            refused.add_metric([each.protocol, each.reason], each.times)
+        yield refused
+        yield from _abilities(status.namespaces)
         yield from _billing("namespace", {each.name: each.bill for each in status.namespaces})
         if status.pair is not None:
             yield from _pair(status.pair)
         if status.queues:
             yield from _listener(status.queues)
+
+
+def _abilities(namespaces: Sequence[NamespaceStatus]) -> Iterator[Metric]:
+    """An unknown value has no sample."""
+    labels = ["namespace", "ability"]
+    able = GaugeMetricFamily(
+        "pairgate_namespace_ability",
+        "1: the ability works; 0: it fails.",
+        labels=labels,
+    )
+    since = GaugeMetricFamily(
+        "pairgate_namespace_ability_since_time_seconds",
+        "Last change of the ability, in seconds since 1970.",
+        labels=labels,
+    )
+    for namespace in namespaces:
+        for name, one in namespace.abilities.items():
+            if one.state is Answer.UNKNOWN:
+                continue
+            able.add_metric([namespace.name, name], int(one.state is Answer.YES))
+            if one.since is not None:
+                since.add_metric([namespace.name, name], one.since.timestamp())
+    yield from (able, since)
+
+
+def _spool(spool: SpoolStatus) -> Iterator[Metric]:
+    known = {
+        "pairgate_spool_messages": ("Messages in the local spool.", spool.pending),
+        "pairgate_spool_oldest_age_seconds": ("Age of the oldest message.", spool.oldest_age),
+        "pairgate_spool_in_messages_per_second": (
+            "Rate into the spool in the last 10 s.",
+            spool.rate_in,
+        ),
+        "pairgate_spool_out_messages_per_second": (
+            "Rate from the spool to the primary in the last 10 s.",
+            spool.rate_out,
+        ),
+        "pairgate_spool_room_bytes": ("Free space of the spool.", spool.room),
+    }
+    for name, (text, value) in known.items():
+        if value is not None:
+            yield _gauge(name, text, value)
+    yield from _dead_letters("spool", spool.dead_letters)
 
 
 def _billing(label: str, bills: dict[str, Bill]) -> Iterator[Metric]:
@@ -77,17 +141,15 @@ def _billing(label: str, bills: dict[str, Bill]) -> Iterator[Metric]:
     )
     per_message = GaugeMetricFamily(
         f"{prefix}billed_operations_per_message",
-        "Operations over the messages that went through, since the start.",
+        "Operations per processed message, since the start.",
         labels=[label],
     )
     per_idle_day = GaugeMetricFamily(
         f"{prefix}billed_operations_per_idle_day",
-        "What a day without a message would be billed, by the idle time since the start.",
+        "Operations billed in a day without messages, by the idle time since the start.",
         labels=[label],
     )
-    consumed = CounterMetricFamily(
-        CONSUMED, "Messages that were received.", labels=[f"pairgate_{label}"]
-    )
+    consumed = CounterMetricFamily(CONSUMED, "Received messages.", labels=[f"pairgate_{label}"])
     for name, bill in bills.items():
         for operation, count in bill.operations.items():
             operations.add_metric([name, operation.value], count)
@@ -104,63 +166,101 @@ def _billing(label: str, bills: dict[str, Bill]) -> Iterator[Metric]:
 def _pair(pair: PairStatus) -> Iterator[Metric]:
     sent = CounterMetricFamily(
         SENT,
-        "Messages of sends, by the leg that took them and the outcome.",
-        labels=[*_SYSTEM, "pairgate_leg", "pairgate_outcome"],
+        "Sent messages, by who accepted them and by outcome.",
+        labels=[*_SYSTEM, "pairgate_accepted_by", "pairgate_outcome"],
     )
     for count in pair.sends:
-        sent.add_metric([*_SYSTEM.values(), count.leg, count.outcome], count.messages)
+        sent.add_metric([*_SYSTEM.values(), count.accepted_by, count.outcome], count.messages)
     yield sent
-    standings = GaugeMetricFamily(
-        "pairgate_entities", "Entities that aren't simply on the primary.", labels=["standing"]
+    states = GaugeMetricFamily(
+        "pairgate_entities", "Entities in a state other than primary.", labels=["state"]
     )
-    for standing, entities in pair.standings.items():
-        standings.add_metric([standing], entities)
-    yield standings
-    yield _gauge("pairgate_inflight_bytes", "Of sends without an answer.", pair.inflight)
-    yield _gauge("pairgate_inflight_limit_bytes", "More of them wait.", pair.max_inflight)
-    yield _gauge("pairgate_busy_entities", "Sends to so many entities pause now.", pair.paused)
+    for state, entities in pair.states.items():
+        states.add_metric([state], entities)
+    yield states
+    yield _gauge("pairgate_inflight_bytes", "Bytes of sends without an answer.", pair.inflight)
+    yield _gauge(
+        "pairgate_inflight_limit_bytes",
+        "Limit of the bytes in flight; sends beyond it wait.",
+        pair.max_inflight,
+    )
+    yield _gauge("pairgate_busy_entities", "Entities whose sends pause now.", pair.paused)
     yield CounterMetricFamily(
         "pairgate_busy_pauses", "Pauses that the primary asked for.", value=pair.pauses
     )
     yield from _backlog(pair.backlog)
+    if pair.spool is not None:
+        yield from _spool(pair.spool)
     yield from _syphon(pair.syphon)
 
 
 def _backlog(backlog: BacklogStatus) -> Iterator[Metric]:
-    """What isn't known has no sample, so that nobody takes it for zero."""
+    """An unknown value has no sample, so that it isn't taken for zero."""
     yield _gauge(
-        "pairgate_backlog_queues_usable", "Backlog queues that don't rest.", backlog.usable
+        "pairgate_backlog_queues_usable", "Backlog queues that aren't backing off.", backlog.usable
     )
-    yield _gauge("pairgate_backlog_queues_wanted", "As the configuration says.", backlog.wanted)
+    yield _gauge(
+        "pairgate_backlog_queues_wanted",
+        "Backlog queues that the configuration asks for.",
+        backlog.wanted,
+    )
     if backlog.pending is not None:
-        yield _gauge("pairgate_backlog_messages", "That wait on the secondary.", backlog.pending)
+        yield _gauge("pairgate_backlog_messages", "Messages in the backlog.", backlog.pending)
+    yield from _dead_letters("backlog", backlog.dead_letters)
     if backlog.oldest_age is not None:
         yield _gauge(
-            "pairgate_backlog_oldest_age_seconds", "Of the oldest message.", backlog.oldest_age
+            "pairgate_backlog_oldest_age_seconds", "Age of the oldest message.", backlog.oldest_age
         )
     if backlog.as_of is not None:
         yield _gauge(
             "pairgate_backlog_time_seconds",
-            "When the secondary told that, in seconds since 1970.",
+            "Time of the secondary's last report, in seconds since 1970.",
             backlog.as_of.timestamp(),
         )
 
 
+def _dead_letters(place: str, dead: DeadLetters) -> Iterator[Metric]:
+    if dead.messages is not None:
+        family = GaugeMetricFamily(
+            f"pairgate_{place}_dead_letters", "Dead letters, by reason.", labels=["reason"]
+        )
+        for reason in (*REASONS, OTHER, UNKNOWN):
+            family.add_metric([reason], dead.reasons.get(reason, 0))
+        yield family
+    if dead.oldest_age is not None:
+        yield _gauge(
+            f"pairgate_{place}_dead_letters_oldest_age_seconds",
+            "Age of the oldest dead letter since it was enqueued.",
+            dead.oldest_age,
+        )
+
+
 def _syphon(syphon: SyphonStatus) -> Iterator[Metric]:
-    yield _gauge("pairgate_syphon_running", "1: in this process.", int(syphon.running))
-    yield CounterMetricFamily(
-        "pairgate_syphon_moved_messages", "From the backlog to the primary.", value=syphon.moved
+    yield _gauge(
+        "pairgate_syphon_running", "1: a syphon runs in this process.", int(syphon.running)
     )
     yield CounterMetricFamily(
-        "pairgate_syphon_parked_messages",
-        "That ended as dead letters of the backlog.",
-        value=syphon.parked,
+        "pairgate_syphon_moved_messages",
+        "Messages moved from the backlog to the primary.",
+        value=syphon.moved,
     )
-    yield _gauge("pairgate_syphon_held_entities", "That rest after a failure.", syphon.held)
+    dead_lettered = CounterMetricFamily(
+        "pairgate_syphon_dead_lettered_messages",
+        "Messages dead-lettered in the backlog, by reason.",
+        labels=["reason"],
+    )
+    for reason in (*REASONS, OTHER):  # from 0 on, so that a rate includes the first
+        dead_lettered.add_metric([reason], syphon.dead_lettered_by_reason.get(reason, 0))
+    yield dead_lettered
+    yield _gauge(
+        "pairgate_syphon_backing_off_entities",
+        "Entities that are backing off after a failure.",
+        syphon.backing_off,
+    )
     if syphon.last_moved is not None:
         yield _gauge(
             "pairgate_syphon_last_moved_time_seconds",
-            "In seconds since 1970.",
+            "Last move, in seconds since 1970.",
             syphon.last_moved.timestamp(),
         )
 
@@ -172,14 +272,14 @@ def _listener(queues: tuple[QueueStatus, ...]) -> Iterator[Metric]:
             family.add_metric([each.queue], getattr(each, field))
         yield family
     tasks = GaugeMetricFamily(
-        "pairgate_listener_tasks", "That take messages.", labels=["queue", "state"]
+        "pairgate_listener_tasks", "Receiving tasks.", labels=["queue", "state"]
     )
     held = GaugeMetricFamily(
-        "pairgate_listener_held_messages", "Locked by this process.", labels=["queue"]
+        "pairgate_listener_held_messages", "Messages locked by this process.", labels=["queue"]
     )
     for each in queues:
         tasks.add_metric([each.queue, "active"], each.active_tasks)
-        tasks.add_metric([each.queue, "resting"], each.total_tasks - each.active_tasks)
+        tasks.add_metric([each.queue, "idle"], each.total_tasks - each.active_tasks)
         held.add_metric([each.queue], each.held)
     yield tasks
     yield held

@@ -1,4 +1,4 @@
-"""Counts what happens, for whoever asks how the process is."""
+"""Counts events, for the status of the process."""
 
 from collections import Counter, deque
 from collections.abc import Sequence
@@ -7,59 +7,126 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.events import Event, Syphoned
-from gateway.domain.status import Alarm
+from gateway.domain.dead_letters import label_of
+from gateway.domain.entity import EntityPath
+from gateway.domain.events.gateway import (
+    DeadLettered,
+    Diverted,
+    EntityStateChanged,
+    Event,
+    Syphoned,
+)
+from gateway.domain.events.hedging import SentTwice
+from gateway.domain.events.outages import NamespaceBack, NamespaceLost
+from gateway.domain.status import RATE_SECONDS, Alarm
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.log import level_of, name_of
 
-RED: Final = timedelta(minutes=10)  # what is wrong for longer is reported again meanwhile
+RED: Final = timedelta(minutes=10)  # a problem that lasts longer is reported again meanwhile
 LONGEST_TEXT: Final = 200
-_MINUTE: Final = 60.0  # seconds
-_UNTOLD: Final = frozenset({"traceback"})  # fields that the log alone has
+_UNTOLD: Final = frozenset({"traceback"})  # fields for the log alone
+
+
+@attrs.define(eq=False)
+class _Outage:
+    """Events during an outage of one namespace."""
+
+    # up to the number that is remembered in trouble
+    entities: set[EntityPath] = attrs.field(factory=set)
+    diverted: int = 0  # messages
+    twice: int = 0
+    possibly_twice: int = 0
+
+    def doubled(self, messages: int, *, certain: bool) -> None:
+        """Both have accepted the messages; or a copy that wasn't counted was cancelled."""
+        if certain:
+            self.twice += messages
+            # Until the primary answered, they were uncertain, perhaps since before this outage.
+            self.possibly_twice = max(0, self.possibly_twice - messages)
+        else:
+            self.possibly_twice += messages
 
 
 @attrs.define(eq=False)
 class Watch:
-    """
-    An `Observer` before another one. All that it keeps is bounded by how many kinds of events
-    there are.
-    """
+    """An `Observer` before another one. Its memory is bounded by the number of kinds of events."""
 
     _inner: Observer
     _clock: WallClock
     moved: int = attrs.field(default=0, init=False)  # messages, by syphons
     last_moved: datetime | None = attrs.field(default=None, init=False)
+    dead_lettered: Counter[str] = attrs.field(
+        factory=Counter, init=False
+    )  # by `label_of` their reason
     _counts: Counter[type[Event]] = attrs.field(factory=Counter, init=False)
     _alarms: dict[str, Alarm] = attrs.field(factory=dict, init=False)
-    # Messages moved in one second each, the oldest first.
+    _troubled: set[EntityPath] = attrs.field(factory=set, init=False)  # not on the primary
+    _outages: dict[str, _Outage] = attrs.field(factory=dict, init=False)  # by namespace
+    # Messages moved in each second, the oldest second first.
     _moves: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
 
     def report(self, event: Event) -> None:
+        event = self._in_outage(event)
         self._counts[type(event)] += 1
         if isinstance(event, Syphoned):
             self._note_move(event.messages)
+        elif isinstance(event, DeadLettered):
+            self.dead_lettered[label_of(event.reason)] += 1
         if level_of(event) == "error":
             self._note_alarm(event)
         self._inner.report(event)
 
+    def _in_outage(self, event: Event) -> Event:
+        """The event, with the figures of the outage that it ends."""
+        match event:
+            case NamespaceLost(namespace=name):
+                self._outages[name] = _Outage(set(self._troubled))
+            case NamespaceBack(namespace=name) if outage := self._outages.pop(name, None):
+                return attrs.evolve(
+                    event,
+                    entities=len(outage.entities),
+                    diverted=outage.diverted,
+                    twice=outage.twice,
+                    possibly_twice=outage.possibly_twice,
+                )
+            case _:
+                self._count_in_outages(event)
+        return event
+
+    def _count_in_outages(self, event: Event) -> None:
+        match event:
+            case EntityStateChanged(entity=entity, after="primary"):
+                self._troubled.discard(entity)
+            case EntityStateChanged(entity=entity):
+                self._troubled.add(entity)
+                for outage in self._outages.values():
+                    outage.entities.add(entity)
+            case Diverted():
+                for outage in self._outages.values():
+                    outage.diverted += event.messages
+                    outage.possibly_twice += event.messages if event.in_doubt else 0
+            case SentTwice():
+                for outage in self._outages.values():
+                    outage.doubled(event.messages, certain=event.certain)
+
     def count(self, kind: type[Event]) -> int:
-        """How often that has happened since the start."""
+        """How often the event has occurred since the start."""
         return self._counts[kind]
 
     def counts(self) -> dict[str, int]:
-        """What has happened since the start, by the names that the log has."""
+        """The number of events since the start, by their names in the log."""
         return {name_of(kind): times for kind, times in self._counts.items()}
 
     def alarms(self) -> Sequence[Alarm]:
-        """Red states, the last one first."""
+        """Red states, the latest first."""
         since = self._clock() - RED
         red = [alarm for alarm in self._alarms.values() if alarm.last > since]
         return sorted(red, key=lambda alarm: alarm.last, reverse=True)
 
     def rate(self) -> float:
-        """Messages a second that syphons moved in the last minute."""
+        """Messages a second that syphons moved in the last `RATE_SECONDS`."""
         self._forget_moves()
-        return sum(messages for _, messages in self._moves) / _MINUTE
+        return sum(messages for _, messages in self._moves) / RATE_SECONDS
 
     def _note_move(self, messages: int) -> None:
         self.moved += messages
@@ -71,7 +138,7 @@ class Watch:
         self._forget_moves()
 
     def _forget_moves(self) -> None:
-        horizon = self._clock().timestamp() - _MINUTE
+        horizon = self._clock().timestamp() - RATE_SECONDS
         while self._moves and self._moves[0][0] < horizon:
             self._moves.popleft()
 

@@ -1,4 +1,4 @@
-"""Writes the log from a thread of its own: a log that nobody reads stops no message."""
+"""Writes the log in a thread of its own, so that a blocked log delays no message."""
 
 import os
 import select
@@ -7,21 +7,21 @@ from collections.abc import Callable
 from threading import Condition, Thread
 from typing import Final
 
-MOST_LINES: Final = 10_000  # that wait; at a few hundred bytes each, a few megabytes
+MOST_LINES: Final = 10_000  # waiting lines: at a few hundred bytes each, a few megabytes
 
 
 class LineWriter:
     """
-    Hands lines to a thread that writes them to a file descriptor, in their order.
+    Passes lines to a thread that writes them to a file descriptor, in their order.
 
     Lines that find no room, or can't be written (the disk is full, the reader has gone), are
-    dropped and counted; the next line that can be written has their number before it. The thread
-    is a daemon, and nothing is buffered between it and the descriptor: where it hangs in a write
-    when the process ends, nobody waits for it.
+    dropped and counted; the next line that can be written has their number before it. The thread is
+    a daemon, and nothing is buffered between the thread and the descriptor: the process can end
+    even while the thread is blocked in a write.
     """
 
     def __init__(self, fd: int, gap: Callable[[int], str], *, most: int = MOST_LINES) -> None:
-        """`gap` makes the line that tells of so many dropped ones; `most` lines wait at once."""
+        """`gap` makes the line about so many dropped lines; at most `most` lines wait."""
         self._fd = fd
         self._gap = gap
         self._most = most
@@ -29,12 +29,12 @@ class LineWriter:
         self._dropped = 0
         self._closed = False
         self._changed = Condition()
-        self._cut = False  # a line was written in part
+        self._cut = False  # whether a line was written in part
         self._thread = Thread(target=self._run, name="log", daemon=True)
         self._thread.start()
 
     def write(self, line: str) -> None:
-        """Take a line that ends with a line end; never waits, never raises."""
+        """Queue a line, which ends with a line end; never blocks, never raises."""
         with self._changed:
             if self._closed or len(self._lines) >= self._most:
                 self._dropped += 1
@@ -43,7 +43,10 @@ class LineWriter:
             self._changed.notify()
 
     def close(self, seconds: float) -> None:
-        """Take no more lines; wait until those taken are written, but no longer than that."""
+        """
+        Accept no more lines; wait until the queued ones are written, but for no more than
+        `seconds`.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -70,7 +73,8 @@ class LineWriter:
         while data:
             try:
                 written = os.write(self._fd, data)
-            except BlockingIOError:  # somebody who shares the descriptor made it so
+            # another process that shares the descriptor made it non-blocking
+            except BlockingIOError:
                 select.select([], [self._fd], [])
                 continue
             data = data[written:]

@@ -1,1 +1,1 @@
-"""Bytes to values and back, both directions in one file. No I/O."""
+"""Codecs: bytes to values and back, both directions in one file. No I/O."""

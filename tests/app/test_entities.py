@@ -5,12 +5,12 @@ import random
 import pytest
 
 from gateway.app.entities import make_entities
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotSupported
 from gateway.domain.plan import Plan, PlannedQueue, PlannedSubscription, PlannedTopic
-from gateway.domain.rules import FalseFilter, Rule, SqlFilter
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.filters import FalseFilter, Rule, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.ports import Broker
 from tests.frontends.rest_client import wall_clock
 

@@ -9,7 +9,7 @@ from typing import Any
 from gateway.app.logs import open_log, reloader
 from gateway.config.file import Loaded, parse
 from gateway.config.options import Config
-from gateway.domain.events import Doubtful
+from gateway.domain.events.gateway import Doubtful
 
 ONE = '[namespaces.here]\nurl = "memory:"\n'
 ACCESS = '[[access]]\nname = "sender"\nkey = { env = "KEY" }\nrights = ["Send"]\n'

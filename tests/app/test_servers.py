@@ -1,7 +1,7 @@
 import trio
 
 from gateway.app.servers import LongPolls
-from gateway.wire.http import Request, Response
+from gateway.wire.http.messages import Request, Response
 
 
 async def answered(polls: LongPolls, request: Request, answers: list[int]) -> None:

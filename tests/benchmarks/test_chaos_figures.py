@@ -5,18 +5,37 @@ import math
 import pytest
 
 from benchmarks.chaos.excuses import Unanswered, excuses
-from benchmarks.chaos.figures import healthy, per_second, quantile, recovery, service
+from benchmarks.chaos.figures import (
+    healthy,
+    lives_off,
+    median_in_faults,
+    most_failovers,
+    per_second,
+    quantile,
+    recovery,
+    service,
+    waited_in_faults,
+)
 from benchmarks.chaos.recording import parted
 from benchmarks.chaos.topologies import IN_HAND, SYPHON_BATCH
 from benchmarks.traffic import Send
-from gateway.domain.conduct import Drained, FaultBegan, FaultEnded, Healed, Swallowed, Target
-from gateway.domain.history import Acked, AuditBegan, Delivered, QueueRead, Uncertain
-from gateway.domain.message import Leg
+from gateway.checker.history import (
+    Drained,
+    EntityStateMoved,
+    FaultBegan,
+    FaultEnded,
+    Healed,
+    Swallowed,
+    Target,
+)
+from gateway.checker.operations import Acked, AuditBegan, Delivered, Invoked, QueueRead, Uncertain
+from gateway.domain.failover import State
+from gateway.domain.message import AcceptedBy
 
 
-def send(due, *, after=0.1, leg=Leg.PRIMARY, name="m"):
-    answered = math.inf if leg is None else due + after
-    return Send(message_id=f"{name}-{due:g}", due=due, answered=answered, leg=leg)
+def send(due, *, after=0.1, accepted_by=AcceptedBy.PRIMARY, name="m"):
+    answered = math.inf if accepted_by is None else due + after
+    return Send(message_id=f"{name}-{due:g}", due=due, answered=answered, accepted_by=accepted_by)
 
 
 STEADY = [send(float(second)) for second in range(20)]
@@ -30,6 +49,17 @@ def test_steady_answers_are_no_stall():
     assert (served.p50, served.worst) == (pytest.approx(0.1), pytest.approx(0.1))
 
 
+def test_a_life_is_off_by_the_worst_copy_either_way():
+    sent = [
+        Invoked(at=1.0, message_id=name, entity="orders", fingerprint="f", expires=100.0)
+        for name in "ab"
+    ]
+
+    assert lives_off(sent, [("a", 98.0), ("a", 100.5), ("b", 103.0)]) == (2.0, 3.0)
+    assert lives_off(sent, [("a", 101.0)]) == (0.0, 1.0)
+    assert all(map(math.isnan, lives_off(sent, [])))
+
+
 def test_one_entity_that_stands_still_is_a_stall_whatever_the_other_does():
     still = [one for one in STEADY if not 5.0 <= one.due < 10.0]
 
@@ -39,7 +69,7 @@ def test_one_entity_that_stands_still_is_a_stall_whatever_the_other_does():
 
 
 def test_an_answer_after_the_deadline_does_not_count():
-    served = service([[*STEADY, send(20.0, after=13.0), send(21.0, leg=None)]], rate=1.0)
+    served = service([[*STEADY, send(20.0, after=13.0), send(21.0, accepted_by=None)]], rate=1.0)
 
     assert (served.sent, served.acknowledged) == (22, 20)
     assert served.worst == pytest.approx(0.1)
@@ -64,8 +94,10 @@ def test_times_of_recovery_count_from_the_fault_and_from_the_healing():
         Drained(at=12.0),
         Delivered(at=11.0, message_id="m-6", entity="m", fingerprint="", copy="1"),
     ]
-    diverted = [send(second, leg=Leg.BACKLOG) for second in (6.0, 7.0, 8.0, 9.0, 10.0)]
-    late = [send(5.0, after=1.5, leg=Leg.BACKLOG)]
+    diverted = [
+        send(second, accepted_by=AcceptedBy.BACKLOG) for second in (6.0, 7.0, 8.0, 9.0, 10.0)
+    ]
+    late = [send(5.0, after=1.5, accepted_by=AcceptedBy.BACKLOG)]
     sends = [*STEADY[:5], *late, *diverted, *STEADY[11:]]
 
     found = recovery(records, [sends])
@@ -80,7 +112,7 @@ def test_times_of_recovery_count_from_the_fault_and_from_the_healing():
 
 
 def test_what_was_answered_before_the_first_fault_is_healthy():
-    sends = [send(4.0), send(4.5, after=1.0), send(5.0), send(4.8, leg=None)]
+    sends = [send(4.0), send(4.5, after=1.0), send(5.0), send(4.8, accepted_by=None)]
 
     assert healthy(FAULT, [sends, STEADY]) == [[sends[0]], STEADY[:5]]
     assert healthy([], [STEADY]) == [STEADY]
@@ -88,13 +120,13 @@ def test_what_was_answered_before_the_first_fault_is_healthy():
 
 def test_answers_are_counted_by_second_and_leg():
     records = [
-        Acked(at=10.2, message_id="1", leg=Leg.PRIMARY),
-        Acked(at=12.9, message_id="2", leg=Leg.PRIMARY),
-        Acked(at=12.9, message_id="3", leg=Leg.BACKLOG),
+        Acked(at=10.2, message_id="1", accepted_by=AcceptedBy.PRIMARY),
+        Acked(at=12.9, message_id="2", accepted_by=AcceptedBy.PRIMARY),
+        Acked(at=12.9, message_id="3", accepted_by=AcceptedBy.BACKLOG),
     ]
 
-    assert per_second(records, 10.0, 13.5, Leg.PRIMARY) == [(0, 1), (1, 0), (2, 1)]
-    assert per_second(records, 10.0, 13.5, Leg.BACKLOG) == [(0, 0), (1, 0), (2, 1)]
+    assert per_second(records, 10.0, 13.5, AcceptedBy.PRIMARY) == [(0, 1), (1, 0), (2, 1)]
+    assert per_second(records, 10.0, 13.5, AcceptedBy.BACKLOG) == [(0, 0), (1, 0), (2, 1)]
     assert per_second(records, 10.0, 13.5, None) == [(0, 1), (1, 0), (2, 2)]
 
 
@@ -115,7 +147,10 @@ def test_a_send_that_met_a_fault_excuses_one_copy():
 
 
 def test_a_transfer_without_an_answer_excuses_a_chunk_of_what_was_diverted():
-    sends = {"m": [send(1.0), send(2.0, leg=Leg.BACKLOG)], "n": [send(1.0, leg=Leg.BACKLOG)]}
+    sends = {
+        "m": [send(1.0), send(2.0, accepted_by=AcceptedBy.BACKLOG)],
+        "n": [send(1.0, accepted_by=AcceptedBy.BACKLOG)],
+    }
 
     found = excuses(sends, [], Unanswered(transfers=[(3.0, "m")]), {}, over=20.0)
 
@@ -132,7 +167,9 @@ def test_a_send_to_the_backlog_without_an_answer_excuses_what_was_on_its_way():
 
 
 def test_what_had_come_long_before_a_transfer_without_an_answer_excuses_nothing():
-    sends = {"m": [send(1.0, leg=Leg.BACKLOG), send(2.0, leg=Leg.BACKLOG)]}
+    sends = {
+        "m": [send(1.0, accepted_by=AcceptedBy.BACKLOG), send(2.0, accepted_by=AcceptedBy.BACKLOG)]
+    }
     held = [(30.0, "m"), (60.0, "m")]
 
     found = excuses(sends, [], Unanswered(transfers=held), {"m-1": 5.0, "m-2": 25.0}, over=90.0)
@@ -147,7 +184,9 @@ def test_what_a_syphon_had_in_hand_when_the_secondary_failed_may_come_twice():
         FaultEnded(at=6.0, fault="1"),
     ]
 
-    found = excuses({"m": [send(2.0, leg=Leg.BACKLOG)]}, fault, Unanswered(), {}, over=20.0)
+    found = excuses(
+        {"m": [send(2.0, accepted_by=AcceptedBy.BACKLOG)]}, fault, Unanswered(), {}, over=20.0
+    )
 
     assert Swallowed(at=6.0, messages=IN_HAND) in found
     assert Uncertain(at=6.0, message_id="m-2") in found
@@ -164,3 +203,47 @@ def test_the_baseline_is_audited_apart():
         QueueRead(at=2.0, queue="orders"),
     ]
     assert {one.queue for one in baseline if isinstance(one, QueueRead)} == queues - {"orders"}
+
+
+LATENESS = [
+    FaultBegan(at=5.0, fault="1", kind="late", target=Target.PRIMARY),
+    FaultEnded(at=15.0, fault="1"),
+]
+
+
+def test_the_median_is_of_what_was_due_in_a_fault_after_the_interval():
+    sends = [send(float(due), after=6.0 if due < 8 else 0.3) for due in range(20)]
+
+    assert median_in_faults(LATENESS, sends, 0.0) == pytest.approx(0.3)
+    assert median_in_faults(LATENESS, sends[:9], 3.0) == pytest.approx(0.3)
+    assert median_in_faults(LATENESS, sends[:8], 0.0) == pytest.approx(6.0)
+    assert math.isnan(median_in_faults(LATENESS, sends, 10.0))
+
+
+def test_what_producers_waited_is_summed_while_a_fault_lasts():
+    sends = [send(1.0), send(6.0, after=2.0), send(14.0, after=1.5), send(16.0, after=3.0)]
+
+    assert waited_in_faults(LATENESS, sends) == pytest.approx(3.5)
+
+
+def test_failovers_are_counted_for_each_entity_and_a_failed_trial_is_none():
+    def moved(entity, before, after):
+        return EntityStateMoved(
+            at=1.0, process="gateway", entity=entity, before=before, after=after
+        )
+
+    records = [
+        moved("orders", State.SUSPECT, State.SECONDARY),
+        moved("orders", State.HALF_OPEN, State.SECONDARY),
+        moved("orders", State.PRIMARY, State.SECONDARY),
+        moved("invoices", State.SUSPECT, State.SECONDARY),
+    ]
+
+    assert most_failovers(records) == 2
+    assert most_failovers([]) == 0
+
+
+def test_a_send_that_was_hedged_excuses_one_copy():
+    found = excuses({"orders": [send(1.0), send(2.0, after=0.5)]}, [], Unanswered(), {}, 9.0, 0.3)
+
+    assert found == [Swallowed(at=9.0, messages=1), Uncertain(at=9.0, message_id="m-2")]

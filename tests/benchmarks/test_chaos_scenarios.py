@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.chaos.run import main, plans
 from benchmarks.chaos.scenario import FOLDER, Kind, ScenarioFailed, Topology, find, read
-from benchmarks.chaos.topologies import bounds_of
-from gateway.domain.conduct import Target
+from benchmarks.chaos.topologies import bounds_of, entities_of
+from gateway.checker.history import Target
 
 KILLED = """
 title = "a kill"
@@ -48,7 +48,7 @@ def test_a_scenario_is_called_by_its_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "syphons", "rests"),
-    [("primary", 0, 2.4), ("gateway", 0, 24), ("gateway", 1, 2.4), ("syphon", 1, 24)],
+    [("primary", 0, 2.4), ("gateway", 0, 6), ("gateway", 1, 2.4), ("syphon", 1, 6)],
 )
 def test_what_a_killed_syphon_had_may_wait_in_the_next_ones_first_seconds(
     tmp_path, target, syphons, rests
@@ -93,8 +93,10 @@ def test_a_wrong_key_or_value_is_named(tmp_path, line, told):
         ('[[faults]]\nkind = "frozen"\ntarget = "primary"\nlasts = 1.0\nat = 5.0', "same time"),
         ('[[faults]]\nkind = "killed"\ntarget = "syphon"\nlasts = 1.0', "syphons"),
         ('[[faults]]\nkind = "slow"\ntarget = "gateway"\nlasts = 1.0', "target"),
-        ('[[faults]]\nkind = "clock-ahead"\ntarget = "gateway"\nlasts = 1.0', "host"),
+        ('[[faults]]\nkind = "clock-ahead"\ntarget = "syphon"\nlasts = 1.0', "syphons"),
         ('[[faults]]\nkind = "killed"\ntarget = "host"\nlasts = 1.0', "host"),
+        ('[[faults]]\nkind = "late"\ntarget = "secondary"\nlasts = 1.0', "late"),
+        ("late = [1.0, 2.0]", "late"),
         ('[[faults]]\nkind = "no-credit"\ntarget = "secondary"\nlasts = 1.0', "amqp only"),
     ],
 )
@@ -129,3 +131,43 @@ def test_a_scenario_that_is_not_there_is_no_run(tmp_path, capsys):
 
     assert ended.value.code == 2
     assert str(FOLDER / "nowhere.toml") in capsys.readouterr().err
+
+
+def test_a_scenario_may_have_many_entities_and_times_of_its_own(tmp_path):
+    scenario = read(
+        written(tmp_path, f"entities = 4\nattempt_timeout = 10.0\nsend_timeout = 30.0\n{KILLED}")
+    )
+
+    assert entities_of(scenario) == ["orders", "invoices", "queue-0002", "queue-0003"]
+    assert bounds_of(scenario, "0s").attempt_timeout == 10.0
+    assert bounds_of(scenario, "0s").send_timeout == 30.0
+
+
+WRONG_KEY = """
+title = "a wrong key"
+syphons = 1
+[[faults]]
+kind = "wrong-key"
+target = "{target}"
+lasts = 8.0
+"""
+
+
+def test_a_wrong_key_is_a_syphons_which_begins_anew_when_it_is_mended(tmp_path):
+    scenario = read(written(tmp_path, WRONG_KEY.format(target="syphon")))
+
+    assert scenario.kills_a_syphon
+    assert not scenario.proxied
+    with pytest.raises(ScenarioFailed, match="syphon expected for wrong-key"):
+        read(written(tmp_path, WRONG_KEY.format(target="gateway")))
+
+
+def test_a_clock_and_its_process_may_be_harmed_at_the_same_time(tmp_path):
+    path = tmp_path / "both.toml"
+    path.write_text(
+        'title = "both"\n'
+        '[[faults]]\nkind = "refused"\ntarget = "primary"\nlasts = 4.0\n'
+        '[[faults]]\nkind = "clock-ahead"\ntarget = "primary"\nstep = 60.0\nlasts = 4.0\n'
+    )
+
+    assert [fault.step for fault in read(path).faults] == [1800.0, 60.0]

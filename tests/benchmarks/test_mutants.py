@@ -97,9 +97,9 @@ def test_what_no_function_runs_is_tried_by_files_that_name_the_module_or_go_thro
 ):
     monkeypatch.chdir(tmp_path)
     texts = {
-        "names.py": "from gateway.pairing.hand import Hand",
-        "walks.py": "iter_modules(pairing.__path__)",
-        "neither.py": "from gateway.pairing.drain import Drain",
+        "names.py": "from gateway.pairing.syphon.batch_window import Hand",
+        "walks.py": "iter_modules(syphon.__path__)",
+        "neither.py": "from gateway.pairing.syphon.drain import Drain",
         "elsewhere.py": "iter_modules(domain.__path__)",
     }
     for name, text in texts.items():
@@ -107,7 +107,9 @@ def test_what_no_function_runs_is_tried_by_files_that_name_the_module_or_go_thro
     seconds = {f"{name}::test": 1.0 for name in texts}
     trace = Trace(state="", lines={}, seconds=seconds, failed=frozenset())
 
-    chosen = trace.chosen(MUTANT, str(Path.cwd() / "gateway/pairing/hand.py"), ["walks"], 10.0)
+    chosen = trace.chosen(
+        MUTANT, str(Path.cwd() / "gateway/pairing/syphon/batch_window.py"), ["walks"], 10.0
+    )
 
     assert chosen == ["walks.py::test", "names.py::test"]
 

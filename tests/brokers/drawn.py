@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gateway.domain.entity import EntityStatus, QueueProperties
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message
-from gateway.domain.rules import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.filters import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.naive import ACTIVE, DEAD, TRANSFER
 
 SECOND = 10**6

@@ -12,11 +12,12 @@ from typing import Any, TypeVar
 
 import attrs
 
-from gateway.brokers.servicebus_rest import ServiceBusRestBroker
+from gateway.brokers.servicebus.broker import ServiceBusRestBroker
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
-from gateway.domain.rules import Rule
-from gateway.domain.topology import (
+from gateway.domain.identity import Identity
+from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import (
     SubscriptionInfo,
     SubscriptionProperties,
     TopicInfo,
@@ -24,7 +25,7 @@ from gateway.domain.topology import (
 )
 from gateway.ports import Broker, Receiver
 from tests.brokers.amqp.rabbit import RabbitNode
-from tests.brokers.servicebus_rest.served import client
+from tests.brokers.servicebus.served import client
 from tests.e2e.processes import START_SECONDS, broker_config, environment
 from tests.e2e.rest import KEY, KEY_NAME
 
@@ -96,13 +97,16 @@ class Room:
     _broker: ServiceBusRestBroker
     _name: str
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
-        return await self._broker.send(self._inside(entity), messages)
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await self._broker.send(self._inside(entity), messages)
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AbstractAsyncContextManager[Receiver]:
         return self._broker.open_receiver(self._inside(entity), mode)
+
+    async def identity(self) -> Identity:
+        return await self._broker.identity()
 
     async def probe(self, entity: EntityPath) -> None:
         await self._broker.probe(self._inside(entity))
@@ -215,7 +219,7 @@ class Room:
     def _inside(self, entity: EntityPath) -> EntityPath:
         return EntityPath(f"{self._name}/{entity.name}")
 
-    def _outside(self, entity: EntityPath) -> EntityPath:
+    def _runtime(self, entity: EntityPath) -> EntityPath:
         return EntityPath(entity.name.removeprefix(f"{self._name}/"))
 
     def _led_inside(self, properties: Led) -> Led:
@@ -230,9 +234,9 @@ class Room:
     def _seen(self, info: Info) -> Info:
         properties: Any = info.properties
         if isinstance(properties, QueueProperties):
-            properties = self._led(properties, lambda name: self._outside(EntityPath(name)).name)
-        return attrs.evolve(info, path=self._outside(info.path), properties=properties)
+            properties = self._led(properties, lambda name: self._runtime(EntityPath(name)).name)
+        return attrs.evolve(info, path=self._runtime(info.path), properties=properties)
 
     def _subscribed(self, info: SubscriptionInfo) -> SubscriptionInfo:
-        properties = self._led(info.properties, lambda name: self._outside(EntityPath(name)).name)
-        return attrs.evolve(info, topic=self._outside(info.topic), properties=properties)
+        properties = self._led(info.properties, lambda name: self._runtime(EntityPath(name)).name)
+        return attrs.evolve(info, topic=self._runtime(info.topic), properties=properties)

@@ -13,18 +13,20 @@ import trio
 from trio.abc import Clock
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.listener.announcing import Announcing
 from gateway.ports import Broker, WallClock
-from gateway.testing.claim_store import MemoryClaimStore
-from gateway.testing.clocks import VirtualClock
+from gateway.telemetry.abilities import AbilityWatch, Watched
 from tests.brokers.amqp import served as amqp
 from tests.brokers.elsewhere import Elsewhere
 from tests.brokers.pairs import pair_of
 from tests.brokers.rabbitmq.nodes import Nodes
-from tests.brokers.servicebus_rest import served as servicebus_rest
+from tests.brokers.servicebus import served as servicebus_rest
 from tests.brokers.storage_queue import served as storage_queue
 from tests.brokers.storage_queue.azurites import Azurites
-from tests.claims.lab import Events, claimed, packing
+from tests.claims.harness import Events, claimed, packing
+from tests.harness.claim_store import MemoryClaimStore
+from tests.harness.clocks import VirtualClock
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +64,7 @@ class Capability(enum.Flag):
     SIZES = enum.auto()  # a body counts whole against the limits of size
     SENDS_MANY = enum.auto()  # several batches in one step
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
+    IDENTITY = enum.auto()  # it says who it is, whatever its address
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
 
 
@@ -181,6 +184,28 @@ def with_packs(inner: Open) -> Open:
     return open_packed
 
 
+def announced(inner: Open) -> Open:
+    """Each message that comes is announced, to nobody."""
+
+    @asynccontextmanager
+    async def open_announced(place: Place) -> AsyncIterator[Broker]:
+        async with inner(place) as broker:
+            yield Announcing(broker, lambda queue, size: None)
+
+    return open_announced
+
+
+def watched(inner: Open, clock: WallClock) -> Open:
+    """What the namespace does and fails to do is noted."""
+
+    @asynccontextmanager
+    async def open_watched(place: Place) -> AsyncIterator[Broker]:
+        async with inner(place) as broker:
+            yield Watched(broker, AbilityWatch(clock=clock))
+
+    return open_watched
+
+
 def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
     return lambda place: open_broker(place.folder)
 
@@ -239,11 +264,16 @@ OVER_AMQP = EVERYTHING & ~(
 # Large bodies lie in a store, and the namespace sees their references.
 WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.SENDS_MANY)
 # A batch has a leg of its own, and each is tried by itself; or it waits for others to be packed.
-OF_PAIRS = WITH_PACKS = EVERYTHING & ~Capability.SENDS_MANY
+OF_PAIRS = WITH_PACKS = ANNOUNCED = WATCHED = EVERYTHING & ~Capability.SENDS_MANY
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
 # comes back behind all others, by a way that promises no order among them.
-PLAIN = Capability.RECEIVE_AND_DELETE | Capability.PROMPT_RETURN | Capability.TIME_TO_LIVE
+PLAIN = (
+    Capability.RECEIVE_AND_DELETE
+    | Capability.PROMPT_RETURN
+    | Capability.TIME_TO_LIVE
+    | Capability.IDENTITY
+)
 
 RABBITMQ = (
     Capability.SIZES
@@ -255,6 +285,7 @@ RABBITMQ = (
     | Capability.ORDERLY_RETURN
     | Capability.PROMPT_CANCEL
     | Capability.SETTLES_MANY
+    | Capability.IDENTITY
 )
 
 # What a cancelled receive had on its way stays hidden until its lock runs out.
@@ -280,7 +311,8 @@ KINDS = [
     BrokerKind(
         name="servicebus+http, no Pairgate",
         open=in_this_process(servicebus_rest.stranger),
-        can=OVER_HTTP & ~(Capability.PEEK | Capability.DEAD_LETTER | Capability.ALL_TYPES),
+        can=OVER_HTTP
+        & ~(Capability.PEEK | Capability.DEAD_LETTER | Capability.ALL_TYPES | Capability.IDENTITY),
     ),
     BrokerKind(
         name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
@@ -319,6 +351,28 @@ KINDS = [
     ),
     BrokerKind(
         name="memory, with packs", open=with_packs(memory), can=WITH_PACKS, virtual_time=True
+    ),
+    BrokerKind(name="memory, announced", open=announced(memory), can=ANNOUNCED, virtual_time=True),
+    BrokerKind(
+        name="memory, watched",
+        open=watched(memory, VirtualClock()),
+        can=WATCHED,
+        virtual_time=True,
+    ),
+    BrokerKind(
+        name="pair of memory in all wrappers",
+        open=with_packs(
+            with_claims(
+                pair(
+                    watched(announced(memory), VirtualClock()),
+                    watched(memory, VirtualClock()),
+                    VirtualClock(),
+                ),
+                VirtualClock(),
+            )
+        ),
+        can=WITH_CLAIMS,
+        virtual_time=True,
     ),
     BrokerKind(name="rabbitmq", open=on_rabbitmq("primary"), can=RABBITMQ),
     BrokerKind(

@@ -30,7 +30,7 @@ from gateway.domain.errors import (
     SessionRequired,
 )
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, Settlement
-from gateway.domain.rules import CorrelationFilter, Filter, SqlFilter, TrueFilter
+from gateway.domain.topics.filters import CorrelationFilter, Filter, SqlFilter, TrueFilter
 
 ACTIVE, SCHEDULED, DEFERRED = "active", "scheduled", "deferred"
 DEAD, TRANSFER = "dead", "transfer"
@@ -275,7 +275,7 @@ class Naive:
         if mail.expires is not None and mail.expires <= self.now:
             self._expire(place, mail)
         elif mail.count >= (place.max_delivery_count or 1) and mail.count:
-            self._bury(place, mail, "MaxDeliveryCountExceeded")
+            self._dead_letter(place, mail, "MaxDeliveryCountExceeded")
         elif place.is_topic:
             self._publish(place, mail, hops)
         elif place.forward_to:
@@ -327,7 +327,7 @@ class Naive:
             return
         if place.requires_session and mail.message.session_id is None:
             place.mails.append(new)
-            self._bury(place, new, "Session ID is null.", hops)
+            self._dead_letter(place, new, "Session ID is null.", hops)
             return
         self._put(place, new, hops)
 
@@ -360,10 +360,12 @@ class Naive:
         while free and len(fit) < limit:
             mail = free.pop(0)
             if mail.state == ACTIVE and mail.count >= place.max_delivery_count:
-                self._bury(place, mail, "MaxDeliveryCountExceeded")  # its receiver ended with us
+                self._dead_letter(
+                    place, mail, "MaxDeliveryCountExceeded"
+                )  # its receiver ended with us
             else:
                 fit.append(mail)
-        return self._hand_out(place, fit, keep, session)
+        return self._deliver(place, fit, keep, session)
 
     def take_deferred(
         self, name: str, orders: list[int], *, keep: bool, session: Grip | None = None
@@ -385,9 +387,9 @@ class Naive:
             self._expire(place, mail)
         if expired or len(found) < len(orders):
             raise MessageNotFound(name)
-        return self._hand_out(place, found, keep, session)
+        return self._deliver(place, found, keep, session)
 
-    def _hand_out(
+    def _deliver(
         self, place: Place, mails: list[Mail], keep: bool, session: Grip | None
     ) -> list[Mail]:
         for mail in mails:
@@ -413,7 +415,7 @@ class Naive:
             case Defer():
                 mail.grip, mail.state = None, DEFERRED
             case DeadLetter(reason=reason):
-                self._bury(place, mail, reason)
+                self._dead_letter(place, mail, reason)
 
     def renew(self, name: str, grip: Grip) -> None:
         place = self.find(name)
@@ -442,11 +444,11 @@ class Naive:
 
     def _expire(self, place: Place, mail: Mail) -> None:
         if place.dead_lettering_on_expiration:
-            self._bury(place, mail, "TTLExpiredException")
+            self._dead_letter(place, mail, "TTLExpiredException")
         else:
             place.mails.remove(mail)
 
-    def _bury(self, place: Place, mail: Mail, reason: str, hops: int = 0) -> None:
+    def _dead_letter(self, place: Place, mail: Mail, reason: str, hops: int = 0) -> None:
         mail.reason, mail.state, mail.grip, mail.expires = reason, DEAD, None, None
         mail.order, mail.number, mail.by_time = self._next(), None, self.waits
         if place.forward_dead_lettered_messages_to:

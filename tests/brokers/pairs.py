@@ -10,11 +10,11 @@ import attrs
 import trio
 
 from gateway.domain.envelope import Envelope, EnvelopeKey
-from gateway.domain.events import Event
+from gateway.domain.events.gateway import Event
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairParts, Surroundings
+from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import provision, usable_backlog
-from gateway.pairing.syphon import Syphon
+from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 
@@ -49,7 +49,7 @@ async def pair_of(
         options=PairOptions(label=LABEL, **options),
         backlog=await usable_backlog(secondary, LABEL, BACKLOG_QUEUES),
         envelope=ENVELOPE,
-        around=Surroundings(
+        dependencies=PairDependencies(
             clock=clock,
             rng=random.Random(0),
             new_id=lambda: f"made-{next(numbers)}",

@@ -8,21 +8,23 @@ import attrs
 
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.rows import SqliteRows
-from gateway.brokers.memory import MemoryShelf
-from gateway.brokers.memory_rows import MemorySeenIds
-from gateway.domain import intake, queue_checks
-from gateway.domain.contents import Contents
+from gateway.brokers.local.memory import MemoryEntityStore
+from gateway.brokers.local.memory_rows import MemorySeenIds
+from gateway.domain.clocks.times import Now
 from gateway.domain.errors import BrokerError
-from gateway.domain.fanout import Fanout
-from gateway.domain.handout import Handout
-from gateway.domain.holdings import Holdings
-from gateway.domain.intake import Intake
-from gateway.domain.locks import Locks
 from gateway.domain.message import Abandon, Complete, Defer, Settlement
-from gateway.domain.queue import Queue
-from gateway.domain.sessions import Sessions
-from gateway.domain.stored import Now, Row, Storage
-from gateway.testing.sim.mutants import Function, Mutant
+from gateway.engine import enqueue as enqueue
+from gateway.engine import queue_checks
+from gateway.engine.dispatch import Dispatch
+from gateway.engine.enqueue import EnqueueRules
+from gateway.engine.locks import Locks
+from gateway.engine.message_index import MessageIndex
+from gateway.engine.queue import Queue
+from gateway.engine.queue_content import QueueContent
+from gateway.engine.records import Row, Storage
+from gateway.engine.sessions import Sessions
+from gateway.engine.topic_routing import TopicRouting
+from tests.simulation.planted.catalogue import Function, Mutant
 
 
 def _instead(wrong: type[Settlement], right: type[Settlement]) -> Any:
@@ -36,17 +38,17 @@ def _instead(wrong: type[Settlement], right: type[Settlement]) -> Any:
 
 
 def _to_the_end(_right: Function) -> Function:
-    def planted(self: Contents, row: Row, now: Now) -> None:
+    def planted(self: QueueContent, row: Row, now: Now) -> None:
         if self.fit(row, now):
-            self.holdings.replace(row, attrs.evolve(row, sequence=self.next_sequence()))
+            self.index.replace(row, attrs.evolve(row, sequence=self.next_sequence()))
 
     return planted
 
 
 def _shared_ids(right: Function) -> Function:
-    shared: WeakKeyDictionary[MemoryShelf, MemorySeenIds] = WeakKeyDictionary()
+    shared: WeakKeyDictionary[MemoryEntityStore, MemorySeenIds] = WeakKeyDictionary()
 
-    def planted(self: MemoryShelf, entity: Any) -> Storage:
+    def planted(self: MemoryEntityStore, entity: Any) -> Storage:
         storage: Storage = right(self, entity)
         return attrs.evolve(storage, seen=shared.setdefault(self, MemorySeenIds()))
 
@@ -54,7 +56,7 @@ def _shared_ids(right: Function) -> Function:
 
 
 def _not_counted(right: Function) -> Function:
-    def planted(self: Handout, row: Row, *rest: Any) -> Any:
+    def planted(self: Dispatch, row: Row, *rest: Any) -> Any:
         return right(self, attrs.evolve(row, deliveries=max(0, row.deliveries - 1)), *rest)
 
     return planted
@@ -77,7 +79,7 @@ def _held_twice(right: Function) -> Function:
 
 
 def _lost_on_the_way(right: Function) -> Function:
-    def planted(self: Contents, row: Row, onward: Any, hops: int, now: Now) -> None:
+    def planted(self: QueueContent, row: Row, onward: Any, hops: int, now: Now) -> None:
         try:
             onward.targets(row, hops, now)
         except BrokerError:
@@ -88,14 +90,14 @@ def _lost_on_the_way(right: Function) -> Function:
 
 
 def _without_reason(right: Function) -> Function:
-    def planted(self: Contents, row: Row, why: Any, now: Now) -> None:
+    def planted(self: QueueContent, row: Row, why: Any, now: Now) -> None:
         right(self, row, attrs.evolve(why, reason=""), now)
 
     return planted
 
 
 def _one_by_one(right: Function) -> Function:
-    def planted(self: Intake, messages: Sequence[Any], now: Now) -> list[int]:
+    def planted(self: EnqueueRules, messages: Sequence[Any], now: Now) -> list[int]:
         return [number for each in messages for number in right(self, [each], now)]
 
     return planted
@@ -107,8 +109,8 @@ def _late(_right: Function) -> Function:
     def planted(self: Any, steps: Sequence[Any]) -> Any:
         if self._store._connection.in_transaction:
             self._store.commit()
-        self._store.begin(steps[0].now.monotonic)
-        self._run_steps(steps)
+        self._begin(steps)
+        self._run_steps(steps, [])
         return self._namespace.report(steps[-1].now)
 
     return planted
@@ -128,23 +130,23 @@ MEMORY: Final = (
     Mutant("completing gives back", Queue, "settle", _instead(Abandon, Complete)),
     Mutant("deferring gives back", Queue, "settle", _instead(Abandon, Defer)),
     Mutant("nothing expires", queue_checks, "later", _nothing),
-    Mutant("what is given back goes to the end", Contents, "give_back", _to_the_end),
-    Mutant("ids are known to all queues", MemoryShelf, "add", _shared_ids),
-    Mutant("deliveries aren't counted", Handout, "_hand_out", _not_counted),
-    Mutant("schedules come early", intake, "accept", _early),
+    Mutant("what is given back goes to the end", QueueContent, "give_back", _to_the_end),
+    Mutant("ids are known to all queues", MemoryEntityStore, "add", _shared_ids),
+    Mutant("deliveries aren't counted", Dispatch, "_deliver", _not_counted),
+    Mutant("schedules come early", enqueue, "accept", _early),
     Mutant("a session is held twice", Sessions, "accept", _held_twice),
-    Mutant("what a target refuses is lost", Contents, "pass_on", _lost_on_the_way),
-    Mutant("dead letters have no reason", Contents, "bury", _without_reason),
-    Mutant("batches are taken in part", Intake, "send", _one_by_one),
-    Mutant("there is no quota", Intake, "check_quota", _nothing),
+    Mutant("what a target refuses is lost", QueueContent, "forward", _lost_on_the_way),
+    Mutant("dead letters have no reason", QueueContent, "dead_letter", _without_reason),
+    Mutant("batches are taken in part", EnqueueRules, "send", _one_by_one),
+    Mutant("there is no quota", EnqueueRules, "check_quota", _nothing),
     Mutant("a disabled queue gives", Queue, "check_active", _nothing),
     Mutant(
         "only one subscription gets a copy",
-        Fanout,
+        TopicRouting,
         "targets",
         lambda right: lambda *arguments: right(*arguments)[:1],
     ),
-    Mutant("sizes are not counted", Holdings, "_hold", _nothing),
+    Mutant("sizes are not counted", MessageIndex, "_hold", _nothing),
 )
 
 EMBEDDED: Final = (

@@ -19,21 +19,22 @@ import attrs
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.local import LocalBroker
-from gateway.brokers.memory import MemoryShelf
+from gateway.brokers.local.broker import LocalBroker
+from gateway.brokers.local.lock_tokens import lock_tokens
+from gateway.brokers.local.memory import MemoryEntityStore
+from gateway.brokers.local.step import Step
 from gateway.brokers.meter import Meter
-from gateway.brokers.step import Step
-from gateway.brokers.tokens import lock_tokens
+from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
+from gateway.domain.identity import MEMORY, Identity
 from gateway.domain.message import Message
-from gateway.domain.namespace import Namespace
-from gateway.domain.packing import Packing
-from gateway.domain.queue_values import Report
-from gateway.domain.shelf import Shelf
-from gateway.domain.stored import Now
+from gateway.engine.content_needs import Packing
+from gateway.engine.deliveries import Report
+from gateway.engine.entity_store import EntityStore
+from gateway.engine.namespace import Namespace
 from gateway.wire.amqp.message import decode_message, encode_message
-from gateway.wire.sql_filter import compile_filter
+from gateway.wire.sql.filter import compile_filter
 
 T = TypeVar("T")
 
@@ -73,14 +74,14 @@ class SteppedBroker(LocalBroker):
         super().__init__(self.watch)  # type: ignore[arg-type]  # it only asks for `now`
         self.meter = Meter(clock=lambda: self.watch.now().monotonic)
         self.due: float | None = None
-        self.namespace = self.namespace_on(MemoryShelf())
+        self.namespace = self.namespace_on(MemoryEntityStore())
 
-    def namespace_on(self, shelf: Shelf) -> Namespace:
+    def namespace_on(self, store: EntityStore) -> Namespace:
         return Namespace(
             max_message_size=1024 * 1024,
             max_queues=100,
             create_missing=False,
-            shelf=shelf,
+            store=store,
             new_token=lock_tokens(random.Random(0)),
             packing=Packing(self._pack, self.unpack),
             compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
@@ -97,7 +98,7 @@ class SteppedBroker(LocalBroker):
             self.due = None
             self._post(
                 self._step(
-                    EntityPath(""), lambda space, now: space.run_errands(now, lambda _key: False)
+                    EntityPath(""), lambda space, now: space.run_due_work(now, lambda _key: False)
                 )
             )
         self.watch.wall = until
@@ -113,8 +114,12 @@ class SteppedBroker(LocalBroker):
         step.run(self.namespace)
         self._tell(self.namespace.report(step.now))
 
+    @property
+    def _identity(self) -> Identity:
+        return Identity(MEMORY, "stepped")
+
     def _tell(self, report: Report) -> None:
-        self.due = report.next_errand
+        self.due = report.next_due_work
 
     def _pack(self, message: Message) -> tuple[bytes, int]:
         content = encode_message(message)
@@ -150,7 +155,7 @@ class SteppedEmbedded(SteppedBroker):
         """As the broker does when it has opened the store."""
         self._post(
             self._step(
-                EntityPath(""), lambda space, now: space.run_errands(now, lambda _key: False)
+                EntityPath(""), lambda space, now: space.run_due_work(now, lambda _key: False)
             )
         )
 

@@ -2,10 +2,10 @@
 
 from datetime import timedelta
 
-from gateway.domain.contents import SWEEP
+from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
-from gateway.domain.stored import to_date
+from gateway.engine.queue_content import SWEEP
 from tests.brokers.stepped import SteppedBroker, SteppedEmbedded, done
 
 SOURCE, TARGET = EntityPath("source"), EntityPath("target")

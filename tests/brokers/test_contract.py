@@ -9,7 +9,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.capabilities import Peeks, SettlesMany
+from gateway.capabilities import Peeks, SettlesMany, send_accepted_by
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -23,12 +23,12 @@ from gateway.domain.errors import (
 from gateway.domain.message import (
     MAX_REASON_LENGTH,
     Abandon,
+    AcceptedBy,
     Complete,
     DataBody,
     DeadLetter,
     Delivery,
     Kind,
-    Leg,
     Message,
     ReceiveMode,
     SequenceBody,
@@ -36,6 +36,7 @@ from gateway.domain.message import (
     ValueBody,
     symbol,
 )
+from gateway.offering import required
 from gateway.ports import Broker, Receiver
 from tests.brokers.kinds import Capability, needs, waits
 
@@ -95,6 +96,11 @@ async def make(broker: Broker, name: str = "special", **properties: Any) -> Enti
 # --- sending and receiving
 
 
+async def test_a_send_says_that_the_messages_are_accepted_and_no_more(broker, orders):
+    """Also that of a pair: its namespaces are known to those who ask with `Diverts`."""
+    assert await broker.send(orders, numbered(1)) is None
+
+
 async def test_a_message_comes_out_as_it_went_in(broker, orders):
     message = Message(
         message_id="1",
@@ -131,10 +137,20 @@ async def test_a_delivery_says_when_it_came_and_until_when_it_is_locked(broker, 
         assert delivery.locked_until - delivery.enqueued > timedelta(seconds=30)
 
 
-async def test_an_accepted_send_says_where_it_went(broker, orders):
-    leg = await broker.send(orders, numbered(1))
+async def test_the_age_of_a_delivery_is_told_by_one_clock_if_at_all(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
 
-    assert leg is Leg.PRIMARY
+        if delivery.received is not None:
+            age = (delivery.received - delivery.enqueued).total_seconds()
+            assert -1 <= age < 30  # whole seconds
+
+
+async def test_a_caller_that_asks_is_told_where_a_send_was_accepted(broker, orders):
+    accepted_by = await send_accepted_by(broker, orders, numbered(1))
+
+    assert accepted_by is AcceptedBy.PRIMARY
 
 
 async def test_messages_come_out_in_the_order_of_their_sends(broker, orders):
@@ -359,11 +375,10 @@ async def test_an_unknown_lock_token_is_a_lost_lock(broker, orders):
 async def test_several_are_settled_at_once_and_each_has_its_verdict(broker, orders):
     await broker.send(orders, numbered(1, 2, 3, 4))
     async with broker.open_receiver(orders) as receiver:
-        assert isinstance(receiver, SettlesMany)
         one, two, three, four = [await take_one(receiver) for _ in range(4)]
         await receiver.settle(two, Complete())
 
-        verdicts = await receiver.settle_many(
+        verdicts = await required(receiver, SettlesMany).settle_many(
             [
                 (one, Complete()),
                 (two, Complete()),
@@ -389,7 +404,7 @@ async def test_several_are_settled_at_once_and_each_has_its_verdict(broker, orde
 @needs(Capability.SETTLES_MANY)
 async def test_settling_nothing_at_once_is_done(broker, orders):
     async with broker.open_receiver(orders) as receiver:
-        assert list(await receiver.settle_many([])) == []
+        assert list(await required(receiver, SettlesMany).settle_many([])) == []
 
 
 @needs(Capability.RECEIVE_AND_DELETE)
@@ -665,10 +680,16 @@ async def test_sending_to_an_unknown_entity_is_refused(broker):
         await broker.send(EntityPath.parse("nowhere"), numbered(1))
 
 
-async def test_receiving_from_an_unknown_entity_is_refused(broker):
+async def test_a_receiver_of_an_unknown_entity_fails_when_entered_or_at_its_first_receive(broker):
     with pytest.raises(EntityNotFound):
         async with broker.open_receiver(EntityPath.parse("nowhere")) as receiver:
             await take(receiver)
+
+
+async def test_sending_no_messages_to_a_queue_is_done(broker, orders):
+    await broker.send(orders, [])
+
+    assert await is_empty(broker, orders)
 
 
 async def test_probing_an_unknown_entity_fails(broker):
@@ -731,6 +752,24 @@ async def test_a_deleted_queue_is_gone_with_its_messages(broker, orders):
     await broker.create_queue(orders, QueueProperties())
 
     assert await is_empty(broker, orders)
+
+
+@needs(Capability.MANAGEMENT)
+async def test_a_delivery_of_a_deleted_queue_is_neither_settled_nor_renewed(broker, orders):
+    await broker.send(orders, numbered(1))
+    async with broker.open_receiver(orders) as receiver:
+        delivery = await take_one(receiver)
+        await broker.delete_queue(orders)
+
+        with pytest.raises((EntityNotFound, LockLost)):
+            await receiver.settle(delivery, Complete())
+        with pytest.raises((EntityNotFound, LockLost)):
+            await receiver.renew(delivery)
+
+
+@needs(Capability.MANAGEMENT)
+async def test_a_page_of_no_queues_is_empty(broker, orders):
+    assert list(await broker.list_queues(top=0)) == []
 
 
 @needs(Capability.MANAGEMENT)
@@ -819,13 +858,14 @@ async def test_a_full_queue_refuses_until_something_is_completed(broker):
 
 @needs(Capability.PEEK)
 async def test_peek_shows_locked_and_scheduled_messages_and_takes_none(broker, orders):
-    assert isinstance(broker, Peeks)
     later = datetime.now(UTC) + timedelta(days=3650)
     await broker.send(orders, [Message(message_id="1", scheduled=later), *numbered(2, 3)])
     async with broker.open_receiver(orders) as receiver:
         await take_one(receiver)
-        shown = await broker.peek(orders, limit=10)
-        rest = await broker.peek(orders, from_sequence=shown[0].sequence_number + 1, limit=1)
+        shown = await required(broker, Peeks).peek(orders, limit=10)
+        rest = await required(broker, Peeks).peek(
+            orders, from_sequence=shown[0].sequence_number + 1, limit=1
+        )
 
         assert ids(shown) == ["1", "2", "3"]
         assert ids(rest) == ["2"]
@@ -837,8 +877,8 @@ async def test_peek_shows_locked_and_scheduled_messages_and_takes_none(broker, o
 async def test_peeking_past_every_number_finds_nothing_and_breaks_nothing(broker, orders):
     await broker.send(orders, numbered(1))
 
-    assert ids(await broker.peek(orders, from_sequence=10**19 - 1)) == []
-    assert len(await broker.peek(orders)) == 1
+    assert ids(await required(broker, Peeks).peek(orders, from_sequence=10**19 - 1)) == []
+    assert len(await required(broker, Peeks).peek(orders)) == 1
 
 
 @needs(Capability.PEEK | Capability.DEAD_LETTER)
@@ -846,6 +886,6 @@ async def test_dead_letters_can_be_peeked(broker, orders):
     await broker.send(orders, numbered(1))
     async with broker.open_receiver(orders) as receiver:
         await receiver.settle(await take_one(receiver), DeadLetter(reason="bad"))
-    [dead] = await broker.peek(orders.dead_letter)
+    [dead] = await required(broker, Peeks).peek(orders.dead_letter)
 
     assert dead.message.properties["DeadLetterReason"] == "bad"

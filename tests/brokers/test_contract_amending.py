@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gateway.capabilities import Peeks, ReceivesDeferred, Sessions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, LockLost, MessageTooLarge
 from gateway.domain.message import (
@@ -20,6 +21,7 @@ from gateway.domain.message import (
     ValueBody,
     symbol,
 )
+from gateway.offering import required
 from tests.brokers.kinds import Capability, needs
 from tests.brokers.test_contract import make, take_one
 
@@ -62,7 +64,7 @@ async def test_a_message_is_amended_again_and_again(broker, orders):
         for change in ({"b": 2}, {"a": 3}):
             await receiver.settle(await take_one(receiver), Abandon(properties=change))
 
-    [shown] = await broker.peek(orders)
+    [shown] = await required(broker, Peeks).peek(orders)
     assert shown.message.properties == {**SENT.properties, "a": 3, "b": 2}
 
 
@@ -70,7 +72,9 @@ async def test_a_message_is_amended_again_and_again(broker, orders):
 async def test_a_deferred_message_has_its_new_properties(broker, orders):
     delivery = await settled(broker, orders, Defer(properties=CHANGES))
     async with broker.open_receiver(orders) as receiver:
-        [deferred] = await receiver.receive_deferred([delivery.sequence_number])
+        [deferred] = await required(receiver, ReceivesDeferred).receive_deferred(
+            [delivery.sequence_number]
+        )
         await receiver.settle(deferred, Complete())
 
     assert deferred.message.properties == AMENDED
@@ -93,7 +97,7 @@ async def test_a_dead_letter_that_is_forwarded_has_its_new_properties(broker):
     orders = await make(broker, "orders", forward_dead_lettered_messages_to="graves")
     await settled(broker, orders, DeadLetter(reason="r", properties=CHANGES))
 
-    [shown] = await broker.peek(EntityPath("graves"))
+    [shown] = await required(broker, Peeks).peek(EntityPath("graves"))
     assert shown.message.properties["added"] == CHANGES["added"]
 
 
@@ -123,7 +127,7 @@ async def test_what_can_not_be_amended_stays_locked_as_it_is(broker, orders, pro
             await receiver.settle(delivery, DeadLetter(reason="r", properties=properties))
         await receiver.settle(delivery, Abandon())
 
-    [shown] = await broker.peek(orders)
+    [shown] = await required(broker, Peeks).peek(orders)
     assert shown.message == SENT
 
 
@@ -137,7 +141,7 @@ async def test_a_refused_settlement_amends_nothing(broker, orders):
         with pytest.raises(InvalidRequest, match="reason"):
             await receiver.settle(again, DeadLetter(reason="x" * 5000, properties=CHANGES))
 
-        [shown] = await broker.peek(orders)
+        [shown] = await required(broker, Peeks).peek(orders)
         assert shown.message == SENT
 
 
@@ -146,7 +150,7 @@ async def test_a_message_of_a_session_is_amended_too(broker):
     orders = EntityPath("orders")
     await broker.create_queue(orders, QueueProperties(requires_session=True))
     await broker.send(orders, [Message(session_id="s", properties={"old": 1})])
-    async with broker.open_session(orders, "s") as receiver:
+    async with required(broker, Sessions).open_session(orders, "s") as receiver:
         await receiver.settle(await take_one(receiver), Abandon(properties={"old": 2}))
 
         assert (await take_one(receiver)).message.properties == {"old": 2}

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.capabilities import Peeks, Sessions, Updates
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityDisabled, InvalidRequest, QuotaExceeded
 from gateway.domain.message import Complete, DeadLetter, Message
+from gateway.offering import required
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import PATIENCE, SECOND, ids, make, numbered, take, take_one
 
@@ -16,7 +18,7 @@ from tests.brokers.test_contract import PATIENCE, SECOND, ids, make, numbered, t
 async def transfers(broker: Any, queue: EntityPath) -> list[str]:
     """Why messages of that queue couldn't go on."""
     info = await broker.inspect(queue)
-    shown = await broker.peek(queue.transfer_dead_letter, limit=100)
+    shown = await required(broker, Peeks).peek(queue.transfer_dead_letter, limit=100)
     assert info.transfer_dead_lettered == len(shown)
     return [each.message.properties["DeadLetterReason"] for each in shown]
 
@@ -50,7 +52,7 @@ async def test_a_chain_ends_after_four_hops(broker):
     await broker.send(EntityPath("q1"), numbered("near"))
     await broker.send(EntityPath("q0"), numbered("far"))
 
-    assert ids(await broker.peek(EntityPath("q5"), limit=10)) == ["near"]
+    assert ids(await required(broker, Peeks).peek(EntityPath("q5"), limit=10)) == ["near"]
     assert await transfers(broker, EntityPath("q4")) == ["MaxTransferHopCountExceeded"]
 
 
@@ -91,10 +93,13 @@ async def test_what_cannot_go_on_is_kept_with_the_reason(broker, properties, rea
 @needs(Capability.FORWARDING | Capability.UPDATE | Capability.PEEK)
 async def test_what_is_there_already_and_cannot_go_on_is_kept(broker, orders):
     await broker.send(orders, numbered(1, 2))
-    await broker.update_queue(orders, QueueProperties(forward_to="nowhere"))
+    await required(broker, Updates).update_queue(orders, QueueProperties(forward_to="nowhere"))
 
     assert await transfers(broker, orders) == ["EntityNotFound"] * 2
-    assert ids(await broker.peek(orders.transfer_dead_letter, limit=10)) == ["1", "2"]
+    assert ids(await required(broker, Peeks).peek(orders.transfer_dead_letter, limit=10)) == [
+        "1",
+        "2",
+    ]
 
 
 @needs(Capability.FORWARDING | Capability.QUOTA | Capability.PEEK)
@@ -139,7 +144,7 @@ async def test_a_dead_letter_that_cannot_go_on_keeps_its_reason(broker):
         await receiver.settle(
             await take_one(receiver), DeadLetter(reason="bad", description="very")
         )
-    [kept] = await broker.peek(source.transfer_dead_letter)
+    [kept] = await required(broker, Peeks).peek(source.transfer_dead_letter)
 
     assert kept.delivery_count == 1
     assert kept.message.properties["DeadLetterReason"] == "EntityNotFound"
@@ -151,8 +156,8 @@ async def test_a_message_without_session_is_a_dead_letter_where_one_is_needed(br
     source = await make(broker, "source", forward_to="chats")
     chats = await make(broker, "chats", requires_session=True)
     await broker.send(source, [*numbered(1), Message(message_id="2", session_id="a")])
-    [dead] = await broker.peek(chats.dead_letter)
-    async with broker.open_session(chats, None) as receiver:
+    [dead] = await required(broker, Peeks).peek(chats.dead_letter)
+    async with required(broker, Sessions).open_session(chats, None) as receiver:
         assert ids(await take(receiver)) == ["2"]
 
     assert dead.message.properties["DeadLetterReason"] == "Session ID is null."
@@ -165,7 +170,7 @@ async def test_a_dead_letter_for_want_of_a_session_is_forwarded_too(broker, orde
         broker, "chats", requires_session=True, forward_dead_lettered_messages_to=orders.name
     )
     await broker.send(source, numbered(1))
-    [dead] = await broker.peek(orders, limit=10)
+    [dead] = await required(broker, Peeks).peek(orders, limit=10)
 
     assert dead.message.properties["DeadLetterReason"] == "Session ID is null."
     assert dead.dead_letter_source == "chats"
@@ -177,16 +182,16 @@ async def test_a_forwarded_duplicate_is_dropped_at_its_target(broker):
     target = await make(broker, "target", requires_duplicate_detection=True)
     await broker.send(source, numbered(1, 1, 2))
 
-    assert ids(await broker.peek(target, limit=10)) == ["1", "2"]
+    assert ids(await required(broker, Peeks).peek(target, limit=10)) == ["1", "2"]
 
 
 @needs(Capability.FORWARDING | Capability.UPDATE | Capability.PEEK)
 async def test_what_is_there_already_goes_on_too(broker, orders):
     target = await make(broker, "target")
     await broker.send(orders, numbered(1, 2))
-    await broker.update_queue(orders, QueueProperties(forward_to="target"))
+    await required(broker, Updates).update_queue(orders, QueueProperties(forward_to="target"))
 
-    assert ids(await broker.peek(target, limit=10)) == ["1", "2"]
+    assert ids(await required(broker, Peeks).peek(target, limit=10)) == ["1", "2"]
 
 
 @needs(Capability.FORWARDING | Capability.SCHEDULE)
@@ -228,7 +233,7 @@ async def test_an_expired_message_is_forwarded_as_a_dead_letter_in_time(broker):
 @needs(Capability.PEEK | Capability.MANAGEMENT)
 async def test_to_peek_is_to_use_an_entity(broker, orders):
     before = (await broker.inspect(orders)).accessed
-    await broker.peek(orders)
+    await required(broker, Peeks).peek(orders)
 
     assert before is None
     assert (await broker.inspect(orders)).accessed is not None

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.capabilities import Peeks, ReceivesDeferred, Schedules, Updates
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -25,6 +26,7 @@ from gateway.domain.message import (
     MessageState,
     ReceiveMode,
 )
+from gateway.offering import required
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import SECOND, ids, is_empty, make, numbered, take, take_one
 
@@ -56,11 +58,11 @@ async def deferred(broker: Any, queue: EntityPath, name: str = "1") -> int:
 @needs(Capability.NUMBERED_SCHEDULE | Capability.PEEK)
 async def test_a_cancelled_schedule_never_comes(broker, orders):
     due = await now_there(broker, orders) + FAR
-    numbers = await broker.schedule(
+    numbers = await required(broker, Schedules).schedule(
         orders, [Message(message_id=name, scheduled=due) for name in ("a", "b", "c")]
     )
-    await broker.cancel_scheduled(orders, numbers[:2])
-    left = await broker.peek(orders, limit=10)
+    await required(broker, Schedules).cancel_scheduled(orders, numbers[:2])
+    left = await required(broker, Peeks).peek(orders, limit=10)
 
     assert [(each.sequence_number, each.message.message_id) for each in left] == [(numbers[2], "c")]
     assert left[0].state is MessageState.SCHEDULED
@@ -70,10 +72,12 @@ async def test_a_cancelled_schedule_never_comes(broker, orders):
 @needs(Capability.NUMBERED_SCHEDULE)
 async def test_a_schedule_is_cancelled_once_and_all_or_none(broker, orders):
     due = await now_there(broker, orders) + FAR
-    one, two = await broker.schedule(orders, [Message(scheduled=due), Message(scheduled=due)])
-    await broker.cancel_scheduled(orders, [one])
+    one, two = await required(broker, Schedules).schedule(
+        orders, [Message(scheduled=due), Message(scheduled=due)]
+    )
+    await required(broker, Schedules).cancel_scheduled(orders, [one])
     with pytest.raises(MessageNotFound):
-        await broker.cancel_scheduled(orders, [two, one])
+        await required(broker, Schedules).cancel_scheduled(orders, [two, one])
 
     assert (await broker.inspect(orders)).scheduled == 1
 
@@ -81,21 +85,21 @@ async def test_a_schedule_is_cancelled_once_and_all_or_none(broker, orders):
 @needs(Capability.NUMBERED_SCHEDULE | Capability.PEEK)
 async def test_what_was_sent_at_once_is_no_schedule(broker, orders):
     await broker.send(orders, numbered(1))
-    [shown] = await broker.peek(orders)
+    [shown] = await required(broker, Peeks).peek(orders)
     with pytest.raises(MessageNotFound):
-        await broker.cancel_scheduled(orders, [shown.sequence_number])
+        await required(broker, Schedules).cancel_scheduled(orders, [shown.sequence_number])
     with pytest.raises(InvalidRequest, match="scheduled"):
-        await broker.schedule(orders, numbered(2))
+        await required(broker, Schedules).schedule(orders, numbered(2))
 
 
 @needs(Capability.NUMBERED_SCHEDULE)
 async def test_a_schedule_is_cancelled_on_its_own_queue_only(broker, orders):
     due = await now_there(broker, orders) + FAR
     other = await make(broker, "other")
-    [number] = await broker.schedule(orders, [Message(scheduled=due)])
+    [number] = await required(broker, Schedules).schedule(orders, [Message(scheduled=due)])
 
     with pytest.raises(MessageNotFound):
-        await broker.cancel_scheduled(other, [number])
+        await required(broker, Schedules).cancel_scheduled(other, [number])
 
 
 # --- deferral
@@ -106,7 +110,7 @@ async def test_a_deferred_message_comes_by_its_number_only(broker, orders):
     number = await deferred(broker, orders)
     assert await is_empty(broker, orders)
     async with broker.open_receiver(orders) as receiver:
-        [delivery] = await receiver.receive_deferred([number])
+        [delivery] = await required(receiver, ReceivesDeferred).receive_deferred([number])
         await receiver.settle(delivery, Complete())
 
         assert delivery.sequence_number == number
@@ -114,14 +118,14 @@ async def test_a_deferred_message_comes_by_its_number_only(broker, orders):
         assert delivery.delivery_count == 2
         assert delivery.state is MessageState.DEFERRED
         with pytest.raises(MessageNotFound):
-            await receiver.receive_deferred([number])
+            await required(receiver, ReceivesDeferred).receive_deferred([number])
 
 
 @needs(Capability.DEFERRAL | Capability.PEEK | Capability.DEFERRED_COUNT)
 async def test_deferred_messages_are_counted_and_shown(broker, orders):
     number = await deferred(broker, orders)
     info = await broker.inspect(orders)
-    [shown] = await broker.peek(orders)
+    [shown] = await required(broker, Peeks).peek(orders)
 
     assert (info.active, info.deferred) == (0, 1)
     assert (shown.sequence_number, shown.state) == (number, MessageState.DEFERRED)
@@ -132,11 +136,11 @@ async def test_deferred_messages_are_counted_and_shown(broker, orders):
 async def test_a_deferred_message_that_is_not_done_stays_deferred(broker, orders, settlement):
     number = await deferred(broker, orders)
     async with broker.open_receiver(orders) as receiver:
-        [delivery] = await receiver.receive_deferred([number])
+        [delivery] = await required(receiver, ReceivesDeferred).receive_deferred([number])
         with pytest.raises(MessageNotFound):
-            await receiver.receive_deferred([number])
+            await required(receiver, ReceivesDeferred).receive_deferred([number])
         await receiver.settle(delivery, settlement)
-        [again] = await receiver.receive_deferred([number])
+        [again] = await required(receiver, ReceivesDeferred).receive_deferred([number])
 
         assert again.delivery_count == 3
     assert await is_empty(broker, orders)
@@ -146,11 +150,11 @@ async def test_a_deferred_message_that_is_not_done_stays_deferred(broker, orders
 async def test_a_deferred_message_can_be_dead_lettered(broker, orders):
     number = await deferred(broker, orders)
     async with broker.open_receiver(orders) as receiver:
-        [delivery] = await receiver.receive_deferred([number])
+        [delivery] = await required(receiver, ReceivesDeferred).receive_deferred([number])
         await receiver.settle(delivery, DeadLetter(reason="bad"))
         with pytest.raises(LockLost):
             await receiver.settle(delivery, Complete())
-    [dead] = await broker.peek(orders.dead_letter)
+    [dead] = await required(broker, Peeks).peek(orders.dead_letter)
 
     assert dead.message.properties["DeadLetterReason"] == "bad"
 
@@ -160,8 +164,8 @@ async def test_deferred_messages_are_taken_all_or_none(broker, orders):
     one, two = await deferred(broker, orders, "1"), await deferred(broker, orders, "2")
     async with broker.open_receiver(orders) as receiver:
         with pytest.raises(MessageNotFound):
-            await receiver.receive_deferred([one, 10**6])
-        both = await receiver.receive_deferred([two, one])
+            await required(receiver, ReceivesDeferred).receive_deferred([one, 10**6])
+        both = await required(receiver, ReceivesDeferred).receive_deferred([two, one])
 
         assert ids(both) == ["2", "1"]
 
@@ -170,11 +174,11 @@ async def test_deferred_messages_are_taken_all_or_none(broker, orders):
 async def test_a_deferred_message_can_be_received_and_deleted(broker, orders):
     number = await deferred(broker, orders)
     async with broker.open_receiver(orders, ReceiveMode.RECEIVE_AND_DELETE) as receiver:
-        [delivery] = await receiver.receive_deferred([number])
+        [delivery] = await required(receiver, ReceivesDeferred).receive_deferred([number])
 
         assert delivery.lock_token is None
         with pytest.raises(MessageNotFound):
-            await receiver.receive_deferred([number])
+            await required(receiver, ReceivesDeferred).receive_deferred([number])
 
 
 @needs(Capability.DEFERRAL | Capability.DEAD_LETTER | Capability.DEFERRED_COUNT)
@@ -188,7 +192,7 @@ async def test_a_deferred_message_expires_when_it_is_asked_for(broker):
         await trio.sleep(1.5)
         before = await broker.inspect(queue)
         with pytest.raises(MessageNotFound):
-            await receiver.receive_deferred([delivery.sequence_number])
+            await required(receiver, ReceivesDeferred).receive_deferred([delivery.sequence_number])
         after = await broker.inspect(queue)
 
     assert (before.deferred, before.dead_lettered) == (1, 0)
@@ -243,13 +247,15 @@ async def test_a_schedule_is_a_duplicate_too(broker):
     queue = await make(broker, requires_duplicate_detection=True)
     due = await now_there(broker, queue) + FAR
     await broker.send(queue, numbered(1))
-    await broker.schedule(queue, [Message(message_id="1", scheduled=due)])
-    [number] = await broker.schedule(queue, [Message(message_id="2", scheduled=due)])
+    await required(broker, Schedules).schedule(queue, [Message(message_id="1", scheduled=due)])
+    [number] = await required(broker, Schedules).schedule(
+        queue, [Message(message_id="2", scheduled=due)]
+    )
     await broker.send(queue, numbered(2))
     info = await broker.inspect(queue)
 
     assert (info.active, info.scheduled) == (1, 1)
-    await broker.cancel_scheduled(queue, [number])
+    await required(broker, Schedules).cancel_scheduled(queue, [number])
 
 
 # --- changes of a queue
@@ -259,7 +265,9 @@ async def test_a_schedule_is_a_duplicate_too(broker):
 async def test_an_update_changes_properties_and_version(broker, orders):
     before = await broker.inspect(orders)
     wanted = QueueProperties(max_delivery_count=3, user_metadata="mine")
-    updated = await broker.update_queue(orders, wanted, if_version=before.version)
+    updated = await required(broker, Updates).update_queue(
+        orders, wanted, if_version=before.version
+    )
     info = await broker.inspect(orders)
 
     assert updated.properties == info.properties == wanted
@@ -271,9 +279,11 @@ async def test_an_update_changes_properties_and_version(broker, orders):
 async def test_a_stale_update_is_refused(broker, orders):
     before = await broker.inspect(orders)
     wanted = QueueProperties(max_delivery_count=3)
-    await broker.update_queue(orders, wanted)
+    await required(broker, Updates).update_queue(orders, wanted)
     with pytest.raises(PreconditionFailed):
-        await broker.update_queue(orders, QueueProperties(), if_version=before.version)
+        await required(broker, Updates).update_queue(
+            orders, QueueProperties(), if_version=before.version
+        )
 
     assert (await broker.inspect(orders)).properties == wanted
 
@@ -281,16 +291,16 @@ async def test_a_stale_update_is_refused(broker, orders):
 @needs(Capability.UPDATE)
 async def test_an_unknown_queue_is_not_updated(broker, orders):
     with pytest.raises(EntityNotFound):
-        await broker.update_queue(EntityPath("nowhere"), QueueProperties())
+        await required(broker, Updates).update_queue(EntityPath("nowhere"), QueueProperties())
     with pytest.raises(EntityNotFound):
-        await broker.update_queue(orders.dead_letter, QueueProperties())
+        await required(broker, Updates).update_queue(orders.dead_letter, QueueProperties())
 
 
 @needs(Capability.UPDATE)
 @pytest.mark.parametrize("name", ["requires_session", "requires_duplicate_detection"])
 async def test_what_a_queue_is_made_with_stays(broker, orders, name):
     with pytest.raises(InvalidRequest, match=name):
-        await broker.update_queue(orders, QueueProperties(**{name: True}))
+        await required(broker, Updates).update_queue(orders, QueueProperties(**{name: True}))
 
     assert (await broker.inspect(orders)).version == 0
 
@@ -300,13 +310,15 @@ async def test_a_status_counts_from_its_update_on(broker, orders):
     await broker.send(orders, numbered(1))
     async with broker.open_receiver(orders) as receiver:
         delivery = await take_one(receiver)
-        await broker.update_queue(orders, QueueProperties(status=EntityStatus.DISABLED))
+        await required(broker, Updates).update_queue(
+            orders, QueueProperties(status=EntityStatus.DISABLED)
+        )
         with pytest.raises(EntityDisabled):
             await broker.send(orders, numbered(2))
         with pytest.raises(EntityDisabled):
             await take_one(receiver)
         await receiver.settle(delivery, Complete())
-    await broker.update_queue(orders, QueueProperties())
+    await required(broker, Updates).update_queue(orders, QueueProperties())
 
     assert await is_empty(broker, orders)
 

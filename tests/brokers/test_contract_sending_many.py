@@ -4,7 +4,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.capabilities import SendsMany
+from gateway.capabilities import SendsMany, Sessions
 from gateway.domain.entity import EntityPath, EntityStatus
 from gateway.domain.errors import (
     EntityDisabled,
@@ -15,6 +15,7 @@ from gateway.domain.errors import (
     SessionRequired,
 )
 from gateway.domain.message import Message
+from gateway.offering import required
 from tests.brokers.kinds import Capability, needs
 from tests.brokers.test_contract import ids, make, numbered, take_all
 
@@ -23,8 +24,9 @@ LARGE = [Message(message_id="large", body=bytes(2 * 1024 * 1024))]
 
 
 async def verdicts(broker, queue, *batches):
-    assert isinstance(broker, SendsMany)
-    return [type(verdict) for verdict in await broker.send_many(queue, batches)]
+    return [
+        type(verdict) for verdict in await required(broker, SendsMany).send_many(queue, batches)
+    ]
 
 
 async def received(broker, queue, wanted):
@@ -42,7 +44,7 @@ async def test_several_batches_are_taken_at_once_in_their_order(broker, orders):
 
 @needs(Capability.SENDS_MANY)
 async def test_sending_nothing_at_once_is_done(broker, orders):
-    assert list(await broker.send_many(orders, [])) == []
+    assert list(await required(broker, SendsMany).send_many(orders, [])) == []
 
 
 @needs(Capability.SENDS_MANY)
@@ -69,7 +71,7 @@ async def test_a_batch_that_is_refused_has_the_error_of_a_send(broker, orders):
     with pytest.raises(MessageTooLarge) as alone:
         await broker.send(orders, LARGE)
 
-    _, among_others = await broker.send_many(orders, [numbered(1), LARGE])
+    _, among_others = await required(broker, SendsMany).send_many(orders, [numbered(1), LARGE])
 
     assert str(among_others) == str(alone.value)
 
@@ -96,7 +98,7 @@ async def test_a_batch_without_a_session_is_refused_where_one_is_needed(broker):
     found = await verdicts(broker, queue, [one], [attrs.evolve(two, session_id=None)], [three])
 
     assert found == [TAKEN, SessionRequired, TAKEN]
-    async with broker.open_session(queue, "s") as session:
+    async with required(broker, Sessions).open_session(queue, "s") as session:
         assert ids(await take_all(session, 2)) == ["1", "3"]
 
 
@@ -116,7 +118,9 @@ async def test_duplicates_of_other_batches_are_taken_and_not_delivered(broker):
 async def test_calls_side_by_side_are_done_in_the_order_in_which_they_are_made(broker, orders):
     async with trio.open_nursery() as nursery:
         for number in range(20):
-            nursery.start_soon(broker.send_many, orders, [numbered(number), numbered(-number)])
+            nursery.start_soon(
+                required(broker, SendsMany).send_many, orders, [numbered(number), numbered(-number)]
+            )
             await trio.lowlevel.checkpoint()  # the call is made before the next one is
 
     expected = [str(each) for number in range(20) for each in (number, -number)]
@@ -126,13 +130,15 @@ async def test_calls_side_by_side_are_done_in_the_order_in_which_they_are_made(b
 @needs(Capability.SENDS_MANY)
 async def test_sending_several_batches_to_an_unknown_entity_is_refused(broker):
     with pytest.raises(EntityNotFound):
-        await broker.send_many(EntityPath("nothing"), [numbered(1), numbered(2)])
+        await required(broker, SendsMany).send_many(
+            EntityPath("nothing"), [numbered(1), numbered(2)]
+        )
 
 
 @needs(Capability.SENDS_MANY)
 async def test_nobody_sends_several_batches_to_a_dead_letter_queue(broker, orders):
     with pytest.raises(InvalidRequest):
-        await broker.send_many(orders.dead_letter, [numbered(1)])
+        await required(broker, SendsMany).send_many(orders.dead_letter, [numbered(1)])
 
 
 @needs(Capability.SENDS_MANY)

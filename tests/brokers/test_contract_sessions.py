@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.capabilities import Sessions
+from gateway.capabilities import ReceivesDeferred, Sessions, SettlesMany, Updates
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import (
     EntityDisabled,
@@ -20,6 +20,7 @@ from gateway.domain.errors import (
     SessionRequired,
 )
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Message, ReceiveMode
+from gateway.offering import required
 from gateway.ports import Broker
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import (
@@ -48,7 +49,7 @@ async def accepted(broker: Any, queue: EntityPath, *sessions: str | None) -> lis
     found = []
     for session in sessions:
         with trio.fail_after(PATIENCE):
-            async with broker.open_session(queue, session) as receiver:
+            async with required(broker, Sessions).open_session(queue, session) as receiver:
                 found.append(receiver.session_id)
     return found
 
@@ -56,7 +57,7 @@ async def accepted(broker: Any, queue: EntityPath, *sessions: str | None) -> lis
 async def nobody_waits(broker: Any, queue: EntityPath) -> bool:
     """Whether there's no session to accept."""
     with trio.move_on_after(SHORTLY):
-        async with broker.open_session(queue, None):
+        async with required(broker, Sessions).open_session(queue, None):
             return False
     return True
 
@@ -68,7 +69,6 @@ async def test_a_session_queue_takes_no_message_without_one(broker):
         await broker.send(queue, [*of_session("a", 1), *numbered(2)])
 
     assert (await broker.inspect(queue)).active == 0
-    assert isinstance(broker, Sessions)
 
 
 @needs(Capability.SESSIONS)
@@ -80,9 +80,16 @@ async def test_a_session_queue_has_no_plain_receivers(broker):
 
 
 @needs(Capability.SESSIONS)
+async def test_a_session_of_an_unknown_queue_is_refused_when_it_is_entered(broker):
+    with pytest.raises(EntityNotFound):
+        async with required(broker, Sessions).open_session(EntityPath("nowhere"), "a"):
+            pytest.fail("opened")
+
+
+@needs(Capability.SESSIONS)
 async def test_a_plain_queue_has_no_sessions(broker, orders):
     with pytest.raises(InvalidRequest):
-        async with broker.open_session(orders, "a"):
+        async with required(broker, Sessions).open_session(orders, "a"):
             pytest.fail("opened")
 
 
@@ -91,7 +98,7 @@ async def test_a_receiver_gets_its_session_only_and_in_order(broker):
     queue = await make_sessions(broker)
     for number in range(5):
         await broker.send(queue, [*of_session("a", number), *of_session("b", number)])
-    async with broker.open_session(queue, "b") as receiver:
+    async with required(broker, Sessions).open_session(queue, "b") as receiver:
         taken = await take_all(receiver, 5)
 
         assert ids(taken) == ["b0", "b1", "b2", "b3", "b4"]
@@ -103,9 +110,9 @@ async def test_a_receiver_gets_its_session_only_and_in_order(broker):
 async def test_a_session_is_held_by_one_only(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1))
-    async with broker.open_session(queue, "a"):
+    async with required(broker, Sessions).open_session(queue, "a"):
         with pytest.raises(SessionNotAvailable):
-            async with broker.open_session(queue, "a"):
+            async with required(broker, Sessions).open_session(queue, "a"):
                 pytest.fail("opened twice")
         assert await nobody_waits(broker, queue)
 
@@ -118,11 +125,11 @@ async def test_the_session_with_the_oldest_message_is_next(broker):
     for session in ("c", "a", "b", "c"):
         await broker.send(queue, of_session(session, 1))
 
-    async with broker.open_session(queue, None) as first:
+    async with required(broker, Sessions).open_session(queue, None) as first:
         assert first.session_id == "c"
-        async with broker.open_session(queue, None) as second:
+        async with required(broker, Sessions).open_session(queue, None) as second:
             assert second.session_id == "a"
-            async with broker.open_session(queue, None) as third:
+            async with required(broker, Sessions).open_session(queue, None) as third:
                 assert third.session_id == "b"
     assert await accepted(broker, queue, None, None) == ["c", "c"]
 
@@ -130,7 +137,7 @@ async def test_the_session_with_the_oldest_message_is_next(broker):
 @needs(Capability.SESSIONS)
 async def test_an_empty_session_can_be_held_by_its_name(broker):
     queue = await make_sessions(broker)
-    async with broker.open_session(queue, "") as receiver:
+    async with required(broker, Sessions).open_session(queue, "") as receiver:
         await broker.send(queue, of_session("", 1))
         delivery = await take_one(receiver)
         await receiver.settle(delivery, Complete())
@@ -143,14 +150,16 @@ async def test_an_empty_session_can_be_held_by_its_name(broker):
 async def test_messages_of_a_session_are_settled_like_others(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1, 2, 3, 4))
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         one, two, three, four = await take_all(receiver, 4)
         await receiver.settle(three, Defer())
         await receiver.settle(two, Abandon())
         await receiver.settle(one, Complete())
         await receiver.settle(four, DeadLetter(reason="bad"))
         [again] = await take(receiver, 4)
-        [late] = await receiver.receive_deferred([three.sequence_number])
+        [late] = await required(receiver, ReceivesDeferred).receive_deferred(
+            [three.sequence_number]
+        )
 
         assert (again.message.message_id, again.delivery_count) == ("a2", 2)
         assert late.message.message_id == "a3"
@@ -164,10 +173,10 @@ async def test_messages_of_a_session_are_settled_like_others(broker):
 async def test_several_messages_of_a_session_are_settled_at_once(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1, 2, 3))
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         one, two, three = await take_all(receiver, 3)
 
-        verdicts = await receiver.settle_many(
+        verdicts = await required(receiver, SettlesMany).settle_many(
             [(one, Complete()), (one, Complete()), (two, Abandon()), (three, Defer())]
         )
 
@@ -178,7 +187,9 @@ async def test_several_messages_of_a_session_are_settled_at_once(broker):
             type(None),
         ]
         assert ids(await take(receiver, 3)) == ["a2"]
-        assert ids(await receiver.receive_deferred([three.sequence_number])) == ["a3"]
+        assert ids(
+            await required(receiver, ReceivesDeferred).receive_deferred([three.sequence_number])
+        ) == ["a3"]
 
 
 @needs(Capability.SESSIONS | Capability.SETTLES_MANY | Capability.SHORT_LOCKS)
@@ -186,11 +197,13 @@ async def test_several_messages_of_a_session_are_settled_at_once(broker):
 async def test_settling_several_in_a_session_that_is_lost_is_too_late_for_each(broker):
     queue = await make_sessions(broker, lock_duration=SECOND)
     await broker.send(queue, of_session("a", 1, 2))
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         one, two = await take_all(receiver, 2)
         await trio.sleep(1.2)
 
-        verdicts = await receiver.settle_many([(one, Complete()), (two, Complete())])
+        verdicts = await required(receiver, SettlesMany).settle_many(
+            [(one, Complete()), (two, Complete())]
+        )
 
         assert [type(verdict) for verdict in verdicts] == [SessionLockLost, SessionLockLost]
 
@@ -199,21 +212,21 @@ async def test_settling_several_in_a_session_that_is_lost_is_too_late_for_each(b
 async def test_a_deferred_message_belongs_to_its_session(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1))
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         delivery = await take_one(receiver)
         await receiver.settle(delivery, Defer())
-    async with broker.open_session(queue, "b") as receiver:
+    async with required(broker, Sessions).open_session(queue, "b") as receiver:
         with pytest.raises(MessageNotFound):
-            await receiver.receive_deferred([delivery.sequence_number])
+            await required(receiver, ReceivesDeferred).receive_deferred([delivery.sequence_number])
 
 
 @needs(Capability.SESSIONS)
 async def test_leaving_a_session_gives_it_back_with_its_messages(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1, 2))
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         await take(receiver, 1)
-    async with broker.open_session(queue, None) as receiver:
+    async with required(broker, Sessions).open_session(queue, None) as receiver:
         taken = await take_all(receiver, 2)
 
         assert [(each.message.message_id, each.delivery_count) for each in taken] == [
@@ -226,7 +239,9 @@ async def test_leaving_a_session_gives_it_back_with_its_messages(broker):
 async def test_a_session_receiver_can_receive_and_delete(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1))
-    async with broker.open_session(queue, "a", ReceiveMode.RECEIVE_AND_DELETE) as receiver:
+    async with required(broker, Sessions).open_session(
+        queue, "a", ReceiveMode.RECEIVE_AND_DELETE
+    ) as receiver:
         delivery = await take_one(receiver)
 
         assert delivery.lock_token is None
@@ -236,12 +251,12 @@ async def test_a_session_receiver_can_receive_and_delete(broker):
 @needs(Capability.SESSIONS)
 async def test_the_state_of_a_session_outlives_its_receivers(broker):
     queue = await make_sessions(broker)
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         before = await receiver.get_state()
         await receiver.set_state(b"\x00half done")
-    async with broker.open_session(queue, "b") as receiver:
+    async with required(broker, Sessions).open_session(queue, "b") as receiver:
         other = await receiver.get_state()
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         after = await receiver.get_state()
         await receiver.set_state(None)
         removed = await receiver.get_state()
@@ -252,7 +267,7 @@ async def test_the_state_of_a_session_outlives_its_receivers(broker):
 @needs(Capability.SESSIONS)
 async def test_a_state_above_the_limit_is_refused(broker):
     queue = await make_sessions(broker)
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         with pytest.raises(InvalidRequest):
             await receiver.set_state(b"x" * 300_000)
 
@@ -262,7 +277,7 @@ async def test_a_state_above_the_limit_is_refused(broker):
 async def test_a_session_that_cannot_be_is_refused(broker, session):
     queue = await make_sessions(broker)
     with pytest.raises(InvalidRequest):
-        async with broker.open_session(queue, session):
+        async with required(broker, Sessions).open_session(queue, session):
             pytest.fail("opened")
 
 
@@ -271,22 +286,24 @@ async def test_sessions_with_messages_are_listed_in_pages(broker):
     queue = await make_sessions(broker)
     for session in ("c", "a", "b"):
         await broker.send(queue, of_session(session, 1))
-    async with broker.open_session(queue, "state") as receiver:
+    async with required(broker, Sessions).open_session(queue, "state") as receiver:
         await receiver.set_state(b"1")
         until = receiver.locked_until
 
-    assert await broker.list_sessions(queue) == ["a", "b", "c"]
-    assert await broker.list_sessions(queue, skip=1, top=1) == ["b"]
+    assert await required(broker, Sessions).list_sessions(queue) == ["a", "b", "c"]
+    assert await required(broker, Sessions).list_sessions(queue, skip=1, top=1) == ["b"]
     long_ago = until - timedelta(days=1)
-    assert await broker.list_sessions(queue, updated_since=long_ago) == ["state"]
-    assert await broker.list_sessions(queue, updated_since=until) == []
+    assert await required(broker, Sessions).list_sessions(queue, updated_since=long_ago) == [
+        "state"
+    ]
+    assert await required(broker, Sessions).list_sessions(queue, updated_since=until) == []
 
 
 @needs(Capability.SESSIONS)
 async def test_a_disabled_session_queue_gives_nothing(broker):
     queue = await make_sessions(broker, status=EntityStatus.RECEIVE_DISABLED)
     with pytest.raises(EntityDisabled):
-        async with broker.open_session(queue, "a"):
+        async with required(broker, Sessions).open_session(queue, "a"):
             pytest.fail("opened")
 
 
@@ -294,13 +311,13 @@ async def test_a_disabled_session_queue_gives_nothing(broker):
 async def test_a_session_of_a_disabled_queue_gives_no_deferred_message(broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1))
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         delivery = await take_one(receiver)
         await receiver.settle(delivery, Defer())
         disabled = QueueProperties(requires_session=True, status=EntityStatus.RECEIVE_DISABLED)
-        await broker.update_queue(queue, disabled)
+        await required(broker, Updates).update_queue(queue, disabled)
         with pytest.raises(EntityDisabled):
-            await receiver.receive_deferred([delivery.sequence_number])
+            await required(receiver, ReceivesDeferred).receive_deferred([delivery.sequence_number])
 
 
 # --- time
@@ -314,7 +331,7 @@ async def test_who_waits_for_a_session_gets_the_next_one(broker):
 
     async def wait_for_one() -> None:
         with trio.fail_after(PATIENCE):
-            async with broker.open_session(queue, None) as receiver:
+            async with required(broker, Sessions).open_session(queue, None) as receiver:
                 found.append([receiver.session_id, *ids(await take(receiver))])
                 await trio.sleep(SHORTLY)
 
@@ -337,7 +354,7 @@ async def test_who_waits_gets_a_session_that_is_given_back(broker):
     async def wait_for_one() -> None:
         found.extend(await accepted(broker, queue, None))
 
-    async with trio.open_nursery() as nursery, broker.open_session(queue, "a"):
+    async with trio.open_nursery() as nursery, required(broker, Sessions).open_session(queue, "a"):
         nursery.start_soon(wait_for_one)
         await trio.sleep(SHORTLY)
         assert found == []
@@ -352,7 +369,7 @@ async def test_a_receiver_in_a_session_learns_that_the_queue_is_gone(broker):
     opened = trio.Event()
 
     async def wait_in_vain() -> None:
-        async with broker.open_session(queue, "a") as receiver:
+        async with required(broker, Sessions).open_session(queue, "a") as receiver:
             opened.set()
             with trio.fail_after(PATIENCE), pytest.raises(EntityNotFound):
                 await receiver.receive(1)
@@ -368,7 +385,10 @@ async def test_a_receiver_in_a_session_learns_that_the_queue_is_gone(broker):
 @waits
 async def test_a_receiver_in_a_session_is_woken_by_a_message(broker):
     queue = await make_sessions(broker)
-    async with broker.open_session(queue, "a") as receiver, trio.open_nursery() as nursery:
+    async with (
+        required(broker, Sessions).open_session(queue, "a") as receiver,
+        trio.open_nursery() as nursery,
+    ):
 
         async def send_later() -> None:
             await trio.sleep(SHORTLY)
@@ -384,10 +404,10 @@ async def test_a_receiver_in_a_session_is_woken_by_a_message(broker):
 async def test_a_session_lock_that_runs_out_frees_the_session(broker):
     queue = await make_sessions(broker, lock_duration=SECOND)
     await broker.send(queue, of_session("a", 1))
-    async with broker.open_session(queue, "a") as slow:
+    async with required(broker, Sessions).open_session(queue, "a") as slow:
         delivery = await take_one(slow)
         with trio.fail_after(PATIENCE):
-            async with broker.open_session(queue, None) as receiver:
+            async with required(broker, Sessions).open_session(queue, None) as receiver:
                 again = await take_one(receiver)
 
                 assert (again.message.message_id, again.delivery_count) == ("a1", 2)
@@ -403,7 +423,7 @@ async def test_a_session_lock_that_runs_out_frees_the_session(broker):
 @waits
 async def test_a_receiver_that_waits_learns_that_its_session_is_lost(broker):
     queue = await make_sessions(broker, lock_duration=SECOND)
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         with pytest.raises(SessionLockLost), trio.fail_after(PATIENCE):
             await receiver.receive(1)
 
@@ -413,7 +433,7 @@ async def test_a_receiver_that_waits_learns_that_its_session_is_lost(broker):
 async def test_a_renewed_session_is_held_longer(broker):
     queue = await make_sessions(broker, lock_duration=SECOND)
     await broker.send(queue, of_session("a", 1))
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         delivery = await take_one(receiver)
         first = receiver.locked_until
         await trio.sleep(0.6)
@@ -443,7 +463,7 @@ async def test_a_cancelled_wait_for_a_session_holds_none(broker):
     queue = await make_sessions(broker)
     for number in range(10):
         with trio.move_on_after(0.001 * (number % 4)):
-            async with broker.open_session(queue, None):
+            async with required(broker, Sessions).open_session(queue, None):
                 pytest.fail("there is none")
     await broker.send(queue, of_session("a", 1))
 
@@ -455,8 +475,7 @@ async def test_a_cancelled_wait_for_a_session_holds_none(broker):
 async def test_a_scheduled_message_wakes_who_waits_for_its_session(broker: Broker):
     queue = await make_sessions(broker)
     await broker.send(queue, of_session("a", 1))
-    assert isinstance(broker, Sessions)
-    async with broker.open_session(queue, "a") as receiver:
+    async with required(broker, Sessions).open_session(queue, "a") as receiver:
         first = await take_one(receiver)
         due = (first.enqueued or first.locked_until) + SECOND
         await broker.send(queue, [Message(message_id="later", session_id="a", scheduled=due)])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from gateway.capabilities import Topology
+from gateway.capabilities import Peeks, Schedules, Sessions, Topology
 from gateway.domain.entity import EntityPath, EntityStatus
 from gateway.domain.errors import (
     EntityDisabled,
@@ -19,7 +19,7 @@ from gateway.domain.errors import (
     QuotaExceeded,
 )
 from gateway.domain.message import Complete, Kind, Message, Typed
-from gateway.domain.rules import (
+from gateway.domain.topics.filters import (
     CorrelationFilter,
     FalseFilter,
     Rule,
@@ -27,7 +27,8 @@ from gateway.domain.rules import (
     SqlFilter,
     TrueFilter,
 )
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.offering import required
 from tests.brokers.kinds import Capability, needs, waits
 from tests.brokers.test_contract import SECOND, SHORTLY, ids, make, numbered, take, take_one
 
@@ -39,7 +40,7 @@ def of(subscription: str) -> EntityPath:
 
 
 async def make_topic(broker: Any, **properties: Any) -> EntityPath:
-    await broker.create_topic(NEWS, TopicProperties(**properties))
+    await required(broker, Topology).create_topic(NEWS, TopicProperties(**properties))
     return NEWS
 
 
@@ -47,13 +48,15 @@ async def subscribe(
     broker: Any, name: str, rule_filter: Any = None, **properties: Any
 ) -> EntityPath:
     rule = None if rule_filter is None else Rule(name="only", filter=rule_filter)
-    await broker.create_subscription(NEWS, name, SubscriptionProperties(**properties), rule)
+    await required(broker, Topology).create_subscription(
+        NEWS, name, SubscriptionProperties(**properties), rule
+    )
     return of(name)
 
 
 async def held(broker: Any, *names: str) -> list[list[str]]:
     """The ids of the messages in each of those subscriptions."""
-    return [ids(await broker.peek(of(name), limit=100)) for name in names]
+    return [ids(await required(broker, Peeks).peek(of(name), limit=100)) for name in names]
 
 
 # --- messages
@@ -71,7 +74,6 @@ async def test_each_subscription_gets_a_copy(broker):
 
     assert delivery.enqueued_sequence_number != delivery.sequence_number
     assert await held(broker, "a", "b") == [["2"], ["1", "2"]]
-    assert isinstance(broker, Topology)
 
 
 @needs(Capability.TOPICS | Capability.PEEK)
@@ -81,7 +83,7 @@ async def test_a_topic_without_subscriptions_takes_messages_and_drops_them(broke
     await subscribe(broker, "late")
 
     assert await held(broker, "late") == [[]]
-    assert (await broker.inspect_topic(NEWS)).size == 0
+    assert (await required(broker, Topology).inspect_topic(NEWS)).size == 0
 
 
 @needs(Capability.TOPICS | Capability.PEEK)
@@ -114,7 +116,9 @@ async def test_a_subscription_gets_what_its_rule_takes(broker, rule_filter, take
 async def test_one_copy_however_many_rules_take_it(broker):
     await make_topic(broker)
     await subscribe(broker, "s", CorrelationFilter(label="red"))
-    await broker.create_rule(NEWS, "s", Rule(name="more", filter=SqlFilter(expression="1=1")))
+    await required(broker, Topology).create_rule(
+        NEWS, "s", Rule(name="more", filter=SqlFilter(expression="1=1"))
+    )
     await broker.send(NEWS, [Message(message_id="1", subject="red"), Message(message_id="2")])
 
     assert await held(broker, "s") == [["1", "2"]]
@@ -124,11 +128,11 @@ async def test_one_copy_however_many_rules_take_it(broker):
 async def test_rules_count_from_when_they_come_until_they_go(broker):
     await make_topic(broker)
     await subscribe(broker, "s")
-    await broker.delete_rule(NEWS, "s", "$default")
+    await required(broker, Topology).delete_rule(NEWS, "s", "$default")
     await broker.send(NEWS, numbered(1))
-    await broker.create_rule(NEWS, "s", Rule(name="r", filter=TrueFilter()))
+    await required(broker, Topology).create_rule(NEWS, "s", Rule(name="r", filter=TrueFilter()))
     await broker.send(NEWS, numbered(2))
-    await broker.update_rule(NEWS, "s", Rule(name="R", filter=FalseFilter()))
+    await required(broker, Topology).update_rule(NEWS, "s", Rule(name="R", filter=FalseFilter()))
     await broker.send(NEWS, numbered(3))
 
     assert await held(broker, "s") == [["2"]]
@@ -144,12 +148,12 @@ async def test_a_message_that_an_action_would_change_is_refused(broker):
         filter=CorrelationFilter(label="red"),
         action=SqlAction(expression="SET color = 'red'"),
     )
-    await broker.create_rule(NEWS, "s", rule)
+    await required(broker, Topology).create_rule(NEWS, "s", rule)
     with pytest.raises(NotSupported, match="paint"):
         await broker.send(NEWS, [*numbered(1), Message(message_id="2", subject="red")])
     await broker.send(NEWS, numbered(3))
 
-    assert (await broker.inspect_rule(NEWS, "s", "paint")).action == rule.action
+    assert (await required(broker, Topology).inspect_rule(NEWS, "s", "paint")).action == rule.action
     assert await held(broker, "plain", "s") == [["3"], []]
 
 
@@ -158,14 +162,16 @@ async def test_what_is_forwarded_and_an_action_would_change_is_kept_aside(broker
     await make_topic(broker)
     await subscribe(broker, "s", FalseFilter())
     action = SqlAction(expression="SET color = 'red'")
-    await broker.create_rule(NEWS, "s", Rule(name="paint", filter=TrueFilter(), action=action))
+    await required(broker, Topology).create_rule(
+        NEWS, "s", Rule(name="paint", filter=TrueFilter(), action=action)
+    )
     source = await make(broker, "source", forward_to="news")
     await broker.send(source, numbered(1))
-    [kept] = await broker.peek(NEWS.transfer_dead_letter)
+    [kept] = await required(broker, Peeks).peek(NEWS.transfer_dead_letter)
 
     assert kept.message.properties["DeadLetterReason"] == "NotSupported"
     assert "paint" in kept.message.properties["DeadLetterErrorDescription"]
-    assert (await broker.inspect_topic(NEWS)).transfer_dead_lettered == 1
+    assert (await required(broker, Topology).inspect_topic(NEWS)).transfer_dead_lettered == 1
 
 
 @needs(Capability.TOPICS | Capability.TIME_TO_LIVE | Capability.PEEK | Capability.EXPIRY)
@@ -174,7 +180,7 @@ async def test_the_shortest_life_counts(broker):
     await subscribe(broker, "long")
     await subscribe(broker, "short", default_time_to_live=timedelta(hours=1))
     await broker.send(NEWS, numbered(1))
-    shown = [(await broker.peek(of(name)))[0] for name in ("long", "short")]
+    shown = [(await required(broker, Peeks).peek(of(name)))[0] for name in ("long", "short")]
 
     lives = [each.expires - each.enqueued for each in shown]
     assert lives == [timedelta(hours=2), timedelta(hours=1)]
@@ -185,9 +191,9 @@ async def test_a_subscription_may_have_sessions(broker):
     await make_topic(broker)
     await subscribe(broker, "s", requires_session=True)
     await broker.send(NEWS, [*numbered(1), Message(message_id="2", session_id="x")])
-    async with broker.open_session(of("s"), None) as receiver:
+    async with required(broker, Sessions).open_session(of("s"), None) as receiver:
         assert ids(await take(receiver)) == ["2"]
-    [dead] = await broker.peek(of("s").dead_letter)
+    [dead] = await required(broker, Peeks).peek(of("s").dead_letter)
 
     assert dead.message.message_id == "1"
 
@@ -209,7 +215,7 @@ async def test_a_subscription_may_forward_and_be_forwarded_to(broker, orders):
     source = await make(broker, "source", forward_to="news")
     await broker.send(source, numbered(1))
 
-    assert ids(await broker.peek(orders, limit=10)) == ["1"]
+    assert ids(await required(broker, Peeks).peek(orders, limit=10)) == ["1"]
     with pytest.raises(InvalidRequest):
         await subscribe(broker, "circle", forward_to="source")
     with pytest.raises(InvalidRequest):
@@ -227,9 +233,9 @@ async def test_a_topic_keeps_what_is_scheduled_until_it_is_due(broker):
         await receiver.settle(first, Complete())
         due = (first.enqueued + 2 * SECOND).replace(microsecond=0)
         messages = [Message(message_id=name, scheduled=due) for name in ("later", "never")]
-        _, number = await broker.schedule(NEWS, messages)
-        info = await broker.inspect_topic(NEWS)
-        await broker.cancel_scheduled(NEWS, [number])
+        _, number = await required(broker, Schedules).schedule(NEWS, messages)
+        info = await required(broker, Topology).inspect_topic(NEWS)
+        await required(broker, Schedules).cancel_scheduled(NEWS, [number])
         later = await take_one(receiver)
         await receiver.settle(later, Complete())
         with trio.move_on_after(SHORTLY):
@@ -265,8 +271,8 @@ async def test_a_full_topic_refuses_until_something_is_completed(broker):
     await broker.send(NEWS, [big])
     with pytest.raises(QuotaExceeded):
         await broker.send(NEWS, [big])
-    assert (await broker.inspect_topic(NEWS)).size > 800_000
-    await broker.delete_subscription(NEWS, "a")
+    assert (await required(broker, Topology).inspect_topic(NEWS)).size > 800_000
+    await required(broker, Topology).delete_subscription(NEWS, "a")
     await broker.send(NEWS, [big])
 
     assert await held(broker, "b") == [["big", "big"]]
@@ -277,7 +283,9 @@ async def test_a_topic_has_limits_and_a_status(broker):
     await make_topic(broker, max_message_size=1024)
     with pytest.raises(MessageTooLarge):
         await broker.send(NEWS, [Message(body=b"x" * 2000)])
-    await broker.update_topic(NEWS, TopicProperties(status=EntityStatus.SEND_DISABLED))
+    await required(broker, Topology).update_topic(
+        NEWS, TopicProperties(status=EntityStatus.SEND_DISABLED)
+    )
     with pytest.raises(EntityDisabled):
         await broker.send(NEWS, numbered(1))
 
@@ -299,19 +307,22 @@ async def test_nobody_sends_to_a_subscription_nor_receives_from_a_topic(broker):
 @needs(Capability.TOPICS)
 async def test_a_topic_is_created_told_updated_and_deleted(broker):
     wanted = TopicProperties(user_metadata="mine", auto_delete_on_idle=timedelta(hours=1))
-    created = await broker.create_topic(NEWS, wanted)
+    created = await required(broker, Topology).create_topic(NEWS, wanted)
     with pytest.raises(EntityExists):
-        await broker.create_topic(EntityPath("News"), TopicProperties())
-    updated = await broker.update_topic(NEWS, TopicProperties(), if_version=created.version)
+        await required(broker, Topology).create_topic(EntityPath("News"), TopicProperties())
+    updated = await required(broker, Topology).update_topic(
+        NEWS, TopicProperties(), if_version=created.version
+    )
     with pytest.raises(PreconditionFailed):
-        await broker.update_topic(NEWS, wanted, if_version=created.version)
-    info = await broker.inspect_topic(EntityPath("NEWS"))
+        await required(broker, Topology).update_topic(NEWS, wanted, if_version=created.version)
+    info = await required(broker, Topology).inspect_topic(EntityPath("NEWS"))
 
     assert created.properties == wanted
     assert updated.properties == info.properties == TopicProperties()
     assert (info.path.name, info.created) == ("news", created.created)
-    await broker.delete_topic(NEWS)
-    for attempt in (broker.inspect_topic, broker.delete_topic):
+    await required(broker, Topology).delete_topic(NEWS)
+    topics = required(broker, Topology)
+    for attempt in (topics.inspect_topic, topics.delete_topic):
         with pytest.raises(EntityNotFound):
             await attempt(NEWS)
 
@@ -324,16 +335,18 @@ async def test_a_topic_is_no_queue(broker, orders):
         with pytest.raises(EntityExists):
             await make(broker, path.name)
         with pytest.raises(EntityExists):
-            await broker.create_topic(path, TopicProperties())
+            await required(broker, Topology).create_topic(path, TopicProperties())
     with pytest.raises(EntityNotFound):
         await broker.inspect(NEWS)
     with pytest.raises(EntityNotFound):
-        await broker.inspect_topic(orders)
+        await required(broker, Topology).inspect_topic(orders)
     with pytest.raises(InvalidRequest):
         await make(broker, "news/subscriptions/t")
 
     assert [info.path.name for info in await broker.list_queues()] == ["orders"]
-    assert [info.path.name for info in await broker.list_topics("n")] == ["news"]
+    assert [info.path.name for info in await required(broker, Topology).list_topics("n")] == [
+        "news"
+    ]
 
 
 @needs(Capability.TOPICS | Capability.DELETE_BY_KIND)
@@ -344,7 +357,9 @@ async def test_to_delete_a_queue_deletes_neither_topic_nor_subscription(broker):
         with pytest.raises(EntityNotFound):
             await broker.delete_queue(path)
 
-    assert [info.name for info in await broker.list_subscriptions(NEWS)] == ["s"]
+    assert [info.name for info in await required(broker, Topology).list_subscriptions(NEWS)] == [
+        "s"
+    ]
 
 
 @needs(Capability.TOPICS | Capability.PEEK)
@@ -352,9 +367,9 @@ async def test_a_topic_takes_its_subscriptions_along(broker):
     await make_topic(broker)
     await subscribe(broker, "s")
     await broker.send(NEWS, numbered(1))
-    await broker.delete_topic(NEWS)
+    await required(broker, Topology).delete_topic(NEWS)
     with pytest.raises(EntityNotFound):
-        await broker.peek(of("s"))
+        await required(broker, Peeks).peek(of("s"))
     await make_topic(broker)
     await subscribe(broker, "s")
 
@@ -375,7 +390,7 @@ async def test_who_waits_learns_that_the_topic_was_deleted(broker):
     async with trio.open_nursery() as nursery:
         nursery.start_soon(wait_in_vain)
         await trio.sleep(SHORTLY)
-        await broker.delete_topic(NEWS)
+        await required(broker, Topology).delete_topic(NEWS)
 
 
 @needs(Capability.TOPICS)
@@ -384,24 +399,31 @@ async def test_subscriptions_are_created_listed_updated_and_deleted(broker):
     for name in ("b", "A", "c"):
         await subscribe(broker, name, max_delivery_count=3)
     await broker.send(NEWS, numbered(1))
-    page = await broker.list_subscriptions(NEWS, skip=1, top=1)
-    before = await broker.inspect_subscription(NEWS, "a")
+    page = await required(broker, Topology).list_subscriptions(NEWS, skip=1, top=1)
+    before = await required(broker, Topology).inspect_subscription(NEWS, "a")
     with pytest.raises(EntityExists):
         await subscribe(broker, "B")
     wanted = SubscriptionProperties(user_metadata="mine")
-    updated = await broker.update_subscription(NEWS, "a", wanted, if_version=before.version)
+    updated = await required(broker, Topology).update_subscription(
+        NEWS, "a", wanted, if_version=before.version
+    )
     with pytest.raises(PreconditionFailed):
-        await broker.update_subscription(NEWS, "a", wanted, if_version=before.version)
+        await required(broker, Topology).update_subscription(
+            NEWS, "a", wanted, if_version=before.version
+        )
     with pytest.raises(InvalidRequest, match="requires_session"):
-        await broker.update_subscription(NEWS, "a", SubscriptionProperties(requires_session=True))
+        await required(broker, Topology).update_subscription(
+            NEWS, "a", SubscriptionProperties(requires_session=True)
+        )
 
     assert [info.name for info in page] == ["b"]
     assert (before.name, before.topic, before.active) == ("A", NEWS, 1)
     assert before.properties.max_delivery_count == 3
     assert updated.properties == wanted
-    assert (await broker.inspect_topic(NEWS)).subscriptions == 3
-    await broker.delete_subscription(NEWS, "a")
-    for attempt in (broker.inspect_subscription, broker.delete_subscription):
+    assert (await required(broker, Topology).inspect_topic(NEWS)).subscriptions == 3
+    await required(broker, Topology).delete_subscription(NEWS, "a")
+    topics = required(broker, Topology)
+    for attempt in (topics.inspect_subscription, topics.delete_subscription):
         with pytest.raises(EntityNotFound):
             await attempt(NEWS, "a")
 
@@ -430,7 +452,9 @@ async def test_a_subscription_needs_a_name(broker, name):
 async def test_a_subscription_needs_a_topic(broker, orders):
     for topic in (NEWS, orders):
         with pytest.raises(EntityNotFound):
-            await broker.create_subscription(topic, "s", SubscriptionProperties())
+            await required(broker, Topology).create_subscription(
+                topic, "s", SubscriptionProperties()
+            )
 
 
 @needs(Capability.TOPICS)
@@ -439,26 +463,27 @@ async def test_rules_are_created_listed_updated_and_deleted(broker):
     await subscribe(broker, "s")
     values = {"@n": Typed(Kind.INT, 5), "@t": "x"}
     rule = Rule(name="Big", filter=SqlFilter(expression="n > @n OR t = @t", parameters=values))
-    created = await broker.create_rule(NEWS, "s", rule)
+    created = await required(broker, Topology).create_rule(NEWS, "s", rule)
     with pytest.raises(EntityExists):
-        await broker.create_rule(NEWS, "s", Rule(name="big"))
-    rules = await broker.list_rules(NEWS, "s")
-    updated = await broker.update_rule(
+        await required(broker, Topology).create_rule(NEWS, "s", Rule(name="big"))
+    rules = await required(broker, Topology).list_rules(NEWS, "s")
+    updated = await required(broker, Topology).update_rule(
         NEWS, "s", Rule(name="Big", filter=CorrelationFilter(label="x", properties={"n": 1}))
     )
 
     assert (created.filter, created.name) == (rule.filter, "Big")
     assert [each.name for each in rules] == ["$Default", "Big"]
     assert rules[0].filter == TrueFilter()
-    assert updated == await broker.inspect_rule(NEWS, "s", "BIG")
+    assert updated == await required(broker, Topology).inspect_rule(NEWS, "s", "BIG")
     assert updated.created == created.created is not None
-    assert len(await broker.list_rules(NEWS, "s", skip=1, top=5)) == 1
-    await broker.delete_rule(NEWS, "s", "big")
-    for attempt in (broker.inspect_rule, broker.delete_rule):
+    assert len(await required(broker, Topology).list_rules(NEWS, "s", skip=1, top=5)) == 1
+    await required(broker, Topology).delete_rule(NEWS, "s", "big")
+    topics = required(broker, Topology)
+    for attempt in (topics.inspect_rule, topics.delete_rule):
         with pytest.raises(EntityNotFound):
             await attempt(NEWS, "s", "big")
     with pytest.raises(EntityNotFound):
-        await broker.update_rule(NEWS, "s", rule)
+        await required(broker, Topology).update_rule(NEWS, "s", rule)
 
 
 @needs(Capability.TOPICS)
@@ -475,9 +500,15 @@ async def test_a_rule_that_cannot_be_read_is_refused(broker, rule):
     await make_topic(broker)
     await subscribe(broker, "s")
     with pytest.raises(InvalidRequest):
-        await broker.create_rule(NEWS, "s", rule)
+        await required(broker, Topology).create_rule(NEWS, "s", rule)
     with pytest.raises(InvalidRequest):
-        await broker.create_subscription(NEWS, "other", SubscriptionProperties(), rule)
+        await required(broker, Topology).create_subscription(
+            NEWS, "other", SubscriptionProperties(), rule
+        )
 
-    assert [each.name for each in await broker.list_rules(NEWS, "s")] == ["$Default"]
-    assert [each.name for each in await broker.list_subscriptions(NEWS)] == ["s"]
+    assert [each.name for each in await required(broker, Topology).list_rules(NEWS, "s")] == [
+        "$Default"
+    ]
+    assert [each.name for each in await required(broker, Topology).list_subscriptions(NEWS)] == [
+        "s"
+    ]

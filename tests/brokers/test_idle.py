@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message, ReceiveMode
-from gateway.domain.rules import Rule
-from gateway.domain.stored import State, to_date
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.engine.records import State
 from tests.brokers.stepped import SteppedBroker, done
 
 QUEUE, OTHER, NEWS = EntityPath("queue"), EntityPath("other"), EntityPath("news")

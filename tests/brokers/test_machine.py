@@ -16,9 +16,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from gateway.testing.sim.mutants import Mutant
 from tests.brokers import queue_mutants
 from tests.brokers.machine import EmbeddedMachine, Machine
+from tests.simulation.planted.catalogue import Mutant
 
 LONG = int(os.environ.get("MACHINE_EXAMPLES", "0"))
 UNTIL_FOUND = 500

@@ -11,19 +11,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.local_visibility import LocalVisibility
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.local.visibility import LocalVisibility
 from gateway.brokers.meter import Meter
-from gateway.brokers.storage_queue import StorageQueueBroker
+from gateway.brokers.storage_queue.broker import StorageQueueBroker
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import EntityNotFound
 from gateway.domain.message import Complete, Delivery, Message
-from gateway.domain.poison import Terms
-from gateway.testing.clocks import VirtualClock
+from gateway.domain.storage_queue.poison import Terms
 from tests.brokers.amqp import served as amqp
-from tests.brokers.servicebus_rest import served as rest
-from tests.brokers.storage_queue.lab import lab
+from tests.brokers.servicebus import served as rest
+from tests.brokers.storage_queue.harness import harness
+from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")
 NOWHERE = EntityPath("nowhere")
@@ -134,8 +134,8 @@ async def test_a_storage_client_of_a_store_is_counted_by_its_requests(
             await visibility.put(ORDERS, Message(body=b"x" * 70_000), timedelta())
         first, *_ = await visibility.take(ORDERS, 32, lambda _: Terms(hidden=SECOND))
         await visibility.take(ORDERS, 32, lambda _: Terms(hidden=SECOND))
-        changed = await visibility.change(ORDERS, first.ticket, SECOND)
-        await visibility.remove(ORDERS, changed.ticket)
+        changed = await visibility.change(ORDERS, first.receipt, SECOND)
+        await visibility.remove(ORDERS, changed.receipt)
         await visibility.look(ORDERS, 1)
 
     assert await counted(memory.meter, work) == {
@@ -162,7 +162,7 @@ async def storage(broker: StorageQueueBroker, messages: int) -> None:
 async def test_each_request_to_storage_counts_an_empty_one_too(
     autojump_clock: MockClock,
 ) -> None:
-    async with lab() as place:
+    async with harness() as place:
         await place.broker.create_queue(ORDERS, QueueProperties())
 
         told = await counted(place.broker.meter, lambda: storage(place.broker, 5))
@@ -178,7 +178,7 @@ async def test_looks_of_a_receiver_that_waits_at_storage_count(autojump_clock: M
             with trio.move_on_after(60):
                 await receiver.receive(1)
 
-    async with lab() as place:
+    async with harness() as place:
         await place.broker.create_queue(ORDERS, QueueProperties())
         told = await counted(place.broker.meter, work)
 

@@ -12,19 +12,23 @@ from trio.abc import Clock
 from trio.testing import MockClock
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.capabilities import send_accepted_by
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, Unavailable
-from gateway.domain.message import Complete, Delivery, Leg, Message
+from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
+from gateway.listener.announcing import Announcing
 from gateway.ports import Broker, WallClock
-from gateway.testing.clocks import VirtualClock
-from gateway.testing.faults import FaultyBroker
+from gateway.telemetry.abilities import AbilityWatch, Watched
 from tests.brokers.amqp.served import client as amqp_client
 from tests.brokers.kinds import real_date
 from tests.brokers.pairs import BACKLOG_QUEUES, pair_of, syphon_of
-from tests.brokers.servicebus_rest.served import client
+from tests.brokers.servicebus.served import client
+from tests.claims.harness import Events, MemoryClaimStore, claimed, packing
 from tests.e2e.processes import broker_config, open_gateways
 from tests.e2e.rest import KEY, KEY_NAME
+from tests.harness.clocks import VirtualClock
+from tests.harness.faults import FaultyBroker
 
 ORDERS = EntityPath("orders")
 NEW = EntityPath("new")
@@ -167,16 +171,18 @@ async def test_what_is_sent_to_a_dead_primary_comes_home_when_it_lives_again(sid
     messages = [Message(message_id=str(number), body=b"x") for number in range(10)]
     async with pair_of(sides.primary, sides.secondary, sides.clock) as pair:
         await sides.primary.create_queue(ORDERS, QueueProperties())
-        healthy = await pair.broker.send(ORDERS, messages[:2])
+        healthy = await send_accepted_by(pair.broker, ORDERS, messages[:2])
         await sides.kill()
-        legs = [await pair.broker.send(ORDERS, [message]) for message in messages[2:8]]
-        legs.append(await pair.broker.send(ORDERS, messages[8:]))
+        accepted = [
+            await send_accepted_by(pair.broker, ORDERS, [message]) for message in messages[2:8]
+        ]
+        accepted.append(await send_accepted_by(pair.broker, ORDERS, messages[8:]))
         backlog = await left_on_the_backlog(sides.secondary)
         await sides.revive()
         await drain(sides)
         taken = await take(pair.broker, len(messages))
 
-    assert (healthy, set(legs), backlog) == (Leg.PRIMARY, {Leg.BACKLOG}, 8)
+    assert (healthy, set(accepted), backlog) == (AcceptedBy.PRIMARY, {AcceptedBy.BACKLOG}, 8)
     assert sorted(taken, key=lambda message: message.message_id) == messages
 
 
@@ -189,7 +195,7 @@ async def test_everything_but_a_send_fails_as_the_dead_primary_does(sides):
     async def error_of(operation: Callable[[Broker], Awaitable[object]], broker: Broker) -> str:
         with pytest.raises(BrokerError) as caught:
             await operation(broker)
-        assert type(caught.value) is Unavailable
+        assert isinstance(caught.value, Unavailable)
         return str(caught.value)
 
     operations: list[Callable[[Broker], Awaitable[object]]] = [
@@ -207,3 +213,30 @@ async def test_everything_but_a_send_fails_as_the_dead_primary_does(sides):
         of_the_primary = [await error_of(operation, sides.primary) for operation in operations]
 
     assert through_the_pair == of_the_primary
+
+
+async def test_through_all_wrappers_at_once_the_pair_says_who_accepted(sides):
+    """Alone, packed with another sender's messages, and with a body in the store."""
+    told = []
+
+    async def send(broker, name, body=b"x"):
+        sent = [Message(message_id=name, body=body)]
+        told.append(await send_accepted_by(broker, ORDERS, sent))
+
+    async with pair_of(sides.primary, sides.secondary, sides.clock) as pair:
+        await sides.primary.create_queue(ORDERS, QueueProperties())
+        watched = Watched(pair.broker, AbilityWatch(clock=sides.clock))
+        announced = Announcing(watched, lambda queue, size: None)
+        store = MemoryClaimStore(sides.clock)
+        broker = packing(claimed(announced, store, sides.clock, Events(), above=4))
+        await send(broker, "healthy")
+        await sides.kill()
+        await send(broker, "alone", body=b"large")
+        async with trio.open_nursery() as running:
+            await running.start(broker.run)
+            async with trio.open_nursery() as senders:
+                senders.start_soon(send, broker, "packed 1")
+                senders.start_soon(send, broker, "packed 2")
+            running.cancel_scope.cancel()
+
+    assert told == [AcceptedBy.PRIMARY] + [AcceptedBy.BACKLOG] * 3

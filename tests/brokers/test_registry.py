@@ -4,16 +4,16 @@ import pytest
 
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, ServiceBusOptions
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
-from gateway.brokers.local import LocalOptions
-from gateway.brokers.memory import MemoryBroker
-from gateway.brokers.registry import Surroundings, build, cannot, options_class
-from gateway.brokers.storage_queue import StorageQueueBroker
-from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
+from gateway.brokers.local.broker import LocalOptions
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.registry import BrokerDependencies, build, cannot, options_class
+from gateway.brokers.storage_queue.broker import StorageQueueBroker
+from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.domain.errors import InvalidRequest
-from gateway.testing.clocks import VirtualClock
 from tests.brokers.embedded.stores import ORDERS, Events, numbered
+from tests.harness.clocks import VirtualClock
 
-AROUND = Surroundings(clock=VirtualClock(), rng=random.Random(0), observer=Events())
+AROUND = BrokerDependencies(clock=VirtualClock(), rng=random.Random(0), observer=Events())
 
 
 async def test_a_url_gives_an_adapter_that_works_inside_its_block(tmp_path):

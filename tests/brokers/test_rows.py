@@ -13,12 +13,13 @@ from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.rows import SqliteRows
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
-from gateway.brokers.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
+from gateway.brokers.local.memory_rows import MemoryRows, MemorySeenIds, MemorySessions
+from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode
-from gateway.domain.stored import Incoming, Now, State, Storage, to_date
-from tests.domain.test_queue import naive_storage, queue_on
+from gateway.engine.records import Incoming, State, Storage
+from tests.engine.test_queue import naive_storage, queue_on
 
 STATES = st.sampled_from([State.ACTIVE, State.DEAD])
 SECONDS = st.integers(0, 30)

@@ -13,16 +13,16 @@ import trio
 from trio.testing import MockClock
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.local_visibility import CLEAR_STEP, LocalVisibility
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.local.visibility import CLEAR_STEP, LocalVisibility
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import EntityNotFound, LockLost, MessageNotFound
-from gateway.domain.events import MovedToPoison
+from gateway.domain.events.gateway import MovedToPoison
 from gateway.domain.message import Abandon, Complete, Message
-from gateway.domain.poison import Terms, TermsOf, poison_queue
-from gateway.domain.visibility import Shown, Ticket
-from gateway.testing.clocks import VirtualClock
+from gateway.domain.storage_queue.poison import Terms, TermsOf, poison_queue
+from gateway.domain.storage_queue.pop_receipt import PopReceipt, TakenMessage
 from tests.brokers.embedded.stores import Events
+from tests.harness.clocks import VirtualClock
 
 ORDERS: Final = EntityPath("orders")
 POISON: Final = poison_queue(ORDERS)
@@ -45,24 +45,24 @@ class Site:
     broker: MemoryBroker
     visibility: LocalVisibility
 
-    async def put(self, *bodies: bytes) -> list[Shown]:
+    async def put(self, *bodies: bytes) -> list[TakenMessage]:
         return [await self.visibility.put(ORDERS, Message(body=body), NOW) for body in bodies]
 
-    async def take(self, limit: int = 32, hidden: float = 30.0) -> list[Shown]:
+    async def take(self, limit: int = 32, hidden: float = 30.0) -> list[TakenMessage]:
         return list(await self.visibility.take(ORDERS, limit, terms(hidden)))
 
     async def bodies(self) -> list[object]:
         return [shown.delivery.message.body for shown in await self.take(hidden=1)]
 
     async def change(
-        self, ticket: Ticket | None, hidden: float, body: bytes | None = None
-    ) -> Shown:
-        assert ticket is not None
-        return await self.visibility.change(ORDERS, ticket, seconds(hidden), body)
+        self, receipt: PopReceipt | None, hidden: float, body: bytes | None = None
+    ) -> TakenMessage:
+        assert receipt is not None
+        return await self.visibility.change(ORDERS, receipt, seconds(hidden), body)
 
-    async def remove(self, ticket: Ticket | None) -> None:
-        assert ticket is not None
-        await self.visibility.remove(ORDERS, ticket)
+    async def remove(self, receipt: PopReceipt | None) -> None:
+        assert receipt is not None
+        await self.visibility.remove(ORDERS, receipt)
 
 
 @pytest.fixture
@@ -92,30 +92,30 @@ async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(
     assert again.delivery.enqueued == first.delivery.enqueued
 
 
-async def test_a_ticket_is_good_until_somebody_else_takes_the_message(
+async def test_a_receipt_is_good_until_somebody_else_takes_the_message(
     site: Site, autojump_clock: MockClock
 ) -> None:
     await site.put(b"a")
     (first,) = await site.take(hidden=1)
     await trio.sleep(2)  # visible again, and nobody has taken it
-    changed = await site.change(first.ticket, 1)
+    changed = await site.change(first.receipt, 1)
     with pytest.raises(LockLost):
-        await site.change(first.ticket, 1)
+        await site.change(first.receipt, 1)
     await trio.sleep(2)
     (second,) = await site.take()
 
     with pytest.raises(LockLost):
-        await site.remove(changed.ticket)
-    await site.remove(second.ticket)
+        await site.remove(changed.receipt)
+    await site.remove(second.receipt)
     with pytest.raises(MessageNotFound):
-        await site.remove(second.ticket)
+        await site.remove(second.receipt)
 
 
-async def test_the_ticket_of_a_put_is_good_too(site: Site, autojump_clock: MockClock) -> None:
+async def test_the_receipt_of_a_put_is_good_too(site: Site, autojump_clock: MockClock) -> None:
     kept, gone = await site.put(b"a", b"b")
 
-    await site.remove(gone.ticket)
-    await site.change(kept.ticket, 0, b"other")
+    await site.remove(gone.receipt)
+    await site.change(kept.receipt, 0, b"other")
 
     assert await site.bodies() == [b"other"]
 
@@ -149,7 +149,7 @@ async def test_a_change_to_nothing_shows_the_message_at_once(
     await site.put(b"a", b"b")
     first, _ = await site.take()
 
-    await site.change(first.ticket, 0)
+    await site.change(first.receipt, 0)
 
     assert await site.bodies() == [b"a"]
 
@@ -160,7 +160,7 @@ async def test_a_message_is_handed_out_once_however_often_it_was_shown(
     await site.put(b"a", b"b", b"c")
     shown = (await site.take())[0]
     for hidden in (0, 1, 0, 0, 5, 0):
-        shown = await site.change(shown.ticket, hidden)
+        shown = await site.change(shown.receipt, hidden)
         await trio.sleep(0.5)
 
     assert [each.delivery.message.body for each in await site.take()] == [b"a"]
@@ -178,7 +178,7 @@ async def test_look_shows_what_can_be_taken_and_touches_nothing(
         assert [each.delivery_count for each in found] == [0, 0]
 
 
-async def test_a_hidden_message_expires_and_its_ticket_finds_nothing(
+async def test_a_hidden_message_expires_and_its_receipt_finds_nothing(
     site: Site, autojump_clock: MockClock
 ) -> None:
     message = Message(body=b"a", time_to_live=seconds(5))
@@ -187,13 +187,13 @@ async def test_a_hidden_message_expires_and_its_ticket_finds_nothing(
     await trio.sleep(6)
 
     with pytest.raises(MessageNotFound):
-        await site.remove(shown.ticket)
+        await site.remove(shown.receipt)
     await trio.sleep(100)
     assert await site.take() == []
     assert (await site.broker.inspect(ORDERS)).scheduled == 0
 
 
-async def test_what_a_receiver_has_locked_is_not_taken_and_its_ticket_is_stale(
+async def test_what_a_receiver_has_locked_is_not_taken_and_its_receipt_is_stale(
     site: Site, autojump_clock: MockClock
 ) -> None:
     (shown,) = await site.put(b"a")
@@ -202,10 +202,10 @@ async def test_what_a_receiver_has_locked_is_not_taken_and_its_ticket_is_stale(
         assert await site.take() == []
         assert await site.visibility.look(ORDERS, 1) == []
         with pytest.raises(LockLost):
-            await site.remove(shown.ticket)
+            await site.remove(shown.receipt)
         await receiver.settle(delivery, Complete())
     with pytest.raises(MessageNotFound):
-        await site.remove(shown.ticket)
+        await site.remove(shown.receipt)
 
 
 async def test_a_receiver_gets_what_was_hidden_when_it_is_visible_again(
@@ -243,7 +243,7 @@ async def test_there_must_be_a_queue(site: Site, autojump_clock: MockClock) -> N
         await site.visibility.clear(nowhere)
 
 
-async def test_tickets_and_counts_outlive_the_process(tmp_path: Path) -> None:
+async def test_receipts_and_counts_outlive_the_process(tmp_path: Path) -> None:
     def opened() -> EmbeddedBroker:
         return EmbeddedBroker(tmp_path / "store.db", VirtualClock(), random.Random(1))
 
@@ -253,17 +253,17 @@ async def test_tickets_and_counts_outlive_the_process(tmp_path: Path) -> None:
         for body in (b"a", b"b"):
             await visibility.put(ORDERS, Message(body=body), NOW)
         hidden, shown = await visibility.take(ORDERS, 2, terms(1000))
-        assert hidden.ticket is not None
-        assert shown.ticket is not None
-        shown = await visibility.change(ORDERS, shown.ticket, NOW, b"other")
+        assert hidden.receipt is not None
+        assert shown.receipt is not None
+        shown = await visibility.change(ORDERS, shown.receipt, NOW, b"other")
     async with opened() as broker:
         visibility = LocalVisibility(broker)
-        assert shown.ticket is not None
+        assert shown.receipt is not None
         (found,) = await visibility.take(ORDERS, 2, terms(10))
         assert (found.delivery.message.body, found.delivery.delivery_count) == (b"other", 2)
         with pytest.raises(LockLost):
-            await visibility.remove(ORDERS, shown.ticket)
-        await visibility.remove(ORDERS, hidden.ticket)
+            await visibility.remove(ORDERS, shown.receipt)
+        await visibility.remove(ORDERS, hidden.receipt)
         info = await broker.inspect(ORDERS)
         assert (info.active, info.scheduled) == (0, 1)
 
@@ -308,7 +308,7 @@ async def test_a_take_finds_what_stands_behind_what_has_expired(
     assert await site.bodies() == [b"long"]
 
 
-async def test_a_ticket_is_stale_once_somebody_has_locked_the_message(
+async def test_a_receipt_is_stale_once_somebody_has_locked_the_message(
     site: Site, autojump_clock: MockClock
 ) -> None:
     await site.put(b"a")
@@ -319,10 +319,10 @@ async def test_a_ticket_is_stale_once_somebody_has_locked_the_message(
         await receiver.settle(delivery, Abandon())
 
     with pytest.raises(LockLost):
-        await site.remove(shown.ticket)
+        await site.remove(shown.receipt)
 
 
-async def test_a_ticket_stays_good_where_nobody_saw_the_message(
+async def test_a_receipt_stays_good_where_nobody_saw_the_message(
     site: Site, autojump_clock: MockClock
 ) -> None:
     await site.put(b"a")
@@ -332,7 +332,7 @@ async def test_a_ticket_stays_good_where_nobody_saw_the_message(
         (delivery,) = await receiver.receive(1)
         await receiver.settle(delivery, Abandon(delivered=False))
 
-    await site.remove(shown.ticket)
+    await site.remove(shown.receipt)
 
 
 async def test_a_hidden_message_is_none_that_was_scheduled(
@@ -343,7 +343,7 @@ async def test_a_hidden_message_is_none_that_was_scheduled(
 
     with pytest.raises(MessageNotFound):
         await site.broker.cancel_scheduled(ORDERS, [shown.delivery.sequence_number])
-    await site.remove(shown.ticket)
+    await site.remove(shown.receipt)
 
 
 # --- poison
@@ -423,8 +423,8 @@ async def test_poison_is_in_one_queue_after_a_restart_and_reported(tmp_path: Pat
         visibility = LocalVisibility(broker)
         await visibility.put(ORDERS, Message(body=b"a"), NOW)
         (shown,) = await visibility.take(ORDERS, 1, terms(1000))
-        assert shown.ticket is not None
-        await visibility.change(ORDERS, shown.ticket, NOW)
+        assert shown.receipt is not None
+        await visibility.change(ORDERS, shown.receipt, NOW)
         assert await visibility.take(ORDERS, 1, terms(1000, poison_after=1)) == []
     async with opened() as broker:
         counts = [(await broker.inspect(queue)).active for queue in (ORDERS, POISON)]

@@ -12,15 +12,15 @@ import trio
 from hypothesis import given, settings
 from trio.testing import MockClock
 
-from gateway.brokers.local_visibility import LocalVisibility
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import LockLost, MessageNotFound
 from gateway.domain.message import Abandon, Complete, Delivery, Message
-from gateway.domain.poison import Terms
-from gateway.domain.visibility import Ticket
+from gateway.domain.storage_queue.poison import Terms
+from gateway.domain.storage_queue.pop_receipt import PopReceipt
 from gateway.ports import Receiver
-from gateway.testing.clocks import VirtualClock
+from tests.harness.clocks import VirtualClock
 
 ORDERS: Final = EntityPath("orders")
 LOCK: Final = 60.0  # seconds
@@ -42,7 +42,7 @@ steps = st.lists(
 class Known:
     """A message as the model has it. Times are Trio's; dates are stored in whole microseconds."""
 
-    stamp: Ticket
+    stamp: PopReceipt
     visible: float
     locked: float = 0.0
     holder: Delivery | None = None  # whose lock that is, or was
@@ -61,13 +61,13 @@ class Run:
     receiver: Receiver
     rng: random.Random
     known: dict[int, Known] = attrs.field(factory=dict)
-    tickets: list[Ticket] = attrs.field(factory=list)  # stale ones too
+    receipts: list[PopReceipt] = attrs.field(factory=list)  # stale ones too
     locks: list[Delivery] = attrs.field(factory=list)
 
     async def put(self, hidden: int) -> None:
         shown = await self.visibility.put(ORDERS, Message(), timedelta(seconds=hidden))
-        assert shown.ticket is not None
-        self._note(shown.ticket, hidden)
+        assert shown.receipt is not None
+        self._note(shown.receipt, hidden)
 
     async def take(self, hidden: int) -> None:
         expected = [number for number, each in self.known.items() if each.can_be_had]
@@ -75,28 +75,28 @@ class Run:
         taken = await self.visibility.take(ORDERS, 2, lambda _: terms)
         assert [each.delivery.sequence_number for each in taken] == sorted(expected)[:2]
         for each in taken:
-            assert each.ticket is not None
-            self._note(each.ticket, hidden)
-            known = self.known[each.ticket.sequence]
+            assert each.receipt is not None
+            self._note(each.receipt, hidden)
+            known = self.known[each.receipt.sequence]
             known.deliveries += 1
             assert each.delivery.delivery_count == known.deliveries
 
     async def change(self, hidden: int) -> None:
-        if not self.tickets:
+        if not self.receipts:
             return
-        ticket = self.rng.choice(self.tickets)
-        with self._judged(ticket):
-            shown = await self.visibility.change(ORDERS, ticket, timedelta(seconds=hidden))
-            assert shown.ticket is not None
-            self._note(shown.ticket, hidden)
+        receipt = self.rng.choice(self.receipts)
+        with self._judged(receipt):
+            shown = await self.visibility.change(ORDERS, receipt, timedelta(seconds=hidden))
+            assert shown.receipt is not None
+            self._note(shown.receipt, hidden)
 
     async def remove(self, _: int) -> None:
-        if not self.tickets:
+        if not self.receipts:
             return
-        ticket = self.rng.choice(self.tickets)
-        with self._judged(ticket):
-            await self.visibility.remove(ORDERS, ticket)
-            del self.known[ticket.sequence]
+        receipt = self.rng.choice(self.receipts)
+        with self._judged(receipt):
+            await self.visibility.remove(ORDERS, receipt)
+            del self.known[receipt.sequence]
 
     async def receive(self, _: int) -> None:
         expected = [number for number, each in self.known.items() if each.can_be_had]
@@ -144,19 +144,19 @@ class Run:
         elif known is not None:
             known.locked = 0.0
 
-    def _note(self, ticket: Ticket, hidden: int) -> None:
-        known = self.known.setdefault(ticket.sequence, Known(ticket, 0.0))
-        known.stamp, known.visible = ticket, trio.current_time() + hidden
-        self.tickets.append(ticket)
+    def _note(self, receipt: PopReceipt, hidden: int) -> None:
+        known = self.known.setdefault(receipt.sequence, Known(receipt, 0.0))
+        known.stamp, known.visible = receipt, trio.current_time() + hidden
+        self.receipts.append(receipt)
 
     @contextmanager
-    def _judged(self, ticket: Ticket) -> Iterator[None]:
-        """What the model says of a ticket is what the namespace does."""
-        known = self.known.get(ticket.sequence)
+    def _judged(self, receipt: PopReceipt) -> Iterator[None]:
+        """What the model says of a receipt is what the namespace does."""
+        known = self.known.get(receipt.sequence)
         good = (
             known is not None
-            and known.stamp == ticket
-            and known.deliveries == ticket.deliveries  # nobody has had it in another way since
+            and known.stamp == receipt
+            and known.deliveries == receipt.deliveries  # nobody has had it in another way since
             and known.locked <= trio.current_time()
         )
         try:

@@ -6,11 +6,20 @@ import attrs
 import pytest
 
 from benchmarks.chaos.checker import PASSED, UNDECIDED, VIOLATED, check, exit_code, main, write
-from gateway.domain.conduct import Killed, Opened
-from tests.chaos.test_invariants import ACKED, AGAIN, END, PARKABLE, SENT, UNCERTAIN, WELL, attempt
+from gateway.checker.history import Killed, Opened
+from tests.chaos.test_invariants import (
+    ACKED,
+    AGAIN,
+    END,
+    MAY_DEAD_LETTER,
+    SENT,
+    UNCERTAIN,
+    WELL,
+    attempt,
+)
 
 PRODUCER = [SENT, ACKED]
-AUDITOR = [PARKABLE, *END]
+AUDITOR = [MAY_DEAD_LETTER, *END]
 CONSUMER = WELL[2:]
 
 
@@ -60,7 +69,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path, line):
     judgement = check(folder)
 
     assert exit_code(judgement) == UNDECIDED
-    assert judgement.undecided[0].startswith("producer.jsonl: line 3 is no record: ")
+    assert judgement.undecided[0].startswith("producer.jsonl: line 3 is not a valid record: ")
 
 
 def cut_off(folder, process):

@@ -3,12 +3,13 @@
 import attrs
 import pytest
 
-from gateway.domain.conduct import (
+from gateway.checker.history import (
     Attempted,
     Bounds,
     Closed,
     Drained,
     End,
+    EntityStateMoved,
     FaultBegan,
     FaultEnded,
     Healed,
@@ -18,13 +19,13 @@ from gateway.domain.conduct import (
     RunBegan,
     Sampled,
     Settled,
-    StandingMoved,
     Swallowed,
     Target,
     Way,
 )
-from gateway.domain.failover import State
-from gateway.domain.history import (
+from gateway.checker.invariants import judge_run
+from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.operations import (
     Acked,
     AuditBegan,
     AuditFailed,
@@ -38,10 +39,9 @@ from gateway.domain.history import (
     Uncertain,
     Unknown,
 )
-from gateway.domain.invariants import judge_run
-from gateway.domain.message import Leg
-from gateway.domain.rulings import Invariant, Ruling
-from gateway.domain.verdict import EXPIRED
+from gateway.checker.verdict import EXPIRED
+from gateway.domain.failover import State
+from gateway.domain.message import AcceptedBy
 
 P, S, B, H = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN
 
@@ -70,14 +70,16 @@ END = [
     QueueRead(at=501, queue="orders"),
 ]
 SENT = Invoked(at=1, message_id="1", entity="orders", fingerprint="f")
-ACKED = Acked(at=1, message_id="1", leg=Leg.PRIMARY)
+ACKED = Acked(at=1, message_id="1", accepted_by=AcceptedBy.PRIMARY)
 FAILED = Failed(at=1, message_id="1")
 UNKNOWN = Unknown(at=1, message_id="1")
 UNCERTAIN = Uncertain(at=1, message_id="1")
 CAME = Delivered(at=2, message_id="1", entity="orders", fingerprint="f", copy="1")
 AGAIN = attrs.evolve(CAME, at=3, copy="2")
 WELL = [SENT, ACKED, CAME]
-PARKED = Found(at=501, place=Place.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason="x")
+DEAD_LETTERED = Found(
+    at=501, place=Place.BACKLOG_DEAD_LETTER, queue="b", message_id="1", reason="x"
+)
 STUCK = Found(at=501, place=Place.BACKLOG, queue="b", message_id="1")
 DOWN = FaultBegan(at=50, fault="1", kind="kill", target=Target.PRIMARY)
 UP = FaultEnded(at=100, fault="1")
@@ -96,11 +98,11 @@ def attempt(at, end=End.OUTAGE, *, way=Way.PRIMARY, entity="orders", began=None,
 
 
 def moved(at, before, after, entity="orders"):
-    return StandingMoved(at=at, process="gateway", entity=entity, before=before, after=after)
+    return EntityStateMoved(at=at, process="gateway", entity=entity, before=before, after=after)
 
 
 def send(at, message, answer=Acked, entity="orders", after=0.0, **told):
-    told = told or ({"leg": Leg.PRIMARY} if answer is Acked else {})
+    told = told or ({"accepted_by": AcceptedBy.PRIMARY} if answer is Acked else {})
     sent = Invoked(at=at, message_id=message, entity=entity, fingerprint="f")
     came = Delivered(
         at=at + after, message_id=message, entity=entity, fingerprint="f", copy=message
@@ -114,7 +116,7 @@ def diverted(message, stored, moved_at, entity="orders"):
     came = Delivered(at=moved_at, message_id=message, entity=entity, fingerprint="f", copy=message)
     return [
         sent,
-        Acked(at=stored, message_id=message, leg=Leg.BACKLOG),
+        Acked(at=stored, message_id=message, accepted_by=AcceptedBy.BACKLOG),
         attempt(stored, End.ACCEPTED, way=Way.BACKLOG, entity=entity, message=message),
         attempt(moved_at, End.ACCEPTED, way=Way.SYPHON, entity=entity, message=message),
         Settled(at=moved_at, process="syphon", queue="b", copy=message, message_id=message),
@@ -122,12 +124,13 @@ def diverted(message, stored, moved_at, entity="orders"):
     ]
 
 
+BACK = moved(61, S, P)
 FAILS_OVER = [DOWN, attempt(50), moved(50, P, S), attempt(60), moved(60, S, B), UP]
 ANOTHER_DOWN = attrs.evolve(DOWN, entities=frozenset({"invoices"}))
 
 BROKEN = {
     "lost": ([SENT, ACKED], Invariant.S1),
-    "parked for no good reason": ([SENT, ACKED, PARKED], Invariant.S1),
+    "dead-lettered for no good reason": ([SENT, ACKED, DEAD_LETTERED], Invariant.S1),
     "delivered, and nobody sent it": ([CAME], Invariant.S2),
     "not sent, and delivered": ([SENT, FAILED, CAME], Invariant.S3),
     "another body": ([SENT, ACKED, attrs.evolve(CAME, fingerprint="g")], Invariant.S4),
@@ -140,13 +143,13 @@ BROKEN = {
         [*WELL, ANOTHER_DOWN, UP, moved(60, P, S), moved(61, S, P)],
         Invariant.S5,
     ),
-    "before there was a fault": ([*WELL, moved(49, P, S), DOWN, UP], Invariant.S5),
+    "before there was a fault": ([*WELL, moved(49, P, S), DOWN, UP, moved(99, S, P)], Invariant.S5),
     "long after its fault was over": (
-        [*WELL, DOWN, attrs.evolve(UP, at=60), moved(90, P, S)],
+        [*WELL, DOWN, attrs.evolve(UP, at=60), moved(90, P, S), moved(91, S, P)],
         Invariant.S5,
     ),
     "a fault of the secondary": (
-        [*WELL, attrs.evolve(DOWN, target=Target.SECONDARY), UP, moved(60, P, S)],
+        [*WELL, attrs.evolve(DOWN, target=Target.SECONDARY), UP, moved(60, P, S), BACK],
         Invariant.S5,
     ),
     "two copies of one send": ([*WELL, AGAIN, Swallowed(at=1, messages=1)], Invariant.S6),
@@ -217,10 +220,10 @@ BROKEN = {
     "too many bytes": ([*WELL, Sampled(at=5, process="gateway", inflight=1001)], Invariant.S11),
     "came before its date": ([attrs.evolve(SENT, not_before=4.0), ACKED, CAME], Invariant.S12),
     "expired without an end": (
-        [SENT, ACKED, attrs.evolve(PARKED, reason=EXPIRED)],
+        [SENT, ACKED, attrs.evolve(DEAD_LETTERED, reason=EXPIRED)],
         Invariant.S12,
     ),
-    "still by the backlog": (send(323, "1", leg=Leg.BACKLOG), Invariant.L1),
+    "still by the backlog": (send(323, "1", accepted_by=AcceptedBy.BACKLOG), Invariant.L1),
     "still not answered well": ([*send(323, "1", Unknown)], Invariant.L1),
     "didn't come back": ([*WELL, *FAILS_OVER], Invariant.L2),
     "came back late": ([*WELL, *FAILS_OVER, moved(324, B, P)], Invariant.L2),
@@ -261,8 +264,8 @@ BROKEN = {
 
 HOLDS = {
     "delivered": (WELL, Invariant.S1),
-    "parked for a good reason": (
-        [SENT, ACKED, attrs.evolve(PARKED, reason="gone")],
+    "dead-lettered for a good reason": (
+        [SENT, ACKED, attrs.evolve(DEAD_LETTERED, reason="gone")],
         Invariant.S1,
     ),
     "unknown, and arrived": ([SENT, UNKNOWN, CAME], Invariant.S2),
@@ -272,12 +275,12 @@ HOLDS = {
         Invariant.S4,
     ),
     "a fault of its own": (
-        [*WELL, attrs.evolve(DOWN, entities=frozenset({"orders"})), UP, moved(60, P, S)],
+        [*WELL, attrs.evolve(DOWN, entities=frozenset({"orders"})), UP, moved(60, P, S), BACK],
         Invariant.S5,
     ),
     "an operator": ([*WELL, moved(60, P, State.PINNED)], Invariant.S5),
     "the machine stood still": (
-        [*WELL, attrs.evolve(DOWN, target=Target.HOST), UP, moved(60, P, S)],
+        [*WELL, attrs.evolve(DOWN, target=Target.HOST), UP, moved(60, P, S), BACK],
         Invariant.S5,
     ),
     "two copies that are explained": (
@@ -334,7 +337,7 @@ HOLDS = {
     ),
     "came at its date": ([attrs.evolve(SENT, not_before=2.0), ACKED, CAME], Invariant.S12),
     "by the backlog, soon after the healing": (
-        [*send(322, "1", leg=Leg.BACKLOG), *send(340, "2")],
+        [*send(322, "1", accepted_by=AcceptedBy.BACKLOG), *send(340, "2")],
         Invariant.L1,
     ),
     "came back in time": ([*WELL, *FAILS_OVER, moved(323, B, P)], Invariant.L2),
@@ -376,13 +379,13 @@ HOLDS = {
     ),
 }  # fmt: skip
 
-PARKABLE = attrs.evolve(
-    BEGAN, bounds=attrs.evolve(BEGAN.bounds, parkable=frozenset({"gone"}), slack=1)
+MAY_DEAD_LETTER = attrs.evolve(
+    BEGAN, bounds=attrs.evolve(BEGAN.bounds, expected_reasons=frozenset({"gone"}), slack=1)
 )
 
 
 def run_of(records):
-    return [PARKABLE, *records, *END]
+    return [MAY_DEAD_LETTER, *records, *END]
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -425,7 +428,7 @@ def test_a_loss_after_a_power_cut_says_so():
 def test_a_backlog_that_stays_is_late():
     end = [one for one in END if not isinstance(one, Drained)]
 
-    judgement = judge_run([PARKABLE, *WELL, *end])
+    judgement = judge_run([MAY_DEAD_LETTER, *WELL, *end])
 
     assert judgement.ruled(Ruling.BROKEN) == [Invariant.L3]
 
@@ -433,7 +436,7 @@ def test_a_backlog_that_stays_is_late():
 def test_a_backlog_that_is_drained_late_is_late():
     end = [attrs.evolve(one, at=352) if isinstance(one, Drained) else one for one in END]
 
-    judgement = judge_run([PARKABLE, *WELL, *end])
+    judgement = judge_run([MAY_DEAD_LETTER, *WELL, *end])
 
     assert judgement.ruled(Ruling.BROKEN) == [Invariant.L3]
 
@@ -458,7 +461,7 @@ def test_every_invariant_has_a_bad_history_and_a_near_miss():
     ],
 )
 def test_nothing_is_decided_of_an_incomplete_history(records, reason):
-    judgement = judge_run([PARKABLE, *records])
+    judgement = judge_run([MAY_DEAD_LETTER, *records])
 
     assert judgement.decisions == ()
     assert any(reason in text for text in judgement.undecided)
@@ -496,7 +499,7 @@ def without(*kinds):
     ],
 )
 def test_what_the_history_does_not_show_is_undecided(records, invariants):
-    judgement = judge_run([PARKABLE, *records])
+    judgement = judge_run([MAY_DEAD_LETTER, *records])
 
     assert set(judgement.ruled(Ruling.UNDECIDED)) == invariants
 

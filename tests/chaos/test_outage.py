@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.chaos.checker import check
 from benchmarks.chaos.outage import main
-from gateway.domain.rulings import Ruling
+from gateway.checker.judgements import Ruling
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

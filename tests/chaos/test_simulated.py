@@ -4,8 +4,8 @@ import pytest
 
 from benchmarks.chaos.checker import PASSED, VIOLATED, check, exit_code
 from benchmarks.chaos.simulated import main, put_down
-from gateway.domain.rulings import Invariant, Ruling
-from gateway.testing.sim.world import run_world
+from gateway.checker.judgements import Invariant, Ruling
+from tests.simulation.world import run_world
 
 
 @pytest.mark.parametrize("seed", [1, 2, 21])

@@ -2,13 +2,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.claims.lab import Lab, open_lab
+from tests.claims.harness import Harness, open_lab
 
 
 @pytest.fixture
-async def lab() -> AsyncIterator[Lab]:
-    async with open_lab() as lab:
-        yield lab
+async def harness() -> AsyncIterator[Harness]:
+    async with open_lab() as harness:
+        yield harness
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -10,10 +10,10 @@ from gateway.claims.collector import Collector
 from gateway.domain import claim as claims
 from gateway.domain.claim import Entry, Keeping, waste
 from gateway.domain.errors import Unavailable
-from gateway.domain.events import ClaimCollectionFailed, ClaimsCollected
+from gateway.domain.events.gateway import ClaimCollectionFailed, ClaimsCollected
 from gateway.domain.message import Complete, DeadLetter, Message
-from gateway.testing.clocks import START
-from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, virtual_time
+from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, virtual_time
+from tests.harness.clocks import START
 
 pytestmark = virtual_time
 DAY = timedelta(days=1)
@@ -22,57 +22,61 @@ KEEPING = Keeping(
 )
 
 
-async def collected(lab: Lab) -> set[str]:
+async def collected(harness: Harness) -> set[str]:
     """The names that one round leaves."""
-    await Collector(lab.broker.desk).round()
-    return set(lab.store.kept)
+    await Collector(harness.broker.claim_check).round()
+    return set(harness.store.kept)
 
 
-async def test_a_completed_body_goes_after_a_while_and_the_note_of_it_later(lab: Lab) -> None:
-    await lab.send()
-    (name,) = lab.store.bodies
-    await lab.take(settle=lambda delivery: Complete())
+async def test_a_completed_body_goes_after_a_while_and_the_note_of_it_later(
+    harness: Harness,
+) -> None:
+    await harness.send()
+    (name,) = harness.store.bodies
+    await harness.take(settle=lambda delivery: Complete())
 
     await trio.sleep(500)
-    assert await collected(lab) == {name, f"{name}.done"}
+    assert await collected(harness) == {name, f"{name}.done"}
     await trio.sleep(100)
-    assert await collected(lab) == {f"{name}.done"}
+    assert await collected(harness) == {f"{name}.done"}
     await trio.sleep(15 * A_DAY)
-    assert await collected(lab) == set()
+    assert await collected(harness) == set()
 
 
-async def test_the_body_of_a_message_that_waits_is_never_collected(lab: Lab) -> None:
-    await lab.send()
+async def test_the_body_of_a_message_that_waits_is_never_collected(harness: Harness) -> None:
+    await harness.send()
     await trio.sleep(300 * A_DAY)
-    await collected(lab)
+    await collected(harness)
 
-    assert (await lab.take()).message.body == LARGE
+    assert (await harness.take()).message.body == LARGE
 
 
-async def test_the_body_of_a_dead_letter_stays_until_it_has_expired_and_longer(lab: Lab) -> None:
-    await lab.send(time_to_live=DAY)
-    await lab.take(settle=lambda delivery: DeadLetter(reason="bad"))
+async def test_the_body_of_a_dead_letter_stays_until_it_has_expired_and_longer(
+    harness: Harness,
+) -> None:
+    await harness.send(time_to_live=DAY)
+    await harness.take(settle=lambda delivery: DeadLetter(reason="bad"))
 
     await trio.sleep(14 * A_DAY)
-    await collected(lab)
-    assert (await lab.take(ORDERS.dead_letter)).message.body == LARGE
+    await collected(harness)
+    assert (await harness.take(ORDERS.dead_letter)).message.body == LARGE
     await trio.sleep(A_DAY + 10)
-    assert await collected(lab) == set()
+    assert await collected(harness) == set()
 
 
-async def test_what_is_scheduled_lives_from_its_date_on(lab: Lab) -> None:
-    await lab.send(time_to_live=DAY, scheduled=START + 30 * DAY)
+async def test_what_is_scheduled_lives_from_its_date_on(harness: Harness) -> None:
+    await harness.send(time_to_live=DAY, scheduled=START + 30 * DAY)
     await trio.sleep(44 * A_DAY)
 
-    assert len(await collected(lab)) == 1
+    assert len(await collected(harness)) == 1
 
 
-async def test_where_a_life_may_begin_anew_no_body_expires(lab: Lab) -> None:
-    lab.broker.desk.lives_anew = True
-    await lab.send(time_to_live=DAY)
+async def test_where_a_life_may_begin_anew_no_body_expires(harness: Harness) -> None:
+    harness.broker.claim_check.lives_anew = True
+    await harness.send(time_to_live=DAY)
     await trio.sleep(100 * A_DAY)
 
-    assert len(await collected(lab)) == 1
+    assert len(await collected(harness)) == 1
 
 
 async def test_without_a_time_to_live_only_keep_at_most_collects() -> None:
@@ -102,19 +106,19 @@ async def test_what_others_have_put_there_stays() -> None:
     assert list(waste(entries, KEEPING, START + 5000 * DAY)) == []
 
 
-async def test_a_round_that_fails_is_told_and_the_next_one_comes(lab: Lab) -> None:
+async def test_a_round_that_fails_is_told_and_the_next_one_comes(harness: Harness) -> None:
     def out(moment: str, step: str, name: str) -> None:
         if trio.current_time() < 100:
             raise Unavailable("the store is out")
 
-    lab.store.trouble = out
+    harness.store.trouble = out
     async with trio.open_nursery() as nursery:
-        await nursery.start(Collector(lab.broker.desk).run)
+        await nursery.start(Collector(harness.broker.claim_check).run)
         await trio.sleep(4000)
         nursery.cancel_scope.cancel()
 
-    assert len(lab.events.of(ClaimCollectionFailed)) == 1
-    assert len(lab.events.of(ClaimsCollected)) == 1
+    assert len(harness.events.of(ClaimCollectionFailed)) == 1
+    assert len(harness.events.of(ClaimsCollected)) == 1
 
 
 async def test_every_body_of_an_unexpired_message_is_kept() -> None:

@@ -12,9 +12,9 @@ from trio.testing import MockClock
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import Complete, Message
-from gateway.testing.faults import Fault, LoseAnswer, Operation, Refuse
 from gateway.wire.amqp.message import decode_message, encode_message
-from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, open_lab
+from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_lab
+from tests.harness.faults import Fault, LoseAnswer, Operation, Refuse
 from tests.strategies import messages
 
 WHILE: Final = 600.0  # virtual seconds
@@ -26,9 +26,9 @@ def test_every_message_arrives_as_it_was_sent(message: Message, filler: bytes, s
 
     async def main() -> None:
         sent = decode_message(encode_message(attrs.evolve(message, time_to_live=None)))
-        async with open_lab(above=1) as lab:
-            await lab.broker.send(ORDERS, [sent])
-            found = (await lab.take()).message
+        async with open_lab(above=1) as harness:
+            await harness.broker.send(ORDERS, [sent])
+            found = (await harness.take()).message
 
         assert found.body == sent.body
         assert type(found.body) is type(sent.body)
@@ -56,12 +56,14 @@ def test_whatever_fails_nothing_that_was_accepted_is_lost_and_nothing_else_comes
         return None
 
     async def main() -> None:
-        async with open_lab(QueueProperties(max_delivery_count=1000), missing_grace=A_DAY) as lab:
-            lab.store.trouble, lab.faulty.fault = trouble, fault
+        async with open_lab(
+            QueueProperties(max_delivery_count=1000), missing_grace=A_DAY
+        ) as harness:
+            harness.store.trouble, harness.faulty.fault = trouble, fault
             accepted, refused, found = set[str](), set[str](), set[str]()
             for number in map(str, range(6)):
                 try:
-                    await lab.broker.send(
+                    await harness.broker.send(
                         ORDERS, [Message(message_id=number, body=body_of(number))]
                     )
                     accepted.add(number)
@@ -71,12 +73,12 @@ def test_whatever_fails_nothing_that_was_accepted_is_lost_and_nothing_else_comes
                     refused.add(number)
             with trio.move_on_after(A_DAY):
                 while True:
-                    await receive_some(lab, found)
+                    await receive_some(harness, found)
 
             assert accepted <= found
             assert not found & refused
-            assert await lab.raw(ORDERS) == []
-            assert await lab.raw(ORDERS.dead_letter) == []
+            assert await harness.raw(ORDERS) == []
+            assert await harness.raw(ORDERS.dead_letter) == []
 
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
@@ -85,9 +87,9 @@ def body_of(number: str) -> bytes:
     return LARGE if int(number) % 3 else b"small"
 
 
-async def receive_some(lab: Lab, found: set[str]) -> None:
+async def receive_some(harness: Harness, found: set[str]) -> None:
     try:
-        async with lab.broker.open_receiver(ORDERS) as receiver:
+        async with harness.broker.open_receiver(ORDERS) as receiver:
             for delivery in await receiver.receive(3):
                 assert delivery.message.body == body_of(delivery.message.message_id)
                 found.add(delivery.message.message_id)

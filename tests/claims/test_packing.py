@@ -27,40 +27,39 @@ from gateway.domain.message import (
     DeadLetter,
     Defer,
     Delivery,
-    Leg,
     Message,
     ReceiveMode,
 )
 from gateway.domain.pack import is_pack
-from gateway.domain.poison import Terms
+from gateway.domain.storage_queue.poison import Terms
+from gateway.forwarding_broker import ForwardingBroker
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
-from gateway.passing import PassesOn
 from gateway.ports import Broker
-from gateway.testing.clocks import START, VirtualClock
-from gateway.testing.faults import LoseAnswer, Operation, Refuse, SwallowAnswer
-from tests.claims.lab import A_DAY, LARGE, ORDERS, Lab, open_lab, packing, virtual_time
+from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_lab, packing, virtual_time
+from tests.harness.clocks import START, VirtualClock
+from tests.harness.faults import LoseAnswer, Operation, Refuse, SwallowAnswer
 
 pytestmark = virtual_time
 
 
 @attrs.define(eq=False, kw_only=True)
-class Picky(PassesOn):
+class Picky(ForwardingBroker):
     """A namespace that takes no messages of which that is true."""
 
     inner: Broker
     refuses: Callable[[Sequence[Message]], bool]
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         await trio.lowlevel.checkpoint()
         if self.refuses(messages):
             raise InvalidRequest("not that")
-        return await self.inner.send(entity, messages)
+        await self.inner.send(entity, messages)
 
 
 @asynccontextmanager
-async def packed(lab: Lab | Picky, **options: Any) -> AsyncIterator[PackedBroker]:
-    broker = packing(lab.broker if isinstance(lab, Lab) else lab, **options)
+async def packed(harness: Harness | Picky, **options: Any) -> AsyncIterator[PackedBroker]:
+    broker = packing(harness.broker if isinstance(harness, Harness) else harness, **options)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker.run)
         yield broker
@@ -85,37 +84,37 @@ async def taken(broker: PackedBroker, count: int, settlement: Any = None) -> lis
 # --- sending
 
 
-async def test_what_is_sent_at_about_the_same_time_is_one_message(lab: Lab) -> None:
+async def test_what_is_sent_at_about_the_same_time_is_one_message(harness: Harness) -> None:
     messages = numbered(10, properties={"n": 1.5}, correlation_id="c")
-    async with packed(lab) as broker:
+    async with packed(harness) as broker:
         async with trio.open_nursery() as nursery:
             for message in messages:
                 nursery.start_soon(broker.send, ORDERS, [message])
 
-        (pack,) = await lab.raw()
+        (pack,) = await harness.raw()
         assert packs.is_pack(pack)
         found = await taken(broker, 10)
-        assert await lab.raw() == []
+        assert await harness.raw() == []
 
     assert sorted(found, key=lambda each: each.message_id) == messages
 
 
-async def test_a_message_that_is_alone_is_no_pack(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_a_message_that_is_alone_is_no_pack(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(1))
 
-    assert await lab.raw() == numbered(1)
+    assert await harness.raw() == numbered(1)
 
 
-async def test_a_send_returns_when_its_pack_is_accepted_and_not_before(lab: Lab) -> None:
-    async with packed(lab, wait=5.0) as broker:
+async def test_a_send_returns_when_its_pack_is_accepted_and_not_before(harness: Harness) -> None:
+    async with packed(harness, wait=5.0) as broker:
         await broker.send(ORDERS, numbered(2))
         assert trio.current_time() == 5.0
-        assert len(await lab.raw()) == 1
+        assert len(await harness.raw()) == 1
 
 
-async def test_a_full_pack_waits_for_nobody(lab: Lab) -> None:
-    async with packed(lab, wait=60.0, max_messages=2) as broker:
+async def test_a_full_pack_waits_for_nobody(harness: Harness) -> None:
+    async with packed(harness, wait=60.0, max_messages=2) as broker:
         await broker.send(ORDERS, numbered(2))
 
     assert trio.current_time() == 0.0
@@ -130,30 +129,32 @@ async def test_a_full_pack_waits_for_nobody(lab: Lab) -> None:
         {"partition_key": "p"},
     ],
 )
-async def test_what_the_queue_must_know_of_is_not_packed(lab: Lab, fields: dict[str, Any]) -> None:
-    async with packed(lab) as broker:
+async def test_what_the_queue_must_know_of_is_not_packed(
+    harness: Harness, fields: dict[str, Any]
+) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(2, **fields))
 
-    assert not any(packs.is_pack(each) for each in await lab.raw())
-    assert len(await lab.raw()) == 2
+    assert not any(packs.is_pack(each) for each in await harness.raw())
+    assert len(await harness.raw()) == 2
 
 
-async def test_large_messages_and_other_queues_are_not_packed(lab: Lab) -> None:
-    async with packed(lab, match="telemetry/*") as broker:
+async def test_large_messages_and_other_queues_are_not_packed(harness: Harness) -> None:
+    async with packed(harness, match="telemetry/*") as broker:
         await broker.send(ORDERS, numbered(2))
-    async with packed(lab, max_pack=1024) as broker:
+    async with packed(harness, max_pack=1024) as broker:
         await broker.send(ORDERS, [Message(body=LARGE), Message(body=LARGE)])
 
-    assert not any(packs.is_pack(each) for each in await lab.raw())
+    assert not any(packs.is_pack(each) for each in await harness.raw())
 
 
 @pytest.mark.parametrize(
     ("fault", "error"), [(Refuse(), Unavailable), (LoseAnswer(), OutcomeUnknown)]
 )
 async def test_all_of_a_pack_have_its_outcome(
-    lab: Lab, fault: Any, error: type[BrokerError]
+    harness: Harness, fault: Any, error: type[BrokerError]
 ) -> None:
-    lab.faulty.fault = lambda operation, entity: fault
+    harness.faulty.fault = lambda operation, entity: fault
     errors = []
 
     async def send(broker: PackedBroker, message: Message) -> None:
@@ -162,7 +163,7 @@ async def test_all_of_a_pack_have_its_outcome(
         except BrokerError as found:
             errors.append(type(found))
 
-    async with packed(lab) as broker, trio.open_nursery() as nursery:
+    async with packed(harness) as broker, trio.open_nursery() as nursery:
         for message in numbered(3):
             nursery.start_soon(send, broker, message)
         nursery.start_soon(trio.sleep, 1)
@@ -170,13 +171,13 @@ async def test_all_of_a_pack_have_its_outcome(
     assert errors == [error] * 3
 
 
-async def test_none_is_refused_for_the_message_of_another(lab: Lab) -> None:
+async def test_none_is_refused_for_the_message_of_another(harness: Harness) -> None:
     refused = {}
 
     def of_two(messages: Sequence[Message]) -> bool:
         return any(is_pack(each) or each.message_id == "1" for each in messages)
 
-    async with packed(Picky(inner=lab.broker, refuses=of_two)) as broker:
+    async with packed(Picky(inner=harness.broker, refuses=of_two)) as broker:
 
         async def send(message: Message) -> None:
             try:
@@ -189,25 +190,25 @@ async def test_none_is_refused_for_the_message_of_another(lab: Lab) -> None:
                 nursery.start_soon(send, message)
 
     assert [*refused] == ["1"]
-    assert sorted(str(each.message_id) for each in await lab.raw()) == ["0", "2"]
+    assert sorted(str(each.message_id) for each in await harness.raw()) == ["0", "2"]
 
 
-async def test_a_pack_that_is_sent_anew_one_by_one_has_its_time_too(lab: Lab) -> None:
-    async with packed(Picky(inner=lab.broker, refuses=lambda sent: is_pack(sent[0]))) as broker:
-        lab.faulty.fault = lambda operation, entity: SwallowAnswer()
+async def test_a_pack_that_is_sent_anew_one_by_one_has_its_time_too(harness: Harness) -> None:
+    async with packed(Picky(inner=harness.broker, refuses=lambda sent: is_pack(sent[0]))) as broker:
+        harness.faulty.fault = lambda operation, entity: SwallowAnswer()
         with pytest.raises(OutcomeUnknown):
             await broker.send(ORDERS, numbered(2))
 
 
-async def test_a_pack_without_an_answer_is_unknown(lab: Lab) -> None:
-    lab.faulty.fault = lambda operation, entity: SwallowAnswer()
-    async with packed(lab) as broker:
+async def test_a_pack_without_an_answer_is_unknown(harness: Harness) -> None:
+    harness.faulty.fault = lambda operation, entity: SwallowAnswer()
+    async with packed(harness) as broker:
         with pytest.raises(OutcomeUnknown, match="30 s"):
             await broker.send(ORDERS, numbered(2))
 
 
-async def test_who_gives_up_while_others_are_gathered_sends_nothing(lab: Lab) -> None:
-    async with packed(lab, wait=5.0) as broker, trio.open_nursery() as nursery:
+async def test_who_gives_up_while_others_are_gathered_sends_nothing(harness: Harness) -> None:
+    async with packed(harness, wait=5.0) as broker, trio.open_nursery() as nursery:
         nursery.start_soon(broker.send, ORDERS, numbered(2))
         with trio.move_on_after(1):
             await broker.send(ORDERS, [Message(message_id="given up")])
@@ -216,20 +217,20 @@ async def test_who_gives_up_while_others_are_gathered_sends_nothing(lab: Lab) ->
         assert {each.message_id for each in found} == {"0", "1"}
 
 
-async def test_who_gives_up_later_takes_nothing_from_the_others(lab: Lab) -> None:
-    lab.faulty.latency = lambda: 10.0
-    async with packed(lab) as broker, trio.open_nursery() as nursery:
+async def test_who_gives_up_later_takes_nothing_from_the_others(harness: Harness) -> None:
+    harness.faulty.latency = lambda: 10.0
+    async with packed(harness) as broker, trio.open_nursery() as nursery:
         nursery.start_soon(broker.send, ORDERS, numbered(2))
         with trio.move_on_after(5):
             await broker.send(ORDERS, [Message(message_id="unknown")])
         await trio.sleep(30)
-        lab.faulty.latency = lambda: 0.0
+        harness.faulty.latency = lambda: 0.0
 
         assert {each.message_id for each in await taken(broker, 3)} == {"0", "1", "unknown"}
 
 
-async def test_when_the_gateway_ends_nobody_believes_that_it_was_sent(lab: Lab) -> None:
-    broker = packing(lab.broker, wait=60.0)
+async def test_when_the_gateway_ends_nobody_believes_that_it_was_sent(harness: Harness) -> None:
+    broker = packing(harness.broker, wait=60.0)
     errors = []
 
     async def send() -> None:
@@ -245,11 +246,11 @@ async def test_when_the_gateway_ends_nobody_believes_that_it_was_sent(lab: Lab) 
         nursery.cancel_scope.cancel()
 
     assert errors == [Unavailable]
-    assert await lab.raw() == []
+    assert await harness.raw() == []
 
 
-async def test_nobody_forges_a_pack(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_nobody_forges_a_pack(harness: Harness) -> None:
+    async with packed(harness) as broker:
         with pytest.raises(InvalidRequest, match=packs.PACK):
             await broker.send(ORDERS, [Message(properties={packs.PACK: "1"})])
 
@@ -257,8 +258,10 @@ async def test_nobody_forges_a_pack(lab: Lab) -> None:
 # --- receiving and settling
 
 
-async def test_messages_of_a_pack_come_up_to_the_limit_with_tokens_of_their_own(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_messages_of_a_pack_come_up_to_the_limit_with_tokens_of_their_own(
+    harness: Harness,
+) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(5))
         async with broker.open_receiver(ORDERS) as receiver:
             together = [await receiver.receive(2) for _ in range(3)]
@@ -271,8 +274,8 @@ async def test_messages_of_a_pack_come_up_to_the_limit_with_tokens_of_their_own(
     assert len({each.lock_token for some in together for each in some}) == 5
 
 
-async def test_what_is_not_completed_comes_again_with_its_pack(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_what_is_not_completed_comes_again_with_its_pack(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         async with broker.open_receiver(ORDERS) as receiver:
             for delivery in (await receiver.receive(3))[:2]:
@@ -283,8 +286,8 @@ async def test_what_is_not_completed_comes_again_with_its_pack(lab: Lab) -> None
     assert {each.message_id for each in again} == {"0", "1", "2"}
 
 
-async def test_what_is_abandoned_comes_again_alone(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_what_is_abandoned_comes_again_alone(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         async with broker.open_receiver(ORDERS) as receiver:
             first, *others = await receiver.receive(3)
@@ -292,12 +295,12 @@ async def test_what_is_abandoned_comes_again_alone(lab: Lab) -> None:
             for delivery in others:
                 await receiver.settle(delivery, Complete())
 
-    (left,) = await lab.raw()
+    (left,) = await harness.raw()
     assert left == attrs.evolve(numbered(1)[0], properties={"tried": 1})
 
 
-async def test_a_poisonous_message_ends_among_the_dead_letters_alone(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_a_poisonous_message_ends_among_the_dead_letters_alone(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         for _ in range(2):
             async with broker.open_receiver(ORDERS) as receiver:
@@ -306,14 +309,14 @@ async def test_a_poisonous_message_ends_among_the_dead_letters_alone(lab: Lab) -
                     settlement = DeadLetter(reason="bad") if bad else Complete()
                     await receiver.settle(delivery, settlement)
 
-    assert await lab.raw() == []
-    (dead,) = await lab.raw(ORDERS.dead_letter)
+    assert await harness.raw() == []
+    (dead,) = await harness.raw(ORDERS.dead_letter)
     assert dead.message_id == "1"
     assert dead.properties["DeadLetterReason"] == "bad"
 
 
-async def test_a_message_whose_pack_was_lost_cannot_be_settled(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_a_message_whose_pack_was_lost_cannot_be_settled(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         async with broker.open_receiver(ORDERS) as receiver:
             first, second, _ = await receiver.receive(3)
@@ -330,12 +333,12 @@ async def test_a_message_whose_pack_was_lost_cannot_be_settled(lab: Lab) -> None
 @pytest.mark.parametrize("ahead", [-7200.0, 7200.0])
 @pytest.mark.parametrize("is_set", ["before", "while it is held"])
 async def test_a_pack_is_settled_whatever_the_clock_says(
-    lab: Lab, ahead: float, is_set: str
+    harness: Harness, ahead: float, is_set: str
 ) -> None:
     clock = VirtualClock()
     skews = {"before": (ahead, ahead), "while it is held": (0.0, ahead)}
     before, after = (timedelta(seconds=each) for each in skews[is_set])
-    async with packed(lab, clock=clock) as broker:
+    async with packed(harness, clock=clock) as broker:
         await broker.send(ORDERS, numbered(3))
         async with broker.open_receiver(ORDERS) as receiver:
             clock.skew = before
@@ -348,16 +351,16 @@ async def test_a_pack_is_settled_whatever_the_clock_says(
                 await receiver.settle(delivery, Complete())
 
     assert [each.message.message_id for each in found] == ["0", "1", "2"]
-    assert await lab.raw() == []
+    assert await harness.raw() == []
 
 
 @pytest.mark.parametrize("ahead", [-7200.0, 0.0, 7200.0])
 async def test_a_short_lock_that_ran_out_is_seen_when_more_of_its_pack_is_wanted(
     ahead: float,
 ) -> None:
-    async with open_lab(QueueProperties(lock_duration=timedelta(seconds=5))) as lab:
+    async with open_lab(QueueProperties(lock_duration=timedelta(seconds=5))) as harness:
         clock = VirtualClock(timedelta(seconds=ahead))
-        async with packed(lab, clock=clock) as broker:
+        async with packed(harness, clock=clock) as broker:
             await broker.send(ORDERS, numbered(2))
             async with broker.open_receiver(ORDERS) as receiver:
                 await receiver.receive(1)
@@ -368,11 +371,11 @@ async def test_a_short_lock_that_ran_out_is_seen_when_more_of_its_pack_is_wanted
 
 
 async def test_a_pack_in_the_dead_letters_is_taken_apart_and_goes_when_all_are_done(
-    lab: Lab,
+    harness: Harness,
 ) -> None:
-    async with packed(lab) as broker:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(2))
-        async with lab.plain.open_receiver(ORDERS) as receiver:
+        async with harness.plain.open_receiver(ORDERS) as receiver:
             (delivery,) = await receiver.receive(1)
             await receiver.settle(delivery, DeadLetter(reason="bad"))
 
@@ -385,41 +388,41 @@ async def test_a_pack_in_the_dead_letters_is_taken_apart_and_goes_when_all_are_d
             for delivery in (first, second):
                 await receiver.settle(delivery, Complete())
 
-    assert await lab.raw(ORDERS.dead_letter) == []
+    assert await harness.raw(ORDERS.dead_letter) == []
 
 
-async def test_a_pack_is_deleted_when_its_last_message_is_taken(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_a_pack_is_deleted_when_its_last_message_is_taken(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         async with broker.open_receiver(ORDERS, ReceiveMode.RECEIVE_AND_DELETE) as receiver:
             assert len(await receiver.receive(2)) == 2
-            assert len(await lab.raw()) == 1
+            assert len(await harness.raw()) == 1
             (last,) = await receiver.receive(2)
 
     assert last.lock_token is None
-    assert await lab.raw() == []
+    assert await harness.raw() == []
 
 
 @pytest.mark.parametrize(
     ("body", "size"),
     [(b"no zstd", "7"), (b"", "x"), (b"", "0"), (b"", str(2**40)), (LARGE, "5")],
 )
-async def test_a_damaged_pack_is_a_dead_letter(lab: Lab, body: bytes, size: str) -> None:
+async def test_a_damaged_pack_is_a_dead_letter(harness: Harness, body: bytes, size: str) -> None:
     message = Message(message_id="p", body=body, properties={packs.PACK: "1", packs.SIZE: size})
-    await lab.plain.send(ORDERS, [message, Message(message_id="good")])
+    await harness.plain.send(ORDERS, [message, Message(message_id="good")])
 
-    async with packed(lab) as broker:
+    async with packed(harness) as broker:
         found = await taken(broker, 1)
 
     assert [each.message_id for each in found] == ["good"]
-    (dead,) = await lab.raw(ORDERS.dead_letter)
+    (dead,) = await harness.raw(ORDERS.dead_letter)
     assert dead.properties["DeadLetterReason"] == "PackCorrupt"
 
 
-async def test_who_peeks_sees_the_messages(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_who_peeks_sees_the_messages(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
-        over = packing(attrs.evolve(lab.broker, broker=lab.plain))
+        over = packing(attrs.evolve(harness.broker, broker=harness.plain))
 
         shown = await over.peek(EntityPath("orders"), limit=10)
 
@@ -427,7 +430,7 @@ async def test_who_peeks_sees_the_messages(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("mode", list(ReceiveMode))
-async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) -> None:
+async def test_several_tasks_may_receive_at_once(harness: Harness, mode: ReceiveMode) -> None:
     found = []
 
     async def take(receiver: Any) -> None:
@@ -437,7 +440,7 @@ async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) ->
                 if mode is ReceiveMode.PEEK_LOCK:
                     await receiver.settle(delivery, Complete())
 
-    async with packed(lab) as broker:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(20))
         async with broker.open_receiver(ORDERS, mode) as receiver, trio.open_nursery() as nursery:
             for _ in range(4):
@@ -446,12 +449,12 @@ async def test_several_tasks_may_receive_at_once(lab: Lab, mode: ReceiveMode) ->
             nursery.cancel_scope.cancel()
 
     assert sorted(found) == sorted(str(n) for n in range(20))
-    assert await lab.raw() == []
+    assert await harness.raw() == []
 
 
 @pytest.mark.parametrize("mode", list(ReceiveMode))
 async def test_what_one_task_leaves_of_a_pack_is_for_others_that_wait(
-    lab: Lab, mode: ReceiveMode
+    harness: Harness, mode: ReceiveMode
 ) -> None:
     found: list[Delivery] = []
 
@@ -459,7 +462,7 @@ async def test_what_one_task_leaves_of_a_pack_is_for_others_that_wait(
         found.extend(await receiver.receive(1))
 
     async with (
-        packed(lab) as broker,
+        packed(harness) as broker,
         broker.open_receiver(ORDERS, mode) as receiver,
         trio.open_nursery() as nursery,
     ):
@@ -473,11 +476,11 @@ async def test_what_one_task_leaves_of_a_pack_is_for_others_that_wait(
     assert sorted(each.message.message_id for each in found) == ["0", "1", "2"]
 
 
-async def test_who_hides_messages_of_one_pack_settles_each_by_itself(lab: Lab) -> None:
+async def test_who_hides_messages_of_one_pack_settles_each_by_itself(harness: Harness) -> None:
     """As over Storage Queue, where a receipt names a number, and a pack has just one."""
     clock = VirtualClock()
     terms = Terms(hidden=timedelta(seconds=10))
-    async with packed(lab) as broker, trio.open_nursery() as nursery:
+    async with packed(harness) as broker, trio.open_nursery() as nursery:
         leases = Leases(broker, clock)
         visibility = LeasedVisibility(broker, leases, clock)
         await nursery.start(leases.run)
@@ -486,49 +489,51 @@ async def test_who_hides_messages_of_one_pack_settles_each_by_itself(lab: Lab) -
 
         first, second, third, last = await visibility.take(ORDERS, 4, lambda _: terms)
         for shown in (first, third, last):
-            assert shown.ticket is not None
-            await visibility.remove(ORDERS, shown.ticket)
+            assert shown.receipt is not None
+            await visibility.remove(ORDERS, shown.receipt)
         await trio.sleep(11)
         (again,) = await visibility.take(ORDERS, 4, lambda _: terms)
-        assert second.ticket is not None
+        assert second.receipt is not None
         with pytest.raises(MessageNotFound):
-            await visibility.remove(ORDERS, second.ticket)
+            await visibility.remove(ORDERS, second.receipt)
         nursery.cancel_scope.cancel()
 
     assert again.delivery.message.message_id == "1"
 
 
-async def test_a_pack_of_too_many_messages_is_damaged(lab: Lab) -> None:
+async def test_a_pack_of_too_many_messages_is_damaged(harness: Harness) -> None:
     body = compressed(packs.joined([b""] * (packs.MAX_MEMBERS + 1)))
     size = (packs.MAX_MEMBERS + 1) * packs.OVERHEAD
-    await lab.plain.send(ORDERS, [packs.pack_of(body, size, "bomb"), Message(message_id="good")])
+    await harness.plain.send(
+        ORDERS, [packs.pack_of(body, size, "bomb"), Message(message_id="good")]
+    )
 
-    async with packed(lab) as broker:
+    async with packed(harness) as broker:
         (good,) = await taken(broker, 1)
 
     assert good.message_id == "good"
-    assert [each.message_id for each in await lab.raw(ORDERS.dead_letter)] == ["bomb"]
+    assert [each.message_id for each in await harness.raw(ORDERS.dead_letter)] == ["bomb"]
 
 
-async def test_what_was_deleted_for_who_gave_up_goes_to_the_next_who_asks(lab: Lab) -> None:
-    async with packed(lab) as broker:
+async def test_what_was_deleted_for_who_gave_up_goes_to_the_next_who_asks(harness: Harness) -> None:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
         await broker.send(ORDERS, [Message(message_id="3")])
         async with broker.open_receiver(ORDERS, ReceiveMode.RECEIVE_AND_DELETE) as receiver:
-            lab.faulty.fault = lambda operation, entity: (
+            harness.faulty.fault = lambda operation, entity: (
                 SwallowAnswer() if operation is Operation.SETTLE else None
             )
             with trio.move_on_after(1):
                 await receiver.receive(5)
-            lab.faulty.fault = lambda operation, entity: None
+            harness.faulty.fault = lambda operation, entity: None
             found = [each.message.message_id for each in await receiver.receive(5)]
 
     assert found == ["0", "1"]
 
 
-async def test_who_works_slowly_sees_each_message_of_a_pack_once(lab: Lab) -> None:
+async def test_who_works_slowly_sees_each_message_of_a_pack_once(harness: Harness) -> None:
     found = []
-    async with packed(lab) as broker:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(20))
         async with broker.open_receiver(ORDERS) as receiver:
             for _ in range(20):
@@ -538,16 +543,16 @@ async def test_who_works_slowly_sees_each_message_of_a_pack_once(lab: Lab) -> No
                 found.append(delivery.message.message_id)
 
     assert found == [str(n) for n in range(20)]
-    assert await lab.raw() == []
+    assert await harness.raw() == []
 
 
 @pytest.mark.parametrize("mode", list(ReceiveMode))
 async def test_a_pack_that_was_put_aside_comes_back_as_its_messages(
-    lab: Lab, mode: ReceiveMode
+    harness: Harness, mode: ReceiveMode
 ) -> None:
-    async with packed(lab) as broker:
+    async with packed(harness) as broker:
         await broker.send(ORDERS, numbered(3))
-        async with lab.plain.open_receiver(ORDERS) as plain:
+        async with harness.plain.open_receiver(ORDERS) as plain:
             (pack,) = await plain.receive(1)
             await plain.settle(pack, Defer())
         async with broker.open_receiver(ORDERS, mode) as receiver:
@@ -557,4 +562,4 @@ async def test_a_pack_that_was_put_aside_comes_back_as_its_messages(
                     await receiver.settle(each, Complete())
 
     assert [each.message.message_id for each in found] == ["0", "1", "2"]
-    assert await lab.raw() == []
+    assert await harness.raw() == []

@@ -4,17 +4,18 @@ import random
 
 import trio
 
-from gateway.brokers.local import LocalOptions
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.broker import LocalOptions
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.capabilities import send_accepted_by
 from gateway.domain import claim as claims
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import Unavailable
-from gateway.domain.message import Complete, Leg, Message
-from gateway.testing.claim_store import MemoryClaimStore
-from gateway.testing.clocks import VirtualClock
-from gateway.testing.faults import FaultyBroker, LoseAnswer, Operation, Refuse
+from gateway.domain.message import AcceptedBy, Complete, Message
 from tests.brokers.pairs import pair_of, syphon_of
-from tests.claims.lab import A_DAY, LARGE, ORDERS, Events, claimed, virtual_time
+from tests.claims.harness import A_DAY, LARGE, ORDERS, Events, claimed, virtual_time
+from tests.harness.claim_store import MemoryClaimStore
+from tests.harness.clocks import VirtualClock
+from tests.harness.faults import FaultyBroker, LoseAnswer, Operation, Refuse
 
 pytestmark = virtual_time
 HUGE = LARGE * 10  # above what either namespace takes
@@ -34,13 +35,17 @@ async def test_a_large_body_survives_a_failover_and_comes_back() -> None:
         async with pair_of(primary, secondary, clock, failover_interval=0.0) as pair:
             store = MemoryClaimStore(clock)
             broker = claimed(pair.broker, store, clock, events)
-            legs = [await broker.send(ORDERS, [Message(message_id="healthy", body=HUGE)])]
+
+            async def send(name: str) -> AcceptedBy:
+                sent = [Message(message_id=name, body=HUGE)]
+                return await send_accepted_by(broker, ORDERS, sent)
+
+            accepted = [await send("healthy")]
             # The first attempt arrives and nobody knows: its copy will come twice.
             primary.fault = lambda operation, entity: (
                 LoseAnswer() if operation is Operation.SEND else Refuse()
             )
-            legs.append(await broker.send(ORDERS, [Message(message_id="twice", body=HUGE)]))
-            legs.append(await broker.send(ORDERS, [Message(message_id="diverted", body=HUGE)]))
+            accepted += [await send("twice"), await send("diverted")]
             bodies = set(store.bodies)
             primary.fault = lambda operation, entity: None
             await nursery.start(syphon_of(primary, secondary, clock).run)
@@ -56,7 +61,7 @@ async def test_a_large_body_survives_a_failover_and_comes_back() -> None:
                             await receiver.settle(delivery, Complete())
             nursery.cancel_scope.cancel()
 
-    assert legs == [Leg.PRIMARY, Leg.BACKLOG, Leg.BACKLOG]
+    assert accepted == [AcceptedBy.PRIMARY, AcceptedBy.BACKLOG, AcceptedBy.BACKLOG]
     assert sorted(found) == ["diverted", "healthy", "twice", "twice"]
     assert len(bodies) == 3
     assert set(store.kept) == bodies | {f"{name}.done" for name in bodies}

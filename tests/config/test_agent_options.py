@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config.file import Loaded, parse
 from gateway.config.problems import ConfigError
-from gateway.domain.staffing import StaffingOptions
+from gateway.domain.scaling.autoscaling import AutoscalingOptions
 
 HERE = '[namespaces.here]\nurl = "memory:"\n'
 ADMIN = '[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:9640"\n'
@@ -22,7 +22,7 @@ def test_queues_and_a_handler_are_enough() -> None:
     (listener,) = loaded.config.agent.listeners
 
     assert (listener.queues, listener.to) == ("orders", "http://127.0.0.1:8080/")
-    assert listener.staffing == StaffingOptions()
+    assert listener.staffing == AutoscalingOptions()
     assert loaded.warnings == ()
 
 
@@ -30,7 +30,7 @@ def test_each_rule_can_be_off() -> None:
     off = 'messages_per_process = "off"\ntarget_age = "off"\ndrain_within = "off"\n'
     (listener,) = read(HERE + ADMIN + ORDERS + off).config.agent.listeners
 
-    assert listener.staffing == StaffingOptions(
+    assert listener.staffing == AutoscalingOptions(
         messages_per_process=None, target_age=None, drain_within=None
     )
 
@@ -38,7 +38,7 @@ def test_each_rule_can_be_off() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (ORDERS, "agent.gateway: is missing, and there is no endpoint `admin` here"),
+        (ORDERS, "agent.gateway: is missing, and this configuration has no `admin` endpoint"),
         (
             ADMIN + '[[agent.listeners]]\nqueues = "a"\n',
             "agent.listeners[0]: one of `to`, `exec` and `python` expected",
@@ -86,7 +86,9 @@ METRICS = '[listener]\nmetrics = "127.0.0.1:{}"\n'
 def test_one_port_for_several_processes_is_a_warning() -> None:
     (warning,) = read(HERE + ADMIN + METRICS.format(9641) + ORDERS).warnings
 
-    assert warning.startswith("listener.metrics: 127.0.0.1:9641 can be bound by one process, and")
+    assert warning.startswith(
+        "listener.metrics: 127.0.0.1:9641 can be bound by one process only, and"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.checks import is_loopback, label_of
+from gateway.config.checks import requires_tls
 from gateway.config.file import load, parse
 from gateway.config.options import Config
+from gateway.config.places import is_loopback, label_of
 from gateway.config.problems import ConfigError
+from gateway.config.values import SecretSource
 from gateway.domain.access import Right
 
 SECRET = "a secret of sixteen bytes"
@@ -57,6 +59,15 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ("send_timeout = 30", 'pairing.send_timeout: a duration such as "10s"'),
         ("backlog_queues = 'many'", "pairing.backlog_queues: a whole number expected"),
         ("backlog_queues = 0", "pairing.backlog_queues: must be >= 1: 0"),
+        ("backlog_queues = 1001", "pairing.backlog_queues: must be <= 1000: 1001"),
+        ("send_timeout = '3651d'", "pairing.send_timeout: must be <= 315360000: 315446400"),
+        ("send_timeout = 'P99999D'", "pairing.send_timeout: must be <= 315360000"),
+        ("max_inflight = '1025GiB'", "pairing.max_inflight: must be <= 1099511627776"),
+        ("successes_to_return = 100000001", "pairing.successes_to_return: must be <= 100000000"),
+        (
+            "trial_pause = { first = '10s' , cap = '5s'}",
+            "pairing.trial_pause: first must be <= cap",
+        ),
         ("backlog_queues = true", "pairing.backlog_queues: a whole number expected, found True"),
         ("enable_syphon = 1", "pairing.enable_syphon: true or false expected, found 1"),
         ("max_inflight = '64 MB'", 'pairing.max_inflight: a size such as "64KiB"'),
@@ -92,7 +103,7 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ),
         (
             "envelope_keys = [{ id = '1', key = 'x' }]",
-            "pairing.envelope_keys[0].key: a secret doesn't stand",
+            "pairing.envelope_keys[0].key: a secret must not be in",
         ),
         (
             "envelope_keys = [{ id = '1', key = {env = 'NO'} }]",
@@ -100,7 +111,7 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ),
         (
             "[namespaces.far]\nurl = 'storage-queue:AccountName=a;AccountKey=b'",
-            "namespaces.far.url: no secret in a URL; write key = { env = ... }",
+            "namespaces.far.url: must not contain a secret; write key = { env = ... }",
         ),
         ("[namespaces.far]\nurl = 'ftp://a'", "namespaces.far: URL of a namespace: one of "),
         ("[namespaces.far]\nqueues = []", "namespaces.far.url: is missing"),
@@ -135,6 +146,60 @@ def test_what_is_no_toml_is_named_with_its_line() -> None:
     assert "line 2" in problems("a = 1\nb = = 2")[0]
 
 
+TLS = "tls = {certificate = 'a.pem', key = 'a.key'%s}\n"
+KNOWN = "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Send']\n"
+
+
+def endpoint(protocol: str, bind: str, more: str = "") -> str:
+    return f"{ONE}[[endpoints]]\nprotocol = '{protocol}'\nbind = '{bind}:1'\n{TLS % more}{KNOWN}"
+
+
+@pytest.mark.parametrize(
+    ("protocol", "bind", "more", "required"),
+    [
+        ("service-bus", "127.0.0.1", "", False),
+        ("service-bus", "127.0.0.1", ", required = true", True),
+        ("service-bus", "127.0.0.1", ", client_ca = 'ca.pem'", True),
+        ("service-bus", "0.0.0.0", "", True),
+        ("service-bus", "0.0.0.0", ", required = false", False),
+        ("service-bus-http", "127.0.0.1", "", True),
+        ("service-bus-http", "127.0.0.1", ", required = false", False),
+    ],
+)
+def test_tls_is_required_beyond_this_machine_unless_the_file_says_otherwise(
+    protocol: str, bind: str, more: str, required: bool
+) -> None:
+    (found,) = config(endpoint(protocol, bind, more)).endpoints
+
+    assert requires_tls(found) is required
+
+
+def test_plain_text_beyond_this_machine_is_warned_of(tmp_path: Path) -> None:
+    told = warnings(endpoint("service-bus", "0.0.0.0", ", required = false"), tmp_path)
+
+    assert any("endpoints[0].tls.required: false" in each for each in told)
+    assert not warnings(endpoint("service-bus", "0.0.0.0"), tmp_path)
+
+
+def test_where_clients_show_certificates_plain_text_can_not_be_allowed() -> None:
+    more = ", client_ca = 'ca.pem', required = false"
+
+    assert problems(endpoint("service-bus", "127.0.0.1", more)) == [
+        "endpoints[0].tls.required: must be true with client_ca"
+    ]
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
+    (tmp_path / "pairgate.toml").write_text("\ufeff" + ONE, encoding="utf-8")
+    (tmp_path / "key").write_text(f"\ufeff{SECRET}\n", encoding="utf-8")
+
+    loaded = load(tmp_path / "pairgate.toml", environ={}, here=tmp_path)
+    secret = SecretSource(environ={}, folder=tmp_path).read({"file": "key"})
+
+    assert set(loaded.config.namespaces) == {"here"}
+    assert secret.text == SECRET
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nope\.toml: No such file"):
         load(tmp_path / "nope.toml", environ={}, here=tmp_path)
@@ -143,7 +208,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (PAIR.replace('"west"', '"east"'), "pairing.secondary: is the primary too"),
+        (PAIR.replace('"west"', '"east"'), "pairing.secondary: is the same namespace"),
         (
             PAIR.replace('primary = "east"', 'primary = "north"'),
             "pairing.primary: there is no namespace",
@@ -156,43 +221,60 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         (PAIR.replace('label = "east"', ""), "pairing.label: is missing"),
         (PAIR.replace('label = "east"', 'label = "a/b"'), "pairing.label: letters, digits"),
         (PAIR.partition("[pairing]")[0], "pairing: is missing"),
-        (ONE + "[[entities]]\nmatch = 'a'", "entities: they are of a pair"),
+        (ONE + "[[entities]]\nmatch = 'a'", "entities: needs [pairing]"),
         ("", "namespaces: is missing"),
         (
+            ONE + "[[endpoints]]\nprotocol = 'amqp'\nbind = '127.0.0.1:1'\nallowed_origins = ['*']",
+            "endpoints[0].allowed_origins: http(s)://HOST[:PORT] expected, found '*'",
+        ),
+        (ONE + "queues = ['a', 'A']", "namespaces.here.queues: 'a' is given twice; case makes no"),
+        (ONE + "[limits]\nserver_name = 'p\u00e4rgate'", "limits.server_name: visible ASCII"),
+        (ONE + "[limits]\nserver_name = 'a\\r\\nb: c'", "limits.server_name: visible ASCII"),
+        (ONE + "[limits]\nserver_name = ''", "limits.server_name: visible ASCII"),
+        (ONE + "[limits]\nmax_connections = 1000000", "limits.max_connections: must be <= 100000"),
+        (
+            ONE + "[[endpoints]]\nprotocol = 'amqp'\nbind = '127.0.0.1:70000'",
+            "endpoints[0].bind: '127.0.0.1:70000' is not an address to listen on",
+        ),
+        (
+            ONE + "[[accounts]]\nname = 'a12'\nkey = {env = 'BASE64'}\nsecond_key = {env = 'KEY'}",
+            "accounts[0].second_key: at least 16 bytes in Base64 expected",
+        ),
+        (
             ONE + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '0.0.0.0:1'",
-            "endpoints[0].bind: 0.0.0.0:1 can be reached",
+            "endpoints[0].bind: 0.0.0.0:1 is reachable",
         ),
         (
             ONE
             + "[[endpoints]]\nprotocol = 'storage-queue'\nbind = '0.0.0.0:1'\n"
             + "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Send']",
-            "endpoints[0].bind: 0.0.0.0:1 can be reached from other machines: add [[accounts]]",
+            "endpoints[0].bind: 0.0.0.0:1 is reachable from other machines: add [[accounts]]",
         ),
         (
             ONE + "[[accounts]]\nname = 'contoso'\nkey = {env = 'BASE64'}\n" * 2,
-            "accounts: the name 'contoso' is there twice",
+            "accounts: the name 'contoso' is given twice",
         ),
         (
             ONE + "[[accounts]]\nname = 'contoso'\nkey = {env = 'KEY'}",
-            "accounts[0]: key: at least 16 bytes in Base64 expected",
+            "accounts[0].key: at least 16 bytes in Base64 expected",
         ),
         (
             ONE + "[[accounts]]\nname = 'Contoso'\nkey = {env = 'BASE64'}",
-            "accounts[0].name: 3 to 24 small letters and digits expected, found 'Contoso'",
+            "accounts[0].name: 3 to 24 lowercase letters and digits expected, found 'Contoso'",
         ),
         (
             ONE
             + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '[::1]:1'\n"
             + "[[endpoints]]\nprotocol = 'service-bus-http'\nbind = '[::1]:1'",
-            "endpoints: [::1]:1 is there twice",
+            "endpoints: [::1]:1 is given twice",
         ),
         (
             ONE + "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Send']\n" * 2,
-            "access: the name 'a' is there twice",
+            "access: the name 'a' is given twice",
         ),
         (
             PAIR + "envelope_keys = [" + "{ id = '1', key = { env = 'KEY' } }, " * 2 + "]",
-            "pairing.envelope_keys: the id '1' is there twice",
+            "pairing.envelope_keys: the id '1' is given twice",
         ),
     ],
 )
@@ -250,7 +332,7 @@ def test_a_connection_string_says_which_host_it_is() -> None:
 def test_a_key_in_a_connection_string_in_a_url_is_refused_and_not_repeated() -> None:
     found = problems(over_amqp().replace("=gateway", "=gateway;SharedAccessKey=hush", 1))
 
-    assert any(line.startswith("namespaces.east.url: no secret in a URL") for line in found)
+    assert any(line.startswith("namespaces.east.url: must not contain a secret") for line in found)
     assert "hush" not in " ".join(found)
 
 
@@ -261,7 +343,7 @@ def test_two_vhosts_of_a_host_are_two_namespaces(tmp_path: Path) -> None:
         text = text.replace(f'{url}"\nkey', f'{broker}"\npassword')
 
     assert config(text).namespaces["west"].options.password
-    assert "one fault can take both" in warnings(text, tmp_path)[0]
+    assert "one fault can affect both" in warnings(text, tmp_path)[0]
 
 
 def test_one_port_of_a_host_is_one_namespace() -> None:
@@ -281,7 +363,7 @@ def test_two_secrets_may_have_one_id() -> None:
 def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
     found = problems(far_pair().replace("gateway@west", "gateway:hush@west"))
 
-    assert any(line.startswith("namespaces.west.url: no secret in a URL") for line in found)
+    assert any(line.startswith("namespaces.west.url: must not contain a secret") for line in found)
     assert "hush" not in " ".join(found)
 
 
@@ -373,7 +455,7 @@ def test_nothing_of_a_configuration_shows_a_secret() -> None:
 
 def test_two_namespaces_on_one_disk_are_a_warning(tmp_path: Path) -> None:
     assert warnings(PAIR, tmp_path) == (
-        "pairing: both namespaces are on this disk; one fault can take both",
+        "pairing: both namespaces are on this disk; one fault can affect both",
     )
 
 
@@ -426,7 +508,7 @@ def test_triggers_need_a_namespace_with_topics(url: str, kind: str) -> None:
     (found,) = problems(text)
 
     assert found.startswith(
-        f"triggers.namespace: 'here' is of the kind {kind}, which has no topics; name one"
+        f"triggers.namespace: 'here' is of the kind {kind}, which doesn't support topics; use one"
     )
 
 
@@ -437,7 +519,7 @@ def test_triggers_need_a_namespace_with_topics(url: str, kind: str) -> None:
         ("[triggers]\ntopic = 'a//b'", "triggers.topic: entity name 'a//b': "),
         (
             "[triggers]\ntopic = 'news'\nnamespace = 'there'",
-            "triggers.namespace: there is no namespace 'there'; there are here",
+            "triggers.namespace: there is no namespace 'there'; configured are here",
         ),
         ("[triggers]\ntopic = 'news'\nwindow = '0s'", "triggers.window: must be >= 0.001: 0.0"),
         ("[listener]\ntriggers = 'http://a'", "listener.triggers: a list expected"),
@@ -460,3 +542,58 @@ def test_the_primary_keeps_the_topic_of_the_triggers_where_nobody_else_is_named(
     found = config(PAIR + "[triggers]\ntopic = 'news'")
 
     assert [topic.path.name for topic in found.namespaces["east"].plan.topics] == ["news"]
+
+
+def rabbits(east: str, west: str = "rabbitmqs://g@d,e/v", more: str = "") -> str:
+    text = far_pair('envelope_keys = [{ id = "1", key = { env = "KEY" } }]\nlabel = "orders"')
+    for name, url in (("east", east), ("west", west)):
+        old = f'servicebus+https://gateway@{name}.example.net"\nkey'
+        text = text.replace(old, f'{url}"\n{more}password')
+    return text
+
+
+def test_a_namespace_may_have_several_hosts(tmp_path: Path) -> None:
+    text = rabbits("amqps://g@a:1,[::1]:2,c")
+
+    assert config(text).namespaces["east"].url == "amqps://g@a:1,[::1]:2,c"
+    assert warnings(text, tmp_path) == ()
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("rabbitmq://g@a,,b", "namespaces.east.url: host 2 of 3: HOST[:PORT] expected"),
+        ("rabbitmq://g@a,b:70000", "namespaces.east.url: host 2 of 2: a port from 1 to 65535"),
+        ("amqp://g@a,a", "namespaces.east.url: host 2 of 2: is given twice"),
+        ("rabbitmqs://g@a,e/v", "namespaces.west: is the same store as namespaces.east"),
+    ],
+)
+def test_a_wrong_list_of_hosts_is_named_with_its_key(url: str, problem: str) -> None:
+    assert any(line.startswith(problem) for line in problems(rabbits(url)))
+
+
+def test_several_hosts_are_refused_where_a_namespace_has_one_only() -> None:
+    found = problems(far_pair().replace("east.example.net", "a,b"))
+
+    assert any(line.startswith("namespaces.east.url: one host expected") for line in found)
+
+
+def test_a_wrong_list_of_hosts_of_the_management_plugin_is_named_with_its_key() -> None:
+    text = rabbits("rabbitmqs://g@a,b", more='management = "https://a,:b"\n')
+
+    assert any(
+        line.startswith("namespaces.east.management: host 2 of 2") for line in problems(text)
+    )
+
+
+def test_clusters_that_share_a_host_are_a_warning(tmp_path: Path) -> None:
+    text = rabbits("rabbitmqs://g@a,b,c/v", "rabbitmqs://g@c,d,b/w")
+
+    assert warnings(text, tmp_path) == (
+        "pairing: both namespaces are on the hosts b, c; one fault can affect both",
+    )
+
+
+def test_of_several_hosts_none_names_the_pair() -> None:
+    assert label_of("rabbitmqs://g@a.example") == "a"
+    assert label_of("rabbitmqs://g@a.example,b.example") == ""

@@ -42,6 +42,7 @@ SECRETS = (
     "ENVELOPE_KEY",
     "ORDERS_KEY",
     "ORDERS_KEY_2",
+    "OPERATOR_KEY",
     "PRODUCER_KEY",
     "RABBIT_PASSWORD",
     "RABBIT_NORTH_PASSWORD",
@@ -145,6 +146,14 @@ def test_examples_are_good_configurations(path: Path, tmp_path: Path) -> None:
     loaded = read(path.read_text(), tmp_path)
 
     assert loaded.config.pairing is not None
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("examples/*.toml")), ids=lambda path: path.name)
+def test_each_example_can_be_watched(path: Path, tmp_path: Path) -> None:
+    endpoints = read(path.read_text(), tmp_path).config.endpoints
+
+    assert "admin" in {endpoint.protocol for endpoint in endpoints}
+    assert len({endpoint.bind for endpoint in endpoints}) == len(endpoints)
 
 
 def test_examples_are_there() -> None:

@@ -80,7 +80,7 @@ def test_a_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> None:
 def test_a_secret_in_the_file_itself_is_refused_and_not_repeated(
     value: object, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="a secret doesn't stand in this file") as caught:
+    with pytest.raises(ValueError, match="a secret must not be in this file") as caught:
         SecretSource(environ={}, folder=tmp_path).read(value)
 
     assert "hush" not in str(caught.value)

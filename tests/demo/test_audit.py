@@ -7,14 +7,14 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.checker.operations import AuditBegan, AuditFailed, Found, Place, QueueRead
 from gateway.demo.audit import LIMIT, Site, audit, pending
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown, Unavailable
-from gateway.domain.history import AuditBegan, AuditFailed, Found, Place, QueueRead
 from gateway.domain.message import DeadLetter, Message
-from gateway.testing.clocks import VirtualClock
+from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")
 QUEUE = backlog.queue_name("east", 0)

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from gateway.checker.operations import Acked, AuditBegan, AuditFailed, Invoked, QueueRead
+from gateway.checker.verdict import judge
 from gateway.demo import screen
 from gateway.demo.machines import MachineFailed
 from gateway.demo.story import Result
-from gateway.domain.history import Acked, AuditBegan, AuditFailed, Invoked, QueueRead
-from gateway.domain.verdict import judge
 
 SENT = [
     Invoked(at=0.0, message_id="m1", entity="orders", fingerprint="f"),

@@ -4,11 +4,11 @@ import attrs
 import pytest
 import trio
 
+from gateway.checker.operations import Acked, Failed, Invoked, Unknown
 from gateway.demo.traffic import DEADLINE, Traffic
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown, Unavailable
-from gateway.domain.history import Acked, Failed, Invoked, Unknown
-from gateway.domain.message import Leg
+from gateway.domain.message import AcceptedBy
 
 ORDERS = EntityPath("orders")
 
@@ -21,7 +21,7 @@ class Gateway:
     sent: list = attrs.field(factory=list)
     traffic: Traffic = attrs.field(factory=Traffic)
 
-    async def send(self, entity, messages):
+    async def send_diverting(self, entity, messages):
         await trio.lowlevel.checkpoint()
         self.sent.append((trio.current_time(), [message.message_id for message in messages]))
         answer = self.answers.pop(0)
@@ -30,7 +30,7 @@ class Gateway:
             raise answer
         if isinstance(answer, float):
             await trio.sleep(answer)
-            return Leg.PRIMARY
+            return AcceptedBy.PRIMARY
         return answer
 
     async def produce(self, rate=10.0, **options):
@@ -42,13 +42,15 @@ def kinds(traffic):
 
 
 async def test_each_answer_is_recorded_as_what_it_is(autojump_clock):
-    gateway = Gateway([Leg.PRIMARY, Leg.BACKLOG, Unavailable("x"), OutcomeUnknown("y")])
+    gateway = Gateway(
+        [AcceptedBy.PRIMARY, AcceptedBy.BACKLOG, Unavailable("x"), OutcomeUnknown("y")]
+    )
 
     await gateway.produce()
 
     assert kinds(gateway.traffic) == [Acked, Acked, Failed, Unknown]
     assert (gateway.traffic.sent, gateway.traffic.acknowledged, gateway.traffic.errors) == (4, 2, 2)
-    assert gateway.traffic.legs == {Leg.PRIMARY: 1, Leg.BACKLOG: 1}
+    assert gateway.traffic.accepted_by_counts == {AcceptedBy.PRIMARY: 1, AcceptedBy.BACKLOG: 1}
     assert gateway.traffic.first_diverted == pytest.approx(0.1)
 
 
@@ -62,7 +64,7 @@ async def test_an_answer_that_does_not_come_is_unknown(autojump_clock):
 
 
 async def test_it_is_invoked_before_it_is_sent(autojump_clock):
-    gateway = Gateway([1.0, Leg.PRIMARY])
+    gateway = Gateway([1.0, AcceptedBy.PRIMARY])
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(gateway.produce)
@@ -75,7 +77,7 @@ async def test_it_is_invoked_before_it_is_sent(autojump_clock):
 
 
 async def test_a_producer_does_not_hurry_after_a_stall(autojump_clock):
-    gateway = Gateway([Leg.PRIMARY, 3.0, Leg.PRIMARY, Leg.PRIMARY])
+    gateway = Gateway([AcceptedBy.PRIMARY, 3.0, AcceptedBy.PRIMARY, AcceptedBy.PRIMARY])
 
     await gateway.produce(rate=10.0)
 
@@ -85,7 +87,7 @@ async def test_a_producer_does_not_hurry_after_a_stall(autojump_clock):
 
 
 async def test_a_batch_has_ids_of_its_own_and_one_verdict(autojump_clock):
-    gateway = Gateway([Leg.PRIMARY, OutcomeUnknown("y")])
+    gateway = Gateway([AcceptedBy.PRIMARY, OutcomeUnknown("y")])
 
     await gateway.produce(batch=3)
 

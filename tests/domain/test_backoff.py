@@ -49,13 +49,15 @@ def test_the_usual_delays_are_a_second_to_a_minute_give_or_take_a_fifth():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"first": 0}, {"cap": 0}, {"jitter": -0.1}, {"jitter": 1.0}], ids=str
+    "wrong", [{"first": 0}, {"first": 61}, {"cap": 0}, {"jitter": -0.1}, {"jitter": 1.0}], ids=str
 )
 def test_a_backoff_without_sense_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Backoff(**wrong)
 
 
-@pytest.mark.parametrize("least", [{"first": 0.01}, {"cap": 0.01}, {"jitter": 0}], ids=str)
+@pytest.mark.parametrize(
+    "least", [{"first": 0.01}, {"first": 0.01, "cap": 0.01}, {"jitter": 0}], ids=str
+)
 def test_the_least_that_has_sense_is_taken(least):
     assert Backoff(**least)

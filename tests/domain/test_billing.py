@@ -11,7 +11,7 @@ from gateway.domain.billing import (
     WORK,
     Bill,
     Operation,
-    Tally,
+    QuotaUsage,
     is_billed,
     units,
 )
@@ -47,7 +47,7 @@ def test_only_a_servers_own_fault_costs_nothing(status: int, billed: bool) -> No
 
 @pytest.mark.parametrize(("sent", "received"), [(4, 1), (1, 4)])
 def test_what_came_through_somebody_else_counts_as_a_message(sent: int, received: int) -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.count(Operation.SEND, 0.0, messages=sent)
     tally.count(Operation.RECEIVE, 0.0, messages=received)
     bill = tally.bill(1.0)
@@ -65,7 +65,7 @@ def test_a_bill_may_leave_out_what_was_never_done() -> None:
 
 
 def test_looks_and_questions_are_in_no_message() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.count(Operation.SEND, 0.0, messages=1)
     for operation in (Operation.EMPTY, Operation.PEEK, Operation.INSPECT, Operation.MANAGE):
         tally.count(operation, 0.0)
@@ -75,7 +75,7 @@ def test_looks_and_questions_are_in_no_message() -> None:
 
 
 def test_a_namespace_is_idle_a_minute_after_its_last_message() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.start(0.0)
     tally.count(Operation.EMPTY, QUIET - 0.1)
     tally.count(Operation.EMPTY, QUIET, operations=3)
@@ -85,7 +85,7 @@ def test_a_namespace_is_idle_a_minute_after_its_last_message() -> None:
 
 
 def test_an_idle_day_is_known_after_an_idle_minute() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.start(0.0)
     tally.count(Operation.EMPTY, QUIET + 1.0)
 
@@ -94,7 +94,7 @@ def test_an_idle_day_is_known_after_an_idle_minute() -> None:
 
 
 def test_work_ends_an_idle_time_and_the_next_begins_a_minute_later() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.start(0.0)
     tally.count(Operation.SEND, 100.0, messages=1)  # after 40 idle seconds
     tally.count(Operation.SEND, 130.0, messages=1)
@@ -110,7 +110,7 @@ def test_metrics_name_the_kinds_of_operations_so() -> None:
 
 
 def test_a_request_carries_messages_only_where_somebody_says_so() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.count(Operation.SEND, 0.0)
     tally.count(Operation.RECEIVE, 0.0)
 
@@ -118,7 +118,7 @@ def test_a_request_carries_messages_only_where_somebody_says_so() -> None:
 
 
 def test_what_a_message_costs_is_all_operations_over_the_messages_that_went_through() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.count(Operation.SEND, 0.0, messages=1)
     tally.count(Operation.RECEIVE, 1.0, messages=1)
     tally.count(Operation.SETTLE, 2.0)
@@ -127,7 +127,7 @@ def test_what_a_message_costs_is_all_operations_over_the_messages_that_went_thro
 
 
 def test_a_request_for_many_messages_makes_each_cheaper() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.count(Operation.RECEIVE, 0.0, messages=32)
     tally.count(Operation.SETTLE, 1.0, operations=32)
 
@@ -135,14 +135,14 @@ def test_a_request_for_many_messages_makes_each_cheaper() -> None:
 
 
 def test_without_a_message_nobody_knows_what_one_costs() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.count(Operation.EMPTY, 0.0)
 
     assert tally.bill(1.0).per_message is None
 
 
 def test_one_poll_a_second_is_86400_operations_a_day() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.start(0.0)
     for second in range(1, 3601):
         tally.count(Operation.EMPTY, float(second))
@@ -153,7 +153,7 @@ def test_one_poll_a_second_is_86400_operations_a_day() -> None:
 
 
 def test_what_goes_on_while_messages_come_says_nothing_of_an_idle_day() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.start(0.0)
     for second in range(3600):
         tally.count(Operation.RECEIVE, float(second), messages=1)
@@ -163,7 +163,7 @@ def test_what_goes_on_while_messages_come_says_nothing_of_an_idle_day() -> None:
 
 
 def test_a_message_in_between_doesnt_change_what_an_idle_day_costs() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.start(0.0)
     for minute in range(1, 600):
         tally.count(Operation.EMPTY, minute * 60.0 + 1)
@@ -174,7 +174,7 @@ def test_a_message_in_between_doesnt_change_what_an_idle_day_costs() -> None:
 
 
 def test_before_it_is_started_nothing_is_idle() -> None:
-    tally = Tally()
+    tally = QuotaUsage()
     tally.count(Operation.INSPECT, 1e6)
 
     assert tally.bill(2e6).per_idle_day is None
@@ -189,7 +189,7 @@ def test_before_it_is_started_nothing_is_idle() -> None:
 def test_idle_time_and_operations_are_never_more_than_all(
     steps: list[tuple[Operation, float, int]],
 ) -> None:
-    tally, now = Tally(), 0.0
+    tally, now = QuotaUsage(), 0.0
     tally.start(now)
     for operation, seconds, messages in steps:
         now += seconds

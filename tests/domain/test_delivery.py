@@ -18,6 +18,7 @@ def test_a_handle_is_the_delivery_without_its_message():
         enqueued=DATE,
         enqueued_sequence_number=4,
         locked_until=DATE,
+        received=DATE,
         expires=DATE,
         state=MessageState.DEFERRED,
         dead_letter_source="orders",

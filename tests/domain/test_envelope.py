@@ -9,15 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.envelope import (
-    Envelope,
-    EnvelopeKey,
-    refuse_reserved,
-    remaining,
-    reserve,
-)
+from gateway.domain.envelope import Envelope, EnvelopeKey, refuse_reserved, reserve
 from gateway.domain.envelope_fields import (
+    MAC,
     OURS,
+    PRIMARY,
     RESERVED,
     Malformed,
     NotOurs,
@@ -216,7 +212,7 @@ def test_the_envelope_is_byte_for_byte_as_the_legacy_client_writes_it():
     ],
 )
 def test_only_what_a_message_has_is_in_its_envelope(message, absent):
-    assert set(RESERVED) - set(wrap(message).properties) == absent
+    assert set(RESERVED) - set(wrap(message).properties) == {*absent, PRIMARY}
 
 
 FULL = Message(
@@ -268,8 +264,43 @@ def test_a_changed_message_is_noticed(change):
 def test_another_key_of_the_same_id_is_named():
     foreign = wrap(FULL, keys=(EnvelopeKey(id="2", key=b"theirs"),))
 
-    with pytest.raises(Malformed, match="another key of that id"):
+    with pytest.raises(Malformed, match="another secret under that id"):
         envelope().unwrap(foreign)
+
+
+MEANT_FOR = "0123456789abcdef"
+
+
+def wrap_for(message, primary=MEANT_FOR):
+    return envelope().wrap(message, ORDERS, attempt="a1", now=NOW, primary=primary)
+
+
+def test_the_primary_that_a_message_was_meant_for_travels_and_is_taken_off_again():
+    unwrapped = envelope().unwrap(wrap_for(FULL))
+
+    assert unwrapped.primary == MEANT_FOR
+    assert unwrapped.message.properties == FULL.properties
+
+
+def test_an_envelope_of_before_says_no_primary():
+    assert envelope().unwrap(wrap(FULL)).primary == ""
+
+
+@pytest.mark.parametrize("value", ["fedcba9876543210", None, "", 1])
+def test_another_primary_is_noticed(value):
+    with pytest.raises(Malformed):
+        envelope().unwrap(changed(wrap_for(FULL), **{PRIMARY: value}))
+
+
+def test_a_primary_can_not_be_added():
+    with pytest.raises(WrongMac):
+        envelope().unwrap(changed(wrap(FULL), **{PRIMARY: MEANT_FOR}))
+
+
+def test_a_syphon_that_does_not_know_the_primary_verifies_it_as_an_own_property():
+    seen_by_it = wrap(changed(FULL, **{PRIMARY: MEANT_FOR}))
+
+    assert wrap_for(FULL).properties[MAC] == seen_by_it.properties[MAC]
 
 
 def test_neighbouring_fields_can_not_be_shifted():
@@ -383,39 +414,6 @@ def test_another_text_for_a_time_to_live_is_malformed(text):
         envelope().unwrap(changed(wrap(FULL), **{"x-ms-timetolive": text}))
 
 
-@pytest.mark.parametrize("waited", [0, 60, 90, 100])
-def test_the_time_to_live_keeps_running_on_the_backlog(waited):
-    message = Message(time_to_live=timedelta(seconds=90))
-
-    unwrapped = envelope().unwrap(wrap(message))
-
-    left = remaining(unwrapped, NOW + timedelta(seconds=waited))
-    assert left == timedelta(seconds=90 - waited)
-
-
-def test_a_gateway_whose_clock_is_ahead_gives_no_longer_life():
-    unwrapped = envelope().unwrap(wrap(Message(time_to_live=timedelta(seconds=90))))
-
-    assert remaining(unwrapped, NOW - timedelta(hours=1)) == timedelta(seconds=90)
-
-
-@pytest.mark.parametrize(("waited", "left"), [(0, 90), (60, 90), (100, 50), (150, 0)])
-def test_a_scheduled_message_begins_to_live_at_its_date(waited, left):
-    unwrapped = envelope().unwrap(wrap(FULL))
-
-    assert remaining(unwrapped, NOW + timedelta(seconds=waited)) == timedelta(seconds=left)
-
-
-def test_a_legacy_messages_time_to_live_restarts():
-    unwrapped = envelope(accept_legacy=True).unwrap(legacy(FULL))
-
-    assert remaining(unwrapped, NOW + timedelta(days=1)) == timedelta(seconds=90)
-
-
-def test_a_message_without_a_time_to_live_never_expires():
-    assert remaining(envelope().unwrap(wrap(Message())), NOW + timedelta(days=9999)) is None
-
-
 def test_a_time_to_live_beyond_the_calendar_never_expires():
     unwrapped = envelope().unwrap(wrap(Message(time_to_live=timedelta(days=10**7))))
 
@@ -447,6 +445,7 @@ def test_the_names_on_the_wire_are_these():
         "x-pairgate-mac",
         "x-pairgate-origin",
         "x-pairgate-pair",
+        "x-pairgate-primary",
         "x-pairgate-v",
     ]
 

@@ -11,12 +11,12 @@ AT_ONCE = FailoverRule(interval=0, successes_to_return=2)
 
 
 def after(*events, rule=RULE, begin=None):
-    """The standing after those events: each (event, seconds), or an event at second 0."""
-    standing = begin or Failover()
+    """The state after those events: each (event, seconds), or an event at second 0."""
+    state = begin or Failover()
     for entry in events:
         event, now = entry if isinstance(entry, tuple) else (entry, 0.0)
-        standing = standing.advance(event, rule, now=now)
-    return standing
+        state = state.advance(event, rule, now=now)
+    return state
 
 
 OVER = after(Event.FAILED, rule=AT_ONCE)
@@ -28,39 +28,78 @@ def test_the_table_is_complete():
     assert all(set(row) == set(Event) for row in TRANSITIONS.values())
 
 
+class Flaps:
+    """How often an entity came back for too short a time, counted naively."""
+
+    def __init__(self):
+        self.level, self.returned, self.well = 0, None, None
+
+    def failed(self, now):
+        if self.returned is not None and now - self.returned < 300:
+            self.level = min(5, self.level + 1)
+        elif self.well is not None:
+            self.level = max(0, self.level - int((now - self.well) // 300))
+        self.returned = self.well = None
+
+    def back(self, now, *, by_asking):
+        self.returned, self.well = now if by_asking else None, now
+
+    def enough(self, rule, run, now):
+        wanted = max(rule.successes_to_return, min(32, rule.successes_to_return * 2**self.level))
+        proof = min(300, 20 * 2**self.level) if self.level else 0
+        return len(run) >= wanted and now - run[0] >= proof
+
+
 def naive(events, rule):
-    """The standing, by product.md, sections 2 and 3: from the whole list, without a table."""
-    state, streak, successes = "primary", [], 0
+    """The state, by docs/explanation/semantics.md: from the whole list, without a table."""
+    state, streak, run, last, flaps = "primary", [], [], None, Flaps()
     for event, now in events:
         if event is Event.FORCED_OVER:
-            state, streak = "pinned", []
+            state, streak, run, last, flaps = "pinned", [], [], None, Flaps()
         elif event is Event.FORCED_BACK:
-            state, streak = "primary", []
+            state, streak, run, last, flaps = "primary", [], [], None, Flaps()
         elif state == "pinned":
             continue
         elif state in {"primary", "suspect"}:
-            quiet = bool(streak) and now - streak[-1] >= rule.interval
+            patience = max(300, rule.interval) if state == "primary" else rule.interval
+            quiet = last is not None and now - last >= patience
             answered = event in {Event.SENT, Event.TRIAL_SENT, Event.PAUSED}
             if answered or (event is Event.REFUSED and quiet):
-                state, streak = "primary", []
-            elif event is Event.FAILED:
-                if quiet:
+                if state == "suspect":
+                    flaps.back(now, by_asking=False)
+                state, streak, run, last = "primary", [], [], None
+            elif event in {Event.FAILED, Event.SUSPECTED}:
+                if state == "primary":
+                    flaps.failed(now)
+                decides = event is Event.FAILED or state == "primary" or not quiet
+                if quiet and decides:
                     streak = []
-                streak.append(now)
-                over = now - streak[0] >= rule.interval
-                state, streak = ("secondary", []) if over else ("suspect", streak)
+                state, run, last = "suspect", [], now if decides else last
+                if event is Event.FAILED:
+                    streak.append(now)
+                    if now - streak[0] >= rule.interval:
+                        state, streak, last = "secondary", [], None
+            elif event in PROBES and state == "suspect":
+                run.append(now)
+                if event is Event.PROBED and flaps.enough(rule, run, now):
+                    state, run = "primary", []
+                    flaps.back(now, by_asking=True)
         elif event in {Event.FAILED, Event.PAUSED}:
-            state, successes = "secondary", 0
-        elif event is Event.PROBED or (event is Event.TRIAL_SENT and state == "half-open"):
-            successes = successes + 1 if state == "half-open" else 1
-            state = "primary" if successes >= rule.successes_to_return else "half-open"
-        if state == "primary":
-            successes = 0
+            state, run = "secondary", []
+        elif event in PROBES or (event is Event.TRIAL_SENT and state == "half-open"):
+            state = "half-open"
+            run.append(now)
+            if event is not Event.PROBED_BESIDE and flaps.enough(rule, run, now):
+                state, run = "primary", []
+                flaps.back(now, by_asking=True)
     return state
 
 
+PROBES = {Event.PROBED, Event.PROBED_BESIDE}
 SAID = [event for event in Event if event is not Event.FAILED_TOO_LONG]
-PAUSES = st.one_of(st.just(0.0), st.floats(0, 90), st.sampled_from([59.0, 60.0, 30.0]))
+PAUSES = st.one_of(
+    st.just(0.0), st.floats(0, 90), st.sampled_from([59.0, 60.0, 30.0, 299.0, 301.0])
+)
 
 
 @given(
@@ -71,34 +110,51 @@ PAUSES = st.one_of(st.just(0.0), st.floats(0, 90), st.sampled_from([59.0, 60.0, 
 def test_it_equals_a_naive_model(steps, interval, successes):
     rule = FailoverRule(interval=interval, successes_to_return=successes)
     now, events = 0.0, []
-    standing = Failover()
+    state = Failover()
     for event, pause in steps:
         now += pause
         events.append((event, now))
-        standing = standing.advance(event, rule, now=now)
+        state = state.advance(event, rule, now=now)
 
-        assert standing.state.value == naive(events, rule)
+        assert state.state.value == naive(events, rule)
 
 
 @pytest.mark.parametrize("interval", [0.0, 60.0])
-def test_every_short_history_equals_the_naive_model(interval):
+@pytest.mark.parametrize("pause", [10.0, 30.0, 310.0])
+def test_every_short_history_equals_the_naive_model(interval, pause):
     rule = FailoverRule(interval=interval, successes_to_return=2)
 
     for said in itertools.product(SAID, repeat=4):
-        events = [(event, 30.0 * number) for number, event in enumerate(said)]
+        events = [(event, pause * number) for number, event in enumerate(said)]
         assert after(*events, rule=rule).state.value == naive(events, rule), said
 
 
-@given(steps=st.lists(st.tuples(st.sampled_from([Event.FAILED, Event.PROBED]), PAUSES), min_size=1))
+def test_a_send_that_waits_does_not_go_on_with_a_streak_that_a_quiet_interval_has_ended():
+    rule = FailoverRule(interval=60.0, successes_to_return=2)
+    events = [(Event.FAILED, 0.0), (Event.PROBED, 30.0), (Event.SUSPECTED, 61.0)]
+
+    more = [(Event.FAILED, at) for at in (62.0, 100.0, 122.0)]
+
+    assert after(*events, *more[:1], rule=rule).state is State.SUSPECT
+    assert after(*events, *more, rule=rule).state is State.SECONDARY
+
+
+LITTLE = [Event.FAILED, Event.PROBED, Event.SUSPECTED]
+
+
+@given(steps=st.lists(st.tuples(st.sampled_from(LITTLE), PAUSES), min_size=1))
 def test_it_fails_over_no_earlier_than_the_interval(steps):
-    now, standing, first = 0.0, Failover(), None
-    for event, pause in steps:
+    now, state, first = 0.0, Failover(), None
+    # A second of failures after another, in the end, so that each history comes to a fail-over.
+    for event, pause in [*steps, *[(Event.FAILED, 1.0)] * (2 * int(RULE.interval))]:
         now += pause
         first = now if first is None and event is Event.FAILED else first
-        standing = standing.advance(event, RULE, now=now)
-        if standing.state is State.SECONDARY:
-            assert now - first >= RULE.interval
-            return
+        state = state.advance(event, RULE, now=now)
+        if state.state is State.SECONDARY:
+            break
+
+    assert state.state is State.SECONDARY
+    assert now - first >= RULE.interval
 
 
 def test_one_error_and_silence_does_not_fail_over():
@@ -125,10 +181,10 @@ def test_a_late_probe_does_not_hide_the_streak():
 
 
 def test_a_success_stops_the_clock():
-    standing = after((Event.FAILED, 0), (Event.FAILED, 59), (Event.SENT, 59), (Event.FAILED, 70))
+    state = after((Event.FAILED, 0), (Event.FAILED, 59), (Event.SENT, 59), (Event.FAILED, 70))
 
-    assert standing.state is State.SUSPECT
-    assert standing.failing_since == 70
+    assert state.state is State.SUSPECT
+    assert state.failing_since == 70
 
 
 def test_an_answer_after_a_quiet_interval_ends_the_suspicion():
@@ -136,9 +192,9 @@ def test_an_answer_after_a_quiet_interval_ends_the_suspicion():
 
 
 def test_answers_between_failures_do_not_stop_the_clock():
-    standing = after((Event.FAILED, 0), (Event.REFUSED, 20), (Event.FAILED, 40))
+    state = after((Event.FAILED, 0), (Event.REFUSED, 20), (Event.FAILED, 40))
 
-    assert after((Event.REFUSED, 59), (Event.FAILED, 60), begin=standing).state is State.SECONDARY
+    assert after((Event.REFUSED, 59), (Event.FAILED, 60), begin=state).state is State.SECONDARY
 
 
 def test_interval_zero_fails_over_at_the_first_failure():
@@ -159,9 +215,9 @@ def test_only_an_operator_takes_a_pinned_entity_back(event):
 
 
 def test_a_pause_of_the_gateway_throws_the_streak_away():
-    standing = after((Event.FAILED, 0), (Event.FAILED, 50), (Event.PAUSED, 600))
+    state = after((Event.FAILED, 0), (Event.FAILED, 50), (Event.PAUSED, 600))
 
-    assert standing == Failover()
+    assert state == Failover()
 
 
 @pytest.mark.parametrize("begin", [OVER, HALF])
@@ -177,7 +233,8 @@ def test_it_returns_after_that_many_successes(successes):
     last = after(Event.PROBED, begin=before, rule=rule)
 
     assert before.state is not State.PRIMARY
-    assert last == Failover()
+    assert last.state is State.PRIMARY
+    assert last.is_healthy(rule, 301.0)
 
 
 def test_a_failure_that_was_judged_already_is_judged_the_same():
@@ -200,18 +257,98 @@ def test_one_success_may_be_enough():
 
 
 def test_probes_and_trials_count_together():
-    assert after(Event.TRIAL_SENT, begin=HALF) == Failover()
+    assert after(Event.TRIAL_SENT, begin=HALF).state is State.PRIMARY
 
 
 def test_a_failure_closes_it_and_the_count_starts_anew():
-    standing = after(Event.FAILED, Event.PROBED, begin=HALF)
+    state = after(Event.FAILED, Event.PROBED, begin=HALF)
 
-    assert standing.state is State.HALF_OPEN
-    assert standing.successes == 1
+    assert state.state is State.HALF_OPEN
+    assert state.successes == 1
 
 
 def test_an_operators_return_starts_a_new_streak():
-    standing = after((Event.FORCED_BACK, 100), (Event.FAILED, 101), begin=OVER)
+    state = after((Event.FORCED_BACK, 100), (Event.FAILED, 101), begin=OVER)
 
-    assert standing.state is State.SUSPECT
-    assert standing.failing_since == 101
+    assert state.state is State.SUSPECT
+    assert state.failing_since == 101
+
+
+# Suspect
+
+
+def test_a_suspicion_is_no_failure():
+    state = after((Event.SUSPECTED, 0), (Event.SUSPECTED, 59))
+
+    assert state.state is State.SUSPECT
+    assert state.failing_since is None
+    assert after((Event.FAILED, 60), begin=state).failing_since == 60
+
+
+def test_a_suspicion_after_a_quiet_interval_hides_no_attempt_that_has_hung_since_before():
+    state = after((Event.FAILED, 0), (Event.SUSPECTED, 65))
+    hung = state.advance(Event.FAILED, RULE, now=70, began=59)
+    fresh = state.advance(Event.FAILED, RULE, now=70, began=63)
+
+    assert hung.state is State.SECONDARY
+    assert fresh.failing_since == 70
+
+
+def test_a_suspicion_fails_nothing_over_whatever_the_interval():
+    assert after(Event.SUSPECTED, rule=AT_ONCE).state is State.SUSPECT
+
+
+def test_probes_in_a_row_since_the_last_failure_bring_a_suspect_entity_back():
+    broken = after(Event.FAILED, Event.PROBED, Event.FAILED, Event.PROBED)
+
+    assert broken.state is State.SUSPECT
+    assert after(Event.PROBED, begin=broken).state is State.PRIMARY
+
+
+def test_after_a_return_by_probes_the_next_failure_goes_on_with_the_streak():
+    back = after((Event.FAILED, 0), (Event.PROBED, 1), (Event.PROBED, 2))
+
+    assert back.state is State.PRIMARY
+    assert after((Event.FAILED, 60), begin=back).state is State.SECONDARY
+    assert after((Event.SENT, 3), (Event.FAILED, 60), begin=back).state is State.SUSPECT
+
+
+def test_a_streak_that_only_probes_have_ended_ends_after_five_minutes():
+    back = after((Event.FAILED, 0), (Event.PROBED, 1), (Event.PROBED, 2))
+
+    assert after((Event.FAILED, 299), begin=back).state is State.SECONDARY
+    assert after((Event.FAILED, 301), begin=back).state is State.SUSPECT
+    assert not back.is_healthy(RULE, 299)
+    assert back.is_healthy(RULE, 303)
+
+
+@pytest.mark.parametrize("begin", [after(Event.FAILED), OVER])
+def test_probes_beside_a_trial_complete_no_return(begin):
+    beside = after(*[Event.PROBED_BESIDE] * 5, begin=begin)
+
+    assert beside.state in {State.SUSPECT, State.HALF_OPEN}
+    assert after(Event.PROBED, begin=beside).state is State.PRIMARY
+
+
+@pytest.mark.parametrize(
+    ("events", "answered"),
+    [
+        ((Event.FAILED,), False),
+        ((Event.FAILED, Event.PROBED), True),
+        ((Event.FAILED, Event.REFUSED), True),
+        ((Event.FAILED, Event.PROBED, Event.SUSPECTED), False),
+        ((Event.FAILED, Event.PROBED, Event.FAILED), False),
+        ((Event.FAILED, Event.PROBED, Event.REFUSED), True),
+    ],
+)
+def test_a_suspect_entity_may_be_tried_when_the_newest_that_is_known_is_an_answer(events, answered):
+    rule = FailoverRule(interval=60, successes_to_return=9)
+
+    assert after(*events, rule=rule).answered is answered
+
+
+def test_any_event_but_a_success_completes_no_return():
+    half = after(Event.PROBED_BESIDE, Event.PROBED_BESIDE, begin=HALF)
+
+    assert after(Event.SUSPECTED, begin=half).state is State.HALF_OPEN
+    assert after(Event.REFUSED, begin=half).state is State.HALF_OPEN

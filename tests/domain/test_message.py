@@ -2,7 +2,7 @@
 
 import attrs
 
-from gateway.domain.message import EncodedSection, Kind, Leg, Message, MessageState
+from gateway.domain.message import AcceptedBy, EncodedSection, Kind, Message, MessageState
 
 READ = Message(message_id="1", body=b"x", encoded=(EncodedSection(0x75, b"\x00Su", b"x"),))
 MADE = Message(message_id="1", body=b"x")
@@ -46,4 +46,4 @@ def test_a_state_is_called_as_service_bus_calls_it() -> None:
 
 
 def test_a_leg_is_called_as_the_answer_to_a_send_calls_it() -> None:
-    assert [leg.value for leg in Leg] == ["primary", "backlog", "spool"]
+    assert [accepted_by.value for accepted_by in AcceptedBy] == ["primary", "backlog", "spool"]

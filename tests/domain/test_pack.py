@@ -41,10 +41,10 @@ def test_each_message_has_four_bytes_of_its_size_before_it() -> None:
     ("data", "text"),
     [
         (b"", "no message"),
-        (b"\0\0\0", "the size of a message is cut"),
-        (b"\0\0\0\0\0", "the size of a message is cut"),
-        (b"\0\0\0\2a", "a message of 2 bytes is cut"),
-        (b"\0\0\0\1a\0\0\0\1", "a message of 1 bytes is cut"),
+        (b"\0\0\0", "a pack ends within the size of a message"),
+        (b"\0\0\0\0\0", "a pack ends within the size of a message"),
+        (b"\0\0\0\2a", "a pack ends within a message of 2 bytes"),
+        (b"\0\0\0\1a\0\0\0\1", "a pack ends within a message of 1 bytes"),
     ],
 )
 def test_what_is_no_pack_is_refused(data: bytes, text: str) -> None:

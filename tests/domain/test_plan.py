@@ -2,7 +2,7 @@
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.plan import PlannedQueue, PlannedSubscription, PlannedTopic
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 
 
 def test_what_is_only_named_has_the_usual_properties() -> None:

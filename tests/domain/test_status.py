@@ -1,21 +1,37 @@
 """What somebody should look at."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+import attrs
 import pytest
 
-from gateway.domain.status import Alarm, BacklogStatus, PairStatus, Status, SyphonStatus
+from gateway.domain.billing import Bill
+from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unreachable
+from gateway.domain.health.abilities import Abilities, Ability
+from gateway.domain.status import (
+    Alarm,
+    BacklogStatus,
+    Cause,
+    NamespaceStatus,
+    PairStatus,
+    Status,
+    SyphonStatus,
+    Waiting,
+)
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def pair(usable: int = 9, **standings: int) -> PairStatus:
+def pair(usable: int = 9, **states: int) -> PairStatus:
     return PairStatus(
         label="east",
-        standings={name.replace("_", "-"): count for name, count in standings.items()},
+        states={name.replace("_", "-"): count for name, count in states.items()},
         entities=(),
         backlog=BacklogStatus(wanted=10, usable=usable, pending=5, oldest_age=1.5, as_of=NOW),
-        syphon=SyphonStatus(running=True, moved=0, rate=0.0, last_moved=None, held=0, parked=0),
+        syphon=SyphonStatus(
+            running=True, moved=0, rate=0.0, last_moved=None, backing_off=0, dead_lettered=0
+        ),
         sends=(),
         inflight=0,
         max_inflight=100,
@@ -25,15 +41,58 @@ def pair(usable: int = 9, **standings: int) -> PairStatus:
 
 
 def problems(pair: PairStatus | None = None, *alarms: Alarm) -> tuple[str, ...]:
-    return Status(at=NOW, started=NOW, namespaces=(), pair=pair, alarms=alarms).problems
+    """Each without its advice, which is there."""
+    found = Status(at=NOW, started=NOW, namespaces=(), pair=pair, alarms=alarms).problems
+    assert all("; " in text or ": " in text for text in found)
+    return tuple(text.partition("; ")[0] for text in found)
+
+
+def namespace(**known: BrokerError | None) -> NamespaceStatus:
+    """Each ability that is named has failed so, or worked."""
+    found = Abilities()
+    for name, error in known.items():
+        ability = Ability(name)
+        found = found.worked(ability, NOW) if error is None else found.failed(ability, error, NOW)
+    bill = Bill(operations={}, sent=0, received=0, idle_operations=0, idle_seconds=0.0)
+    return NamespaceStatus(
+        name="west", kind="memory", role="secondary", bill=bill, abilities=found.tell(NOW)
+    )
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        ({"send": None, "receive": None}, []),
+        ({"manage": NotAuthorized("401")}, []),
+        (
+            {"send": Unavailable("503")},
+            ["namespace west has accepted no messages for 0:01:00: 503"],
+        ),
+        ({"receive": Unavailable("503")}, ["namespace west has delivered no messages for 0:01:00"]),
+        (
+            {"send": Unreachable("refused"), "receive": Unreachable("refused")},
+            ["namespace west hasn't been reached for 0:01:00: refused; check whether"],
+        ),
+    ],
+)
+def test_what_a_namespace_fails_to_do_is_a_problem_with_its_remedy_but_for_management(
+    known: dict[str, BrokerError | None], told: list[str]
+) -> None:
+    found = Status(
+        at=NOW + timedelta(minutes=1), started=NOW, namespaces=(namespace(**known),)
+    ).problems
+
+    assert len(found) == len(told)
+    assert all(text.startswith(begin) for text, begin in zip(found, told, strict=True))
 
 
 def test_a_process_without_a_pair_has_no_problem() -> None:
     assert problems() == ()
 
 
-def test_entities_that_wait_for_their_primary_are_problems_and_a_first_failure_is_none() -> None:
+def test_entities_that_arent_on_their_primary_are_problems_a_suspect_as_well() -> None:
     assert problems(pair(suspect=4, secondary=3, half_open=2, pinned=1)) == (
+        "entities that are suspect: 4",
         "entities that are secondary: 3",
         "entities that are half-open: 2",
         "entities that are pinned: 1",
@@ -57,3 +116,101 @@ def test_an_alarm_is_a_problem_whatever_else_there_is() -> None:
         "entities that are secondary: 1",
         "syphon_stalled: pending 5",
     )
+
+
+def dead(letters: DeadLetters, dead_lettered: int = 0) -> PairStatus:
+    well = pair()
+    return attrs.evolve(
+        well,
+        backlog=attrs.evolve(well.backlog, dead_letters=letters),
+        syphon=attrs.evolve(well.syphon, dead_lettered=dead_lettered),
+    )
+
+
+def test_dead_letters_of_the_backlog_are_a_problem_with_reasons_age_and_remedy() -> None:
+    letters = DeadLetters(
+        messages=21, oldest_age=90.4, reasons={"EntityNotFound": 1, "EnvelopeMalformed": 20}
+    )
+
+    assert problems(dead(letters)) == (
+        "dead letters of the backlog: 20 EnvelopeMalformed, 1 EntityNotFound, the oldest is"
+        " 0:01:30 old: fix the cause, then run `pairgate redrive`",
+    )
+
+
+def test_where_the_secondary_doesnt_tell_what_this_process_dead_lettered_is_a_problem() -> None:
+    (told,) = problems(dead(DeadLetters(), dead_lettered=3))
+
+    assert "3 backlog messages were dead-lettered" in told
+    assert "doesn't report" in told
+
+
+@pytest.mark.parametrize(
+    ("messages", "dead_lettered"), [(None, 0), (0, 0), (0, 7)], ids=["unknown", "none", "redriven"]
+)
+def test_without_dead_letters_there_is_no_problem(messages: int | None, dead_lettered: int) -> None:
+    assert problems(dead(DeadLetters(messages=messages), dead_lettered)) == ()
+
+
+def test_what_messages_wait_for_is_a_problem_with_its_remedy_and_how_long_still() -> None:
+    gone = Waiting(cause=Cause.GONE, name="misspelt", seconds=60, left=3540)
+    wrong = Waiting(cause=Cause.WRONG_MAC, name="1", seconds=90, left=30)
+    well = pair()
+    troubled = attrs.evolve(well, syphon=attrs.evolve(well.syphon, waiting=(gone, wrong)))
+
+    assert problems(troubled) == (
+        "messages have waited for 0:01:00 for misspelt, which is missing or disabled on the"
+        " primary: create or enable it, or they are dead-lettered in 0:59:00",
+        "messages with the key '1' have had a wrong MAC for 0:01:30: add their gateway's secret to"
+        " envelope_keys, or they are dead-lettered in 0:00:30",
+    )
+
+
+def left(**known: object) -> PairStatus:
+    """Five messages wait, the primary is well, and no syphon runs in this process."""
+    found = pair()
+    syphon = attrs.evolve(found.syphon, running=False)
+    return attrs.evolve(found, syphon=syphon, backlog=attrs.evolve(found.backlog, **known))
+
+
+def test_messages_that_nothing_moves_while_the_primary_is_well_are_a_problem_at_once() -> None:
+    (found,) = problems(left())
+
+    assert found.startswith("5 messages wait on the backlog, the primary is healthy, and no")
+    assert "`pairgate syphon`" in found
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"fell_at": NOW - timedelta(seconds=20)},  # another process moves them
+        {"consumers": True},
+        {"pending": 0},
+        {"pending": None},
+    ],
+)
+def test_messages_that_somebody_moves_are_no_problem(known: dict[str, object]) -> None:
+    assert problems(left(**known)) == ()
+
+
+def test_a_depth_that_fell_long_ago_shows_no_syphon() -> None:
+    assert len(problems(left(fell_at=NOW - timedelta(seconds=61)))) == 1
+
+
+def test_in_trouble_the_trouble_is_told_and_not_that_the_backlog_waits() -> None:
+    suspect = attrs.evolve(left(), states={"suspect": 1})
+
+    assert problems(suspect) == ("entities that are suspect: 1",)
+
+
+@pytest.mark.parametrize("state", ["suspect", "secondary", "half-open", "pinned"])
+def test_each_problem_has_an_advice(state: str) -> None:
+    troubled = attrs.evolve(pair(usable=0), states={state: 1})
+    alarm = Alarm(event="syphon_stalled", times=2, last=NOW, text="pending 5")
+    unknown = Alarm(event="quarantined", times=2, last=NOW, text="messages 5")
+    found = Status(
+        at=NOW, started=NOW, namespaces=(), pair=troubled, alarms=(alarm, unknown)
+    ).problems
+
+    assert len(found) == 4
+    assert all(len(text.partition("; ")[2]) > 20 for text in found)

@@ -7,7 +7,7 @@ Usage: azure_client.py PORT CA PART...
 
 import json
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from xml.etree.ElementTree import fromstring
 
 from azure.core import MatchConditions
@@ -278,6 +278,7 @@ VALUES = {
     "yes": True,
     "double": 1.5,
     "span": timedelta(days=1, hours=2, minutes=3, seconds=4),
+    "date": datetime(2020, 1, 1, 12, 30),
 }
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import Gateways, open_gateways
+from tests.e2e.rabbitmq_clusters import SharedCluster
 from tests.e2e.rabbitmq_nodes import ExampleNodes
 
 
@@ -19,3 +20,10 @@ def rabbits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ExampleNodes]:
     rabbits = ExampleNodes(tmp_path_factory.mktemp("rabbits"))
     yield rabbits
     rabbits.end()
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedCluster]:
+    cluster = SharedCluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.end()

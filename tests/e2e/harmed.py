@@ -8,20 +8,20 @@ from typing import Any, Final
 
 import trio
 
-from gateway.domain.message import Leg
-from gateway.testing.chaos_proxy import ChaosProxy
+from gateway.domain.message import AcceptedBy
 from tests.e2e.installation import LOOK, Installation
 from tests.e2e.processes import ROOT, Gateways
+from tests.harness.chaos_proxy import ChaosProxy
 
 RATE: Final = 8.0  # sends/s of each of nine producers
 PATIENCE: Final = 60.0  # seconds until what must happen has not
 DRAINED: Final = 150.0  # seconds: a generous bound for a machine that does much else
 LINES: Final = 60  # of a log, where a test fails
 SOME: Final = 20  # messages
-PRIMARY_NAME: Final = "primary.test"
+PRIMARY_NAME: Final = "primary.test.localhost"  # a loopback name, which an open broker takes
 AT_HOME: Final = f"{PRIMARY_NAME} 127.0.0.1"
 NAMES_VARIABLE: Final = "PAIRGATE_TEST_NAMES"
-MOVED: Final = "standing_changed"
+MOVED: Final = "entity_state_changed"
 
 
 async def until(happened: Callable[[], bool]) -> None:
@@ -33,10 +33,10 @@ async def until(happened: Callable[[], bool]) -> None:
             await trio.sleep(LOOK)
 
 
-async def more(run: Installation, leg: Leg, messages: int = SOME) -> None:
+async def more(run: Installation, accepted_by: AcceptedBy, messages: int = SOME) -> None:
     """Return when so many more messages went that way."""
-    wanted = run.traffic.legs[leg] + messages
-    await until(lambda: run.traffic.legs[leg] >= wanted)
+    wanted = run.traffic.accepted_by_counts[accepted_by] + messages
+    await until(lambda: run.traffic.accepted_by_counts[accepted_by] >= wanted)
 
 
 def failovers(run: Installation) -> int:
@@ -52,10 +52,10 @@ async def under_load(run: Installation) -> AsyncIterator[None]:
     """
     async with trio.open_nursery() as producers:
         await producers.start(run.send_all_the_time)
-        await more(run, Leg.PRIMARY)
+        await more(run, AcceptedBy.PRIMARY)
         yield
         await run.heal()
-        await more(run, Leg.PRIMARY)
+        await more(run, AcceptedBy.PRIMARY)
         run.traffic.stopping = True
     try:
         await run.drain(DRAINED)

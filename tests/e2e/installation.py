@@ -13,19 +13,19 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.brokers.servicebus_rest import (
+from gateway.brokers.servicebus.broker import (
     ServiceBusRestBroker,
     ServiceBusRestOptions,
     open_namespace,
 )
+from gateway.checker.operations import Completed, Delivered, Place, Record, fingerprint
+from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import Site, audit, pending
 from gateway.demo.traffic import Traffic
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
-from gateway.domain.history import Completed, Delivered, Place, Record, fingerprint
-from gateway.domain.message import Complete, Delivery, Leg
-from gateway.domain.verdict import Rules, Verdict, judge
+from gateway.domain.message import AcceptedBy, Complete, Delivery
 from gateway.ports import Broker, Receiver
 from tests.e2e.plain_rest import KEY, KEY_NAME, PlainRest
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
@@ -46,7 +46,7 @@ SYPHON: Final = f"""
 [pairing.syphon]
 batch = {SYPHON_BATCH}
 attempt_timeout = "2s"
-hold = {{ first = "500ms", cap = "2s" }}
+unknown_retry = {{ first = "500ms", cap = "2s" }}
 retry = {{ first = "500ms", cap = "2s" }}
 queue_retry = {{ first = "500ms", cap = "2s" }}
 rescan = "2s"
@@ -86,10 +86,12 @@ class Installation:
 
     @property
     def spare(self) -> int:
-        held = [line for line in self._logged("syphon_held") if NO_ANSWER.search(line["reason"])]
+        held = [
+            line for line in self._logged("syphon_backed_off") if NO_ANSWER.search(line["reason"])
+        ]
         suspect = [
             line
-            for line in self._logged("standing_changed")
+            for line in self._logged("entity_state_changed")
             if line["after"] == "suspect" and NO_ANSWER.search(line["reason"])
         ]
         # One chunk of the syphon's; all sends to one entity that were on their way, and its trials.
@@ -253,14 +255,14 @@ class Installation:
         await self.kill(self.primary)
         with trio.fail_after(DRAIN_LIMIT):
             while True:
-                if self.traffic.legs[Leg.BACKLOG] >= messages:
+                if self.traffic.accepted_by_counts[AcceptedBy.BACKLOG] >= messages:
                     break
                 await trio.sleep(LOOK)
 
     async def back_on_the_primary(self) -> None:
         """Return when messages of every producer went to the primary again."""
         for entity in ENTITIES:
-            await self.gateway.seen("standing_changed", entity=entity, after="primary")
+            await self.gateway.seen("entity_state_changed", entity=entity, after="primary")
 
     async def drain(self, limit: float = DRAIN_LIMIT) -> None:
         """
@@ -305,7 +307,9 @@ class Installation:
     def describe(self, verdict: Verdict) -> str:
         """All that a failed run has to say, and the figures of a good one."""
         traffic = self.traffic
-        legs = {leg.value: count for leg, count in traffic.legs.items()}
+        legs = {
+            accepted_by.value: count for accepted_by, count in traffic.accepted_by_counts.items()
+        }
         lines = [
             f"sent {traffic.sent}, acknowledged {legs}, errors {traffic.errors},"
             f" longest stall {traffic.longest_stall:.2f} s, syphoned {self.syphoned},"

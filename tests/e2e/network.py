@@ -10,19 +10,13 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.brokers.servicebus_rest import (
+from gateway.brokers.servicebus.broker import (
     ServiceBusRestBroker,
     ServiceBusRestOptions,
     open_namespace,
 )
-from gateway.demo.audit import Site, audit
-from gateway.domain import backlog
-from gateway.domain.backoff import Backoff
-from gateway.domain.entity import EntityPath, QueueProperties
-from gateway.domain.envelope import Envelope, EnvelopeKey
-from gateway.domain.errors import BrokerError, Outcome
-from gateway.domain.events import Event, SyphonHeld
-from gateway.domain.history import (
+from gateway.capabilities import send_accepted_by
+from gateway.checker.operations import (
     Acked,
     Failed,
     Found,
@@ -32,16 +26,23 @@ from gateway.domain.history import (
     Unknown,
     fingerprint,
 )
-from gateway.domain.message import Leg, Message
-from gateway.domain.verdict import Rules, Verdict, judge
+from gateway.checker.verdict import Rules, Verdict, judge
+from gateway.demo.audit import Site, audit
+from gateway.domain import backlog
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.domain.errors import BrokerError, Outcome
+from gateway.domain.events.gateway import Event, SyphonBackedOff
+from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.options import PairOptions, SyphonOptions
-from gateway.pairing.pair import Pair, PairParts, Surroundings
+from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import Backlog
-from gateway.pairing.syphon import Syphon
+from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker
-from gateway.testing.chaos_proxy import ChaosProxy
 from gateway.wire.amqp.message import encode_sorted, encoded_size
-from tests.brokers.servicebus_rest.served import KEY, POLICY, served
+from tests.brokers.servicebus.served import KEY, POLICY, served
+from tests.harness.chaos_proxy import ChaosProxy
 
 LABEL: Final = "east"
 ORDERS: Final = EntityPath("orders")
@@ -78,7 +79,7 @@ class Network:
             options=PairOptions(label=LABEL, attempt_timeout=ATTEMPT, send_timeout=DEADLINE),
             backlog=Backlog(queues=QUEUES, max_message_size=None),
             envelope=ENVELOPE,
-            around=Surroundings(
+            dependencies=PairDependencies(
                 clock=_now,
                 rng=self._rng,
                 new_id=lambda: f"id-{next(self._numbers)}",
@@ -95,7 +96,7 @@ class Network:
         """It is the observer, too."""
         self.events.append(event)
 
-    async def send(self, message_id: str) -> Leg | Outcome:
+    async def send(self, message_id: str) -> AcceptedBy | Outcome:
         """What the sender is told: the leg that took it, or the outcome of the error."""
         message = Message(message_id=message_id, body=b"x" * 300, properties={"n": 1})
         now = trio.current_time()
@@ -104,13 +105,13 @@ class Network:
         )
         self.records.append(sent)
         try:
-            leg = await self.pair.broker.send(ORDERS, [message])
+            accepted_by = await send_accepted_by(self.pair.broker, ORDERS, [message])
         except BrokerError as error:
             kind = Unknown if error.outcome is Outcome.UNKNOWN else Failed
             self.records.append(kind(at=trio.current_time(), message_id=message_id))
             return error.outcome
         self.records.append(Acked(at=trio.current_time(), message_id=message_id))
-        return leg
+        return accepted_by
 
     async def drain(self) -> None:
         """Run a syphon until the backlog is empty; it has its own connections to both sides."""
@@ -119,7 +120,11 @@ class Network:
             source=self.through[1],
             label=LABEL,
             options=SyphonOptions(
-                attempt_timeout=ATTEMPT, hold=REST, retry=REST, queue_retry=REST, rescan=0.5
+                attempt_timeout=ATTEMPT,
+                unknown_retry=REST,
+                retry=REST,
+                queue_retry=REST,
+                rescan=0.5,
             ),
             envelope=ENVELOPE,
             clock=_now,
@@ -138,7 +143,7 @@ class Network:
     @property
     def rests(self) -> int:
         """How often the syphon let the entity rest since nobody knew what became of a send."""
-        held = [event for event in self.events if isinstance(event, SyphonHeld)]
+        held = [event for event in self.events if isinstance(event, SyphonBackedOff)]
         return sum(
             "OutcomeUnknown" in event.reason or "no answer" in event.reason for event in held
         )

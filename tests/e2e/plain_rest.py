@@ -11,8 +11,8 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown, Unavailable
-from gateway.domain.message import Leg, Message
-from gateway.wire.sas import sign_sas
+from gateway.domain.message import AcceptedBy, Message
+from gateway.wire.servicebus.sas import sign_sas
 
 KEY_NAME: Final = "RootManageSharedAccessKey"
 KEY: Final = "SAS_KEY_VALUE"
@@ -33,7 +33,7 @@ class PlainRest:
         if stream is not None:
             await trio.aclose_forcefully(stream)
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
         [message] = messages
         try:
             stream = self._stream or await self._connect()
@@ -94,11 +94,11 @@ class PlainRest:
         ]
 
 
-def _leg(head: h11.Response, body: bytes) -> Leg:
-    """By the table of docs/semantics.md: what isn't known to be definite is unknown."""
+def _leg(head: h11.Response, body: bytes) -> AcceptedBy:
+    """By the table of docs/explanation/semantics.md: what isn't known to be definite is unknown."""
     fields = {name.decode(): value.decode() for name, value in head.headers}
     if head.status_code == 201:
-        return Leg(fields["x-pairgate-leg"])
+        return AcceptedBy(fields["x-pairgate-accepted-by"])
     said = f"{head.status_code} {body[:200]!r}"
     definite = head.status_code < 500 or head.status_code == 507
     if definite or "retry-after" in fields or fields.get("x-pairgate-outcome") == "not-sent":

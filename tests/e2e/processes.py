@@ -156,8 +156,10 @@ class GatewayProcess:
         async with self._grown:
             for line in lines:
                 try:
-                    self.log.append(json.loads(line))
-                except ValueError:
+                    event = json.loads(line)
+                    event["event"]  # an error at the end is none
+                    self.log.append(event)
+                except (ValueError, KeyError, TypeError):
                     self.garbage.append(line.decode(errors="replace"))
             self._grown.notify_all()
 

@@ -346,11 +346,11 @@ def refusals():
 
 
 def heartbeats():
-    """Each side ends a connection on which it hears nothing for half of a second."""
-    with connected(heartbeat=0.5) as connection:
+    """Each side ends a connection on which it hears nothing for two seconds; less is refused."""
+    with connected(heartbeat=2) as connection:
         sender = sender_of(connection, "heartbeats")
         try:
-            connection.wait(lambda: False, timeout=2)
+            connection.wait(lambda: False, timeout=5)
         except Timeout:
             sender.send(Message(body="still there"))
         return take(receiver_of(connection, "heartbeats"), 1)

@@ -11,14 +11,14 @@ from typing import Any, Final
 import attrs
 import trio
 
-from gateway.brokers.rabbitmq import RabbitmqBroker, open_namespace
-from gateway.brokers.rabbitmq_names import DEAD_LETTER
-from gateway.brokers.rabbitmq_options import RabbitmqOptions
+from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
+from gateway.brokers.rabbitmq.names import DEAD_LETTER
+from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.message import ReceiveMode
 from gateway.ports import Receiver
-from gateway.testing.rabbitmq import USER, LastingNode, control
 from tests.e2e.processes import ROOT
+from tests.harness.rabbitmq import USER, LastingNode, control
 
 EXAMPLES: Final = ROOT / "conf" / "examples"
 VHOST: Final = "pairgate"

@@ -8,18 +8,13 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.checker.operations import Completed, Delivered, Place, Record, fingerprint
+from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import Site, audit
 from gateway.domain.entity import EntityPath
-from gateway.domain.history import Completed, Delivered, Place, Record, fingerprint
 from gateway.domain.message import Complete, Delivery
-from gateway.domain.verdict import Rules, Verdict, judge
 from gateway.ports import Broker, Receiver
-from tests.e2e.processes import (
-    ENVELOPE_VARIABLE,
-    KEY_VARIABLE,
-    GatewayProcess,
-    Gateways,
-)
+from tests.e2e.processes import ENVELOPE_VARIABLE, KEY_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.rabbitmq_nodes import EXAMPLES
 from tests.e2e.senders import PATIENCE, Senders
 
@@ -41,7 +36,7 @@ QUICK_SYPHON: Final = f"""
 [pairing.syphon]
 batch = {SYPHON_BATCH}
 attempt_timeout = "2s"
-hold = {{ first = "500ms", cap = "2s" }}
+unknown_retry = {{ first = "500ms", cap = "2s" }}
 retry = {{ first = "500ms", cap = "2s" }}
 queue_retry = {{ first = "500ms", cap = "2s" }}
 rescan = "2s"
@@ -76,6 +71,10 @@ def _known_secret(match: re.Match[str]) -> str:
     return f'{{ env = "{known}" }}'
 
 
+_MOVES: Final = ("diverted", "syphoned")
+_EMPTY: Final = "backlog_empty"
+
+
 @attrs.define(eq=False, kw_only=True)
 class Installation:
     """A gateway and senders before it."""
@@ -85,9 +84,9 @@ class Installation:
     received: list[Record] = attrs.field(factory=list)  # by consumers, before the audit
 
     @property
-    def standings(self) -> list[str]:
+    def states(self) -> list[str]:
         """That the entity went through, after the first."""
-        lines = [line for line in self.gateway.log if line.get("event") == "standing_changed"]
+        lines = [line for line in self.gateway.log if line.get("event") == "entity_state_changed"]
         return [line["after"] for line in lines if line["entity"] == ORDERS.name]
 
     @property
@@ -101,27 +100,39 @@ class Installation:
     @property
     def excused(self) -> int:
         """Copies that are legal, since the syphon didn't learn what became of a transfer."""
-        held = [line["reason"] for line in self.gateway.log if line.get("event") == "syphon_held"]
+        held = [
+            line["reason"] for line in self.gateway.log if line.get("event") == "syphon_backed_off"
+        ]
         return SYPHON_BATCH * sum(NO_ANSWER.search(reason) is not None for reason in held)
 
     def _messages(self, event: str) -> int:
         return sum(line["messages"] for line in self.gateway.log if line.get("event") == event)
 
     async def failed_over(self) -> None:
-        await self.gateway.seen("standing_changed", entity=ORDERS.name, after="secondary")
+        await self.gateway.seen("entity_state_changed", entity=ORDERS.name, after="secondary")
 
     async def came_back(self) -> None:
-        await self.gateway.until(lambda: self.standings[-1:] == ["primary"], PATIENCE)
+        await self.gateway.until(lambda: self.states[-1:] == ["primary"], PATIENCE)
 
     async def drained(self) -> None:
-        """Return when as much came home as was diverted."""
+        """
+        Return when as much came home as was diverted, copies too: when the gateway has said that no
+        message waits, since the last one that it diverted or moved. Its count includes those that
+        its own syphon holds.
+        """
         await self.gateway.until(lambda: self.syphoned >= self.diverted, PATIENCE)
+        await self.gateway.until(lambda: self._last(*_MOVES, _EMPTY) not in _MOVES, PATIENCE)
+
+    def _last(self, *events: str) -> str | None:
+        """The newest of these events."""
+        told = (line.get("event") for line in reversed(self.gateway.log))
+        return next((event for event in told if event in events), None)
 
     def describe(self, verdict: Verdict) -> str:
         """All that a failed run has to say, and the figures of a good one."""
         lines = [
             self.senders.described,
-            f"diverted {self.diverted}, syphoned {self.syphoned}, standings {self.standings},"
+            f"diverted {self.diverted}, syphoned {self.syphoned}, states {self.states},"
             f" {self.excused} copies excused",
             f"counts {dict(verdict.counts)}",
             *(f"undecided: {reason}" for reason in verdict.undecided),
@@ -159,7 +170,7 @@ async def emptied(broker: Broker) -> list[Record]:
     records: list[Record] = []
     async with broker.open_receiver(ORDERS) as receiver:
         with trio.fail_after(PATIENCE):
-            while (await broker.inspect(ORDERS)).active:
+            while (await broker.inspect(ORDERS)).active != 0:  # None: not known at the moment
                 for delivery in await receiver.receive(100):
                     records += await _consumed(receiver, delivery)
     return records

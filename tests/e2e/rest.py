@@ -6,7 +6,7 @@ from functools import partial
 
 import trio
 
-from gateway.wire.sas import sign_sas
+from gateway.wire.servicebus.sas import sign_sas
 
 KEY_NAME, KEY = "RootManageSharedAccessKey", "SAS_KEY_VALUE"
 
@@ -23,7 +23,7 @@ async def request(
 async def send(address: str, entity: str, body: bytes) -> tuple[int, str]:
     """Send one message; the status, and the leg that took it."""
     status, headers, _ = await request(address, "POST", f"/{entity}/messages", body)
-    return status, headers.get("x-pairgate-leg", "")
+    return status, headers.get("x-pairgate-accepted-by", "")
 
 
 async def take(address: str, entity: str, *, wait: int = 10) -> bytes | None:

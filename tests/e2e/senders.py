@@ -10,8 +10,8 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.checker.operations import Acked, Failed, Invoked, Record, Unknown, fingerprint
 from gateway.domain.entity import EntityPath
-from gateway.domain.history import Acked, Failed, Invoked, Record, Unknown, fingerprint
 from gateway.domain.message import Kind, Message, Typed
 from tests.e2e.processes import GatewayProcess
 

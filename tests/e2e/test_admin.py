@@ -10,9 +10,9 @@ import trio
 
 from gateway.domain.entity import EntityPath
 from gateway.net.dialing import Place
-from gateway.net.event_stream import EventStream, open_events
-from gateway.wire.announcements import OPEN, parse_announcement
-from gateway.wire.http import Request
+from gateway.net.http.event_stream import EventStream, open_events
+from gateway.wire.http.messages import Request
+from gateway.wire.pairgate.announcements import OPEN, parse_announcement
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rest import send
 from tests.e2e.test_serve import pairgate, with_fixed_port

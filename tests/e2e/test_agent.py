@@ -63,7 +63,7 @@ class Floor:
         """The last word of the agent is that there should be so many processes."""
 
         def is_so() -> bool:
-            staffed = [line["after"] for line in self.agent.log if line["event"] == "staffed"]
+            staffed = [line["after"] for line in self.agent.log if line["event"] == "autoscaled"]
             return bool(staffed) and staffed[-1] == count
 
         await self.agent.until(is_so, LIMIT)

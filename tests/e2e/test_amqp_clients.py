@@ -257,7 +257,7 @@ async def test_no_producer_notices_that_the_primary_was_killed(gateways: Gateway
         await primary.kill()
         await trio.sleep(OUTAGE)
         await primary.start()
-        await gateway.seen("standing_changed", entity="orders", after="primary")
+        await gateway.seen("entity_state_changed", entity="orders", after="primary")
         for producer in producers:
             producer.stop()
     received = await receive_all(gateway, {name for p in producers for name in p.sent})

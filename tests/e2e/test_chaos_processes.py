@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.message import Leg
+from gateway.domain.message import AcceptedBy
 from tests.e2e.installation import ENTITIES, Installation
 from tests.e2e.processes import Gateways
 
@@ -70,6 +70,6 @@ async def test_nothing_is_lost(scenario: Scenario, gateways: Gateways) -> None:
     assert verdict.passed, told
     assert set(codes) == {0}
     assert all(run.faults[f"SIGKILL {p.folder.name}"] for p in run.processes), told
-    assert run.traffic.legs[Leg.PRIMARY] > 100, told
-    assert run.traffic.legs[Leg.BACKLOG] >= DIVERTED, told
+    assert run.traffic.accepted_by_counts[AcceptedBy.PRIMARY] > 100, told
+    assert run.traffic.accepted_by_counts[AcceptedBy.BACKLOG] >= DIVERTED, told
     assert run.syphoned > 20, told

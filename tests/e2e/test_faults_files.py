@@ -11,13 +11,13 @@ from gateway.brokers.embedded.tables import VERSION
 from gateway.domain import backlog
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, client_context
-from gateway.testing.wall_clock import WallClock
 from tests.brokers.embedded.crashes import content
 from tests.brokers.embedded.stores import opened
 from tests.brokers.embedded.test_migration import make_store_1
 from tests.e2e.installation import LABEL, client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import send, take
+from tests.harness.wall_clock import WallClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -59,7 +59,7 @@ async def test_a_certificate_that_expires_is_a_mistake_and_no_outage(
 
     assert told[0] == told[2] == (201, "primary")
     assert told[1][0] >= 400
-    assert gateway.count("standing_changed", after="secondary") == 0
+    assert gateway.count("entity_state_changed", after="secondary") == 0
     arrived = [await take(primary.address, "orders") for _ in range(2)]
     assert arrived == [b"in time", b"good again"]
 

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 import pytest
 import trio
 
-from gateway.domain.message import Leg
-from gateway.testing.syscalls import injected
-from gateway.testing.wall_clock import WallClock
+from gateway.domain.message import AcceptedBy
 from tests.e2e.harmed import (
     MOVED,
     PATIENCE,
@@ -25,6 +23,8 @@ from tests.e2e.harmed import (
 )
 from tests.e2e.installation import ENTITIES, client
 from tests.e2e.processes import GatewayProcess, Gateways
+from tests.harness.syscalls import injected
+from tests.harness.wall_clock import WallClock
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -68,7 +68,7 @@ async def test_a_primary_whose_disk_is_full_is_left_until_there_is_room(
     async with under_load(run):
         run.excuse(run.primary)
         with limited(run.primary, resource.RLIMIT_FSIZE, 4096):
-            await more(run, Leg.BACKLOG)
+            await more(run, AcceptedBy.BACKLOG)
 
     assert run.traffic.errors == 0
 
@@ -79,7 +79,7 @@ async def test_a_primary_whose_disk_can_only_be_read_is_left(gateways: Gateways)
     async with under_load(run):
         run.excuse(run.primary)
         async with injected(run.primary.pid, "pwrite64:error=EROFS"):
-            await more(run, Leg.BACKLOG)
+            await more(run, AcceptedBy.BACKLOG)
         code = await run.primary.wait()  # a store that failed ends its process
 
     assert run.traffic.errors == 0
@@ -91,7 +91,7 @@ async def test_slow_syncs_of_the_primary_are_waited_for(gateways: Gateways) -> N
 
     slow = [f"{call}:delay_enter={SLOW_SYNC}" for call in ("fdatasync", "fsync")]
     async with under_load(run), injected(run.primary.pid, *slow):
-        await more(run, Leg.PRIMARY)
+        await more(run, AcceptedBy.PRIMARY)
 
     assert run.traffic.errors == 0
     assert failovers(run) == 0
@@ -106,7 +106,7 @@ async def test_a_gateway_without_file_descriptors_serves_whom_it_has(gateways: G
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(late.list_queues)  # for which nothing is left
                 proxy.reset_all()
-                await more(run, Leg.PRIMARY)
+                await more(run, AcceptedBy.PRIMARY)
                 nursery.cancel_scope.cancel()
         await late.list_queues()
 
@@ -134,9 +134,9 @@ async def test_a_gateway_that_can_start_no_thread_diverts_and_comes_back(
         await until(lambda: threads_of(run.gateway) == LEAST_THREADS)  # an idle one would do
         async with injected(run.gateway.pid, "clone3:error=EAGAIN", "clone:error=EAGAIN"):
             await run.kill(run.primary)  # a new connection needs the name, and that a thread
-            await more(run, Leg.BACKLOG)
+            await more(run, AcceptedBy.BACKLOG)
             await run.primary.start()
-            await more(run, Leg.BACKLOG)
+            await more(run, AcceptedBy.BACKLOG)
         await run.back_on_the_primary()
 
     assert run.gateway.running is False  # stopped in the end, by nobody else
@@ -162,7 +162,7 @@ async def test_a_queue_that_grows_on_the_primary_is_no_trouble(gateways: Gateway
     run = await started(gateways, rate=60.0)
 
     async with under_load(run):
-        await more(run, Leg.PRIMARY, 4000)
+        await more(run, AcceptedBy.PRIMARY, 4000)
 
     assert run.traffic.errors == 0
     assert failovers(run) == 0
@@ -178,17 +178,17 @@ async def test_clocks_that_jump_lose_nothing_and_renew_tokens(gateways: Gateways
         # There and back: each sees it within a second, and tokens must stand the time between.
         for seconds in (FIFTY_MINUTES, 0.0):
             await run.kill(run.primary)
-            await more(run, Leg.BACKLOG)
+            await more(run, AcceptedBy.BACKLOG)
             await clock.step(seconds)
             run.excuse(run.primary)  # locks end
             await run.primary.start()
-            await run.gateway.until(lambda: standings(run.gateway) == {"primary"}, PATIENCE)
-            await more(run, Leg.PRIMARY)
+            await run.gateway.until(lambda: states(run.gateway) == {"primary"}, PATIENCE)
+            await more(run, AcceptedBy.PRIMARY)
 
     assert run.traffic.errors == 0
 
 
-def standings(gateway: GatewayProcess) -> set[str]:
+def states(gateway: GatewayProcess) -> set[str]:
     """Where the entities stand, by the log."""
     moves = [line for line in gateway.log if line.get("event") == MOVED]
     last = {line["entity"]: line["after"] for line in moves}
@@ -205,7 +205,7 @@ async def test_a_primary_whose_clock_is_minutes_off_is_no_trouble(
 
     async with under_load(run):
         await clock.step(seconds)
-        await more(run, Leg.PRIMARY)
+        await more(run, AcceptedBy.PRIMARY)
         await clock.step(0.0)
 
     assert run.traffic.errors == 0

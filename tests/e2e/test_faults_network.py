@@ -5,8 +5,9 @@ import pytest
 import trio
 
 from gateway.domain.errors import Outcome
-from gateway.domain.message import Leg
-from gateway.testing.chaos_proxy import (
+from gateway.domain.message import AcceptedBy
+from tests.e2e.network import ATTEMPT, DEADLINE, QUEUES, open_network
+from tests.harness.chaos_proxy import (
     BlackHole,
     Hold,
     Link,
@@ -20,7 +21,6 @@ from gateway.testing.chaos_proxy import (
     SwallowResponse,
     Truncate,
 )
-from tests.e2e.network import ATTEMPT, DEADLINE, QUEUES, open_network
 
 pytestmark = pytest.mark.slow
 
@@ -28,21 +28,23 @@ WAIT = 1.0  # seconds for two busy cores, beyond what a send may take
 
 # On the way to the primary: which leg takes the message, and how many copies it ends up in.
 TO_THE_PRIMARY = {
-    "refused": (Refuse(), Leg.BACKLOG, 1),
-    "reset before the request": (ResetBefore(), Leg.BACKLOG, 1),
-    "reset during the request": (ResetDuring(40), Leg.BACKLOG, 1),
-    "reset after the answer": (ResetAfter(), Leg.PRIMARY, 1),
-    "answer swallowed": (SwallowResponse(), Leg.BACKLOG, 2),
-    "answer cut in its head": (Truncate(12), Leg.BACKLOG, 2),
-    "nothing comes through": (BlackHole(), Leg.BACKLOG, 1),
-    "held back, applied later": (Hold(), Leg.BACKLOG, 2),
-    "slow": (Slow(size=256, delay=0.01), Leg.PRIMARY, 1),
-    "slower than an attempt, applied later": (Slow(size=64, delay=0.2), Leg.BACKLOG, 2),
+    "refused": (Refuse(), AcceptedBy.BACKLOG, 1),
+    "reset before the request": (ResetBefore(), AcceptedBy.BACKLOG, 1),
+    "reset during the request": (ResetDuring(40), AcceptedBy.BACKLOG, 1),
+    "reset after the answer": (ResetAfter(), AcceptedBy.PRIMARY, 1),
+    "answer swallowed": (SwallowResponse(), AcceptedBy.BACKLOG, 2),
+    "answer cut in its head": (Truncate(12), AcceptedBy.BACKLOG, 2),
+    "nothing comes through": (BlackHole(), AcceptedBy.BACKLOG, 1),
+    "held back, applied later": (Hold(), AcceptedBy.BACKLOG, 2),
+    "slow": (Slow(size=256, delay=0.01), AcceptedBy.PRIMARY, 1),
+    "slower than an attempt, applied later": (Slow(size=64, delay=0.2), AcceptedBy.BACKLOG, 2),
 }
 
 
-@pytest.mark.parametrize(("fault", "leg", "copies"), TO_THE_PRIMARY.values(), ids=TO_THE_PRIMARY)
-async def test_no_fault_before_the_primary_is_an_error(fault, leg, copies):
+@pytest.mark.parametrize(
+    ("fault", "accepted_by", "copies"), TO_THE_PRIMARY.values(), ids=TO_THE_PRIMARY
+)
+async def test_no_fault_before_the_primary_is_an_error(fault, accepted_by, copies):
     async with open_network() as network:
         network.primary.fault = fault
 
@@ -52,7 +54,7 @@ async def test_no_fault_before_the_primary_is_an_error(fault, leg, copies):
         await network.drain()
         verdict, found = await network.judge(spare_duplicates=copies - 1)
 
-    assert told is leg
+    assert told is accepted_by
     assert verdict.passed, verdict.findings
     assert found == copies
 
@@ -67,7 +69,7 @@ TO_THE_BACKLOG = {
     "answer cut in its head": (Truncate(12), Outcome.UNKNOWN, {1}),
     "nothing comes through": (BlackHole(), Outcome.UNKNOWN, {0}),
     "held back, applied later": (Hold(), Outcome.UNKNOWN, {1, 2, 3}),
-    "reset after the answer": (ResetAfter(), Leg.BACKLOG, {1}),
+    "reset after the answer": (ResetAfter(), AcceptedBy.BACKLOG, {1}),
 }
 
 
@@ -103,7 +105,7 @@ async def test_a_fault_before_the_secondary_alone_is_not_noticed(fault):
         network.secondary.fault = Pass()
         verdict, found = await network.judge(spare_duplicates=0)
 
-    assert set(told) == {Leg.PRIMARY}
+    assert set(told) == {AcceptedBy.PRIMARY}
     assert verdict.passed, verdict.findings
     assert found == 5
 

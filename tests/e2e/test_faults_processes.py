@@ -8,13 +8,12 @@ import attrs
 import pytest
 import trio
 
+from gateway.capabilities import send_accepted_by
+from gateway.checker.operations import Acked, Invoked, fingerprint
 from gateway.demo.traffic import Traffic
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from gateway.domain.history import Acked, Invoked, fingerprint
-from gateway.domain.message import Leg, Message
-from gateway.testing.chaos_proxy import ChaosProxy, Link, Pass, Refuse, Slow
-from gateway.testing.syscalls import injected
+from gateway.domain.message import AcceptedBy, Message
 from tests.e2e.harmed import (
     AT_HOME,
     PATIENCE,
@@ -32,6 +31,8 @@ from tests.e2e.harmed import (
 )
 from tests.e2e.installation import ENTITIES, LABEL, Installation, client
 from tests.e2e.processes import GatewayProcess, Gateways
+from tests.harness.chaos_proxy import ChaosProxy, Link, Pass, Refuse, Slow
+from tests.harness.syscalls import injected
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -49,7 +50,7 @@ async def test_a_slow_way_to_the_primary_loses_nothing(gateways: Gateways) -> No
     async with under_load(run):
         run.excuse(run.primary)
         proxy.fault = Slow(size=512, delay=0.05, jitter=0.05)
-        await more(run, Leg.PRIMARY)
+        await more(run, AcceptedBy.PRIMARY)
         proxy.fault = Pass()
 
     assert run.traffic.errors == 0
@@ -68,7 +69,7 @@ async def test_a_primary_that_only_the_syphon_reaches_makes_no_ping_pong(
         run.excuse(run.primary)
         proxy.fault = Refuse()
         proxy.reset_all()
-        await more(run, Leg.BACKLOG, 60)
+        await more(run, AcceptedBy.BACKLOG, 60)
         await until(lambda: run.syphoned >= 60)
         moves = failovers(run)
         proxy.fault = Pass()
@@ -87,9 +88,9 @@ async def test_a_flapping_primary_moves_an_entity_no_more_than_it_flaps(
             run.excuse(run.primary)
             proxy.fault = Refuse()
             proxy.reset_all()
-            await more(run, Leg.BACKLOG)
+            await more(run, AcceptedBy.BACKLOG)
             proxy.fault = Pass()
-            await more(run, Leg.PRIMARY)
+            await more(run, AcceptedBy.PRIMARY)
 
     assert run.traffic.errors == 0
     assert len(ENTITIES) <= failovers(run) <= FLAPS * len(ENTITIES)
@@ -100,10 +101,10 @@ async def test_each_error_of_a_connect_diverts(gateways: Gateways) -> None:
 
     async with under_load(run):
         await run.kill(run.primary)  # so that each attempt needs a new connection
-        await more(run, Leg.BACKLOG)
+        await more(run, AcceptedBy.BACKLOG)
         for error in ("ENETUNREACH", "EHOSTUNREACH", "ECONNABORTED", "ETIMEDOUT"):
             async with injected(run.gateway.pid, f"connect:error={error}:when=1+2"):
-                await more(run, Leg.BACKLOG)
+                await more(run, AcceptedBy.BACKLOG)
 
     assert run.gateway.count("connection_crashed") == 0
 
@@ -121,7 +122,7 @@ async def test_a_name_that_nobody_resolves_diverts(
         mean(tmp_path / "names", *meaning)
         await run.kill(run.primary)  # so that the next connection needs the name
         await run.primary.start()
-        await more(run, Leg.BACKLOG, 100)
+        await more(run, AcceptedBy.BACKLOG, 100)
         mean(tmp_path / "names", AT_HOME)
         await run.back_on_the_primary()
 
@@ -137,7 +138,7 @@ async def test_a_primary_that_moves_to_another_address_is_found(
         mean(tmp_path / "names", f"{PRIMARY_NAME} 127.0.0.9")  # where nobody listens
         await run.kill(run.primary)
         await run.primary.start()
-        await more(run, Leg.BACKLOG)
+        await more(run, AcceptedBy.BACKLOG)
         mean(tmp_path / "names", AT_HOME)
         await run.back_on_the_primary()
 
@@ -155,7 +156,9 @@ async def test_a_primary_that_comes_back_empty_gets_what_was_diverted(gateways: 
             await run.kill(run.primary)
             for file in run.primary.folder.glob("broker.db*"):
                 file.unlink()
-            leg = await producer.send(EntityPath("orders"), [Message(message_id="diverted")])
+            accepted_by = await send_accepted_by(
+                producer, EntityPath("orders"), [Message(message_id="diverted")]
+            )
             run.primary.config = run.primary.config.replace("queues = []", 'queues = ["orders"]')
             await run.primary.start()
         await run.drain()
@@ -166,7 +169,7 @@ async def test_a_primary_that_comes_back_empty_gets_what_was_diverted(gateways: 
         ):
             [delivery] = await receiver.receive(10)
 
-    assert leg is Leg.BACKLOG
+    assert accepted_by is AcceptedBy.BACKLOG
     assert delivery.message.message_id == "diverted"
 
 
@@ -197,7 +200,7 @@ async def test_a_syphon_that_dies_at_one_message_again_and_again_moves_the_other
         run.excuse(run.primary)
         proxy.fault = Refuse()
         proxy.reset_all()
-        await more(run, Leg.BACKLOG)
+        await more(run, AcceptedBy.BACKLOG)
         async with client(run.gateway) as producer:
             await producer.send(EntityPath("orders"), [poison])
         run.received += [
@@ -209,7 +212,7 @@ async def test_a_syphon_that_dies_at_one_message_again_and_again_moves_the_other
             await until(lambda deaths=deaths: len(deadly.victims) >= deaths)
             await run.syphon[0].wait()
             await run.syphon[0].start()
-        await more(run, Leg.PRIMARY)
+        await more(run, AcceptedBy.PRIMARY)
         proxy.fault = Pass()
 
     assert len(set(deadly.victims)) >= 3
@@ -243,10 +246,10 @@ async def test_gateways_with_another_view_each_lose_nothing(gateways: Gateways) 
         run.received += [record for traffic in traffics for record in traffic.records]
     codes = [await gateway.stop() for gateway in others]
 
-    assert [set(traffic.legs) for traffic in traffics] == [
-        {Leg.PRIMARY},
-        {Leg.BACKLOG},
-        {Leg.PRIMARY},
+    assert [set(traffic.accepted_by_counts) for traffic in traffics] == [
+        {AcceptedBy.PRIMARY},
+        {AcceptedBy.BACKLOG},
+        {AcceptedBy.PRIMARY},
     ]
     assert failovers(run) == 0
     assert codes == [0, 0, 0]
@@ -274,7 +277,7 @@ async def test_a_syphon_with_the_sides_confused_or_of_another_pair_moves_nothing
     for name, config in wrong.items():
         mistaken = await gateways.start(config, name=name, command=("syphon",))
         await trio.sleep(3.0)  # it looks for queues every two
-        assert mistaken.count("syphoned") == mistaken.count("parked") == 0
+        assert mistaken.count("syphoned") == mistaken.count("dead_lettered") == 0
         await mistaken.stop()
     await syphon.start()
     await run.drain()

@@ -10,15 +10,16 @@ import pytest
 import trio
 from hypothesis import HealthCheck, Phase, given, settings
 
+from gateway.capabilities import send_accepted_by
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import reserve
 from gateway.domain.errors import MessageTooLarge
 from gateway.domain.message import (
+    AcceptedBy,
     DataBody,
     Described,
     Kind,
-    Leg,
     Message,
     ReceiveMode,
     SequenceBody,
@@ -28,8 +29,8 @@ from gateway.domain.message import (
 )
 from gateway.ports import Broker
 from gateway.wire.amqp.message import encoded_size
-from gateway.wire.servicebus_operations import MAX_LIMIT
-from tests.brokers.servicebus_rest.served import client
+from gateway.wire.servicebus.operations import MAX_LIMIT
+from tests.brokers.servicebus.served import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rest import KEY, KEY_NAME, request, send
 from tests.strategies import messages
@@ -182,10 +183,10 @@ def of_size(size: int, **fields: object) -> Message:
 async def answer_to(broker: Broker, message: Message) -> str:
     """Where the message went, or the text of its refusal."""
     try:
-        leg = await broker.send(ORDERS, [message])
+        accepted_by = await send_accepted_by(broker, ORDERS, [message])
     except MessageTooLarge as error:
         return str(error)
-    return leg.value
+    return accepted_by.value
 
 
 async def test_every_message_comes_home_from_an_outage_as_it_was_sent(gateways: Gateways) -> None:
@@ -199,12 +200,12 @@ async def test_every_message_comes_home_from_an_outage_as_it_was_sent(gateways: 
     sent = numbered([*drawn, *by_type, *dated])
     async with installed(gateways) as installation:
         await installation.primary.kill()
-        legs = [await installation.pair.send(ORDERS, [message]) for message in sent]
+        legs = [await send_accepted_by(installation.pair, ORDERS, [message]) for message in sent]
         plain = await send(installation.gateway.address, ORDERS.name, bytes(range(256)))
         await installation.primary.start()
         taken = by_number(await take(installation.pair, len(sent) + 1))
 
-    assert set(legs) == {Leg.BACKLOG}
+    assert set(legs) == {AcceptedBy.BACKLOG}
     assert plain == (201, "backlog")
     assert taken[None].body == bytes(range(256))
     for number, message in enumerate(sent):
@@ -229,7 +230,7 @@ async def test_an_outage_takes_the_sizes_that_health_takes(gateways: Gateways) -
         await installation.primary.start()
         taken = await take(installation.pair, 4)
 
-    refusal = f"message of {limit + 1} bytes; the pair takes {limit}"
+    refusal = f"message of {limit + 1} bytes; the pair accepts {limit}"
     assert healthy[:2] == ["primary", "primary"]
     assert f"message of {limit + 1} bytes" in healthy[2]
     assert diverted == ["backlog", "backlog", refusal]
@@ -272,10 +273,12 @@ async def test_full_batches_come_home_from_an_outage(gateways: Gateways) -> None
     large = [of_size(largest, properties={NUMBER: SMALL + n}) for n in range(4)]
     async with installed(gateways) as installation:
         await installation.primary.kill()
-        legs = [await installation.pair.send(ORDERS, batch) for batch in (small, large)]
+        legs = [
+            await send_accepted_by(installation.pair, ORDERS, batch) for batch in (small, large)
+        ]
         await installation.primary.start()
         taken = await take(installation.pair, SMALL + 4)
 
-    assert legs == [Leg.BACKLOG] * 2
+    assert legs == [AcceptedBy.BACKLOG] * 2
     assert len(taken) == len(by_number(taken))
     assert by_number(taken) == by_number([*small, *large])

@@ -13,11 +13,11 @@ import pytest
 import trio
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
-from gateway.net.http_server import HttpServer
+from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
+from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
 from tests.e2e.installation import Installation
 from tests.e2e.processes import Gateways, broker_config

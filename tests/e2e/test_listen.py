@@ -15,19 +15,19 @@ import attrs
 import pytest
 import trio
 
-from gateway.app.outside import Silence
-from gateway.brokers.registry import Surroundings, build, options_class
+from gateway.app.runtime import Silence
+from gateway.brokers.registry import BrokerDependencies, build, options_class
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.ports import Broker
-from gateway.testing.azurite import KEY, azurite
-from gateway.testing.chaos_proxy import ChaosProxy, Link, Pass
-from gateway.testing.rabbitmq import rabbitmq
 from tests.brokers.storage_queue.azurites import client as storage_queues
 from tests.brokers.storage_queue.azurites import url_of
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.test_admin import ADMIN
+from tests.harness.azurite import KEY, azurite
+from tests.harness.chaos_proxy import ChaosProxy, Link, Pass
+from tests.harness.rabbitmq import rabbitmq
 
 pytestmark = pytest.mark.slow
 
@@ -71,10 +71,10 @@ async def on_rabbitmq(gateways: Gateways, folder: Path) -> AsyncIterator[Place]:
             password = {{ file = {json.dumps(str(secret))} }}
         """
         options = options_class(url)(password="guest")
-        around = Surroundings(
+        dependencies = BrokerDependencies(
             clock=lambda: datetime.now(UTC), rng=random.Random(), observer=Silence()
         )
-        async with build(url, "here", around, options) as broker:
+        async with build(url, "here", dependencies, options) as broker:
             await broker.create_queue(ORDERS, QueueProperties())
             yield Place(config=config, broker=broker)
 

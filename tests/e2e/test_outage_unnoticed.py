@@ -3,8 +3,8 @@
 import pytest
 import trio
 
-from gateway.domain.message import Leg
-from gateway.domain.verdict import Violation
+from gateway.checker.verdict import Violation
+from gateway.domain.message import AcceptedBy
 from tests.e2e.installation import ENTITIES, Installation
 from tests.e2e.processes import Gateways
 
@@ -41,7 +41,7 @@ async def test_producers_notice_no_kill_of_the_primary(interval: str, gateways: 
     print(f"interval {interval}: {told}")  # noqa: T201
     assert run.traffic.errors == 0, told
     assert run.traffic.longest_stall < LONGEST_STALL, told
-    assert run.traffic.legs[Leg.BACKLOG] > 50, told
+    assert run.traffic.accepted_by_counts[AcceptedBy.BACKLOG] > 50, told
     assert verdict.passed, told
 
 
@@ -61,7 +61,7 @@ async def test_producers_notice_no_kill_of_the_secondary(gateways: Gateways) -> 
 
     told = run.describe(verdict)
     assert run.traffic.errors == 0, told
-    assert set(run.traffic.legs) == {Leg.PRIMARY}, told
+    assert set(run.traffic.accepted_by_counts) == {AcceptedBy.PRIMARY}, told
     assert verdict.passed, told
 
 
@@ -78,12 +78,12 @@ async def test_entities_come_back_without_traffic(gateways: Gateways) -> None:
         await producers.start(run.send_all_the_time)
         await run.kill(run.primary)
         for entity in ENTITIES:
-            await run.gateway.seen("standing_changed", entity=entity, after="secondary")
+            await run.gateway.seen("entity_state_changed", entity=entity, after="secondary")
         run.traffic.stopping = True
     await run.primary.start()
     with trio.fail_after(10):
         for entity in ENTITIES:
-            await run.gateway.seen("standing_changed", entity=entity, after="primary")
+            await run.gateway.seen("entity_state_changed", entity=entity, after="primary")
 
     verdict = await run.judge()
     assert verdict.broken() == {Violation.STUCK}  # nobody ran a syphon: all of it is still there

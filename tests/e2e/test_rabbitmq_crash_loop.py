@@ -7,20 +7,15 @@ import attrs
 import pytest
 import trio
 
+from gateway.capabilities import send_accepted_by
 from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
-from gateway.domain.message import Leg, Message
-from gateway.testing.chaos_proxy import ChaosProxy, Link, Pass, Refuse
+from gateway.domain.message import AcceptedBy, Message
 from tests.e2e.installation import client
-from tests.e2e.processes import (
-    KEY_VARIABLE,
-    GatewayProcess,
-    Gateways,
-    broker_config,
-    pair_config,
-)
+from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes
 from tests.e2e.rabbitmq_pair import provision
+from tests.harness.chaos_proxy import ChaosProxy, Link, Pass, Refuse
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -77,9 +72,11 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
     proxy.reset_all()
     async with client(gateway) as producer:
         poison = Message(message_id="poison", body=POISON)
-        legs = [await producer.send(ENTITIES[0], [poison])]
+        legs = [await send_accepted_by(producer, ENTITIES[0], [poison])]
         for number, name in enumerate(OTHERS):
-            legs.append(await producer.send(ENTITIES[number % 2], [Message(message_id=name)]))
+            legs.append(
+                await send_accepted_by(producer, ENTITIES[number % 2], [Message(message_id=name)])
+            )
     await gateway.stop()
 
     alone, _, _ = config.partition("[[endpoints]]")
@@ -101,7 +98,7 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
             await trio.sleep(0.1)
     code = await syphon.stop()
 
-    assert set(legs) == {Leg.BACKLOG}
+    assert set(legs) == {AcceptedBy.BACKLOG}
     assert home == set(OTHERS), f"after {len(ends)} lives"
     assert set(ends) == {-signal.SIGKILL}
     assert left >= 1  # with what was moved, and not completed when the syphon died

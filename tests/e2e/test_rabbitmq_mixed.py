@@ -6,19 +6,11 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.brokers.embedded.broker import EmbeddedBroker
-from gateway.domain.verdict import Verdict
+from gateway.checker.verdict import Verdict
 from tests.e2e.installation import client
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes, Listed
-from tests.e2e.rabbitmq_pair import (
-    ORDERS,
-    Installation,
-    check,
-    example,
-    judged,
-    provision,
-    sending,
-)
+from tests.e2e.rabbitmq_pair import ORDERS, Installation, check, example, judged, provision, sending
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 

@@ -13,8 +13,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.domain.verdict import Verdict
-from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Pass
+from gateway.checker.verdict import Verdict
 from tests.e2e.processes import Gateways
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNode, ExampleNodes, Listed
 from tests.e2e.rabbitmq_pair import (
@@ -26,12 +25,16 @@ from tests.e2e.rabbitmq_pair import (
     provision,
     sending,
 )
+from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 DEFINITIONS = "rabbitmq-definitions.json"
 NORTH = "rabbitmqs://gateway@rabbit-north.example.net/pairgate"
-SOUTH = "rabbitmqs://gateway@rabbit-south.example.net/pairgate"
+SOUTH = (
+    "rabbitmqs://gateway@rabbit-south-1.example.net,rabbit-south-2.example.net,"
+    "rabbit-south-3.example.net/pairgate"
+)
 SOME = 50  # messages
 # Copies that are legal, since nobody could know: of what each sender had on its way when the
 # primary went silent, and of the trials until the failover.
@@ -40,7 +43,7 @@ TRIALS = 10
 
 
 @attrs.define(eq=False)
-class Lab:
+class Harness:
     """The pair, whose gateway reaches the primary through a proxy."""
 
     north: ExampleNode
@@ -65,7 +68,7 @@ class Lab:
 
 
 @asynccontextmanager
-async def lab_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Lab]:
+async def lab_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Harness]:
     north, south = rabbits.north, rabbits.south
     async with trio.open_nursery() as nursery:
         for node in (north, south):
@@ -83,50 +86,50 @@ async def lab_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Lab
         gateway = await gateways.start(config, name="gateway")
         async with sending(gateway) as run:
             await run.senders.acknowledge(SOME)
-            yield Lab(north, south, proxy, gateways, config, run)
+            yield Harness(north, south, proxy, gateways, config, run)
         nursery.cancel_scope.cancel()
 
 
 # Outages: no producer notices.
 
 
-async def kill(lab: Lab) -> None:
-    await lab.north.node.kill()
+async def kill(harness: Harness) -> None:
+    await harness.north.node.kill()
 
 
-async def start(lab: Lab) -> None:
-    await lab.north.node.start()
+async def start(harness: Harness) -> None:
+    await harness.north.node.start()
 
 
-async def freeze(lab: Lab) -> None:
+async def freeze(harness: Harness) -> None:
     await trio.lowlevel.checkpoint()
-    os.kill(lab.north.node.process.pid, signal.SIGSTOP)
+    os.kill(harness.north.node.process.pid, signal.SIGSTOP)
 
 
-async def thaw(lab: Lab) -> None:
+async def thaw(harness: Harness) -> None:
     await trio.lowlevel.checkpoint()
-    os.kill(lab.north.node.process.pid, signal.SIGCONT)
+    os.kill(harness.north.node.process.pid, signal.SIGCONT)
 
 
-async def blackhole(lab: Lab) -> None:
+async def blackhole(harness: Harness) -> None:
     await trio.lowlevel.checkpoint()
-    lab.proxy.fault = BlackHole()
+    harness.proxy.fault = BlackHole()
 
 
-async def let_through(lab: Lab) -> None:
+async def let_through(harness: Harness) -> None:
     await trio.lowlevel.checkpoint()
-    lab.proxy.fault = Pass()
+    harness.proxy.fault = Pass()
 
 
-async def raise_alarm(lab: Lab) -> None:
-    await lab.north.control("set_vm_memory_high_watermark", "0.000001")
+async def raise_alarm(harness: Harness) -> None:
+    await harness.north.control("set_vm_memory_high_watermark", "0.000001")
 
 
-async def end_alarm(lab: Lab) -> None:
-    await lab.north.control("set_vm_memory_high_watermark", "0.4")
+async def end_alarm(harness: Harness) -> None:
+    await harness.north.control("set_vm_memory_high_watermark", "0.4")
 
 
-Act = Callable[[Lab], Awaitable[None]]
+Act = Callable[[Harness], Awaitable[None]]
 
 
 @pytest.mark.parametrize(
@@ -137,59 +140,59 @@ Act = Callable[[Lab], Awaitable[None]]
 async def test_no_producer_notices_an_outage_and_nothing_is_lost(
     rabbits: ExampleNodes, gateways: Gateways, harm: Act, heal: Act
 ) -> None:
-    async with lab_on(rabbits, gateways) as lab:
+    async with lab_on(rabbits, gateways) as harness:
         try:
-            await harm(lab)
-            await lab.run.failed_over()
-            await lab.run.senders.acknowledge(SOME)
+            await harm(harness)
+            await harness.run.failed_over()
+            await harness.run.senders.acknowledge(SOME)
         finally:
             with trio.move_on_after(60, shield=True):
-                await heal(lab)
-        await lab.run.came_back()
-        await lab.run.senders.acknowledge(SOME)
-        verdict = await lab.verdict(ON_THEIR_WAY + TRIALS)
+                await heal(harness)
+        await harness.run.came_back()
+        await harness.run.senders.acknowledge(SOME)
+        verdict = await harness.verdict(ON_THEIR_WAY + TRIALS)
 
-    said = lab.run.describe(verdict)
+    said = harness.run.describe(verdict)
     print(said)  # noqa: T201 the figures of a good run
     assert verdict.passed, said
-    assert not lab.run.senders.errors, said
-    assert lab.run.standings[0] == "suspect", said
-    assert "secondary" in lab.run.standings, said
-    assert lab.run.diverted >= SOME, said
+    assert not harness.run.senders.errors, said
+    assert harness.run.states[0] == "suspect", said
+    assert "secondary" in harness.run.states, said
+    assert harness.run.diverted >= SOME, said
 
 
 # What is no outage: the producer is told, and nothing fails over.
 
 
-async def delete_queue(lab: Lab) -> None:
+async def delete_queue(harness: Harness) -> None:
     """Its messages go with it: who deletes a queue has emptied it before."""
-    await lab.run.senders.rest()
-    async with lab.north.client() as broker:
-        lab.run.received += await emptied(broker)
+    await harness.run.senders.rest()
+    async with harness.north.client() as broker:
+        harness.run.received += await emptied(broker)
         await broker.delete_queue(ORDERS)
-    await lab.run.senders.go()
+    await harness.run.senders.go()
 
 
-async def make_queue(lab: Lab) -> None:
-    await provision(lab.gateways, lab.config)
+async def make_queue(harness: Harness) -> None:
+    await provision(harness.gateways, harness.config)
 
 
-async def fill_quota(lab: Lab) -> None:
-    await lab.north.control(
+async def fill_quota(harness: Harness) -> None:
+    await harness.north.control(
         "set_policy", "-p", VHOST, "--priority", "9", "quota", "^orders$", '{"max-length": 10}'
     )
 
 
-async def raise_quota(lab: Lab) -> None:
-    await lab.north.control("clear_policy", "-p", VHOST, "quota")
+async def raise_quota(harness: Harness) -> None:
+    await harness.north.control("clear_policy", "-p", VHOST, "quota")
 
 
-async def take_rights(lab: Lab) -> None:
-    await lab.north.take_rights("gateway")
+async def take_rights(harness: Harness) -> None:
+    await harness.north.take_rights("gateway")
 
 
-async def give_rights(lab: Lab) -> None:
-    await lab.north.give_rights("gateway")
+async def give_rights(harness: Harness) -> None:
+    await harness.north.give_rights("gateway")
 
 
 @pytest.mark.parametrize(
@@ -209,18 +212,18 @@ async def test_what_is_no_outage_is_told_the_producer_and_nothing_is_lost(
     error: str,
     spare: int,
 ) -> None:
-    async with lab_on(rabbits, gateways) as lab:
+    async with lab_on(rabbits, gateways) as harness:
         try:
-            await harm(lab)
-            await lab.run.senders.be_refused(SOME)
+            await harm(harness)
+            await harness.run.senders.be_refused(SOME)
         finally:
             with trio.move_on_after(60, shield=True):
-                await heal(lab)
-        await lab.run.senders.acknowledge(SOME)
-        verdict = await lab.verdict(spare)
+                await heal(harness)
+        await harness.run.senders.acknowledge(SOME)
+        verdict = await harness.verdict(spare)
 
-    said = lab.run.describe(verdict)
+    said = harness.run.describe(verdict)
     print(said)  # noqa: T201 the figures of a good run
     assert verdict.passed, said
-    assert set(lab.run.senders.errors) == {error}, said
-    assert "secondary" not in lab.run.standings, said
+    assert set(harness.run.senders.errors) == {error}, said
+    assert "secondary" not in harness.run.states, said

@@ -1,6 +1,7 @@
 """How a gateway and a listener are, asked of real processes."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -54,14 +55,29 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
     assert "all is well" in well[1]
     assert legs == [(201, "backlog")] * 2
     assert (code, errors) == (1, "")
-    assert [(each["entity"], each["standing"]) for each in told["pair"]["entities"]] == [
+    assert [(each["entity"], each["state"]) for each in told["pair"]["entities"]] == [
         ("orders", "secondary")
     ]
-    assert told["pair"]["sends"] == [{"leg": "backlog", "outcome": "accepted", "messages": 2}]
+    assert told["pair"]["sends"] == [
+        {"accepted_by": "backlog", "outcome": "accepted", "messages": 2}
+    ]
     assert people[0] == 1
     assert "secondary" in people[1]
     assert samples(metrics)["messaging_client_sent_messages_total"] == 2
     assert samples(metrics)["pairgate_entities"] == 1
+    abilities = {each["name"]: each["abilities"] for each in told["namespaces"]}
+    assert {name: one["state"] for name, one in abilities["secondary"].items()} == {
+        "send": "yes",
+        "receive": "yes",  # its syphon waits
+        "manage": "yes",
+        "reach": "yes",
+    }
+    assert [abilities["primary"][name]["state"] for name in ("send", "reach")] == ["no", "no"]
+    assert "refused" in abilities["primary"]["reach"]["error"].lower()
+    assert "check whether the namespace runs" in abilities["primary"]["reach"]["remedy"]
+    assert any("namespace primary hasn't been reached" in each for each in told["problems"])
+    assert "namespace primary hasn't been reached" in people[1]
+    assert 'pairgate_namespace_ability{ability="reach",namespace="primary"} 0.0' in metrics.decode()
 
     await until_told(gateway.ports[1], "pairgate_backlog_messages", 2)
     await primary.start()
@@ -187,3 +203,35 @@ async def test_a_listener_tells_its_figures_and_its_bill(gateways: Gateways) -> 
     assert queue["bill"]["operations"]["settle"] == 3
     assert bill["messages"] == 3
     assert bill["operations"] >= queue["bill"]["total"]
+
+
+async def test_the_spool_and_what_each_namespace_does_are_told(gateways: Gateways) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    pair = pair_config(
+        primary.address,
+        secondary.address,
+        failover_interval="0s",
+        backlog_queues=1,
+        spool="spool.db",
+    )
+    gateway = await gateways.start(pair + ADMIN, name="gateway")
+    await with_fixed_port(gateway)
+    await primary.kill()
+    await secondary.kill()
+    accepted_by = await send(gateway.address, "orders", b"one")
+    _, output, _ = await pairgate(gateway, "status", "--json")
+    _, people, _ = await pairgate(gateway, "status")
+    _, metrics = await trio.to_thread.run_sync(get, gateway.ports[1], "/metrics")
+    told = json.loads(output)
+    reached = [each["abilities"]["reach"]["state"] for each in told["namespaces"]]
+
+    assert accepted_by == (201, "spool")
+    assert reached == ["no", "no"]
+    assert told["pair"]["spool"]["pending"] == 1
+    assert told["pair"]["spool"]["room"] > 0
+    assert told["pair"]["spool"]["rate_out"] == 0.0
+    assert "spool    1 messages wait" in people
+    assert re.search(r"namespace.*send.*receive.*manage.*reach", people)
+    assert samples(metrics)["pairgate_spool_messages"] == 1
+    assert samples(metrics)["pairgate_spool_room_bytes"] > 0

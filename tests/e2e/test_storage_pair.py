@@ -13,14 +13,14 @@ import attrs
 import pytest
 import trio
 
+from gateway.checker.operations import Acked, Delivered, Invoked, Place, Record
+from gateway.checker.verdict import Rules, Verdict, judge
 from gateway.demo.audit import Site, audit, pending
-from gateway.domain.history import Acked, Delivered, Invoked, Place, Record
-from gateway.domain.verdict import Rules, Verdict, judge
-from gateway.testing.azurite import KEY, azurite
-from gateway.testing.servers import ServerProcess
 from tests.brokers.storage_queue.azurites import client, url_of
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.test_storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Producer, run_at
+from tests.harness.azurite import KEY, azurite
+from tests.harness.servers import ServerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -85,7 +85,7 @@ envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
 [pairing.syphon]
 batch = {SYPHON_BATCH}
 attempt_timeout = "2s"
-hold = {{ first = "500ms", cap = "2s" }}
+unknown_retry = {{ first = "500ms", cap = "2s" }}
 retry = {{ first = "500ms", cap = "2s" }}
 rescan = "2s"
 
@@ -100,7 +100,7 @@ async def provision(gateways: Gateways, config: str) -> None:
 
 def spare(gateway: GatewayProcess) -> int:
     """Copies that are legal, since an attempt ended and nobody knows how."""
-    held = [line for line in gateway.log if line["event"] == "syphon_held"]
+    held = [line for line in gateway.log if line["event"] == "syphon_backed_off"]
     suspect = [line for line in gateway.log if line.get("after") == "suspect"]
     unknown = [line for line in held + suspect if NO_ANSWER.search(line["reason"])]
     # All producers' sends that were on their way, the trials, and a chunk of the syphon's.
@@ -188,10 +188,10 @@ async def test_no_sdk_notices_that_an_azurite_freezes_and_stops(
                 await nursery.start(producer.run)
             await trio.sleep(HEALTHY)
             os.kill(servers.primary.pid, signal.SIGSTOP)
-            await gateway.seen("standing_changed", entity="orders", after="secondary")
+            await gateway.seen("entity_state_changed", entity="orders", after="secondary")
             await trio.sleep(HEALTHY)
             os.kill(servers.primary.pid, signal.SIGCONT)
-            await gateway.seen("standing_changed", entity="orders", after="primary")
+            await gateway.seen("entity_state_changed", entity="orders", after="primary")
             await servers.primary.stop()
             await trio.sleep(OUTAGE)
             await servers.primary.start()

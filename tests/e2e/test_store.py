@@ -58,7 +58,7 @@ async def test_a_check_after_a_crash_changes_nothing(gateways: Gateways) -> None
     code, output, _ = await store(broker, "check", "embedded:broker.db")
     assert code == 0
     assert "good    orders: 1 active" in output
-    assert "in the log of an unclean end: read, and left there" in output
+    assert "in the log after an unclean shutdown: read, and left there" in output
 
 
 async def test_a_gateway_starts_from_a_backup(gateways: Gateways) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import trio
 
-from gateway.brokers.servicebus_rest import ServiceBusRestOptions, open_namespace
+from gateway.brokers.servicebus.broker import ServiceBusRestOptions, open_namespace
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete, Message
-from gateway.domain.rules import CorrelationFilter, Rule, SqlFilter
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions
 from tests.e2e.installation import client
@@ -201,7 +201,7 @@ async def test_the_other_commands_know_topics(gateways: Gateways, tmp_path: Path
     peeked = await pairgate(broker, "peek", "topic.1/subscriptions/all")
     received = await pairgate(broker, "receive", "topic.1/subscriptions/all")
 
-    assert "topic topic.2 is missing; `pairgate provision` makes it" in before[1]
+    assert "topic topic.2 is missing; `pairgate provision` creates it" in before[1]
     (namespace_made,) = json.loads(made[1])
     assert namespace_made["queues"][:2] == ["topic.2", "topic.2/Subscriptions/all"]
     assert (after[0], "missing" in after[1]) == (0, False)

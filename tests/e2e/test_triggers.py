@@ -1,26 +1,23 @@
 """How listeners of other processes hear of a message: over a topic, and from several gateways."""
 
+import random
 from typing import Final
 
 import pytest
 import trio
 
+from gateway.capabilities import send_accepted_by
 from gateway.domain.backlog import queue_name
 from gateway.domain.entity import EntityPath
-from gateway.domain.message import Leg, Message
-from gateway.domain.topology import TopicProperties
+from gateway.domain.message import AcceptedBy, Message
+from gateway.domain.topics.topology import TopicProperties
 from gateway.ports import Broker
 from tests.e2e.installation import client
-from tests.e2e.processes import (
-    KEY_VARIABLE,
-    GatewayProcess,
-    Gateways,
-    broker_config,
-    pair_config,
-)
+from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config, pair_config
 from tests.e2e.test_admin import ADMIN
 from tests.e2e.test_listen import NOTE, ORDERS, noted, until_noted
 from tests.e2e.test_serve import pairgate
+from tests.harness.chaos_proxy import ChaosProxy, Refuse
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +25,8 @@ TOPIC: Final = '\n[triggers]\ntopic = "pairgate-triggers"\n'
 BACKLOG: Final = tuple(queue_name("east", index).name for index in range(2))
 # It asks for a second, finds nothing, and asks no more: from then on only a trigger wakes it.
 SOON_IDLE: Final = '\n[listener]\nidle_max = "1s"\n'
+
+UNSWEPT: Final = f'{SOON_IDLE}sweep = "off"\n'
 
 
 def before(store: GatewayProcess, *parts: str) -> str:
@@ -171,7 +170,10 @@ async def test_what_a_syphon_of_its_own_brings_back_wakes_listeners_over_the_top
     gateway = await gateways.start(pair, name="gateway")
     await primary.kill()
     async with client(gateway) as broker:
-        assert await broker.send(ORDERS, [Message(message_id="one", body=b"one")]) is Leg.BACKLOG
+        assert (
+            await send_accepted_by(broker, ORDERS, [Message(message_id="one", body=b"one")])
+            is AcceptedBy.BACKLOG
+        )
     await primary.start()
     listener = await idle_listener(gateways, before(primary, TOPIC, SOON_IDLE))
     syphon = await gateways.start(pair + TOPIC, name="syphon", command=("syphon",))
@@ -180,6 +182,60 @@ async def test_what_a_syphon_of_its_own_brings_back_wakes_listeners_over_the_top
 
     assert codes == [0, 0]
     assert noted(listener) == ["one"]
+
+
+@pytest.mark.parametrize("command", ["serve", "syphon"])
+async def test_a_syphon_announces_what_it_moves_to_a_namespace_that_announces_nothing(
+    gateways: Gateways, command: str, nursery: trio.Nursery
+) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(*BACKLOG), name="secondary")
+    async with client(primary) as broker:
+        await broker.create_topic(EntityPath("pairgate-triggers"), TopicProperties())
+    proxy = ChaosProxy("127.0.0.1", primary.port, rng=random.Random(1))
+    await nursery.start(proxy.serve)
+    blocked = pair_config(
+        f"127.0.0.1:{proxy.port}",
+        secondary.address,
+        enable_syphon=False,
+        backlog_queues=len(BACKLOG),
+    )
+    moving = pair_config(primary.address, secondary.address, backlog_queues=len(BACKLOG)) + TOPIC
+    producer = await gateways.start(blocked, name="producer")
+    listener = await idle_listener(gateways, before(primary, TOPIC, UNSWEPT))
+    await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
+    ended = listener.count("tasks_ended", tasks=0)
+    await gateways.start(moving, name="mover", command=(command,))  # it wakes all at its start
+    await listener.until(lambda: listener.count("tasks_ended", tasks=0) > ended)
+    proxy.fault = Refuse()  # after the producer has asked its primary who it is
+    proxy.reset_all()
+    async with client(producer) as broker:
+        assert (
+            await send_accepted_by(broker, ORDERS, [Message(message_id="one", body=b"one")])
+            is AcceptedBy.BACKLOG
+        )
+    await until_noted(1, listener)
+    nursery.cancel_scope.cancel()
+
+    assert noted(listener) == ["one"]
+
+
+async def test_an_idle_listener_finds_what_nobody_announces_by_its_sweep_and_check_says_so(
+    gateways: Gateways,
+) -> None:
+    store = await gateways.start(broker_config("orders"), name="store")  # it announces nothing
+    async with client(store) as broker:
+        await broker.create_topic(EntityPath("pairgate-triggers"), TopicProperties())
+    swept = SOON_IDLE + 'sweep = "2s"\n'
+    listener = await idle_listener(gateways, before(store, TOPIC, swept))
+    await listener.seen("triggers_regained", gateway="topic pairgate-triggers")
+    async with client(store) as broker:
+        await wake(broker, listener, "past")
+    _, checked, _ = await pairgate(listener, "check")
+
+    assert noted(listener) == ["past"]
+    assert "not every sender is known to send triggers" in checked
+    assert "an idle listener polls every 2 s" in checked
 
 
 async def test_a_listener_may_follow_several_gateways(gateways: Gateways) -> None:

@@ -3,7 +3,7 @@ import random
 import pytest
 import trio
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
 from gateway.frontends.leases import Leases
 from tests.frontends.rest_client import ORDERS, Client, Scripted, frontend_of, wall_clock

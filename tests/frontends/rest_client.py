@@ -10,24 +10,20 @@ from uuid import UUID
 import attrs
 import trio
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import (
-    BrokerError,
-)
-from gateway.domain.message import Leg, Message, ReceiveMode
+from gateway.domain.errors import BrokerError
+from gateway.domain.message import Message, ReceiveMode
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus_rest import RestOptions, ServiceBusRestFrontend
+from gateway.frontends.servicebus.rest import RestOptions, ServiceBusRestFrontend
 from gateway.ports import Receiver
-from gateway.wire import atom, atom_answers, servicebus_answers, servicebus_rest
-from gateway.wire import atom_operations as management
-from gateway.wire.http import Headers, Request, Response
-from gateway.wire.sas import sign_sas
-from gateway.wire.servicebus_operations import (
-    Operation,
-)
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus import answers, atom, atom_answers, rest
+from gateway.wire.servicebus import atom_operations as management
+from gateway.wire.servicebus.operations import Operation
+from gateway.wire.servicebus.sas import sign_sas
 
 ORDERS = EntityPath("orders")
 KEY = "SAS_KEY_VALUE"
@@ -64,8 +60,8 @@ class Client:
 
     async def do(self, operation: Operation) -> object:
         """As a Pairgate does it to another one."""
-        response = await self.send(servicebus_rest.build_request(operation))
-        return servicebus_answers.parse_response(operation, response)
+        response = await self.send(rest.build_request(operation))
+        return answers.parse_response(operation, response)
 
     async def manage(self, operation: management.Operation) -> management.Answer:
         return atom_answers.parse_response(
@@ -81,9 +77,9 @@ class Scripted:
     error: BrokerError | None = None
     hangs: bool = False
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         await self._fail()
-        return await self.inner.send(entity, messages)
+        await self.inner.send(entity, messages)
 
     async def probe(self, entity: EntityPath) -> None:
         await self._fail()

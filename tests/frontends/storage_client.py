@@ -11,23 +11,23 @@ from uuid import UUID
 import attrs
 import trio
 
-from gateway.brokers.local_visibility import LocalVisibility
-from gateway.brokers.memory import MemoryBroker
-from gateway.brokers.recent import Recent
-from gateway.domain.accounts import StorageAccount
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.local.recent import Recent
+from gateway.brokers.local.visibility import LocalVisibility
 from gateway.domain.entity import EntityPath
+from gateway.domain.storage_queue.accounts import StorageAccount
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
-from gateway.frontends.storage_auth import Accounts
-from gateway.frontends.storage_operations import StorageOperations
-from gateway.frontends.storage_queue import StorageQueueFrontend, StorageQueueOptions
-from gateway.testing.clocks import VirtualClock
-from gateway.wire import storage_queue_operations as storage
-from gateway.wire.http import Headers, Request, Response
-from gateway.wire.http_date import format_http_date
-from gateway.wire.storage_queue import build_request
-from gateway.wire.storage_queue_answers import parse_response
-from gateway.wire.storage_signing import signed
+from gateway.frontends.storage_queue.auth import Accounts
+from gateway.frontends.storage_queue.frontend import StorageQueueFrontend, StorageQueueOptions
+from gateway.frontends.storage_queue.operations import StorageOperations
+from gateway.wire.http.date import format_http_date
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.answers import parse_response
+from gateway.wire.storage_queue.rest import build_request
+from gateway.wire.storage_queue.signing import signed
+from tests.harness.clocks import VirtualClock
 
 ACCOUNT: Final = "contoso"
 KEY: Final = b"a key for tests only"
@@ -140,18 +140,18 @@ async def open_client(
         await nursery.start(leases.run)
         lent = LeasedVisibility(broker, leases, clock)
         await nursery.start(lent.run)
+        accounts = Accounts(
+            [StorageAccount(name=ACCOUNT, keys=(KEY, SECOND_KEY))], wall_clock=clock, loopback=True
+        )
         frontend = StorageQueueFrontend(
             operations=StorageOperations(
                 broker=broker,
                 visibility=lent if leased else LocalVisibility(broker),
                 sends=leased or paired,
                 wall_clock=clock,
+                marks=accounts.marks,
             ),
-            accounts=Accounts(
-                [StorageAccount(name=ACCOUNT, keys=(KEY, SECOND_KEY))],
-                wall_clock=clock,
-                loopback=True,
-            ),
+            accounts=accounts,
             wall_clock=clock,
             new_id=ids.__next__,
             options=StorageQueueOptions(),

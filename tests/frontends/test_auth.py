@@ -1,16 +1,16 @@
 import math
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import attrs
 import pytest
 
-from gateway.domain.access import Access, AccessPolicy, Right
+from gateway.domain.access import Access, AccessPolicy, Refusal, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
 from gateway.frontends.auth import EMULATOR_POLICY, MAX_KEPT, Authorizer
-from gateway.wire.sas import sign_sas
+from gateway.wire.servicebus.sas import sign_sas
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 SOON = int(NOW.timestamp()) + 300
@@ -79,7 +79,7 @@ def test_claim_is_judged_at_each_use() -> None:
 
 
 def test_names_are_unique() -> None:
-    with pytest.raises(ValueError, match="once"):
+    with pytest.raises(ValueError, match="same name"):
         authorizer(SENDER, EMULATOR_POLICY, SENDER)
 
 
@@ -122,7 +122,7 @@ def test_a_key_can_be_changed_while_clients_use_it() -> None:
 def test_policies_that_clash_replace_nothing() -> None:
     sender = authorizer(SENDER)
 
-    with pytest.raises(ValueError, match="once"):
+    with pytest.raises(ValueError, match="same name"):
         sender.replace([EMULATOR_POLICY, EMULATOR_POLICY])
 
     check(sender, sign_sas(URI, "sender", "primary", SOON), TO_SEND)
@@ -188,3 +188,33 @@ def test_who_asks_for_it_is_told_of_new_policies() -> None:
     checker.replace([SENDER])
 
     assert told == [1]
+
+
+@pytest.mark.parametrize(
+    ("token", "refusal"),
+    [
+        (None, ("", Refusal.MISSING)),
+        ("Bearer x", ("", Refusal.MALFORMED)),
+        (sign_sas(URI, "sender", "guess", SOON), ("sender", Refusal.WRONG_KEY)),
+        (sign_sas(URI, "former", "primary", SOON), ("former", Refusal.UNKNOWN_NAME)),
+        (sign_sas(URI, "primary", "sender", SOON), ("", Refusal.UNKNOWN_NAME)),
+        (sign_sas(URI, "sender", "primary", SOON - 601), ("sender", Refusal.EXPIRED)),
+        (sign_sas(URI + "2", "sender", "primary", SOON), ("sender", Refusal.NOT_ALLOWED)),
+        (sign_sas(URI, "sender", "primary", SOON), None),
+    ],
+)
+def test_refused_credentials_are_told_by_name_and_reason_and_never_a_key(
+    token: str | None, refusal: tuple[str, Refusal] | None
+) -> None:
+    told: list[tuple[str, Refusal]] = []
+    guard = Authorizer(
+        [SENDER],
+        wall_clock=lambda: NOW,
+        loopback=True,
+        on_refused=lambda name, why: told.append((name, why)),
+    )
+
+    with suppress(NotAuthorized):
+        guard.require(guard.claim(token), TO_SEND)
+
+    assert told == ([] if refusal is None else [refusal])

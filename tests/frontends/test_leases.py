@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gateway.domain.clocks.lock_ends import OVER
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
     BrokerError,
@@ -18,15 +19,7 @@ from gateway.domain.errors import (
     OutcomeUnknown,
     Unavailable,
 )
-from gateway.domain.lock_ends import OVER
-from gateway.domain.message import (
-    Abandon,
-    Complete,
-    Delivery,
-    Message,
-    ReceiveMode,
-    Settlement,
-)
+from gateway.domain.message import Abandon, Complete, Delivery, Message, ReceiveMode, Settlement
 from gateway.frontends.leases import LeaseOptions, Leases
 from gateway.ports import WallClock
 
@@ -320,7 +313,7 @@ async def test_lock_that_the_namespace_lost_is_no_lease(
             else leases.settle(ORDERS, "T1", Complete())
         )
 
-    with pytest.raises(LockLost, match="isn't known"):
+    with pytest.raises(LockLost, match="is unknown"):
         await leases.renew(ORDERS, "T1")
 
 

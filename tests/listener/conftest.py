@@ -3,15 +3,15 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from tests.listener.hall import Hall
+from tests.listener.harness import Harness
 
 
 @pytest.fixture
-async def hall() -> AsyncIterator[Hall]:
+async def harness() -> AsyncIterator[Harness]:
     async with trio.open_nursery() as nursery:
-        hall = Hall(nursery=nursery)
-        await hall.create()
-        yield hall
+        harness = Harness(nursery=nursery)
+        await harness.create()
+        yield harness
         nursery.cancel_scope.cancel()
 
 

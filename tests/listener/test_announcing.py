@@ -6,12 +6,15 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.capabilities import FailsFast
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, EntityNotFound
 from gateway.domain.message import Complete, DataBody, Message
 from gateway.listener.announcing import Announcing
-from gateway.testing.faults import Fault, FaultyBroker, Hang, LoseAnswer, Refuse, Reset
+from gateway.offering import offered, required
+from tests.harness.faults import Fault, FaultyBroker, Hang, LoseAnswer, Refuse, Reset
+from tests.harness.remembering import RememberingBroker
 
 ORDERS = EntityPath("orders")
 
@@ -64,6 +67,20 @@ async def test_what_may_have_come_is_announced(
         nursery.cancel_scope.cancel()
 
     assert announced == [ORDERS] * told
+
+
+async def test_a_namespace_that_fails_fast_does_so_and_is_announced(
+    broker: MemoryBroker, nursery: trio.Nursery
+) -> None:
+    announced: list[EntityPath] = []
+    fast = RememberingBroker(inner=broker, rng=random.Random(0))
+    await nursery.start(fast.run)
+    told = Announcing(fast, lambda queue, size: announced.append(queue))
+
+    await required(told, FailsFast).try_send(ORDERS, [Message()])
+
+    assert announced == [ORDERS]
+    assert offered(Announcing(broker, lambda *_: None), FailsFast) is None
 
 
 async def test_a_store_of_our_own_announces_what_can_be_received(

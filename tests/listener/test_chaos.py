@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from gateway.listener.errors import EndpointDown
-from gateway.testing.faults import Hang, LoseAnswer, Refuse
-from tests.listener.hall import LONGEST_TEST, Hall, until
+from tests.harness.faults import Hang, LoseAnswer, Refuse
+from tests.listener.harness import LONGEST_TEST, Harness, until
 
 
 # A smaller example says no more, and each takes its time.
@@ -23,11 +23,11 @@ def test_nothing_is_lost_whatever_fails_and_whoever_is_cancelled(seed, polls, mo
         rng = random.Random(seed)
         with trio.fail_after(LONGEST_TEST):
             async with trio.open_nursery() as nursery:
-                hall = Hall(nursery=nursery)
-                await hall.create()
-                faulty = await hall.make_faulty()
+                harness = Harness(nursery=nursery)
+                await harness.create()
+                faulty = await harness.make_faulty()
                 if polls:
-                    hall.poll()
+                    harness.poll()
                 faults = [Refuse(), LoseAnswer(), Hang(20.0), None, None, None, None]
                 faulty.fault = lambda operation, _: rng.choice(faults)
                 handled = Counter()
@@ -41,19 +41,19 @@ def test_nothing_is_lost_whatever_fails_and_whoever_is_cancelled(seed, polls, mo
                     handled[item.message.message_id] += 1
 
                 sent = [str(number) for number in range(60)]
-                await hall.send(*sent)
+                await harness.send(*sent)
                 for _ in range(4):
-                    listener = hall.listener(handle, options={"poison_threshold": None})
+                    listener = harness.listener(handle, options={"poison_threshold": None})
                     with trio.move_on_after(rng.uniform(0.0, 60.0)):
                         async with trio.open_nursery() as inner:
                             await inner.start(listener.run)
                             if rng.random() < 0.5:
                                 await trio.sleep(rng.uniform(0.0, 30.0))
                                 await listener.drain()
-                gone = set(sent) - set(await hall.waiting())
+                gone = set(sent) - set(await harness.waiting())
                 assert gone <= set(handled)
                 faulty.fault = lambda operation, _: None
-                await hall.listen(handle, options={"poison_threshold": None})
+                await harness.listen(handle, options={"poison_threshold": None})
                 await until(lambda: set(handled) == set(sent), seconds=8 * 3600.0)
                 nursery.cancel_scope.cancel()
 

@@ -11,7 +11,7 @@ import trio
 from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Delivery, Message, Settlement
 from gateway.listener.completions import Completions
-from tests.listener.hall import virtual_time
+from tests.listener.harness import virtual_time
 
 pytestmark = virtual_time
 

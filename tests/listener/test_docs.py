@@ -10,7 +10,7 @@ import pytest
 from gateway.listener.options import ListenerOptions
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "listener.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "listener.md").read_text()
 
 
 @pytest.mark.slow

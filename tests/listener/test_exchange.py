@@ -16,8 +16,8 @@ from gateway.listener.intents import steps, update
 from gateway.listener.items import Json
 from gateway.listener.settling import settle
 from gateway.listener.submit import Submitter
-from gateway.testing.clocks import VirtualClock
-from tests.listener.hall import ORDERS, Hall, until, virtual_time
+from tests.harness.clocks import VirtualClock
+from tests.listener.harness import ORDERS, Harness, until, virtual_time
 
 pytestmark = virtual_time
 
@@ -34,30 +34,30 @@ class Total:
     value: int
 
 
-async def asking(hall: Hall, **fields: Any) -> Requester[Sum, Total]:
+async def asking(harness: Harness, **fields: Any) -> Requester[Sum, Total]:
     """A requester that runs."""
-    await hall.create(REPLIES)
+    await harness.create(REPLIES)
     numbers = count(1)
     requests = Submitter(
-        broker=hall.broker, queue=ORDERS, format=Json(Sum), new_id=lambda: f"r{next(numbers)}"
+        broker=harness.broker, queue=ORDERS, format=Json(Sum), new_id=lambda: f"r{next(numbers)}"
     )
     requester = Requester(
         requests=requests,
         replies=REPLIES,
-        broker=hall.broker,
+        broker=harness.broker,
         format=Json(Total),
         clock=VirtualClock(),
         rng=random.Random(3),
         **fields,
     )
-    await hall.nursery.start(requester.run)
+    await harness.nursery.start(requester.run)
     return requester
 
 
-async def answering(hall: Hall, work: Any) -> None:
+async def answering(harness: Harness, work: Any) -> None:
     """A worker that replies."""
-    handle = replying(work, broker=hall.broker, format=Json(Total), new_id=lambda: "x")
-    await hall.listen(handle, format=Json(Sum))
+    handle = replying(work, broker=harness.broker, format=Json(Total), new_id=lambda: "x")
+    await harness.listen(handle, format=Json(Sum))
 
 
 async def total(request):
@@ -65,75 +65,75 @@ async def total(request):
     return Total(sum(request.value.numbers))
 
 
-async def test_a_request_gets_its_reply(hall):
-    requester = await asking(hall)
-    await answering(hall, total)
+async def test_a_request_gets_its_reply(harness):
+    requester = await asking(harness)
+    await answering(harness, total)
 
     assert await requester.ask(Sum([1, 2, 3])) == Total(6)
-    await until(lambda: bool(hall.items))
-    assert await hall.waiting() == await hall.waiting(REPLIES) == []
+    await until(lambda: bool(harness.items))
+    assert await harness.waiting() == await harness.waiting(REPLIES) == []
 
 
-async def test_slices_fan_out_and_their_replies_come_in_order(hall):
-    requester = await asking(hall)
-    await answering(hall, total)
+async def test_slices_fan_out_and_their_replies_come_in_order(harness):
+    requester = await asking(harness)
+    await answering(harness, total)
     totals = await requester.scatter([Sum([number]) for number in range(50)])
 
     assert [each.value for each in totals] == list(range(50))
     assert await requester.scatter([]) == []
 
 
-async def test_a_worker_that_fails_before_its_reply_is_asked_again(hall):
+async def test_a_worker_that_fails_before_its_reply_is_asked_again(harness):
     async def work(request):
         if request.attempt == 1:
             raise ValueError
         return Total(request.attempt)
 
-    requester = await asking(hall)
-    await answering(hall, work)
+    requester = await asking(harness)
+    await answering(harness, work)
 
     assert await requester.ask(Sum([1])) == Total(2)
 
 
-async def test_a_reply_that_nobody_awaits_any_more_is_done(hall):
-    requester = await asking(hall)
+async def test_a_reply_that_nobody_awaits_any_more_is_done(harness):
+    requester = await asking(harness)
     with trio.move_on_after(1.0) as scope:
         await requester.ask(Sum([1]))
-    await answering(hall, total)
+    await answering(harness, total)
     await trio.sleep(60.0)
 
     assert scope.cancelled_caught
-    assert await hall.waiting() == await hall.waiting(REPLIES) == []
+    assert await harness.waiting() == await harness.waiting(REPLIES) == []
 
 
-async def test_no_more_requests_wait_than_the_bound(hall):
-    requester = await asking(hall, max_pending=3)
+async def test_no_more_requests_wait_than_the_bound(harness):
+    requester = await asking(harness, max_pending=3)
 
-    with pytest.raises(Busy, match="at most 3 requests"):
+    with pytest.raises(Busy, match="3 requests already wait"):
         await requester.scatter([Sum([1])] * 4)
 
 
-async def test_replies_to_requests_without_an_id_are_no_duplicates_of_each_other(hall):
-    await hall.create(REPLIES, requires_duplicate_detection=True)
+async def test_replies_to_requests_without_an_id_are_no_duplicates_of_each_other(harness):
+    await harness.create(REPLIES, requires_duplicate_detection=True)
     numbers = count(1)
     handle = replying(
-        total, broker=hall.broker, format=Json(Total), new_id=lambda: f"a{next(numbers)}"
+        total, broker=harness.broker, format=Json(Total), new_id=lambda: f"a{next(numbers)}"
     )
-    await hall.listen(handle, format=Json(Sum))
+    await harness.listen(handle, format=Json(Sum))
     body = b'{"numbers": [1]}'
     for _ in range(2):
-        await hall.store.send(ORDERS, [Message(body=body, reply_to=REPLIES.name)])
-    await until(lambda: len(hall.items) == 2)
-    replies = [each.message for each in await hall.store.peek(REPLIES, limit=10)]
+        await harness.store.send(ORDERS, [Message(body=body, reply_to=REPLIES.name)])
+    await until(lambda: len(harness.items) == 2)
+    replies = [each.message for each in await harness.store.peek(REPLIES, limit=10)]
 
     assert [reply.correlation_id for reply in replies] == [None, None]
 
 
-async def test_a_request_without_a_reply_queue_is_dead(hall):
-    await answering(hall, total)
-    await hall.send("m1", body=b'{"numbers": [1]}')
-    await until(lambda: bool(hall.items))
-    (dead,) = await hall.dead_letters()
+async def test_a_request_without_a_reply_queue_is_dead(harness):
+    await answering(harness, total)
+    await harness.send("m1", body=b'{"numbers": [1]}')
+    await until(lambda: bool(harness.items))
+    (dead,) = await harness.dead_letters()
 
     assert dead.properties["DeadLetterReason"] == "NoReplyQueue"
 
@@ -180,7 +180,7 @@ async def test_a_change_that_others_always_overtake_is_given_up():
         await update(Shelf(intruders=100), "k", lambda value: value + 1, attempts=4)
 
 
-async def test_an_intent_whose_worker_failed_midway_is_resumed(hall):
+async def test_an_intent_whose_worker_failed_midway_is_resumed(harness):
     done = set()
     shelf = Shelf()
 
@@ -194,21 +194,21 @@ async def test_an_intent_whose_worker_failed_midway_is_resumed(hall):
             raise ConnectionError
         done.add("second")
 
-    await hall.send("m1")
-    await hall.listen(steps(first, second))
-    await until(lambda: bool(hall.items))
+    await harness.send("m1")
+    await harness.listen(steps(first, second))
+    await until(lambda: bool(harness.items))
 
     assert (done, shelf.value) == ({"first", "second"}, 1)
 
 
-async def test_an_item_is_settled_by_its_uri(hall):
-    await hall.send("m1")
-    async with hall.store.open_receiver(ORDERS) as receiver:
+async def test_an_item_is_settled_by_its_uri(harness):
+    await harness.send("m1")
+    async with harness.store.open_receiver(ORDERS) as receiver:
         (delivery,) = await receiver.receive(1)
-        await settle({"contoso": hall.store}, "queue://contoso/orders", delivery)
+        await settle({"contoso": harness.store}, "queue://contoso/orders", delivery)
 
         with pytest.raises(LockLost):
-            await settle({"contoso": hall.store}, "queue://contoso/orders", delivery, Abandon())
-        with pytest.raises(EntityNotFound, match="no account 'fabrikam'"):
-            await settle({"contoso": hall.store}, "queue://fabrikam/orders", delivery)
-    assert await hall.waiting() == []
+            await settle({"contoso": harness.store}, "queue://contoso/orders", delivery, Abandon())
+        with pytest.raises(EntityNotFound, match="account 'fabrikam' isn't among the namespaces"):
+            await settle({"contoso": harness.store}, "queue://fabrikam/orders", delivery)
+    assert await harness.waiting() == []

@@ -6,22 +6,22 @@ import pytest
 import trio
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.events import TasksEnded, WorkDetected
+from gateway.domain.events.gateway import TasksEnded, WorkDetected
 from gateway.domain.status import Wake
+from gateway.listener.consumer_stats import Operation
 from gateway.listener.job import Idle
-from gateway.listener.ledger import Operation
 from gateway.listener.triggers import Trigger, Triggers
-from gateway.testing.faults import Operation as Asked
-from tests.listener.hall import ORDERS, ids, nothing, state_of, until, virtual_time
+from tests.harness.faults import Operation as Asked
+from tests.listener.harness import ORDERS, ids, nothing, state_of, until, virtual_time
 
 pytestmark = virtual_time
 
 HOUR = 3600.0
 
 
-async def test_22_idle_hours_cost_at_most_100_requests_an_hour(hall):
-    polled = hall.poll()
-    listener = await hall.listen(nothing)
+async def test_22_idle_hours_cost_at_most_100_requests_an_hour(harness):
+    polled = harness.poll()
+    listener = await harness.listen(nothing)
     await trio.sleep(HOUR)
     first = polled.polls[ORDERS]
     await trio.sleep(21 * HOUR)
@@ -31,9 +31,9 @@ async def test_22_idle_hours_cost_at_most_100_requests_an_hour(hall):
     assert (await state_of(listener)).operations[Operation.EMPTY] == polled.polls[ORDERS]
 
 
-async def test_22_idle_hours_cost_nothing_with_triggers(hall):
-    polled = hall.poll()
-    listener = await hall.listen(nothing, triggers=Triggers(hears_all_senders=True))
+async def test_22_idle_hours_cost_nothing_with_triggers(harness):
+    polled = harness.poll()
+    listener = await harness.listen(nothing, triggers=Triggers(hears_all_senders=True))
     await trio.sleep(HOUR)
     first = polled.polls[ORDERS]
     await trio.sleep(21 * HOUR)
@@ -43,8 +43,8 @@ async def test_22_idle_hours_cost_nothing_with_triggers(hall):
     assert (await state_of(listener)).total_tasks == 0
 
 
-async def test_22_idle_hours_cost_nothing_where_the_namespace_pushes(hall):
-    listener = await hall.listen(nothing)
+async def test_22_idle_hours_cost_nothing_where_the_namespace_pushes(harness):
+    listener = await harness.listen(nothing)
     await trio.sleep(22 * HOUR)
     state = await state_of(listener)
 
@@ -52,49 +52,49 @@ async def test_22_idle_hours_cost_nothing_where_the_namespace_pushes(hall):
     assert state.total_tasks == 1
 
 
-async def test_with_triggers_a_message_doesnt_wait_for_the_next_look(hall):
+async def test_with_triggers_a_message_doesnt_wait_for_the_next_look(harness):
     triggers = Triggers()
-    hall.poll()
-    await hall.listen(nothing, triggers=triggers)
+    harness.poll()
+    await harness.listen(nothing, triggers=triggers)
     await trio.sleep(5 * HOUR)
-    await hall.send("m1")
+    await harness.send("m1")
     began = trio.current_time()
     triggers.publish(Trigger(queue=ORDERS))
-    await until(lambda: bool(hall.items))
+    await until(lambda: bool(harness.items))
 
     assert trio.current_time() - began < 0.1
 
 
-async def test_a_trigger_before_its_message_is_enqueued_is_as_good(hall):
+async def test_a_trigger_before_its_message_is_enqueued_is_as_good(harness):
     triggers = Triggers()
-    hall.poll()
-    await hall.listen(nothing, triggers=triggers)
+    harness.poll()
+    await harness.listen(nothing, triggers=triggers)
     await trio.sleep(5 * HOUR)
     triggers.publish(Trigger(queue=ORDERS))
     await trio.sleep(10.0)
-    await hall.send("m1")
+    await harness.send("m1")
     began = trio.current_time()
-    await until(lambda: bool(hall.items))
+    await until(lambda: bool(harness.items))
 
     assert trio.current_time() - began < 15.0
 
 
-async def test_a_trigger_wakes_a_task_out_of_its_pause(hall):
+async def test_a_trigger_wakes_a_task_out_of_its_pause(harness):
     triggers = Triggers()
-    hall.poll()
-    await hall.listen(nothing, triggers=triggers, options={"idle_min": 50.0})
+    harness.poll()
+    await harness.listen(nothing, triggers=triggers, options={"idle_min": 50.0})
     await trio.sleep(10.0)
-    await hall.send("m1")
+    await harness.send("m1")
     triggers.publish(Trigger(queue=ORDERS))
-    await until(lambda: bool(hall.items), seconds=1.0)
+    await until(lambda: bool(harness.items), seconds=1.0)
 
 
-async def test_a_trigger_wakes_the_listeners_of_its_queue_and_account_only(hall):
+async def test_a_trigger_wakes_the_listeners_of_its_queue_and_account_only(harness):
     triggers = Triggers(hears_all_senders=True)
     bills = EntityPath("bills")
-    await hall.create(bills)
-    polled = hall.poll()
-    await hall.listen(nothing, "orders bills", triggers=triggers, account="contoso")
+    await harness.create(bills)
+    polled = harness.poll()
+    await harness.listen(nothing, "orders bills", triggers=triggers, account="contoso")
     await trio.sleep(HOUR)
     before = polled.polls.copy()
     triggers.publish(Trigger(account="contoso", queue=bills))
@@ -105,30 +105,30 @@ async def test_a_trigger_wakes_the_listeners_of_its_queue_and_account_only(hall)
     assert polled.polls[ORDERS] == before[ORDERS]
 
 
-async def test_a_lost_channel_of_triggers_falls_back_to_polling(hall):
+async def test_a_lost_channel_of_triggers_falls_back_to_polling(harness):
     triggers = Triggers()
-    polled = hall.poll()
-    await hall.listen(nothing, triggers=triggers)
+    polled = harness.poll()
+    await harness.listen(nothing, triggers=triggers)
     await trio.sleep(HOUR)
     before = polled.polls[ORDERS]
     triggers.lose()
     await trio.sleep(HOUR)
-    await hall.send("m1")
-    await until(lambda: bool(hall.items), seconds=61.0)
+    await harness.send("m1")
+    await until(lambda: bool(harness.items), seconds=61.0)
 
     assert 60 <= polled.polls[ORDERS] - before <= 100
 
 
-async def test_a_channel_that_is_back_ends_the_polling(hall):
+async def test_a_channel_that_is_back_ends_the_polling(harness):
     triggers = Triggers(hears_all_senders=True)
-    polled = hall.poll()
-    await hall.listen(nothing, triggers=triggers)
+    polled = harness.poll()
+    await harness.listen(nothing, triggers=triggers)
     await trio.sleep(HOUR)
     triggers.lose()
     await trio.sleep(HOUR)
-    await hall.send("m1")
+    await harness.send("m1")
     triggers.regain()
-    await until(lambda: bool(hall.items), seconds=1.0)
+    await until(lambda: bool(harness.items), seconds=1.0)
     await trio.sleep(HOUR)
     before = polled.polls[ORDERS]
     await trio.sleep(20 * HOUR)
@@ -136,84 +136,84 @@ async def test_a_channel_that_is_back_ends_the_polling(hall):
     assert polled.polls[ORDERS] == before
 
 
-async def test_a_failed_message_is_tried_again_where_only_triggers_wake(hall):
-    hall.poll()
+async def test_a_failed_message_is_tried_again_where_only_triggers_wake(harness):
+    harness.poll()
 
     async def handle(item):
         if item.attempt < 4:
             await trio.sleep(2 * HOUR)  # by then no task is left
             raise ValueError
 
-    await hall.send("m1")
-    await hall.listen(handle, triggers=Triggers())
-    await until(lambda: bool(hall.items), seconds=8 * HOUR)
+    await harness.send("m1")
+    await harness.listen(handle, triggers=Triggers())
+    await until(lambda: bool(harness.items), seconds=8 * HOUR)
 
 
-async def test_a_sweep_finds_what_came_back_without_a_trigger(hall):
-    hall.poll()
-    await hall.listen(nothing, triggers=Triggers(), options={"sweep": 900.0})
+async def test_a_sweep_finds_what_came_back_without_a_trigger(harness):
+    harness.poll()
+    await harness.listen(nothing, triggers=Triggers(), options={"sweep": 900.0})
     await trio.sleep(HOUR)
-    await hall.send("m1")
-    await until(lambda: bool(hall.items), seconds=901.0)
+    await harness.send("m1")
+    await until(lambda: bool(harness.items), seconds=901.0)
 
 
 async def test_an_unannounced_message_is_found_within_a_minute_where_a_sender_may_not_announce(
-    hall,
+    harness,
 ):
-    polled = hall.poll()
-    listener = await hall.listen(nothing, triggers=Triggers())
+    polled = harness.poll()
+    listener = await harness.listen(nothing, triggers=Triggers())
     await trio.sleep(5 * HOUR)
     before = polled.polls[ORDERS]
-    await hall.send("m1")  # as a syphon of its own brings it home: nobody announces it
-    await until(lambda: bool(hall.items), seconds=61.0)
+    await harness.send("m1")  # as a syphon of its own brings it home: nobody announces it
+    await until(lambda: bool(harness.items), seconds=61.0)
 
     assert before <= 5 * 61 + 20
     assert listener.wake == Wake(announced=False, look_every=60.0)
 
 
-async def test_a_listener_tells_whether_every_message_is_announced_to_it(hall):
-    hall.poll()
+async def test_a_listener_tells_whether_every_message_is_announced_to_it(harness):
+    harness.poll()
     triggers = Triggers(hears_all_senders=True)
-    listener = await hall.listen(nothing, triggers=triggers, options={"idle_max": 20.0})
+    listener = await harness.listen(nothing, triggers=triggers, options={"idle_max": 20.0})
     while_connected = listener.wake
     triggers.lose()
 
     assert while_connected == Wake(announced=True, look_every=None)
     assert listener.wake == Wake(announced=False, look_every=20.0)
-    assert hall.listener(nothing).wake == Wake(announced=False, look_every=60.0)
+    assert harness.listener(nothing).wake == Wake(announced=False, look_every=60.0)
 
 
 @pytest.mark.parametrize(("depth", "tasks"), [(50, 10), (500, 50), (5000, 100)])
-async def test_work_detected_starts_as_many_tasks_as_its_depth_asks_for(hall, depth, tasks):
+async def test_work_detected_starts_as_many_tasks_as_its_depth_asks_for(harness, depth, tasks):
     async def handle(item):
         await trio.sleep(1.0)
 
-    hall.poll()
-    await hall.send(*map(str, range(depth)))
-    listener = await hall.listen(handle, options={"parallel": 200, "max_held": 10_000})
+    harness.poll()
+    await harness.send(*map(str, range(depth)))
+    listener = await harness.listen(handle, options={"parallel": 200, "max_held": 10_000})
     await trio.sleep(0.02)
     operations = Counter((await state_of(listener)).operations)
 
-    assert hall.of(WorkDetected)[0].tasks == tasks
+    assert harness.of(WorkDetected)[0].tasks == tasks
     assert operations[Operation.RECEIVE] + operations[Operation.EMPTY] >= tasks
 
 
-async def test_idle_tasks_end_and_the_last_one_stays(hall):
-    polled = hall.poll()
-    await hall.send(*map(str, range(500)))
-    listener = await hall.listen(nothing)
-    await until(lambda: len(hall.items) == 500)
+async def test_idle_tasks_end_and_the_last_one_stays(harness):
+    polled = harness.poll()
+    await harness.send(*map(str, range(500)))
+    listener = await harness.listen(nothing)
+    await until(lambda: len(harness.items) == 500)
     await trio.sleep(600.0)
     before = polled.polls[ORDERS]
     await trio.sleep(HOUR)
 
     assert (await state_of(listener)).total_tasks == 1
     assert polled.polls[ORDERS] - before <= 61
-    assert hall.of(TasksEnded)[-1].tasks == 1
+    assert harness.of(TasksEnded)[-1].tasks == 1
 
 
-async def test_tasks_started_at_first_end_down_to_one_where_the_namespace_pushes(hall):
-    listener = await hall.listen(nothing, options={"tasks": 7})
+async def test_tasks_started_at_first_end_down_to_one_where_the_namespace_pushes(harness):
+    listener = await harness.listen(nothing, options={"tasks": 7})
     await trio.sleep(0.1)
     before = await state_of(listener)
     await trio.sleep(100.0)
@@ -222,20 +222,20 @@ async def test_tasks_started_at_first_end_down_to_one_where_the_namespace_pushes
     assert (await state_of(listener)).total_tasks == 1
 
 
-async def test_no_task_is_started_while_every_handler_is_busy_or_the_processor_is(hall):
+async def test_no_task_is_started_while_every_handler_is_busy_or_the_processor_is(harness):
     async def handle(item):
         await trio.sleep(100.0)
 
-    await hall.send(*map(str, range(500)))
-    busy = await hall.listen(handle, options={"parallel": 5})
-    loaded = await hall.listen(handle, options={"parallel": 500}, load=lambda: 0.95)
+    await harness.send(*map(str, range(500)))
+    busy = await harness.listen(handle, options={"parallel": 5})
+    loaded = await harness.listen(handle, options={"parallel": 500}, load=lambda: 0.95)
     await trio.sleep(30.0)
 
     assert (await state_of(busy)).total_tasks == 1
     assert (await state_of(loaded)).total_tasks == 1
 
 
-async def test_both_handlers_of_events_can_be_replaced(hall):
+async def test_both_handlers_of_events_can_be_replaced(harness):
     empties, samples = [], []
 
     def on_empty(empty):
@@ -246,9 +246,9 @@ async def test_both_handlers_of_events_can_be_replaced(hall):
         samples.append(sample)
         return 3
 
-    polled = hall.poll()
-    await hall.send("m1", "m2")
-    listener = await hall.listen(nothing, on_empty=on_empty, on_work=on_work)
+    polled = harness.poll()
+    await harness.send("m1", "m2")
+    listener = await harness.listen(nothing, on_empty=on_empty, on_work=on_work)
     await trio.sleep(700.0)
 
     assert samples[0].oldest_age is not None
@@ -257,22 +257,22 @@ async def test_both_handlers_of_events_can_be_replaced(hall):
     assert [each.idle_count for each in empties][-1] == 100
 
 
-async def test_a_message_that_comes_resets_the_back_off(hall):
-    hall.poll()
-    await hall.listen(nothing)
+async def test_a_message_that_comes_resets_the_back_off(harness):
+    harness.poll()
+    await harness.listen(nothing)
     await trio.sleep(HOUR)
-    await hall.send("m1")
-    await until(lambda: len(hall.items) == 1)
+    await harness.send("m1")
+    await until(lambda: len(harness.items) == 1)
     await trio.sleep(0.2)
-    await hall.send("m2")
-    await until(lambda: len(hall.items) == 2, seconds=1.0)
+    await harness.send("m2")
+    await until(lambda: len(harness.items) == 2, seconds=1.0)
 
-    assert ids(hall.items) == ["m1", "m2"]
+    assert ids(harness.items) == ["m1", "m2"]
 
 
-async def test_a_trigger_in_the_middle_of_the_last_look_isnt_lost(hall):
+async def test_a_trigger_in_the_middle_of_the_last_look_isnt_lost(harness):
     triggers = Triggers()
-    faulty = await hall.make_faulty()
+    faulty = await harness.make_faulty()
     looks = []
 
     def fault(operation, _):
@@ -282,8 +282,8 @@ async def test_a_trigger_in_the_middle_of_the_last_look_isnt_lost(hall):
                 triggers.publish(Trigger(queue=ORDERS))
 
     faulty.fault = fault
-    hall.poll()
-    await hall.listen(nothing, triggers=triggers, on_empty=lambda _: Idle(delay=0.0, end=True))
+    harness.poll()
+    await harness.listen(nothing, triggers=triggers, on_empty=lambda _: Idle(delay=0.0, end=True))
     await trio.sleep(10.0)
 
     assert len(looks) == 2

@@ -60,10 +60,10 @@ def test_json_is_read_from_each_body_that_can_hold_it():
 @pytest.mark.parametrize(
     ("body", "wrong"),
     [
-        (b"", "no JSON"),
-        (b"\xff", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
-        (b"[]", "no Line"),
+        (b"", "isn't JSON"),
+        (b"\xff", "isn't JSON"),
+        (b"[" * 100_000, "isn't JSON"),
+        (b"[]", "isn't a Line"),
         (b'{"count": 1}', r"required field missing.*product"),
         (b'{"product": "p", "count": "secret"}', r"int expected.*count"),
         (b'{"product": "p", "count": true}', r"int expected.*count"),

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from gateway.listener.locks import Locks
-from tests.listener.hall import virtual_time
+from tests.listener.harness import virtual_time
 
 pytestmark = virtual_time
 

@@ -15,9 +15,9 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.listener import RAW, ListenerOptions, QueueListener
-from gateway.testing.faults import Operation, Refuse
-from tests.listener.hall import virtual_time
-from tests.pairing.lab import Lab
+from tests.harness.faults import Operation, Refuse
+from tests.listener.harness import virtual_time
+from tests.pairing.harness import Harness
 
 ORDERS = EntityPath("orders")
 SENT = [str(number) for number in range(2000)]
@@ -77,24 +77,24 @@ async def test_a_listener_on_a_pair_gets_what_was_diverted_and_came_back():
         seen.append(item.message.message_id)
 
     async with trio.open_nursery() as nursery:
-        lab = Lab(nursery=nursery)
-        await lab.open()
-        pair = await lab.pair()
-        await lab.syphon()
+        harness = Harness(nursery=nursery)
+        await harness.open()
+        pair = await harness.pair()
+        await harness.syphon()
         listener = QueueListener(
             broker=pair.broker,
             queues="orders",
             format=RAW,
             handle=handle,
-            clock=lab.clock,
-            rng=lab.rng,
+            clock=harness.clock,
+            rng=harness.rng,
         )
         await nursery.start(listener.run)
-        lab.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+        harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
         await pair.broker.send(ORDERS, [Message(message_id="m1")])
         await trio.sleep(600.0)
         before = list(seen)
-        lab.primary.heal()
+        harness.primary.heal()
         await trio.sleep(600.0)
         nursery.cancel_scope.cancel()
 

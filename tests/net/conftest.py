@@ -9,8 +9,8 @@ import trio
 from trio.testing import memory_stream_pair
 
 from gateway.net.certs import write_certificates
-from gateway.net.http_server import HttpServer
-from gateway.wire.http import Headers, Response
+from gateway.net.http.server import HttpServer
+from gateway.wire.http.messages import Headers, Response
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 

@@ -1,6 +1,8 @@
 """Streams to servers that can't be there."""
 
 import socket
+import ssl
+from functools import partial
 
 import pytest
 import trio
@@ -11,7 +13,7 @@ from gateway.net.dialing import Place, dial
 
 @pytest.mark.parametrize("host", [f"{'a' * 70}.example", "a..b", "\N{SNOWMAN}.example"], ids=ascii)
 async def test_a_name_that_no_host_can_have_is_an_outage(host):
-    with pytest.raises(Unavailable, match="no host can have that name"):
+    with pytest.raises(Unavailable, match="invalid host name"):
         await dial(Place(host=host, port=1))
 
 
@@ -64,3 +66,32 @@ async def test_without_a_thread_to_look_a_name_up_the_server_is_unavailable():
 
     with pytest.raises(Unavailable, match=r"primary\.test:1: can't start new thread"):
         await dial(Place(host="primary.test", port=1))
+
+
+async def test_a_reason_names_its_cause_and_the_address_once():
+    async def talk_nonsense(stream):
+        await stream.send_all(b"this is no TLS at all\r\n")
+        await stream.aclose()
+
+    trio.socket.set_custom_hostname_resolver(None)
+    found = []
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(
+            partial(trio.serve_tcp, talk_nonsense, 0, host="127.0.0.1")
+        )
+        port = listener.socket.getsockname()[1]
+        tls = ssl.create_default_context()
+        for place in (
+            Place(host="127.0.0.1", port=port, tls=tls),
+            Place(host="no-such-host.invalid", port=1),
+        ):
+            with pytest.raises(Unavailable) as caught:
+                await dial(place)
+            found.append(str(caught.value))
+        nursery.cancel_scope.cancel()
+    with pytest.raises(Unavailable) as caught:
+        await dial(Place(host="127.0.0.1", port=1))
+
+    assert str(caught.value) == "127.0.0.1:1: Connection refused"
+    assert found[0] == f"127.0.0.1:{port}: TLS: wrong version number"
+    assert found[1].startswith("no-such-host.invalid:1: DNS: ")

@@ -1,5 +1,7 @@
 """Ports: where they are, how many may come, and that one bad connection harms no other."""
 
+import socket
+import ssl
 from functools import partial
 
 import pytest
@@ -8,6 +10,7 @@ import trio.testing
 
 from gateway.net.listeners import CannotListen, ListenerOptions, open_listener, peer_address
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
+from gateway.net.visits import note_authorized
 
 
 def crash(peer, error):
@@ -21,6 +24,12 @@ def ends_in(ends):
 async def echo(stream):
     async for data in stream:
         await stream.send_all(data)
+
+
+async def known_echo(stream):
+    """Of a client that has shown its key."""
+    note_authorized()
+    await echo(stream)
 
 
 async def start(nursery, handler, **fields):
@@ -94,6 +103,7 @@ async def test_surplus_clients_wait_in_the_kernel(nursery):
 
     async def handler(stream):
         nonlocal running, most
+        note_authorized()
         running += 1
         most = max(most, running)
         await stream.receive_some()
@@ -118,7 +128,7 @@ async def test_surplus_clients_wait_in_the_kernel(nursery):
 async def test_one_peer_can_not_take_all_connections(nursery):
     lost = []
     options = ListenerOptions(max_connections_per_peer=1)
-    listener = await start(nursery, echo, options=options, on_lost=ends_in(lost))
+    listener = await start(nursery, known_echo, options=options, on_lost=ends_in(lost))
 
     async with await trio.open_tcp_stream("127.0.0.1", listener.port) as first:
         await first.send_all(b"a")
@@ -131,6 +141,79 @@ async def test_one_peer_can_not_take_all_connections(nursery):
 
     assert (refused, still_served) == (b"", b"b")
     assert len(lost) == 1
+
+
+@pytest.fixture
+async def connect():
+    """Open connections in which nothing is said; closed at the end."""
+    streams = []
+
+    async def connected(listener):
+        streams.append(await trio.open_tcp_stream("127.0.0.1", listener.port))
+        return streams[-1]
+
+    yield connected
+    for stream in streams:
+        await stream.aclose()
+
+
+@pytest.mark.parametrize(
+    "limit", [{"max_connections": 3}, {"max_connections_per_peer": 2}], ids=["port", "peer"]
+)
+async def test_the_longest_idle_connection_that_authorized_nothing_gives_way(
+    limit, connect, nursery
+):
+    lost = []
+    listener = await start(nursery, echo, options=ListenerOptions(**limit), on_lost=ends_in(lost))
+    silent = [await connect(listener) for _ in range(2)]
+    if "max_connections" in limit:
+        silent.append(await connect(listener))
+
+    with trio.fail_after(5):
+        assert await ask(listener) == b"hello"
+        assert await silent[0].receive_some() == b""
+
+        await silent[1].send_all(b"a")
+        assert await silent[1].receive_some() == b"a"
+    ((_, group),) = lost
+    assert "closed for another connection" in str(group.exceptions[0])
+
+
+async def test_a_connection_that_authorized_something_gives_way_to_nobody(connect, nursery):
+    served = []
+
+    async def handler(stream):
+        if await stream.receive_some() == b"key":
+            note_authorized()
+        served.append(stream)
+        await stream.send_all(b"fine")
+        await echo(stream)
+
+    listener = await start(nursery, handler, options=ListenerOptions(max_connections=2))
+    known, silent = await connect(listener), await connect(listener)
+    await known.send_all(b"key")
+    await known.receive_some()
+
+    with trio.fail_after(5):
+        assert await ask(listener) == b"fine"
+        assert await silent.receive_some() == b""
+        await known.send_all(b"still here")
+        assert await known.receive_some() == b"still here"
+
+
+async def test_a_connection_that_authorizes_nothing_has_little_time(connect, nursery):
+    lost = []
+    options = ListenerOptions(first_timeout=0.05)
+    listener = await start(nursery, echo, options=options, on_lost=ends_in(lost))
+    knowing = await start(nursery, known_echo, options=options)
+    known, silent = await connect(knowing), await connect(listener)
+
+    with trio.fail_after(5):
+        assert await silent.receive_some() == b""
+        await known.send_all(b"a")
+        assert await known.receive_some() == b"a"
+    ((_, group),) = lost
+    assert isinstance(group.exceptions[0], trio.TooSlowError)
 
 
 async def test_a_crash_is_reported_and_harms_nobody_else(nursery):
@@ -224,6 +307,42 @@ async def test_a_silent_client_can_not_hold_a_slot_by_its_handshake(nursery, cer
             assert await stream.receive_some() == b""
 
     assert isinstance(lost[0][1].exceptions[0], trio.TooSlowError)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_without_the_certificate_that_is_required_is_told_by_tls(
+    nursery, certificates, version
+):
+    lost, told = [], trio.Event()
+
+    def note_lost(peer, error):
+        lost.append(error)
+        told.set()
+
+    tls = server_context(
+        TlsOptions(
+            certificate=certificates / "server.pem",
+            key=certificates / "server.key",
+            client_ca=certificates / "ca.pem",
+        )
+    )
+    listener = await start(nursery, echo, tls=tls, on_lost=note_lost)
+    context = client_context(ClientTlsOptions(ca=certificates / "ca.pem"))
+    context.minimum_version = context.maximum_version = version
+
+    def ask_over_tls():
+        with (
+            socket.create_connection(("127.0.0.1", listener.port), timeout=5) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secured,
+        ):
+            secured.sendall(b"hello")
+            return secured.recv(100)
+
+    with trio.fail_after(10), pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+        await trio.to_thread.run_sync(ask_over_tls)
+    with trio.fail_after(5):
+        await told.wait()
+    assert isinstance(lost[0].exceptions[0], trio.BrokenResourceError)
 
 
 async def test_tls_serves_those_who_trust_it(nursery, certificates):

@@ -142,14 +142,54 @@ async def test_where_a_certificate_is_asked_for_plain_text_is_no_way_around(cert
     with pytest.raises(ExceptionGroup) as caught:
         await ask(sniffer(tls=server_context(files)), AMQP)
 
-    assert caught.group_contains(ConnectionRefusedError, match="must show a certificate")
+    assert caught.group_contains(ConnectionRefusedError, match="requires TLS")
+
+
+@pytest.mark.parametrize(
+    ("data", "answer"),
+    [
+        (b"POST /orders/messages HTTP/1.1\r\nHost: a\r\n\r\n", b"HTTP/1.1 400 Bad Request\r\n"),
+        (UPGRADE, b"HTTP/1.1 400 Bad Request\r\n"),
+        (AMQP, b"AMQP\x02\x01\x00\x00"),  # the header of TLS in AMQP
+    ],
+)
+async def test_where_tls_is_required_plain_text_is_told_so_in_its_protocol(data, answer, tls):
+    server, served_one, told = sniffer(tls=tls, requires_tls=True), [], []
+    client, end = trio.testing.memory_stream_pair()
+
+    async def serve():
+        try:
+            await server.serve_connection(end)
+        except ConnectionRefusedError as error:
+            served_one.append(str(error))
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            await client.send_all(data)
+            told.append(await client.receive_some())
+            await client.aclose()
+
+    assert told[0].startswith(answer)
+    assert answer.startswith(b"AMQP") or b"use https" in told[0]
+    assert served_one == ["plain text on a port that requires TLS"]
+
+
+async def test_where_tls_is_required_it_is_taken(nursery, tls, certificates):
+    stream = await secured(nursery, sniffer(tls=tls, requires_tls=True), certificates)
+
+    with trio.fail_after(5):
+        await stream.send_all(b"POST")
+        assert await stream.receive_some() == b"https:POST"
 
 
 async def test_tls_without_a_certificate_for_it_is_refused():
     with pytest.raises(ExceptionGroup) as caught:
         await ask(sniffer(), b"\x16\x03\x01\x00\x00")
 
-    assert caught.group_contains(ConnectionRefusedError, match="no certificate for it")
+    assert caught.group_contains(
+        ConnectionRefusedError, match="TLS on a port without a certificate"
+    )
 
 
 async def test_where_only_amqp_is_spoken_a_request_is_refused_as_no_websocket():

@@ -1,11 +1,13 @@
 """Contexts that can't be weakened by accident, and errors that name the file."""
 
 import ssl
+from contextlib import suppress
 
 import pytest
 
 from gateway.net.tls import (
     ClientTlsOptions,
+    PinnedTlsOptions,
     TlsFileError,
     TlsOptions,
     client_context,
@@ -131,3 +133,29 @@ def _is_done(end: ssl.SSLObject) -> bool:
     except ssl.SSLWantReadError:
         return False
     return True
+
+
+def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext) -> None:
+    """Both sides in memory, over a name that no certificate has."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname="10.0.0.1"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert ends[0].cipher() is not None
+
+
+def test_a_pinned_certificate_is_trusted_whatever_its_name_and_no_other_one_of_its_authority(
+    certificates, server_options
+):
+    server = server_context(server_options)
+    trusting = client_context(PinnedTlsOptions(pinned=certificates / "server.pem"))
+    strange = client_context(PinnedTlsOptions(pinned=certificates / "client.pem"))
+
+    shake_hands(trusting, server)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(strange, server)

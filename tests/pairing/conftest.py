@@ -3,15 +3,15 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from tests.pairing.lab import Events, Lab
+from tests.pairing.harness import Events, Harness
 
 
 @pytest.fixture
-async def lab() -> AsyncIterator[Lab]:
+async def harness() -> AsyncIterator[Harness]:
     async with trio.open_nursery() as nursery:
-        lab = Lab(nursery=nursery)
-        await lab.open()
-        yield lab
+        harness = Harness(nursery=nursery)
+        await harness.open()
+        yield harness
         nursery.cancel_scope.cancel()
 
 

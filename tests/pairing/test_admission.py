@@ -13,26 +13,13 @@ from gateway.domain.errors import (
     SessionRequired,
     Unavailable,
 )
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.admission import Admission
-from gateway.pairing.knowledge import Knowledge, KnownEntity
-from gateway.pairing.options import (
-    UnknownEntity,
-)
-from gateway.testing.faults import (
-    Operation,
-    Refuse,
-)
+from gateway.pairing.entity_cache import EntityCache, KnownEntity
+from gateway.pairing.options import UnknownEntity
 from gateway.wire.amqp.message import encoded_size
-from tests.pairing.lab import (
-    BILLS,
-    ORDERS,
-    QUEUE,
-    message,
-    outcome_of,
-    send,
-    virtual_time,
-)
+from tests.harness.faults import Operation, Refuse
+from tests.pairing.harness import BILLS, ORDERS, QUEUE, message, outcome_of, send, virtual_time
 
 pytestmark = virtual_time
 
@@ -40,9 +27,9 @@ SEND = Operation.SEND
 NO_TRIAL = Backoff(first=1000.0, cap=1000.0)
 
 
-async def test_an_outage_takes_what_health_takes_and_no_more(lab):
+async def test_an_outage_takes_what_health_takes_and_no_more(harness):
     limit = 5000
-    pair = await lab.pair(limit=limit)
+    pair = await harness.pair(limit=limit)
     await send(pair)()
     frame = encoded_size(message("big", session_id="s", time_to_live=None)) - 4
     room = limit - reserve(ORDERS, message(session_id="s")) - frame - 8
@@ -50,132 +37,132 @@ async def test_an_outage_takes_what_health_takes_and_no_more(lab):
     too_large = attrs.evolve(fits, body=bytes(room + 32))
 
     healthy = [await outcome_of(send(pair, each)) for each in (fits, too_large)]
-    pair.standings.force_over(ORDERS)
+    pair.states.force_over(ORDERS)
     failed_over = [await outcome_of(send(pair, each)) for each in (fits, too_large)]
 
     assert [type(error) for error in healthy] == [type(None), MessageTooLarge]
     assert [type(error) for error in failed_over] == [type(None), MessageTooLarge]
-    wrapped = (await lab.secondary.messages(QUEUE))[0]
+    wrapped = (await harness.secondary.messages(QUEUE))[0]
     assert limit - RESERVE < encoded_size(wrapped) <= limit
 
 
-async def test_the_primarys_own_limit_is_kept_in_an_outage(lab):
-    await lab.primary.store.create_queue(
+async def test_the_primarys_own_limit_is_kept_in_an_outage(harness):
+    await harness.primary.store.create_queue(
         small := EntityPath("small"), QueueProperties(max_message_size=500)
     )
-    pair = await lab.pair()
+    pair = await harness.pair()
     await send(pair, entity=small)()
     await wait_all_tasks_blocked()
-    pair.standings.force_over(small)
+    pair.states.force_over(small)
 
     error = await outcome_of(send(pair, Message(body=bytes(600)), entity=small))
 
     assert isinstance(error, MessageTooLarge)
 
 
-async def test_every_member_of_a_batch_is_measured(lab):
-    pair = await lab.pair(limit=2000)
+async def test_every_member_of_a_batch_is_measured(harness):
+    pair = await harness.pair(limit=2000)
 
     error = await outcome_of(send(pair, message(), Message(body=bytes(2000))))
 
     assert isinstance(error, MessageTooLarge)
-    assert lab.primary.sends() == 0
+    assert harness.primary.sends() == 0
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
-async def test_the_envelopes_property_names_are_refused_in_good_times_too(lab, name):
-    pair = await lab.pair()
+async def test_the_envelopes_property_names_are_refused_in_good_times_too(harness, name):
+    pair = await harness.pair()
 
     error = await outcome_of(send(pair, message(properties={name: "x"})))
 
     assert isinstance(error, InvalidRequest)
     assert name in str(error)
-    assert lab.primary.sends() == 0
+    assert harness.primary.sends() == 0
 
 
-async def test_what_cant_be_encoded_is_the_callers_fault(lab):
-    pair = await lab.pair()
+async def test_what_cant_be_encoded_is_the_callers_fault(harness):
+    pair = await harness.pair()
 
     error = await outcome_of(send(pair, message(properties={"n": 2**70})))
 
     assert isinstance(error, InvalidRequest)
 
 
-async def test_an_entity_that_needs_sessions_needs_them_in_an_outage(lab):
-    await lab.primary.store.create_queue(
+async def test_an_entity_that_needs_sessions_needs_them_in_an_outage(harness):
+    await harness.primary.store.create_queue(
         tills := EntityPath("tills"), QueueProperties(requires_session=False)
     )
-    pair = await lab.pair()
-    pair.knowledge.learn(KnownEntity(entity=tills, requires_session=True))
-    pair.standings.force_over(tills)
+    pair = await harness.pair()
+    pair.entity_cache.store(KnownEntity(entity=tills, requires_session=True))
+    pair.states.force_over(tills)
 
     without = await outcome_of(send(pair, message(), entity=tills))
-    leg = await send(pair, message(session_id="s"), entity=tills)()
+    accepted_by = await send(pair, message(session_id="s"), entity=tills)()
 
     assert isinstance(without, SessionRequired)
-    assert leg is Leg.BACKLOG
+    assert accepted_by is AcceptedBy.BACKLOG
 
 
-async def test_an_entity_never_seen_is_diverted(lab):
-    pair = await lab.pair()
-    lab.primary.fail(Refuse())
+async def test_an_entity_never_seen_is_diverted(harness):
+    pair = await harness.pair()
+    harness.primary.fail(Refuse())
 
-    leg = await send(pair, entity=EntityPath("never/seen"))()
+    accepted_by = await send(pair, entity=EntityPath("never/seen"))()
 
-    assert leg is Leg.BACKLOG
+    assert accepted_by is AcceptedBy.BACKLOG
 
 
-async def test_an_entity_never_seen_may_be_refused(lab):
-    pair = await lab.pair(unknown_entity=UnknownEntity.REFUSE)
+async def test_an_entity_never_seen_may_be_refused(harness):
+    pair = await harness.pair(unknown_entity=UnknownEntity.REFUSE)
     await send(pair, entity=BILLS)()
-    lab.primary.fail(Refuse())
+    harness.primary.fail(Refuse())
 
     unseen = await outcome_of(send(pair))
-    leg = await send(pair, entity=BILLS)()
+    accepted_by = await send(pair, entity=BILLS)()
 
     assert isinstance(unseen, Unavailable)
     assert unseen.outcome is Outcome.NOT_SENT
-    assert leg is Leg.BACKLOG
+    assert accepted_by is AcceptedBy.BACKLOG
 
 
-async def test_message_ids_are_kept_and_made_where_missing(lab):
-    pair = await lab.pair()
+async def test_message_ids_are_kept_and_made_where_missing(harness):
+    pair = await harness.pair()
 
     await send(pair, message("mine"), Message(body=b"none"))()
 
-    assert await lab.primary.ids() == ["mine", "id-0"]
+    assert await harness.primary.ids() == ["mine", "id-0"]
 
 
-async def test_the_envelope_says_where_a_message_belongs(lab):
-    pair = await lab.pair()
-    lab.primary.fail(Refuse(), SEND)
+async def test_the_envelope_says_where_a_message_belongs(harness):
+    pair = await harness.pair()
+    harness.primary.fail(Refuse(), SEND)
 
     await send(pair, entity=BILLS)()
 
-    assert (await lab.secondary.messages(QUEUE))[0].properties[PATH] == "Bills"
+    assert (await harness.secondary.messages(QUEUE))[0].properties[PATH] == "Bills"
 
 
 @pytest.mark.parametrize("name", ["news/subscriptions/s", "orders/$DeadLetterQueue"])
 @pytest.mark.parametrize("failed_over", [False, True])
 async def test_nobody_sends_to_a_subscription_or_a_sub_queue_in_an_outage_either(
-    lab, name, failed_over
+    harness, name, failed_over
 ):
     entity = EntityPath(name)
-    pair = await lab.pair()
+    pair = await harness.pair()
     if failed_over:
-        pair.standings.force_over(entity)
+        pair.states.force_over(entity)
 
-    with pytest.raises(InvalidRequest, match="nobody sends"):
+    with pytest.raises(InvalidRequest, match="a sub-queue or a subscription"):
         await pair.broker.send(entity, [message()])
 
-    assert await lab.secondary.messages(QUEUE) == []
+    assert await harness.secondary.messages(QUEUE) == []
 
 
 @pytest.fixture
-def admission(lab):
+def admission(harness):
     """Counts the bytes of the bodies alone."""
-    knowledge = Knowledge(primary=lab.primary.broker)
-    return Admission(knowledge=knowledge, measure=lambda each: len(each.body))
+    entity_cache = EntityCache(primary=harness.primary.broker)
+    return Admission(entity_cache=entity_cache, measure=lambda each: len(each.body))
 
 
 async def test_the_size_of_a_send_is_that_of_all_its_messages(admission):
@@ -188,7 +175,9 @@ async def test_the_size_of_a_send_is_that_of_all_its_messages(admission):
 @pytest.mark.parametrize("smaller", ["the primary's", "the backlog's"])
 async def test_a_message_of_just_the_smaller_limit_is_taken(admission, smaller, more, fits):
     limits = {"the primary's": 10_000, "the backlog's": 10_000 + RESERVE + 1000} | {smaller: 5000}
-    admission.knowledge.learn(KnownEntity(entity=ORDERS, max_message_size=limits["the primary's"]))
+    admission.entity_cache.store(
+        KnownEntity(entity=ORDERS, max_message_size=limits["the primary's"])
+    )
     admission.backlog_limit = limits["the backlog's"]
     reserved = reserve(ORDERS, Message()) if smaller == "the backlog's" else 0
 

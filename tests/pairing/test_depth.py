@@ -9,19 +9,19 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain import backlog
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
-from gateway.domain.message import Message
-from gateway.pairing import depth as module
+from gateway.domain.message import DeadLetter, Message
+from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth, Reading
-from gateway.pairing.rotation import Rotation
+from gateway.pairing.syphon.dead_letters import SHOWN
 from gateway.ports import Broker
-from gateway.testing.clocks import VirtualClock
-from gateway.testing.faults import NAMESPACE, Fault, FaultyBroker, Hang, Refuse
-from tests.pairing.lab import Events
+from tests.harness.clocks import VirtualClock
+from tests.harness.faults import NAMESPACE, Fault, FaultyBroker, Hang, Refuse
+from tests.pairing.harness import Events
 
 LABEL = "east"
 QUEUES = [backlog.queue_name(LABEL, index) for index in range(3)]
@@ -35,9 +35,11 @@ async def secondary() -> MemoryBroker:
     return broker
 
 
-def depth_of(secondary: Broker) -> BacklogDepth:
+def depth_of(secondary: Broker, **bounds: int) -> BacklogDepth:
     rotation = Rotation(queues=QUEUES, cooldown=30, rng=random.Random(1), observer=Events())
-    return BacklogDepth(secondary=secondary, rotation=rotation, label=LABEL, clock=VirtualClock())
+    return BacklogDepth(
+        secondary=secondary, rotation=rotation, label=LABEL, clock=VirtualClock(), **bounds
+    )
 
 
 async def test_all_backlog_queues_count_and_the_oldest_message_tells_the_age(
@@ -77,6 +79,22 @@ async def test_in_trouble_it_is_asked_more_often(
     troubled = (await depth.read(3, troubled=True)).pending
 
     assert (calm, troubled) == (0, 1)
+
+
+async def test_a_message_that_this_process_dead_letters_is_time_for_a_new_reading(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    depth = depth_of(secondary)
+    await depth.read(3, troubled=False)
+    await secondary.send(QUEUES[0], [Message()])
+    async with secondary.open_receiver(QUEUES[0]) as receiver:
+        [delivery] = await receiver.receive(1)
+        await receiver.settle(delivery, DeadLetter(reason="EnvelopeMalformed"))
+
+    before = await depth.read(3, troubled=False)
+    after = await depth.read(3, troubled=False, dead_lettered=1)
+
+    assert (before.dead_letters.messages, after.dead_letters.messages) == (0, 1)
 
 
 async def test_while_there_is_a_backlog_it_is_asked_each_ten_seconds(
@@ -139,14 +157,12 @@ async def test_more_queues_than_fit_on_a_page_count(
 
 
 async def test_no_more_than_so_many_queues_are_asked_about(
-    secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 1)
-    monkeypatch.setattr(module, "MOST_QUEUES", 2)
     for queue in QUEUES:
         await secondary.send(queue, [Message()])
 
-    reading = await depth_of(secondary).read(3, troubled=False)
+    reading = await depth_of(secondary, page=1, most_queues=2).read(3, troubled=False)
 
     assert reading.pending == 2
 
@@ -211,3 +227,105 @@ async def test_a_message_is_never_younger_than_nothing(
     reading = await depth.read(3, troubled=False)
 
     assert reading.oldest_age == 0.0
+
+
+async def bury(secondary: Broker, queue: EntityPath, *reasons: str) -> None:
+    await secondary.send(queue, [Message(message_id=reason) for reason in reasons])
+    async with secondary.open_receiver(queue) as receiver:
+        for delivery in await receiver.receive(len(reasons)):
+            reason = str(delivery.message.message_id)
+            await receiver.settle(delivery, DeadLetter(reason=reason))
+
+
+async def test_dead_letters_of_all_backlog_queues_are_counted_by_reason_whoever_put_them_there(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    await bury(secondary, QUEUES[0], "EnvelopeMalformed", "EnvelopeMalformed")
+    await trio.sleep(90)
+    await bury(secondary, QUEUES[2], "EntityNotFound", "somebody's own")
+    await bury(secondary, EntityPath("orders"), "EnvelopeMalformed")
+
+    dead = (await depth_of(secondary).read(3, troubled=False)).dead_letters
+
+    assert dead.messages == 4
+    assert dead.oldest_age == 90.0
+    assert dead.reasons == {"EnvelopeMalformed": 2, "EntityNotFound": 1, "other": 1}
+
+
+async def test_what_the_secondary_counts_and_doesnt_show_has_an_unknown_reason(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    await bury(secondary, QUEUES[0], *["EnvelopeMalformed"] * (SHOWN + 2))
+
+    dead = (await depth_of(secondary).read(3, troubled=False)).dead_letters
+
+    assert (dead.messages, dead.reasons) == (
+        SHOWN + 2,
+        {"EnvelopeMalformed": SHOWN, "unknown": 2},
+    )
+
+
+def told_so(
+    secondary: MemoryBroker, monkeypatch: pytest.MonkeyPatch, **counts: float
+) -> dict[str, float]:
+    """From now on the secondary tells these of its first backlog queue; the dict may change."""
+    listed = secondary.list_queues
+
+    async def list_queues(prefix: str, *, skip: int, top: int) -> Sequence[EntityInfo]:
+        first, *others = await listed(prefix, skip=skip, top=top)
+        return [attrs.evolve(first, **counts), *others]
+
+    monkeypatch.setattr(secondary, "list_queues", list_queues)
+    return counts
+
+
+async def test_what_this_process_has_locked_is_added_where_the_secondary_doesnt_count_it(
+    secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told_so(secondary, monkeypatch, active=2, locked_here=681)
+
+    reading = await depth_of(secondary).read(3, troubled=True)
+
+    assert (reading.pending, reading.locked_here) == (683, 681)
+
+
+async def test_while_others_may_have_locked_messages_the_depth_isnt_known(
+    secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = told_so(secondary, monkeypatch, active=0, other_consumers=1)
+    depth = depth_of(secondary)
+    found = [await depth.read(3, troubled=True)]
+    counts["other_consumers"] = 0  # between two receives
+    for seconds in (30, 31):
+        await trio.sleep(seconds)
+        found.append(await depth.read(3, troubled=True))
+
+    assert [(each.pending, each.consumers) for each in found] == [
+        (None, True),
+        (None, True),
+        (0, False),
+    ]
+
+
+async def test_the_date_of_a_reading_is_that_of_the_counts(
+    secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told_so(secondary, monkeypatch, lag=10.0)
+
+    reading = await depth_of(secondary).read(3, troubled=True)
+
+    assert reading.at == VirtualClock()() - timedelta(seconds=10)
+
+
+async def test_a_depth_that_falls_is_noted(
+    secondary: MemoryBroker, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = told_so(secondary, monkeypatch, active=7)
+    depth = depth_of(secondary)
+    found = []
+    for active in (7, 9, 8, 8):
+        counts["active"] = active
+        found.append(await depth.read(3, troubled=True))
+        await trio.sleep(10)
+
+    assert [each.fell_at for each in found] == [None, None, found[2].at, found[2].at]

@@ -11,11 +11,11 @@ import trio
 
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import Unavailable
-from gateway.domain.events import StandingChanged
+from gateway.domain.events.gateway import EntityStateChanged
 from gateway.domain.failover import State
-from gateway.domain.message import Abandon, Complete, Leg
-from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
-from tests.pairing.lab import (
+from gateway.domain.message import Abandon, AcceptedBy, Complete
+from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
+from tests.pairing.harness import (
     BILLS,
     ORDERS,
     QUEUE,
@@ -32,128 +32,131 @@ pytestmark = virtual_time
 HOUR = 3600.0
 
 
-async def backlog_is_empty(lab):
-    while await lab.secondary.ids(QUEUE):  # noqa: ASYNC110
+async def backlog_is_empty(harness):
+    while await harness.secondary.ids(QUEUE):  # noqa: ASYNC110
         await trio.sleep(1.0)
 
 
-async def test_a_flapping_primary_moves_an_entity_no_more_than_it_flaps(lab):
-    pair = await lab.pair(failover_interval=5.0, ping_interval=10.0)
-    await lab.syphon(standings=pair.standings)
+async def test_a_flapping_primary_moves_an_entity_no_more_than_it_flaps(harness):
+    pair = await harness.pair(failover_interval=5.0, ping_interval=10.0)
+    await harness.syphon(states=pair.states)
     flaps, sent = 0, 0
     with trio.move_on_after(HOUR):
         while True:
-            lab.primary.fail(Refuse())
+            harness.primary.fail(Refuse())
             flaps += 1
-            for _ in range(lab.rng.randint(1, 30)):
+            for _ in range(harness.rng.randint(1, 30)):
                 assert await outcome_of(send(pair, message(f"m{sent}"))) is None
                 sent += 1
                 await trio.sleep(1.0)
-            lab.primary.heal()
-            await trio.sleep(lab.rng.uniform(1.0, 30.0))
-    lab.primary.heal()
-    await backlog_is_empty(lab)
+            harness.primary.heal()
+            await trio.sleep(harness.rng.uniform(1.0, 30.0))
+    harness.primary.heal()
+    await backlog_is_empty(harness)
 
-    over = [one for one in lab.events.of(StandingChanged) if one.after == State.SECONDARY.value]
+    over = [
+        one for one in harness.events.of(EntityStateChanged) if one.after == State.SECONDARY.value
+    ]
     assert 10 < len(over) <= flaps
-    assert sorted(await lab.primary.ids()) == sorted(f"m{number}" for number in range(sent))
+    assert sorted(await harness.primary.ids()) == sorted(f"m{number}" for number in range(sent))
 
 
-async def test_a_primary_that_only_the_syphon_reaches_makes_no_ping_pong(lab):
-    pair = await lab.pair(failover_interval=0.0)
-    reached = lab.primary.broker.inner
-    syphon = attrs.evolve(lab.make_syphon(), primary=reached)
-    lab.primary.fail(Refuse())
-    await lab.nursery.start(syphon.run)
+async def test_a_primary_that_only_the_syphon_reaches_makes_no_ping_pong(harness):
+    pair = await harness.pair(failover_interval=0.0)
+    reached = harness.primary.broker.inner
+    syphon = attrs.evolve(harness.make_syphon(), primary=reached)
+    harness.primary.fail(Refuse())
+    await harness.nursery.start(syphon.run)
 
     legs = [await send(pair, message(f"m{number}"))() for number in range(20)]
-    await backlog_is_empty(lab)
+    await backlog_is_empty(harness)
 
-    assert set(legs) == {Leg.BACKLOG}
-    assert sorted(await lab.primary.ids()) == sorted(f"m{number}" for number in range(20))
-    assert len(lab.events.of(StandingChanged)) == 1
+    assert set(legs) == {AcceptedBy.BACKLOG}
+    assert sorted(await harness.primary.ids()) == sorted(f"m{number}" for number in range(20))
+    assert len(harness.events.of(EntityStateChanged)) == 1
 
 
-async def test_a_batch_has_one_outcome(lab):
-    pair = await lab.pair()
-    lab.primary.fail(LoseAnswer(), Operation.SEND, times=1)
+async def test_a_batch_has_one_outcome(harness):
+    pair = await harness.pair()
+    harness.primary.fail(LoseAnswer(), Operation.SEND, times=1)
     batch = [message(f"m{number}") for number in range(4)]
 
-    leg = await send(pair, *batch)()
-    await lab.syphon()
-    await backlog_is_empty(lab)
+    accepted_by = await send(pair, *batch)()
+    await harness.syphon()
+    await backlog_is_empty(harness)
 
-    ids = await lab.primary.ids()
-    assert leg is Leg.BACKLOG
+    ids = await harness.primary.ids()
+    assert accepted_by is AcceptedBy.BACKLOG
     assert sorted(ids) == sorted(2 * [one.message_id for one in batch])
 
 
-async def test_duplicate_detection_takes_the_second_copy(lab):
+async def test_duplicate_detection_takes_the_second_copy(harness):
     detecting = QueueProperties(requires_duplicate_detection=True)
-    await lab.primary.store.delete_queue(ORDERS)
-    await lab.primary.store.create_queue(ORDERS, detecting)
-    pair = await lab.pair()
-    lab.primary.fail(LoseAnswer(), Operation.SEND, times=1)
+    await harness.primary.store.delete_queue(ORDERS)
+    await harness.primary.store.create_queue(ORDERS, detecting)
+    pair = await harness.pair()
+    harness.primary.fail(LoseAnswer(), Operation.SEND, times=1)
 
-    leg = await send(pair, message("m1"))()
-    await lab.syphon()
-    await backlog_is_empty(lab)
+    accepted_by = await send(pair, message("m1"))()
+    await harness.syphon()
+    await backlog_is_empty(harness)
 
-    assert leg is Leg.BACKLOG
-    assert await lab.primary.ids() == ["m1"]
+    assert accepted_by is AcceptedBy.BACKLOG
+    assert await harness.primary.ids() == ["m1"]
 
 
-async def test_what_appears_late_is_not_sent_again(lab):
+async def test_what_appears_late_is_not_sent_again(harness):
     """Service Bus: what was acknowledged may take minutes to be seen."""
-    pair = await lab.pair()
-    await lab.syphon(standings=pair.standings)
-    lab.primary.fail(refuse(Unavailable, "down"), Operation.SEND, times=1)
-    scheduled = message("m1", scheduled=lab.after(900))  # hidden for as long
+    pair = await harness.pair()
+    await harness.syphon(states=pair.states)
+    harness.primary.fail(refuse(Unavailable, "down"), Operation.SEND, times=1)
+    scheduled = message("m1", scheduled=harness.after(900))  # hidden for as long
 
     await send(pair, scheduled)()
-    await backlog_is_empty(lab)
+    await backlog_is_empty(harness)
     await trio.sleep(HOUR)
 
-    assert await lab.primary.ids() == ["m1"]
-    assert lab.primary.sends() == 2  # one that failed, and the syphon's
+    assert await harness.primary.ids() == ["m1"]
+    assert harness.primary.sends() == 2  # one that failed, and the syphon's
 
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 3652])
-async def test_a_wall_clock_that_jumps_moves_no_entity_and_loses_nothing(lab, hours):
-    pair = await lab.pair()
-    lab.primary.fail(Refuse(), Operation.SEND, times=2)
+async def test_a_wall_clock_that_jumps_moves_no_entity_and_loses_nothing(harness, hours):
+    pair = await harness.pair()
+    harness.primary.fail(Refuse())
     await send(pair, message("m1"))()
     await send(pair, message("m2"), entity=BILLS)()
-    standings = [pair.standings.state_of(entity) for entity in (ORDERS, BILLS)]
+    states = [pair.states.state_of(entity) for entity in (ORDERS, BILLS)]
 
-    lab.clock.skew = timedelta(hours=hours)
+    harness.clock.skew = timedelta(hours=hours)
     await trio.sleep(10.0)
-    after = [pair.standings.state_of(entity) for entity in (ORDERS, BILLS)]
-    await lab.syphon()
-    await backlog_is_empty(lab)
+    after = [pair.states.state_of(entity) for entity in (ORDERS, BILLS)]
+    harness.primary.heal()
+    await harness.syphon()
+    await backlog_is_empty(harness)
 
-    assert standings == after == [State.SUSPECT, State.SUSPECT]
-    assert await lab.primary.ids(ORDERS) == ["m1"]
-    assert await lab.primary.ids(BILLS) == ["m2"]
+    assert states == after == [State.SUSPECT, State.SUSPECT]
+    assert await harness.primary.ids(ORDERS) == ["m1"]
+    assert await harness.primary.ids(BILLS) == ["m2"]
 
 
-async def test_gateways_that_see_different_health_lose_nothing(lab):
-    pairs = [await lab.pair(failover_interval=0.0) for _ in range(20)]
+async def test_gateways_that_see_different_health_lose_nothing(harness):
+    pairs = [await harness.pair(failover_interval=0.0) for _ in range(20)]
     blind = pairs[::2]
     for pair in blind:
-        lab.primary.fail(Refuse(), times=1)
+        harness.primary.fail(Refuse(), times=1)
         await send(pair, message(f"first {id(pair)}"))()
-        lab.primary.heal()
-    await lab.syphon()
+        harness.primary.heal()
+    await harness.syphon()
 
     async with trio.open_nursery() as nursery:
         for number, pair in enumerate(pairs):
             nursery.start_soon(partial(send(pair, message(f"m{number}"))))
-    await backlog_is_empty(lab)
+    await backlog_is_empty(harness)
 
-    ids = await lab.primary.ids()
+    ids = await harness.primary.ids()
     assert len(ids) == len(set(ids)) == len(pairs) + len(blind)
-    assert await lab.secondary.ids(QUEUE) == []
+    assert await harness.secondary.ids(QUEUE) == []
 
 
 @attrs.frozen
@@ -166,17 +169,17 @@ class Deadly:
     async def send(self, entity, messages):
         if any(one.message_id == "deadly" for one in messages):
             self.die()
-        return await self.inner.send(entity, messages)
+        await self.inner.send(entity, messages)
 
     def __getattr__(self, name):
         return getattr(self.inner, name)
 
 
-async def die_at_the_message(lab, batch):
+async def die_at_the_message(harness, batch):
     """A syphon's life. Of its death nobody is told: what it had locked stays so."""
-    primary, source = Namespace(lab.primary.store), Namespace(lab.secondary.store)
+    primary, source = Namespace(harness.primary.store), Namespace(harness.secondary.store)
     for namespace in (primary, source):
-        await lab.nursery.start(namespace.broker.run)
+        await harness.nursery.start(namespace.broker.run)
     died = trio.Event()
 
     def die():
@@ -185,42 +188,42 @@ async def die_at_the_message(lab, batch):
         died.set()
 
     mortal = attrs.evolve(
-        lab.make_syphon(batch=batch), primary=Deadly(primary.broker, die), source=source.broker
+        harness.make_syphon(batch=batch), primary=Deadly(primary.broker, die), source=source.broker
     )
-    await lab.nursery.start(mortal.run)
+    await harness.nursery.start(mortal.run)
     await died.wait()
 
 
-async def test_a_syphon_that_dies_at_one_message_again_and_again_moves_the_others(lab):
+async def test_a_syphon_that_dies_at_one_message_again_and_again_moves_the_others(harness):
     batch, others = 10, [f"m{number}" for number in range(40)]
-    await lab.divert(message("deadly"), *map(message, others))
-    await lab.divert(message("bill"), entity=BILLS)
+    await harness.divert(message("deadly"), *map(message, others))
+    await harness.divert(message("bill"), entity=BILLS)
     for _ in range(25):
-        await die_at_the_message(lab, batch)
+        await die_at_the_message(harness, batch)
         await trio.sleep(1.0)  # and it is started again
 
-    moved = await lab.primary.ids()
-    parked = await lab.secondary.ids(QUEUE.dead_letter)
-    await lab.syphon()
-    await backlog_is_empty(lab)
+    moved = await harness.primary.ids()
+    dead_lettered = await harness.secondary.ids(QUEUE.dead_letter)
+    await harness.syphon()
+    await backlog_is_empty(harness)
 
     assert "deadly" not in moved
     assert len(moved) > len(others) - batch
-    assert await lab.primary.ids(BILLS) == ["bill"]
-    assert parked == []
-    assert sorted(await lab.primary.ids()) == sorted(["deadly", *others])
+    assert await harness.primary.ids(BILLS) == ["bill"]
+    assert dead_lettered == []
+    assert sorted(await harness.primary.ids()) == sorted(["deadly", *others])
 
 
-async def test_a_consumer_that_abandons_a_message_for_ever_delays_no_other(lab):
-    pair = await lab.pair()
-    await lab.syphon(standings=pair.standings)
-    lab.primary.fail(Refuse(), Operation.SEND, times=1)
+async def test_a_consumer_that_abandons_a_message_for_ever_delays_no_other(harness):
+    pair = await harness.pair()
+    await harness.syphon(states=pair.states)
+    harness.primary.fail(Refuse(), Operation.SEND, times=1)
     for name in ("poison", "m1", "m2"):
         await send(pair, message(name))()
-    await backlog_is_empty(lab)
+    await backlog_is_empty(harness)
 
     taken = []
-    async with lab.primary.store.open_receiver(ORDERS) as receiver:
+    async with harness.primary.store.open_receiver(ORDERS) as receiver:
         with trio.move_on_after(HOUR):
             while True:
                 for delivery in await receiver.receive(10):
@@ -229,6 +232,6 @@ async def test_a_consumer_that_abandons_a_message_for_ever_delays_no_other(lab):
                     await receiver.settle(delivery, Abandon() if poison else Complete())
 
     assert sorted(taken) == ["m1", "m2"]
-    assert await lab.primary.ids(ORDERS.dead_letter) == ["poison"]
-    assert await lab.primary.ids() == []
-    assert pair.standings.state_of(ORDERS) is State.PRIMARY
+    assert await harness.primary.ids(ORDERS.dead_letter) == ["poison"]
+    assert await harness.primary.ids() == []
+    assert pair.states.state_of(ORDERS) is State.PRIMARY

@@ -7,23 +7,11 @@ from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import (
-    Busy,
-)
-from gateway.domain.message import Leg, Message
+from gateway.domain.errors import Busy
+from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.inflight import InFlight
-from gateway.testing.faults import (
-    Hang,
-    Operation,
-)
-from tests.pairing.lab import (
-    BILLS,
-    ORDERS,
-    Timed,
-    outcome_of,
-    send,
-    virtual_time,
-)
+from tests.harness.faults import Hang, Operation
+from tests.pairing.harness import BILLS, ORDERS, Timed, outcome_of, send, virtual_time
 
 pytestmark = virtual_time
 
@@ -31,10 +19,10 @@ SEND = Operation.SEND
 NO_TRIAL = Backoff(first=1000.0, cap=1000.0)
 
 
-async def test_past_the_bound_of_bytes_in_flight_a_send_waits_and_then_is_busy(lab):
-    pair = await lab.pair(max_inflight=2000, send_timeout=20.0, attempt_timeout=20.0)
-    lab.primary.fail(Hang(), SEND, entity=ORDERS)
-    lab.secondary.fail(Hang(), SEND)
+async def test_past_the_bound_of_bytes_in_flight_a_send_waits_and_then_is_busy(harness):
+    pair = await harness.pair(max_inflight=2000, send_timeout=20.0, attempt_timeout=20.0)
+    harness.primary.fail(Hang(), SEND, entity=ORDERS)
+    harness.secondary.fail(Hang(), SEND)
     big = Message(message_id="big", body=bytes(1800))
 
     with Timed() as timed:
@@ -48,24 +36,24 @@ async def test_past_the_bound_of_bytes_in_flight_a_send_waits_and_then_is_busy(l
 
     assert isinstance(error, Busy)
     assert 0 < seconds < 20.0  # before its deadline, so that the client hears it
-    assert lab.primary.sends(BILLS) == 0
+    assert harness.primary.sends(BILLS) == 0
 
 
-async def test_no_entity_holds_more_than_a_quarter_of_the_bytes(lab):
-    pair = await lab.pair(max_inflight=4000)
-    lab.primary.fail(Hang(), SEND, entity=ORDERS)
+async def test_no_entity_holds_more_than_a_quarter_of_the_bytes(harness):
+    pair = await harness.pair(max_inflight=4000)
+    harness.primary.fail(Hang(), SEND, entity=ORDERS)
     half = Message(message_id="half", body=bytes(600))
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(outcome_of, send(pair, half))
         await wait_all_tasks_blocked()
-        waiting = lab.primary.sends()
-        leg = await send(pair, half, entity=BILLS)()
+        waiting = harness.primary.sends()
+        accepted_by = await send(pair, half, entity=BILLS)()
         nursery.cancel_scope.cancel()
 
     assert waiting == 1
-    assert leg is Leg.PRIMARY
+    assert accepted_by is AcceptedBy.PRIMARY
 
 
 @pytest.fixture

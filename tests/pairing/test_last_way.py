@@ -2,20 +2,22 @@
 
 import random
 
+import attrs
 import pytest
 import trio
 
+from gateway.capabilities import send_accepted_by
 from gateway.domain.backoff import Backoff
-from gateway.domain.errors import Unavailable
+from gateway.domain.errors import OutcomeUnknown, Unavailable
 from gateway.domain.failover import State
-from gateway.domain.message import Leg
+from gateway.domain.message import AcceptedBy
 from gateway.pairing.options import EntityRule, OnUnreachable, WhileSuspect
-from gateway.testing.faults import Operation, Refuse
-from gateway.testing.remembering import RememberingBroker
-from tests.pairing.lab import (
+from tests.harness.faults import Operation, Refuse, Reset, T, Work
+from tests.harness.remembering import RememberingBroker
+from tests.pairing.harness import (
     ORDERS,
     QUEUE,
-    Lab,
+    Harness,
     Namespace,
     Timed,
     message,
@@ -37,19 +39,19 @@ def remember(namespace: Namespace) -> None:
 
 
 @pytest.fixture
-async def connected(lab: Lab) -> Lab:
-    for each in (lab.primary, lab.secondary):
+async def connected(harness: Harness) -> Harness:
+    for each in (harness.primary, harness.secondary):
         remember(each)
-        await lab.nursery.start(each.broker.run)
-    return lab
+        await harness.nursery.start(each.broker.run)
+    return harness
 
 
-async def failed_over(lab: Lab, **options: object):
+async def failed_over(harness: Harness, **options: object):
     """A pair whose primary has just been found down, so that the pause has just begun."""
-    pair = await lab.pair(failover_interval=0.0, ping_interval=1000.0, **options)
-    lab.primary.fail(Refuse())
-    assert await send(pair, message("m0"))() is Leg.BACKLOG
-    assert pair.standings.state_of(ORDERS) is State.SECONDARY
+    pair = await harness.pair(failover_interval=0.0, ping_interval=1000.0, **options)
+    harness.primary.fail(Refuse())
+    assert await send(pair, message("m0"))() is AcceptedBy.BACKLOG
+    assert pair.states.state_of(ORDERS) is State.SECONDARY
     return pair
 
 
@@ -61,7 +63,7 @@ async def test_a_primary_that_came_back_in_the_pause_takes_what_the_secondary_ca
     await trio.sleep(MOMENT)
     connected.secondary.fail(Refuse())
 
-    assert await send(pair, message("m1"))() is Leg.PRIMARY
+    assert await send(pair, message("m1"))() is AcceptedBy.PRIMARY
 
 
 async def test_a_secondary_that_came_back_in_the_pause_takes_what_the_primary_can_not(
@@ -74,7 +76,7 @@ async def test_a_secondary_that_came_back_in_the_pause_takes_what_the_primary_ca
     connected.secondary.heal()
     await trio.sleep(MOMENT)
 
-    assert await send(pair, message("m1"))() is Leg.BACKLOG
+    assert await send(pair, message("m1"))() is AcceptedBy.BACKLOG
 
 
 async def test_a_handover_in_the_pause_costs_no_producer_an_error(connected):
@@ -108,7 +110,7 @@ async def test_while_the_backlog_is_left_a_remembered_failure_diverts_at_once(co
     asked = connected.primary.sends()
 
     with Timed() as timed:
-        assert await send(pair, message("m1"))() is Leg.BACKLOG
+        assert await send(pair, message("m1"))() is AcceptedBy.BACKLOG
 
     assert connected.primary.sends() == asked
     assert timed.seconds == 0.0
@@ -129,16 +131,16 @@ async def test_a_send_that_is_never_diverted_connects(connected, options):
     connected.primary.heal()
     await trio.sleep(MOMENT)
 
-    assert await send(pair, message("m1"))() is Leg.PRIMARY
+    assert await send(pair, message("m1"))() is AcceptedBy.PRIMARY
 
 
 async def test_with_a_spool_remembered_failures_lead_to_it_at_once(connected):
     pair = await failed_over(connected, spool=True)
     connected.secondary.fail(Refuse())
-    assert await send(pair, message("m1"))() is Leg.SPOOL
+    assert await send(pair, message("m1"))() is AcceptedBy.SPOOL
     asked = connected.primary.sends() + connected.secondary.sends(QUEUE)
 
-    assert await send(pair, message("m2"))() is Leg.SPOOL
+    assert await send(pair, message("m2"))() is AcceptedBy.SPOOL
     assert connected.primary.sends() + connected.secondary.sends(QUEUE) == asked
 
 
@@ -150,16 +152,43 @@ async def test_when_the_spool_fails_too_both_namespaces_are_connected_to(connect
     connected.secondary.heal()
     await trio.sleep(MOMENT)
 
-    assert await send(pair, message("m2"))() is Leg.BACKLOG
+    assert await send(pair, message("m2"))() is AcceptedBy.BACKLOG
 
 
-async def test_a_secondary_without_connections_is_not_asked_twice(lab):
-    pair = await lab.pair(failover_interval=0.0, queues=3)
-    lab.primary.fail(Refuse())
-    lab.secondary.fail(Refuse())
+async def test_a_secondary_without_connections_is_not_asked_twice(harness):
+    pair = await harness.pair(failover_interval=0.0, queues=3)
+    harness.primary.fail(Refuse())
+    harness.secondary.fail(Refuse())
 
     assert isinstance(await outcome_of(send(pair)), Unavailable)
-    assert len(lab.secondary.times(SEND)) == 3
+    assert len(harness.secondary.times(SEND)) == 3
+
+
+@attrs.frozen
+class BreakOnce:
+    """A connection from before the outage: its first use finds out that it is broken."""
+
+    namespace: Namespace
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        self.namespace.heal()
+        return await Reset().strike(work, nursery)
+
+
+async def test_a_broken_connection_to_the_only_backlog_queue_is_not_the_end_of_a_send(harness):
+    pair = await failed_over(harness, queues=1)
+    harness.secondary.fail(BreakOnce(harness.secondary))
+
+    assert await send(pair, message("m1"))() is AcceptedBy.BACKLOG
+
+
+async def test_a_backlog_queue_that_breaks_each_connection_is_asked_once_more_only(harness):
+    pair = await failed_over(harness, queues=1)
+    harness.secondary.fail(Reset())
+    before = len(harness.secondary.times(SEND))
+
+    assert isinstance(await outcome_of(send(pair, message("m1"))), OutcomeUnknown)
+    assert len(harness.secondary.times(SEND)) - before == 2
 
 
 async def test_a_namespace_used_alone_connects_with_each_send(connected):
@@ -171,4 +200,4 @@ async def test_a_namespace_used_alone_connects_with_each_send(connected):
     primary.heal()
     await trio.sleep(MOMENT)
 
-    assert await primary.broker.send(ORDERS, [message()]) is Leg.PRIMARY
+    assert await send_accepted_by(primary.broker, ORDERS, [message()]) is AcceptedBy.PRIMARY

@@ -29,12 +29,16 @@ RANGES = [
     (PAIR, "attempt_timeout", SHORTEST, MOST),
     (PAIR, "suspect_wait", 0.0, MOST),
     (PAIR, "busy_pause", SHORTEST, MOST),
-    (PAIR, "backlog_queues", 1, MOST),
+    (PAIR, "backlog_queues", 1, 1000),
     (PAIR, "backlog_cooldown", SHORTEST, MOST),
     (PAIR, "ping_interval", 1.0, 1800.0),
+    (PAIR, "orphaned_after", SHORTEST, MOST),
     (PAIR, "successes_to_return", 1, MOST),
     (PAIR, "max_inflight", 1, MOST),
     (PAIR, "throttle_failover_after", SHORTEST, MOST),
+    (PAIR, "hedge_after", SHORTEST, MOST),
+    (RULE, "hedge_after", SHORTEST, MOST),
+    (PAIR, "hedge_budget", 0.0, 1.0),
     (SyphonOptions, "batch", 1, 1000),
     (SyphonOptions, "attempt_timeout", SHORTEST, MOST),
     (SyphonOptions, "busy_pause", SHORTEST, MOST),
@@ -49,9 +53,9 @@ RANGES = [
 def test_an_option_has_a_range(make: Any, name: str, least: float, most: float) -> None:
     for inside in (least, most):
         assert getattr(make(**{name: inside}), name) == inside
-    for outside in {least - SHORTEST, most + SHORTEST} - {math.inf}:
+    for runtime in {least - SHORTEST, most + SHORTEST} - {math.inf}:
         with pytest.raises(ValueError, match=name):
-            make(**{name: outside})
+            make(**{name: runtime})
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,8 @@ def test_an_option_has_a_range(make: Any, name: str, least: float, most: float) 
     [
         (RULE, "failover_interval"),
         (PAIR, "throttle_failover_after"),
+        (PAIR, "hedge_after"),
+        (RULE, "hedge_after"),
         (SyphonOptions, "max_drain_rate"),
     ],
 )

@@ -10,9 +10,9 @@ from gateway.domain.errors import EntityDisabled, EntityNotFound, Unavailable
 from gateway.domain.failover import State
 from gateway.pairing.options import PairOptions
 from gateway.pairing.prober import AT_ONCE, Prober
-from gateway.pairing.standings import Standings
-from gateway.testing.faults import Hang, Operation, Refuse
-from tests.pairing.lab import LABEL, ORDERS, Slow, reaches, refuse, virtual_time
+from gateway.pairing.states import EntityStates
+from tests.harness.faults import Hang, Operation, Refuse
+from tests.pairing.harness import LABEL, ORDERS, Slow, reaches, refuse, virtual_time
 
 pytestmark = virtual_time
 
@@ -20,43 +20,42 @@ PROBE = Operation.PROBE
 
 
 @pytest.fixture
-def make(lab):
+def make(harness):
     async def make(**options):
         chosen = PairOptions(label=LABEL, **{"failover_interval": 0.0, **options})
-        standings = Standings(
-            options=chosen, clock=lab.clock, observer=lab.events, rng=random.Random(1)
+        states = EntityStates(
+            options=chosen, clock=harness.clock, observer=harness.events, rng=random.Random(1)
         )
         prober = Prober(
-            primary=lab.primary.broker, standings=standings, options=chosen, rng=lab.rng
+            primary=harness.primary.broker, states=states, options=chosen, rng=harness.rng
         )
-        await lab.nursery.start(prober.run)
-        return standings
+        await harness.nursery.start(prober.run)
+        return states
 
     return make
 
 
-def fail(standings, entity=ORDERS):
-    standings.failed(standings.begin(entity), Unavailable("out"))
+def fail(states, entity=ORDERS):
+    states.failed(states.begin(entity), Unavailable("out"))
 
 
-async def test_nobody_is_probed_while_all_is_well(lab, make):
-    standings = await make(failover_interval=60.0)
-    fail(standings)
+async def test_nobody_is_probed_while_all_is_well(harness, make):
+    await make(failover_interval=60.0)
+
     await trio.sleep(600.0)
 
-    assert standings.state_of(ORDERS) is State.SUSPECT
-    assert lab.primary.times(PROBE) == []
+    assert harness.primary.times(PROBE) == []
 
 
-async def test_probes_begin_at_once_and_come_later_and_later(lab, make):
-    standings = await make(ping_interval=20.0)
-    lab.primary.fail(Refuse())
+async def test_probes_begin_at_once_and_come_later_and_later(harness, make):
+    states = await make(ping_interval=20.0)
+    harness.primary.fail(Refuse())
     started = trio.current_time()
-    fail(standings)
+    fail(states)
 
     await trio.sleep(200.0)
 
-    at = [round(moment - started, 3) for moment in lab.primary.times(PROBE)]
+    at = [round(moment - started, 3) for moment in harness.primary.times(PROBE)]
     pauses = [after - before for before, after in itertools.pairwise(at)]
     assert at[0] == 0.0
     wanted = [1.0, 2.0, 4.0, 8.0, 16.0, *[20.0] * (len(pauses) - 5)]
@@ -65,255 +64,255 @@ async def test_probes_begin_at_once_and_come_later_and_later(lab, make):
     assert len({round(pause, 3) for pause in pauses[5:]}) > 1  # jittered
 
 
-async def test_enough_probes_bring_an_entity_back_without_traffic(lab, make):
-    standings = await make(successes_to_return=3)
-    fail(standings)
+async def test_enough_probes_bring_an_entity_back_without_traffic(harness, make):
+    states = await make(successes_to_return=3)
+    fail(states)
     started = trio.current_time()
 
-    await reaches(standings, State.PRIMARY)
+    await reaches(states, State.PRIMARY)
 
-    assert len(lab.primary.times(PROBE)) == 3
+    assert len(harness.primary.times(PROBE)) == 3
     assert 1.6 <= trio.current_time() - started <= 2.4  # a second between two
     await trio.sleep(600.0)
-    assert len(lab.primary.times(PROBE)) == 3
+    assert len(harness.primary.times(PROBE)) == 3
 
 
-async def test_a_failed_probe_closes_a_half_open_entity(lab, make):
-    standings = await make(successes_to_return=3)
-    fail(standings)
+async def test_a_failed_probe_closes_a_half_open_entity(harness, make):
+    states = await make(successes_to_return=3)
+    fail(states)
     await wait_all_tasks_blocked()
-    assert standings.state_of(ORDERS) is State.HALF_OPEN
-    lab.primary.fail(Refuse())
+    assert states.state_of(ORDERS) is State.HALF_OPEN
+    harness.primary.fail(Refuse())
 
     await trio.sleep(2.0)
 
-    assert standings.state_of(ORDERS) is State.SECONDARY
+    assert states.state_of(ORDERS) is State.SECONDARY
 
 
-async def test_successes_before_a_failure_dont_count(lab, make):
-    standings = await make(successes_to_return=2)
-    fail(standings)
+async def test_successes_before_a_failure_dont_count(harness, make):
+    states = await make(successes_to_return=2)
+    fail(states)
     await wait_all_tasks_blocked()
-    fail(standings)
-    assert standings.state_of(ORDERS) is State.SECONDARY
+    fail(states)
+    assert states.state_of(ORDERS) is State.SECONDARY
 
     await wait_all_tasks_blocked()
 
-    assert standings.state_of(ORDERS) is State.HALF_OPEN
+    assert states.state_of(ORDERS) is State.HALF_OPEN
 
 
-async def test_a_hanging_probe_is_a_failed_one(lab, make):
-    standings = await make(attempt_timeout=5.0, successes_to_return=2)
-    fail(standings)
+async def test_a_hanging_probe_is_a_failed_one(harness, make):
+    states = await make(attempt_timeout=5.0, successes_to_return=2)
+    fail(states)
     await wait_all_tasks_blocked()
-    lab.primary.fail(Hang())
+    harness.primary.fail(Hang())
 
     await trio.sleep(7.0)
 
-    assert standings.state_of(ORDERS) is State.SECONDARY
+    assert states.state_of(ORDERS) is State.SECONDARY
 
 
 @pytest.mark.parametrize("error", [EntityNotFound, EntityDisabled])
-async def test_an_entity_that_a_probe_finds_gone_stays_out_and_is_probed_on(lab, make, error):
-    standings = await make()
-    lab.primary.fail(refuse(error, "gone"), PROBE)
-    fail(standings)
+async def test_an_entity_that_a_probe_finds_gone_stays_out_and_is_probed_on(harness, make, error):
+    states = await make()
+    harness.primary.fail(refuse(error, "gone"), PROBE)
+    fail(states)
     await trio.sleep(10.0)
-    found = standings.unreachable(ORDERS)
-    lab.primary.heal()
+    found = states.unreachable(ORDERS)
+    harness.primary.heal()
 
-    await reaches(standings, State.PRIMARY)
+    await reaches(states, State.PRIMARY)
 
     assert isinstance(found, error)
-    assert standings.unreachable(ORDERS) is None
+    assert states.unreachable(ORDERS) is None
 
 
-async def test_a_probe_leaves_no_message(lab, make):
-    standings = await make()
-    fail(standings)
+async def test_a_probe_leaves_no_message(harness, make):
+    states = await make()
+    fail(states)
 
-    await reaches(standings, State.PRIMARY)
+    await reaches(states, State.PRIMARY)
 
-    assert await lab.primary.ids() == []
+    assert await harness.primary.ids() == []
 
 
-async def test_a_pinned_entity_isnt_probed(lab, make):
-    standings = await make()
-    standings.force_over(ORDERS)
+async def test_a_pinned_entity_isnt_probed(harness, make):
+    states = await make()
+    states.force_over(ORDERS)
 
     await trio.sleep(600.0)
 
-    assert lab.primary.times(PROBE) == []
+    assert harness.primary.times(PROBE) == []
 
 
-async def test_pinning_ends_the_probes(lab, make):
-    standings = await make()
-    lab.primary.fail(Refuse())
-    fail(standings)
+async def test_pinning_ends_the_probes(harness, make):
+    states = await make()
+    harness.primary.fail(Refuse())
+    fail(states)
     await trio.sleep(10.0)
-    standings.force_over(ORDERS)
+    states.force_over(ORDERS)
     await wait_all_tasks_blocked()
-    before = len(lab.primary.times(PROBE))
+    before = len(harness.primary.times(PROBE))
 
     await trio.sleep(600.0)
 
-    assert len(lab.primary.times(PROBE)) == before
+    assert len(harness.primary.times(PROBE)) == before
 
 
-async def test_an_entity_that_fails_again_is_probed_at_once_again(lab, make):
-    standings = await make(successes_to_return=1)
-    fail(standings)
-    await reaches(standings, State.PRIMARY)
+async def test_an_entity_that_fails_again_is_probed_at_once_again(harness, make):
+    states = await make(successes_to_return=1)
+    fail(states)
+    await reaches(states, State.PRIMARY)
     await wait_all_tasks_blocked()
-    lab.primary.fail(Refuse())
-    before = len(lab.primary.times(PROBE))
+    harness.primary.fail(Refuse())
+    before = len(harness.primary.times(PROBE))
 
-    fail(standings)
+    fail(states)
     await wait_all_tasks_blocked()
 
-    assert len(lab.primary.times(PROBE)) == before + 1
+    assert len(harness.primary.times(PROBE)) == before + 1
 
 
-async def test_many_entities_take_turns(lab, make):
-    standings = await make(attempt_timeout=5.0)
-    lab.primary.fail(Hang())
+async def test_many_entities_take_turns(harness, make):
+    states = await make(attempt_timeout=5.0)
+    harness.primary.fail(Hang())
     for number in range(AT_ONCE + 1):
-        fail(standings, EntityPath(f"entity-{number}"))
+        fail(states, EntityPath(f"entity-{number}"))
 
     await wait_all_tasks_blocked()
-    first = len(lab.primary.times(PROBE))
+    first = len(harness.primary.times(PROBE))
     await trio.sleep(5.1)
 
     assert first == AT_ONCE
-    assert len({a.entity for a in lab.primary.asked}) == AT_ONCE + 1
+    assert len({a.entity for a in harness.primary.asked}) == AT_ONCE + 1
 
 
-async def test_no_more_than_sixteen_probes_are_on_their_way(lab, make):
-    standings = await make(attempt_timeout=5.0)
-    lab.primary.fail(Hang())
+async def test_no_more_than_sixteen_probes_are_on_their_way(harness, make):
+    states = await make(attempt_timeout=5.0)
+    harness.primary.fail(Hang())
     for number in range(40):
-        fail(standings, EntityPath(f"entity-{number}"))
+        fail(states, EntityPath(f"entity-{number}"))
 
     await wait_all_tasks_blocked()
 
-    assert len(lab.primary.times(PROBE)) == 16
+    assert len(harness.primary.times(PROBE)) == 16
 
 
-async def test_an_entity_that_is_pinned_while_it_waits_for_its_turn_isnt_probed(lab, make):
-    standings = await make(attempt_timeout=5.0)
-    lab.primary.fail(Hang())
+async def test_an_entity_that_is_pinned_while_it_waits_for_its_turn_isnt_probed(harness, make):
+    states = await make(attempt_timeout=5.0)
+    harness.primary.fail(Hang())
     for number in range(AT_ONCE):
-        fail(standings, EntityPath(f"entity-{number}"))
+        fail(states, EntityPath(f"entity-{number}"))
     await wait_all_tasks_blocked()
-    fail(standings)
+    fail(states)
     await wait_all_tasks_blocked()
 
-    standings.force_over(ORDERS)
+    states.force_over(ORDERS)
     await trio.sleep(600.0)
 
-    assert ORDERS not in {asked.entity for asked in lab.primary.asked}
+    assert ORDERS not in {asked.entity for asked in harness.primary.asked}
 
 
-async def test_what_a_probe_that_hangs_is_called_says_how_long_it_took(lab, make):
-    standings = await make(attempt_timeout=5.0, successes_to_return=2)
-    fail(standings)
+async def test_what_a_probe_that_hangs_is_called_says_how_long_it_took(harness, make):
+    states = await make(attempt_timeout=5.0, successes_to_return=2)
+    fail(states)
     await wait_all_tasks_blocked()
-    lab.primary.fail(Hang())
+    harness.primary.fail(Hang())
 
     await trio.sleep(7.0)
 
-    [standing] = standings.troubled()
-    assert "no answer within 5.0 s" in standing.reason
+    [state] = states.troubled()
+    assert "no answer from orders within 5 s" in state.reason
 
 
-async def test_a_probe_has_as_long_as_an_attempt(lab, make):
-    standings = await make(attempt_timeout=5.0, successes_to_return=2)
-    lab.primary.fail(Slow(4.9), PROBE)
-    fail(standings)
+async def test_a_probe_has_as_long_as_an_attempt(harness, make):
+    states = await make(attempt_timeout=5.0, successes_to_return=2, slow_call_duration=None)
+    harness.primary.fail(Slow(4.9), PROBE)
+    fail(states)
 
     await trio.sleep(5.0)
 
-    assert standings.state_of(ORDERS) is State.HALF_OPEN
+    assert states.state_of(ORDERS) is State.HALF_OPEN
 
 
-async def test_after_a_success_the_pauses_begin_small_again(lab, make):
-    standings = await make(ping_interval=60.0, successes_to_return=2)
-    lab.primary.fail(Refuse())
-    fail(standings)
+async def test_after_a_success_the_pauses_begin_small_again(harness, make):
+    states = await make(ping_interval=60.0, successes_to_return=2)
+    harness.primary.fail(Refuse())
+    fail(states)
     await trio.sleep(30.0)
-    lab.primary.heal()
-    await reaches(standings, State.HALF_OPEN)
-    lab.primary.fail(Refuse())
-    before = len(lab.primary.times(PROBE))
+    harness.primary.heal()
+    await reaches(states, State.HALF_OPEN)
+    harness.primary.fail(Refuse())
+    before = len(harness.primary.times(PROBE))
 
     await trio.sleep(10.0)
 
-    first, second, third = lab.primary.times(PROBE)[before : before + 3]
+    first, second, third = harness.primary.times(PROBE)[before : before + 3]
     assert 0.79 <= second - first <= 1.21
     assert 1.59 <= third - second <= 2.41
 
 
 @pytest.mark.parametrize("fault", [Hang(), refuse(EntityNotFound, "gone")])
-async def test_probes_come_later_and_later_however_they_fail(lab, make, fault):
-    standings = await make(attempt_timeout=1.0, ping_interval=20.0)
-    lab.primary.fail(fault)
-    fail(standings)
+async def test_probes_come_later_and_later_however_they_fail(harness, make, fault):
+    states = await make(attempt_timeout=1.0, ping_interval=20.0)
+    harness.primary.fail(fault)
+    fail(states)
 
     await trio.sleep(100.0)
 
-    assert 7 <= len(lab.primary.times(PROBE)) <= 10
+    assert 7 <= len(harness.primary.times(PROBE)) <= 10
 
 
-async def test_an_entity_that_fails_again_long_after_is_probed_again(lab, make):
-    standings = await make(successes_to_return=1)
-    fail(standings)
-    await reaches(standings, State.PRIMARY)
+async def test_an_entity_that_fails_again_long_after_is_probed_again(harness, make):
+    states = await make(successes_to_return=1)
+    fail(states)
+    await reaches(states, State.PRIMARY)
     await trio.sleep(60.0)
-    lab.primary.fail(Refuse())
-    before = len(lab.primary.times(PROBE))
+    harness.primary.fail(Refuse())
+    before = len(harness.primary.times(PROBE))
 
-    fail(standings)
+    fail(states)
     await wait_all_tasks_blocked()
 
-    assert len(lab.primary.times(PROBE)) == before + 1
+    assert len(harness.primary.times(PROBE)) == before + 1
 
 
-async def test_an_entity_that_fails_while_another_is_probed_is_probed_too(lab, make):
-    standings = await make()
-    lab.primary.fail(Refuse())
-    fail(standings, EntityPath("other"))
+async def test_an_entity_that_fails_while_another_is_probed_is_probed_too(harness, make):
+    states = await make()
+    harness.primary.fail(Refuse())
+    fail(states, EntityPath("other"))
     await trio.sleep(10.0)
-    before = len(lab.primary.times(PROBE))
+    before = len(harness.primary.times(PROBE))
 
-    fail(standings)
+    fail(states)
     await wait_all_tasks_blocked()
 
-    assert [asked.entity for asked in lab.primary.asked[before:]] == [ORDERS]
+    assert [asked.entity for asked in harness.primary.asked[before:]] == [ORDERS]
 
 
-async def test_each_entity_has_one_series_of_probes(lab, make):
-    standings = await make(ping_interval=20.0)
-    lab.primary.fail(Refuse())
-    fail(standings)
+async def test_each_entity_has_one_series_of_probes(harness, make):
+    states = await make(ping_interval=20.0)
+    harness.primary.fail(Refuse())
+    fail(states)
     for number in range(5):
         await trio.sleep(0.01)
-        fail(standings, EntityPath(f"entity-{number}"))
+        fail(states, EntityPath(f"entity-{number}"))
 
     await trio.sleep(0.5)
 
-    asked = [each.entity for each in lab.primary.asked]
+    asked = [each.entity for each in harness.primary.asked]
     assert len(asked) == len(set(asked)) == 6
 
 
-async def test_what_is_failed_over_when_the_prober_begins_is_probed(lab):
+async def test_what_is_failed_over_when_the_prober_begins_is_probed(harness):
     options = PairOptions(label=LABEL, failover_interval=0.0)
-    standings = Standings(
-        options=options, clock=lab.clock, observer=lab.events, rng=random.Random(1)
+    states = EntityStates(
+        options=options, clock=harness.clock, observer=harness.events, rng=random.Random(1)
     )
-    fail(standings)
-    prober = Prober(primary=lab.primary.broker, standings=standings, options=options, rng=lab.rng)
+    fail(states)
+    prober = Prober(primary=harness.primary.broker, states=states, options=options, rng=harness.rng)
 
-    await lab.nursery.start(prober.run)
+    await harness.nursery.start(prober.run)
     await wait_all_tasks_blocked()
 
-    assert len(lab.primary.times(PROBE)) == 1
+    assert len(harness.primary.times(PROBE)) == 1

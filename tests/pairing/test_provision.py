@@ -8,8 +8,8 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import NotAuthorized, QuotaExceeded, Unavailable
 from gateway.pairing.provision import doubts, provision, usable_backlog
-from gateway.testing.faults import Hang, Operation, Refuse
-from tests.pairing.lab import LABEL, QUEUE, refuse, virtual_time
+from tests.harness.faults import Hang, Operation, Refuse
+from tests.pairing.harness import LABEL, QUEUE, refuse, virtual_time
 
 pytestmark = virtual_time
 
@@ -18,9 +18,9 @@ NAMES = ["east/x-servicebus-transfer/0", "east/x-servicebus-transfer/1"]
 
 
 @pytest.fixture
-async def fresh(lab):
+async def fresh(harness):
     """A secondary without backlog queues."""
-    return await lab.namespace()
+    return await harness.namespace()
 
 
 async def test_the_names_are_those_of_the_legacy_client(fresh):
@@ -30,7 +30,7 @@ async def test_the_names_are_those_of_the_legacy_client(fresh):
     assert made[11].name == "east/x-servicebus-transfer/11"
 
 
-async def test_the_properties_are_those_of_the_legacy_client(fresh):
+async def test_the_properties_are_those_of_the_legacy_client_but_for_a_short_lock(fresh):
     await provision(fresh.broker, LABEL, 1)
 
     properties = (await fresh.store.inspect(QUEUE)).properties
@@ -40,7 +40,7 @@ async def test_the_properties_are_those_of_the_legacy_client(fresh):
         max_delivery_count=2147483647,
         default_time_to_live=None,
         auto_delete_on_idle=None,
-        lock_duration=timedelta(minutes=1),
+        lock_duration=timedelta(seconds=15),
         dead_lettering_on_expiration=True,
         enable_batched_operations=True,
         requires_session=False,
@@ -158,8 +158,11 @@ async def test_credentials_that_cant_even_send_are_an_error(fresh):
         await usable_backlog(fresh.broker, LABEL, 2)
 
 
-async def test_a_queue_as_the_legacy_client_makes_it_raises_no_doubts():
-    assert doubts(EntityInfo(path=QUEUE, properties=backlog.QUEUE_PROPERTIES)) == []
+@pytest.mark.parametrize("legacy", [False, True])
+async def test_a_queue_as_we_or_the_legacy_client_make_it_raises_no_doubts(legacy):
+    properties = backlog.properties(legacy=legacy)
+
+    assert doubts(EntityInfo(path=QUEUE, properties=properties)) == []
 
 
 @pytest.mark.parametrize(
@@ -170,7 +173,7 @@ async def test_a_queue_as_the_legacy_client_makes_it_raises_no_doubts():
         ("forward_to", "elsewhere"),
         ("default_time_to_live", timedelta(days=1)),
         ("auto_delete_on_idle", timedelta(days=1)),
-        ("lock_duration", timedelta(seconds=5)),
+        ("lock_duration", timedelta(seconds=4)),
         ("max_delivery_count", 10),
         ("status", EntityStatus.SEND_DISABLED),
     ],
@@ -181,7 +184,7 @@ async def test_each_property_that_may_lose_messages_is_a_doubt_of_its_own(field,
     assert len(doubts(EntityInfo(path=QUEUE, properties=QueueProperties(**legacy)))) == 1
 
 
-async def test_a_lock_of_half_a_minute_is_long_enough():
-    properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=30))
+async def test_a_lock_of_five_seconds_is_long_enough():
+    properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=5))
 
     assert doubts(EntityInfo(path=QUEUE, properties=properties)) == []

@@ -11,9 +11,9 @@ from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import OutcomeUnknown
 from gateway.domain.failover import State
-from gateway.pairing.holds import Holds
 from gateway.pairing.options import PairOptions
-from gateway.pairing.standings import Standings
+from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.backoff import EntityBackoffs
 
 ORDERS = EntityPath("orders")
 ERROR = OutcomeUnknown("no answer")
@@ -27,8 +27,8 @@ class Heard:
         self.events.append(event)
 
 
-def standings(interval):
-    return Standings(
+def states(interval):
+    return EntityStates(
         options=PairOptions(label="east", failover_interval=interval),
         clock=lambda: datetime.now(UTC),
         observer=Heard(),
@@ -42,6 +42,8 @@ async def seconds_until_failed_over(table, attempt_takes):
     with trio.fail_after(600):
         while table.state_of(ORDERS) is not State.SECONDARY:
             healthy = table.state_of(ORDERS) is State.PRIMARY
+            if not healthy:
+                table.probed(ORDERS)
             attempt = table.begin(ORDERS) if healthy else table.begin_trial(ORDERS)
             if attempt is None:
                 await trio.sleep(0.01)
@@ -54,7 +56,7 @@ async def seconds_until_failed_over(table, attempt_takes):
 @pytest.mark.parametrize("interval", [0.0, 0.3, 1.0, 2.0, 5.0, 8.0, 60.0])
 @pytest.mark.parametrize("attempt_takes", [0.001, 1.0, 10.0])
 async def test_it_fails_over_soon_after_the_interval(interval, attempt_takes, autojump_clock):
-    took = await seconds_until_failed_over(standings(interval), attempt_takes)
+    took = await seconds_until_failed_over(states(interval), attempt_takes)
 
     # The first failure starts the clock, and the trial that ends it may have begun just before.
     longest_pause = min(6.0, interval / 2)
@@ -62,16 +64,16 @@ async def test_it_fails_over_soon_after_the_interval(interval, attempt_takes, au
 
 
 async def test_sends_that_fail_together_are_one_failure(autojump_clock):
-    holds = Holds(rng=random.Random(1), observer=Heard(), largest=100)
+    backoffs = EntityBackoffs(rng=random.Random(1), observer=Heard(), largest=100)
     rest = Backoff(first=1.0, cap=300.0, jitter=0.0)
 
     for _ in range(10):  # one for each backlog queue
-        holds.hold(ORDERS, rest, "no answer")
+        backoffs.back_off(ORDERS, rest, "no answer")
     started = trio.current_time()
-    await holds.wait_release(ORDERS)
+    await backoffs.wait_until_resumed(ORDERS)
     first = trio.current_time() - started
-    holds.hold(ORDERS, rest, "no answer")
-    await holds.wait_release(ORDERS)
+    backoffs.back_off(ORDERS, rest, "no answer")
+    await backoffs.wait_until_resumed(ORDERS)
 
     assert first == pytest.approx(1.0)
     assert trio.current_time() - started == pytest.approx(3.0)

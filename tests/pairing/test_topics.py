@@ -3,14 +3,15 @@
 import pytest
 import trio
 
+from gateway.capabilities import send_accepted_by
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
-from gateway.domain.events import Parked
-from gateway.domain.message import Leg
-from gateway.domain.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
-from gateway.testing.faults import Operation, Refuse
-from tests.pairing.lab import QUEUE, Lab, message, virtual_time
+from gateway.domain.events.gateway import DeadLettered
+from gateway.domain.message import AcceptedBy
+from gateway.domain.topics.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from tests.harness.faults import Operation, Refuse
+from tests.pairing.harness import QUEUE, Harness, message, virtual_time
 
 pytestmark = virtual_time
 
@@ -27,9 +28,9 @@ def of(subscription: str) -> EntityPath:
 
 
 @pytest.fixture
-async def news(lab: Lab) -> EntityPath:
+async def news(harness: Harness) -> EntityPath:
     """A topic with one subscription for all messages, and one for those where n > 1."""
-    store = lab.primary.store
+    store = harness.primary.store
     await store.create_topic(NEWS, TopicProperties())
     await store.create_subscription(NEWS, "all", SubscriptionProperties())
     many = Rule(name="many", filter=SqlFilter(expression="n > 1"))
@@ -41,92 +42,92 @@ def numbered(*numbers: int, **fields):
     return [message(str(n), properties={"n": n}, **fields) for n in numbers]
 
 
-async def test_a_diverted_message_comes_to_the_subscriptions_that_its_rules_name(lab, news):
-    pair = await lab.pair()
-    lab.primary.fail(Refuse(), Operation.SEND)
-    legs = [await pair.broker.send(news, [each]) for each in numbered(1, 2, 3)]
-    lab.primary.heal()
-    await lab.syphon()
+async def test_a_diverted_message_comes_to_the_subscriptions_that_its_rules_name(harness, news):
+    pair = await harness.pair()
+    harness.primary.fail(Refuse(), Operation.SEND)
+    legs = [await send_accepted_by(pair.broker, news, [each]) for each in numbered(1, 2, 3)]
+    harness.primary.heal()
+    await harness.syphon()
 
     await trio.sleep(60.0)
 
-    assert legs == [Leg.BACKLOG] * 3
-    assert await lab.primary.ids(of("all")) == ["1", "2", "3"]
-    assert await lab.primary.ids(of("many")) == ["2", "3"]
-    assert await lab.secondary.ids(QUEUE) == []
+    assert legs == [AcceptedBy.BACKLOG] * 3
+    assert await harness.primary.ids(of("all")) == ["1", "2", "3"]
+    assert await harness.primary.ids(of("many")) == ["2", "3"]
+    assert await harness.secondary.ids(QUEUE) == []
 
 
-async def test_a_topic_fails_over_and_comes_back_by_itself(lab, news):
-    pair = await lab.pair(failover_interval=5.0)
-    lab.primary.fail(Refuse(), entity=news)
+async def test_a_topic_fails_over_and_comes_back_by_itself(harness, news):
+    pair = await harness.pair(failover_interval=5.0)
+    harness.primary.fail(Refuse(), entity=news)
     for number in range(10):
         await pair.broker.send(news, numbered(number))
         await trio.sleep(1.0)
-    failed_over = pair.standings.state_of(news).value
-    lab.primary.heal()
+    failed_over = pair.states.state_of(news).value
+    harness.primary.heal()
 
     await trio.sleep(120.0)
 
     assert failed_over == "secondary"
-    assert await pair.broker.send(news, numbered(11)) is Leg.PRIMARY
-    assert pair.standings.state_of(news).value == "primary"
+    assert await send_accepted_by(pair.broker, news, numbered(11)) is AcceptedBy.PRIMARY
+    assert pair.states.state_of(news).value == "primary"
 
 
-async def test_what_an_action_would_have_to_change_is_no_outage(lab, news):
-    pair = await lab.pair()
-    await lab.primary.store.create_rule(news, "all", PAINT)
+async def test_what_an_action_would_have_to_change_is_no_outage(harness, news):
+    pair = await harness.pair()
+    await harness.primary.store.create_rule(news, "all", PAINT)
 
     with pytest.raises(NotSupported, match="paint"):
         await pair.broker.send(news, numbered(1, subject="red"))
 
-    assert pair.standings.state_of(news).value == "primary"
-    assert await lab.secondary.ids(QUEUE) == []
+    assert pair.states.state_of(news).value == "primary"
+    assert await harness.secondary.ids(QUEUE) == []
 
 
-async def test_a_diverted_message_that_an_action_would_have_to_change_is_parked(lab, news):
-    await lab.primary.store.create_rule(news, "all", PAINT)
-    await lab.divert(*numbered(1), *numbered(2, subject="red"), *numbered(3), entity=news)
-    await lab.syphon()
+async def test_a_diverted_message_that_an_action_must_change_is_dead_lettered(harness, news):
+    await harness.primary.store.create_rule(news, "all", PAINT)
+    await harness.divert(*numbered(1), *numbered(2, subject="red"), *numbered(3), entity=news)
+    await harness.syphon()
 
     await trio.sleep(60.0)
 
-    assert await lab.primary.ids(of("all")) == ["1", "3"]
-    [event] = lab.events.of(Parked)
+    assert await harness.primary.ids(of("all")) == ["1", "3"]
+    [event] = harness.events.of(DeadLettered)
     assert (event.message_id, event.reason) == ("2", "NotSupported")
     assert "'paint'" in event.description
-    [dead] = await lab.secondary.messages(QUEUE.dead_letter)
+    [dead] = await harness.secondary.messages(QUEUE.dead_letter)
     assert dead.message_id == "2"
 
 
-async def test_a_subscription_with_sessions_asks_no_more_of_the_topic_than_in_health(lab, news):
+async def test_a_subscription_with_sessions_asks_no_more_of_the_topic_than_in_health(harness, news):
     # The topic takes it, and that subscription keeps it among its dead letters.
     chats = SubscriptionProperties(requires_session=True)
-    await lab.primary.store.create_subscription(news, "chats", chats)
-    pair = await lab.pair()
+    await harness.primary.store.create_subscription(news, "chats", chats)
+    pair = await harness.pair()
     await pair.broker.send(news, numbered(1))
-    pair.standings.force_over(news)
+    pair.states.force_over(news)
     await pair.broker.send(news, numbered(2))
-    await lab.syphon()
+    await harness.syphon()
 
     await trio.sleep(60.0)
 
-    assert await lab.primary.ids(of("chats").dead_letter) == ["1", "2"]
-    assert await lab.primary.ids(of("all")) == ["1", "2"]
+    assert await harness.primary.ids(of("chats").dead_letter) == ["1", "2"]
+    assert await harness.primary.ids(of("all")) == ["1", "2"]
 
 
 async def test_a_topic_that_is_made_anew_without_subscriptions_drops_as_it_would_in_health(
-    lab, news
+    harness, news
 ):
-    await lab.divert(*numbered(1), entity=news)
-    await lab.primary.store.delete_topic(news)
-    await lab.primary.store.create_topic(news, TopicProperties())
-    await lab.primary.store.create_subscription(
+    await harness.divert(*numbered(1), entity=news)
+    await harness.primary.store.delete_topic(news)
+    await harness.primary.store.create_topic(news, TopicProperties())
+    await harness.primary.store.create_subscription(
         news, "none", SubscriptionProperties(), Rule(name="none", filter=FalseFilter())
     )
-    await lab.syphon()
+    await harness.syphon()
 
     await trio.sleep(60.0)
 
-    assert await lab.secondary.ids(QUEUE) == []
-    assert (await lab.primary.store.inspect_topic(news)).size == 0
-    assert lab.events.of(Parked) == []
+    assert await harness.secondary.ids(QUEUE) == []
+    assert (await harness.primary.store.inspect_topic(news)).size == 0
+    assert harness.events.of(DeadLettered) == []

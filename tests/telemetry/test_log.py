@@ -1,20 +1,21 @@
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import attrs
 import pytest
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.events import (
+from gateway.domain.events.gateway import (
     BacklogReady,
     ConnectionLost,
     Diverted,
+    EntityStateChanged,
     Event,
     Listening,
-    StandingChanged,
+    SyphonBackedOff,
 )
-from gateway.domain.message import Leg
+from gateway.domain.message import AcceptedBy
 from gateway.telemetry.log import LogObserver, level_of, name_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -33,7 +34,10 @@ def parsed(event: Event) -> dict[str, Any]:
 
 def test_a_line_names_the_event_its_fields_and_the_date() -> None:
     event = Diverted(
-        entity=EntityPath("Orders"), leg=Leg.BACKLOG, queue=EntityPath("east/q"), messages=3
+        entity=EntityPath("Orders"),
+        accepted_by=AcceptedBy.BACKLOG,
+        queue=EntityPath("east/q"),
+        messages=3,
     )
 
     assert parsed(event) == {
@@ -41,9 +45,10 @@ def test_a_line_names_the_event_its_fields_and_the_date() -> None:
         "level": "debug",
         "event": "diverted",
         "entity": "Orders",
-        "leg": "backlog",
+        "accepted_by": "backlog",
         "queue": "east/q",
         "messages": 3,
+        "in_doubt": False,
     }
 
 
@@ -59,7 +64,9 @@ def test_control_characters_forge_no_line_and_steer_no_terminal(as_json: bool) -
 
 
 def test_events_below_the_level_are_not_written() -> None:
-    event = Diverted(entity=EntityPath("a"), leg=Leg.BACKLOG, queue=EntityPath("q"), messages=1)
+    event = Diverted(
+        entity=EntityPath("a"), accepted_by=AcceptedBy.BACKLOG, queue=EntityPath("q"), messages=1
+    )
 
     assert logged(event, level="info") == ""
 
@@ -82,10 +89,53 @@ def test_fewer_backlog_queues_than_wanted_are_a_warning() -> None:
 
 
 def test_names_are_in_snake_case() -> None:
-    assert name_of(StandingChanged) == "standing_changed"
+    assert name_of(EntityStateChanged) == "entity_state_changed"
 
 
 def test_no_event_has_a_field_that_every_line_has() -> None:
     names = {field.name for kind in Event.__subclasses__() for field in attrs.fields(kind)}
 
     assert not names & {"event", "level", "timestamp"}
+
+
+def test_what_comes_again_about_the_same_thing_is_counted_instead_of_repeated() -> None:
+    lines: list[str] = []
+    now = [NOON]
+    observer = LogObserver(lines.append, as_json=True, level="info", clock=lambda: now[0])
+    for tenth in range(80):  # 8 s
+        now[0] = NOON + timedelta(seconds=tenth / 10)
+        for name in ("orders", "bills"):
+            observer.report(
+                SyphonBackedOff(entity=EntityPath(name), seconds=1.0 + tenth, reason="busy")
+            )
+    first = [json.loads(line) for line in lines]
+    now[0] = NOON + timedelta(seconds=11)
+    observer.report(Listening(protocol="amqp", address="127.0.0.1:1"))
+    later = [json.loads(line) for line in lines[2:]]
+
+    assert [(each["entity"], each["seconds"]) for each in first] == [("orders", 1), ("bills", 1)]
+    assert [(each["event"], each.get("repeated")) for each in later] == [
+        ("syphon_backed_off", 79),
+        ("syphon_backed_off", 79),
+        ("listening", None),
+    ]
+    assert later[0]["seconds"] == 80.0
+
+
+def test_what_was_counted_is_told_at_the_end() -> None:
+    lines: list[str] = []
+    observer = LogObserver(lines.append, as_json=True, level="info", clock=lambda: NOON)
+    for _ in range(3):
+        observer.report(SyphonBackedOff(entity=EntityPath("orders"), seconds=1.0, reason="busy"))
+    observer.close()
+
+    assert [json.loads(line).get("repeated") for line in lines] == [None, 2]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.9524556045188932, 0.952), (12.3456, 12.3), (1234.56, 1235.0)]
+)
+def test_numbers_have_three_significant_digits(seconds: float, told: float) -> None:
+    event = SyphonBackedOff(entity=EntityPath("orders"), seconds=seconds, reason="")
+
+    assert parsed(event)["seconds"] == told

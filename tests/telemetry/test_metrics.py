@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import attrs
 from prometheus_client.parser import text_string_to_metric_families
 
+from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.status import Status
 from gateway.telemetry.metrics import exposition
-from tests.wire.test_status import OUTAGE, WELL
+from tests.wire.pairgate.test_status import OUTAGE, WELL
 
 
 def samples(status: Status) -> Mapping[tuple[str, frozenset[str]], float]:
@@ -36,10 +37,32 @@ def test_an_outage_is_seen() -> None:
     assert value(OUTAGE, "pairgate_backlog_messages") == 5
     assert value(OUTAGE, "pairgate_backlog_oldest_age_seconds") == 1.5
     assert value(OUTAGE, "pairgate_syphon_moved_messages_total") == 7
-    assert value(OUTAGE, "pairgate_syphon_held_entities") == 1
+    assert value(OUTAGE, "pairgate_syphon_backing_off_entities") == 1
     assert value(OUTAGE, "pairgate_inflight_bytes") == 10
     assert value(OUTAGE, "pairgate_busy_pauses_total") == 4
     assert value(OUTAGE, "pairgate_alarm", "syphon_stalled") == 1
+
+
+def test_what_a_namespace_does_is_told_apart_and_what_isnt_known_is_missing() -> None:
+    able, since = "pairgate_namespace_ability", "pairgate_namespace_ability_since_time_seconds"
+    [namespace] = OUTAGE.namespaces
+    began = namespace.abilities["send"].since
+
+    assert began is not None
+    assert value(OUTAGE, able, "east", "send") == 0
+    assert value(OUTAGE, since, "east", "send") == began.timestamp()
+    assert value(OUTAGE, able, "east", "reach") == 0
+    assert value(OUTAGE, able, "east", "receive") is None
+    assert value(OUTAGE, able, "east", "manage") is None
+    assert value(WELL, able, "east", "send") is None
+
+
+def test_the_spool_is_told_where_there_is_one() -> None:
+    names = ["messages", "oldest_age_seconds", "in_messages_per_second",
+             "out_messages_per_second", "room_bytes"]  # fmt: skip
+
+    assert [value(OUTAGE, f"pairgate_spool_{name}") for name in names] == [3, 2.5, 1.5, 0, 1024]
+    assert [value(WELL, f"pairgate_spool_{name}") for name in names] == [None] * 5
 
 
 def test_bills_are_told_for_namespaces_and_for_queues() -> None:
@@ -51,11 +74,33 @@ def test_bills_are_told_for_namespaces_and_for_queues() -> None:
 
 def test_what_isnt_known_has_no_sample() -> None:
     assert OUTAGE.pair is not None
-    backlog = attrs.evolve(OUTAGE.pair.backlog, pending=None, oldest_age=None, as_of=None)
+    unknown = {"pending": None, "oldest_age": None, "as_of": None, "dead_letters": DeadLetters()}
+    backlog = attrs.evolve(OUTAGE.pair.backlog, **unknown)
     silent = attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, backlog=backlog))
 
     assert value(silent, "pairgate_backlog_messages") is None
     assert value(silent, "pairgate_backlog_oldest_age_seconds") is None
+    assert value(silent, "pairgate_backlog_dead_letters", "EnvelopeMalformed") is None
+    assert value(silent, "pairgate_backlog_dead_letters_oldest_age_seconds") is None
+
+
+def test_dead_letters_of_the_backlog_are_told_by_reason() -> None:
+    assert OUTAGE.pair is not None
+    backlog = attrs.evolve(
+        OUTAGE.pair.backlog,
+        dead_letters=DeadLetters(
+            messages=5, oldest_age=9.5, reasons={"EnvelopeMalformed": 4, "unknown": 1}
+        ),
+    )
+    syphon = attrs.evolve(OUTAGE.pair.syphon, dead_lettered_by_reason={"other": 3})
+    dead = attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, backlog=backlog, syphon=syphon))
+
+    assert value(dead, "pairgate_backlog_dead_letters", "EnvelopeMalformed") == 4
+    assert value(dead, "pairgate_backlog_dead_letters", "unknown") == 1
+    assert value(dead, "pairgate_backlog_dead_letters", "EntityNotFound") == 0
+    assert value(dead, "pairgate_backlog_dead_letters_oldest_age_seconds") == 9.5
+    assert value(dead, "pairgate_syphon_dead_lettered_messages_total", "other") == 3
+    assert value(dead, "pairgate_syphon_dead_lettered_messages_total", "EnvelopeMalformed") == 0
 
 
 def test_entities_are_no_labels() -> None:

@@ -1,27 +1,27 @@
 """
-A namespace over AMQP 1.0, with what every such broker has: sending, receiving, settling.
+A namespace over AMQP 1.0, with the operations that every AMQP broker has: send, receive, settle.
 
-Management is no part of AMQP: entities are made elsewhere.
+AMQP has no management: entities are created by other means.
 """
 
 import random
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from types import TracebackType
 from typing import Final, NoReturn, Self, TypeVar
-from urllib.parse import unquote, urlsplit
 
 import attrs
 import trio
 
 from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
 from gateway.brokers.amqp.peer import Access, Connections
-from gateway.brokers.amqp.receiver import AmqpReceiver, Surroundings
+from gateway.brokers.amqp.receiver import AmqpReceiver, ReceiverDependencies
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
 from gateway.brokers.amqp.sending import encoded, send_all, transfers_of
+from gateway.brokers.local.lock_tokens import lock_tokens
 from gateway.brokers.meter import Meter
-from gateway.brokers.tokens import lock_tokens
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -31,19 +31,22 @@ from gateway.domain.errors import (
     InvalidRequest,
     NotSupported,
 )
-from gateway.domain.message import Leg, Message, ReceiveMode
-from gateway.net.amqp_links import LinkVoid
-from gateway.net.dialing import Place
+from gateway.domain.identity import Identity, known_to_all
+from gateway.domain.message import Message, ReceiveMode
+from gateway.net.amqp.links import LinkVoid
+from gateway.net.hosts import places_of
 from gateway.net.reconnecting import ANY_TIME
 from gateway.net.tls import TlsFileError, client_context
 from gateway.ports import WallClock
+from gateway.wire.amqp.identity import told_by
 from gateway.wire.amqp.sasl import Credentials
+from gateway.wire.http.hosts import parse_server_url
 
 R = TypeVar("R", bound=AmqpReceiver)
 
 _CLOSE_TIMEOUT: Final = 5.0  # seconds
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
-_UNTOLD: Final = 2**31 - 1  # deliveries: as far as AMQP tells there's no limit
+_UNTOLD: Final = 2**31 - 1  # deliveries; AMQP doesn't tell the limit
 _PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _GONE: Final = (EntityNotFound, EntityDisabled)
 
@@ -56,43 +59,46 @@ def open_namespace(
     rng: random.Random,
 ) -> "AmqpBroker":
     """
-    The adapter for `amqp(s)://[user@]host[:port]`; `rest` is what follows the scheme.
+    Make the adapter for `amqp(s)://[user@]host[:port],...`; `rest` is the part after the scheme.
+
+    The hosts are the nodes of one cluster.
 
     Raises:
-        InvalidRequest: a part of the URL is missing or has no place there, a certificate can't be
-            read, or there is a user without a password.
+        InvalidRequest: a part of the URL is missing or invalid, a certificate can't be read, or a
+            user has no password.
     """
-    parts = urlsplit(f"{scheme}:{rest}")
     try:
-        port = parts.port or _PORTS[scheme]
-    except ValueError as error:
+        parts = parse_server_url(f"{scheme}:{rest}")
+    except InvalidRequest as error:
         raise InvalidRequest(f"URL of a namespace: {error}") from error
-    if not parts.hostname or parts.password is not None:
+    if parts.password:
         raise InvalidRequest(f"URL of a namespace: {scheme}://[USER@]HOST[:PORT] expected")
-    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+    if parts.path not in {"", "/"} or parts.more:
         raise InvalidRequest("URL of a namespace: nothing expected after the port")
-    if bool(parts.username) != bool(options.password):
-        raise InvalidRequest("URL of a namespace: a user goes with password = { env = ... }")
-    user = unquote(parts.username or "")
+    if bool(parts.user) != bool(options.password):
+        raise InvalidRequest(
+            "URL of a namespace: a user and the option password must be given together"
+        )
     credentials = Credentials(mechanism="ANONYMOUS")
-    if user:
-        credentials = Credentials(mechanism="PLAIN", user=user, password=options.password)
+    if parts.user:
+        credentials = Credentials(mechanism="PLAIN", user=parts.user, password=options.password)
     access = Access(
-        place=place_of(parts.hostname, port, options, secure=scheme == "amqps"),
-        hostname=parts.hostname,
+        places=places_of(parts.hosts, _PORTS[scheme], tls_of(options, secure=scheme == "amqps")),
         credentials=credentials,
         dialect=options.dialect,
     )
     return AmqpBroker(access=access, options=options, clock=clock, rng=rng)
 
 
-def place_of(host: str, port: int, options: LinkOptions, *, secure: bool) -> Place:
+def tls_of(options: LinkOptions, *, secure: bool) -> ssl.SSLContext | None:
     """
+    The TLS context of a connection; None if the connection is plain.
+
     Raises:
         InvalidRequest: a certificate can't be read.
     """
     try:
-        return Place(host=host, port=port, tls=client_context(options.tls) if secure else None)
+        return client_context(options.tls) if secure else None
     except TlsFileError as error:
         raise InvalidRequest(f"tls: {error}") from error
 
@@ -100,8 +106,8 @@ def place_of(host: str, port: int, options: LinkOptions, *, secure: bool) -> Pla
 @attrs.define(eq=False, kw_only=True)
 class AmqpBroker:
     """
-    `ports.Broker`. It connects when it is first used, for sends and receives apart: a receiver that
-    takes much doesn't hold up the answers to sends.
+    `ports.Broker`. Connects on first use, with separate connections for sending and receiving, so
+    that large deliveries don't delay the answers to sends.
     """
 
     _access: Access
@@ -114,7 +120,7 @@ class AmqpBroker:
     _sending: Connections = attrs.field(init=False)
     _receiving: Connections = attrs.field(init=False)
     _senders: Senders = attrs.field(init=False)
-    _around: Surroundings = attrs.field(init=False)
+    _dependencies: ReceiverDependencies = attrs.field(init=False)
 
     async def __aenter__(self) -> Self:
         self._nurseries = trio.open_nursery()
@@ -126,7 +132,7 @@ class AmqpBroker:
             for _ in range(2)
         )
         self._senders = Senders(take=self._sending.take, options=self._options)
-        self._around = Surroundings(
+        self._dependencies = ReceiverDependencies(
             take=self._receiving.take,
             options=self._options,
             clock=self._clock,
@@ -148,28 +154,29 @@ class AmqpBroker:
                 nursery.start_soon(self._sending.close)
                 nursery.start_soon(self._receiving.close)
         self._nursery.cancel_scope.cancel()
-        # What ends the block by itself isn't the nursery's: it would come out in a group.
+        # An exception that ends the block itself isn't passed to the nursery, which would wrap it
+        # in a group.
         if isinstance(error, Exception):
             kind = error = traceback = None
         await self._nurseries.__aexit__(  # noqa: ASYNC102 all of its tasks are cancelled
             kind, error, traceback
         )
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """
-        As `Broker.send`. Several messages are one batch, or as few as the link's limit allows;
-        where the broker knows no batches, they are messages of their own that go together.
+        As `Broker.send`. Several messages go as one batch, or in as few batches as the link's limit
+        allows. A broker without batches gets the messages one by one, without waiting in between.
 
         Raises:
-            NotSupported: this broker would not give a message back as it was sent.
+            NotSupported: the broker would not deliver a message as it was sent.
         """
-        return await self._send(entity, messages, trio.current_time())
+        await self._send(entity, messages, trio.current_time())
 
-    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `FailsFast.try_send`. Raises as `send`."""
-        return await self._send(entity, messages, ANY_TIME)
+        await self._send(entity, messages, ANY_TIME)
 
-    async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> Leg:
+    async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> None:
         for _ in range(_TRIES):
             sender = await self._senders.get(entity, since)
             payloads = encoded(messages, sender.peer.dialect, self._access.credentials.user)
@@ -182,19 +189,19 @@ class AmqpBroker:
                 self._senders.forget(entity)
                 raise
             else:
-                return Leg.PRIMARY
+                return
         raise refusal
 
     @asynccontextmanager
     async def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AsyncIterator[AmqpReceiver]:
-        """As `Broker.open_receiver`. The link is attached before it is yielded."""
-        async with opened(AmqpReceiver(self._around, entity, mode)) as receiver:
+        """As `Broker.open_receiver`. The link is attached on entering."""
+        async with opened(AmqpReceiver(self._dependencies, entity, mode)) as receiver:
             yield receiver
 
     async def probe(self, entity: EntityPath) -> None:
-        """As `Broker.probe`: a new link is attached, and has got credit. Nothing is sent."""
+        """As `Broker.probe`: attaches a new link and waits for credit. Nothing is sent."""
         sender = await self._attach(entity)
         self.meter.request(Operation.INSPECT)
         try:
@@ -203,7 +210,7 @@ class AmqpBroker:
             sender.close()
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
-        """As `Broker.inspect`: that it is there, and how large a message may be."""
+        """As `Broker.inspect`: tells only that the entity exists, and the largest message size."""
         sender = await self._attach(entity)
         self.meter.request(Operation.INSPECT)
         sender.close()
@@ -213,8 +220,16 @@ class AmqpBroker:
             max_message_size=sender.max_size,
         )
 
+    async def identity(self) -> Identity:
+        """As `Identifies.identity`: known only from RabbitMQ's open frame."""
+        peer = await self._sending.take(trio.current_time())
+        told = told_by(peer.properties)
+        if told is None:
+            raise NotSupported("AMQP doesn't tell the identity of the namespace")
+        return known_to_all(told, len(self._access.places))
+
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
-        """As `Verifies.verify`: of a queue's settings AMQP tells nothing."""
+        """As `Verifies.verify`. AMQP tells nothing about a queue's settings."""
         (await self._attach(entity)).close()
         limits = ", has no limit of deliveries," if is_backlog else ""
         wanted = f"it's durable{limits} and drops nothing when it is full"
@@ -224,6 +239,8 @@ class AmqpBroker:
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:
         """
+        Not supported.
+
         Raises:
             NotSupported: always.
         """
@@ -231,20 +248,22 @@ class AmqpBroker:
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         """
-        Look whether it's there: it can't be made.
+        Check whether the queue exists, since AMQP can't create it.
 
         Raises:
-            EntityExists: it is.
-            NotSupported: it is missing.
+            EntityExists: it exists.
+            NotSupported: it doesn't exist.
         """
         try:
             (await self._attach(entity)).close()
         except EntityNotFound:
-            await _cannot(f"make {entity}")
-        raise EntityExists(f"{entity} is there")
+            await _cannot(f"create {entity}")
+        raise EntityExists(f"{entity}: a queue of this name exists already")
 
     async def delete_queue(self, entity: EntityPath) -> None:
         """
+        Not supported.
+
         Raises:
             NotSupported: always.
         """
@@ -260,7 +279,7 @@ class AmqpBroker:
 
 @asynccontextmanager
 async def opened(receiver: R) -> AsyncIterator[R]:
-    """A receiver with a link, which gives back what it holds in the end."""
+    """Open the receiver's link; release what it holds at the end."""
     await receiver.open()
     try:
         yield receiver
@@ -272,4 +291,4 @@ async def opened(receiver: R) -> AsyncIterator[R]:
 
 async def _cannot(what: str) -> NoReturn:
     await trio.lowlevel.checkpoint()
-    raise NotSupported(f"AMQP has no way to {what}: use the broker's own management")
+    raise NotSupported(f"AMQP can't {what}: use the broker's own management")

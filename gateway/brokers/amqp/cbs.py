@@ -1,4 +1,7 @@
-"""Tokens that are put on $cbs before links are attached, and renewed while those are there."""
+"""
+Claims-based security: puts a token on $cbs before a link is attached, and renews it while the link
+exists.
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,26 +12,26 @@ import attrs
 import trio
 
 from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unavailable
-from gateway.net.amqp_client import AmqpClient
-from gateway.net.amqp_exchange import Exchange
-from gateway.net.amqp_links import LinkVoid
+from gateway.net.amqp.client import AmqpClient
+from gateway.net.amqp.exchange import Exchange
+from gateway.net.amqp.links import LinkVoid
 from gateway.ports import WallClock
-from gateway.wire.amqp import cbs
 from gateway.wire.amqp.conditions import refusal_from_condition
 from gateway.wire.amqp.exchange import Reply, Request
-from gateway.wire.sas import sign_sas
+from gateway.wire.amqp.servicebus import cbs
+from gateway.wire.servicebus.sas import sign_sas
 
-_RENEWED_AT: Final = 0.8  # of a token's life
-_AGAIN: Final = 5.0  # seconds until a renewal that failed is tried again
-_PATIENCE: Final = 10.0  # seconds that a renewal may take, at most: the others wait
-_PATIENCE_SHARE: Final = 0.1  # of a token's life
+_RENEWED_AT: Final = 0.8  # share of a token's lifetime
+_AGAIN: Final = 5.0  # seconds until a failed renewal is tried again
+_PATIENCE: Final = 10.0  # the longest time of one renewal, in seconds: the other tokens wait
+_PATIENCE_SHARE: Final = 0.1  # share of a token's lifetime
 _TRIES: Final = 2  # links that had ended unnoticed are attached again
 _REFUSED: Final = frozenset((401, 403))
 
 
 @attrs.frozen(kw_only=True)
 class Signer:
-    """Makes shared access signatures with one key of a policy."""
+    """Makes shared access signatures with one policy key."""
 
     host: str
     key_name: str
@@ -49,17 +52,19 @@ class Signer:
 @attrs.define(eq=False)
 class CbsTokens:
     """
-    Those of one connection: one for each address.
+    The tokens of one connection: one for each address.
 
-    The links to $cbs are attached when they are needed: a peer may end them where nobody asks.
+    The links to $cbs are attached when they are needed, since a peer may end them while they are
+    idle.
     """
 
     _client: AmqpClient
     _signer: Signer
-    _in_use: Callable[[], set[str]]  # addresses of links that are there
+    _in_use: Callable[[], set[str]]  # addresses of the attached links
     _exchange: Exchange | None = attrs.field(default=None, init=False)
     _names: "count[int]" = attrs.field(factory=lambda: count(1), init=False)
-    _due: dict[str, float] = attrs.field(factory=dict, init=False)  # when to renew; oldest first
+    # When to renew each; the oldest first.
+    _due: dict[str, float] = attrs.field(factory=dict, init=False)
     _locks: dict[str, trio.Lock] = attrs.field(factory=dict, init=False)
     _added: trio.Event = attrs.field(factory=trio.Event, init=False)
 
@@ -68,16 +73,16 @@ class CbsTokens:
         Return when tokens can be put.
 
         Raises:
-            BrokerError: there is no such node, or the connection ended. Nothing was sent.
+            BrokerError: the peer has no $cbs node, or the connection ended. Nothing was sent.
         """
         await self._attached()
 
     async def ensure(self, address: str) -> bool:
         """
-        Return when a link may be attached there; whether that took a new token.
+        Return when a link may be attached to the address; True if that took a new token.
 
         Raises:
-            BrokerError: the token was refused, or nobody answered. Nothing was sent.
+            BrokerError: the token was refused, or there was no answer. Nothing was sent.
         """
         lock = self._locks.setdefault(address, trio.Lock())
         async with lock:
@@ -91,11 +96,16 @@ class CbsTokens:
         return True
 
     def forget(self, address: str) -> None:
-        """The peer takes that address's token for none: the next one who comes puts another."""
+        """
+        Forget the address's token, which the peer has refused: the next `ensure` puts another.
+        """
         self._due.pop(address, None)
 
     async def run(self) -> None:
-        """Renew, until cancelled. What can't be renewed is refused when it is needed next."""
+        """
+        Renew tokens until cancelled. If a renewal fails for good, the next link to the address is
+        refused.
+        """
         while True:
             if not self._due:
                 self._added = trio.Event()
@@ -139,7 +149,7 @@ class CbsTokens:
                 return await exchange.ask(request)
             except LinkVoid:
                 continue
-        raise Unavailable("the links detach at once")
+        raise Unavailable("$cbs: the peer detaches its links at once")
 
     async def _attached(self) -> Exchange:
         exchange = self._exchange

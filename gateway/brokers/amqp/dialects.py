@@ -1,12 +1,11 @@
 """
-What brokers that speak AMQP 1.0 do differently, as data.
+The differences of brokers that speak AMQP 1.0, as data.
 
-Measured on RabbitMQ 3.10 with its plugin: a message without a queue is accepted and dropped, so
-that a link without credit keeps watch on each queue that is sent to; settlements aren't confirmed;
-`modified` ends the session; deliveries aren't counted; several sections of a body come back in
-another order; a list as a body or as a property ends the connection, and so does a send to a queue
-that is full and rejects what is published. RabbitMQ 4 was never tried here: its data are from its
-documentation.
+Measured on RabbitMQ 3.10 with its plugin: a message to a missing queue is accepted and dropped, so
+each queue that is sent to is watched by a link without credit; settlements aren't confirmed;
+`modified` ends the session; deliveries aren't counted; the sections of a body are returned in
+another order; a list as a body or as a property ends the connection, as does a send to a full queue
+that rejects messages. RabbitMQ 4 was never tried here: its data are from its documentation.
 """
 
 from collections.abc import Mapping
@@ -37,24 +36,25 @@ from gateway.domain.message import (
     ValueBody,
 )
 from gateway.wire.amqp.events import ACCEPTED, RELEASED, Modified, Outcome
-from gateway.wire.amqp.settlements import outcome_of
+from gateway.wire.amqp.servicebus.settlements import outcome_of
 
 
 @attrs.frozen(kw_only=True)
 class Dialect:
-    """One broker's ways."""
+    """The behaviour of one broker."""
 
     name: str
     prefix: str = ""  # of a queue's name in an address
-    of_service_bus: bool = False  # tokens on $cbs, $management, batches, sessions, locks that end
-    watched: bool = False  # what has no queue is accepted: each queue is watched
+    # Tokens on $cbs, $management, batches, sessions, locks that expire.
+    of_service_bus: bool = False
+    watched: bool = False  # messages to a missing queue are accepted: each queue is watched
     confirms: bool = True  # a settlement is answered (receivers settle second)
-    has_modified: bool = True  # else what is abandoned is released
-    counts: bool = True  # the header tells the delivery count
-    simple_properties: bool = False  # a list, map or array among them ends the connection
-    simple_body: bool = False  # of one section, and no list
+    has_modified: bool = True  # otherwise abandoned messages are released
+    counts: bool = True  # the header has the delivery count
+    simple_properties: bool = False  # a list, map or array among the properties ends the connection
+    simple_body: bool = False  # one section only, and no list
     own_user_id: bool = False  # a message may only name the user who is logged in
-    # What a rejection without an error means.
+    # The meaning of a rejection without an error.
     unexplained: type[BrokerError] = Unavailable
 
     def address(self, entity: EntityPath) -> str:
@@ -62,9 +62,11 @@ class Dialect:
 
     def check(self, message: Message, user: str) -> None:
         """
+        Check that the broker delivers the message as it is.
+
         Raises:
-            NotSupported: the message would not come out as it went in.
-            InvalidRequest: the broker would end the link for it.
+            NotSupported: the message would be changed.
+            InvalidRequest: the broker would end the link.
         """
         if message.scheduled is not None and not self.of_service_bus:
             raise NotSupported(f"scheduled: {self.name} would deliver the message at once")
@@ -73,21 +75,23 @@ class Dialect:
         if self.simple_properties and not all(map(_is_simple, message.properties.values())):
             raise NotSupported(f"properties: {self.name} takes no list, map or array among them")
         if self.own_user_id and message.user_id not in {None, user.encode()}:
-            raise InvalidRequest(f"user_id: {self.name} takes none but that of the login")
+            raise InvalidRequest(f"user_id: {self.name} allows only the user of the login")
 
     def written(self, message: Message) -> Message:
-        """What is sent: durable, where the broker would keep others in memory only."""
+        """The message to send: durable, since the broker would keep others in memory only."""
         return message if self.of_service_bus else attrs.evolve(message, durable=True)
 
     def read(self, message: Message) -> Message:
-        """The message that was sent, from what has arrived."""
+        """The message that was sent, from the one that arrived."""
         return message if self.of_service_bus else attrs.evolve(message, durable=None)
 
     def outcome(self, settlement: Settlement) -> Outcome:
         """
+        The AMQP outcome of a settlement.
+
         Raises:
-            NotSupported: this broker has no outcome that means it.
-            InvalidRequest: reason or description of a dead letter is too long.
+            NotSupported: this broker has no such outcome.
+            InvalidRequest: the reason or description of a dead letter is too long.
         """
         if self.of_service_bus:
             return outcome_of(settlement)
@@ -103,7 +107,7 @@ class Dialect:
 
 
 def _is_simple(value: Any) -> bool:
-    """What may stand there at all (part 3, 3.2.5)."""
+    """True if the value is allowed in application properties (AMQP 1.0 part 3, 3.2.5)."""
     if isinstance(value, Typed):
         return value.kind is not Kind.ARRAY
     return not isinstance(value, list | dict | Described)
@@ -140,7 +144,7 @@ _BY_NAME: Final = {"generic": GENERIC, "rabbitmq-3": RABBITMQ_3, "rabbitmq-4": R
 
 
 def dialect_of(wanted: str, properties: Mapping[str, Any]) -> Dialect:
-    """The one that is configured, or else (`auto`) what the peer's open frame says."""
+    """The configured dialect, or with `auto` the one that the peer's open frame indicates."""
     if wanted in _BY_NAME:
         return _BY_NAME[wanted]
     if properties.get("product") != "RabbitMQ":

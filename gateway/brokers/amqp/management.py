@@ -1,4 +1,4 @@
-"""What is asked of an entity's $management node."""
+"""Requests to an entity's $management node."""
 
 import math
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest, MessageError, OutcomeUnknown
 from gateway.domain.message import Delivery
-from gateway.wire.amqp import management as wire
-from gateway.wire.amqp import management_operations as ops
-from gateway.wire.amqp.deliveries import decode_delivery
+from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management import requests as wire
 from gateway.wire.amqp.message import encoded_size
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 
 A = TypeVar("A")
 
@@ -26,7 +26,7 @@ _BILLED: Final[Mapping[type, Operation]] = {
     ops.UpdateDisposition: Operation.SETTLE,
 }
 
-_LONGEST: Final = 60.0  # seconds that the namespace may take if our caller sets no deadline
+_LONGEST: Final = 60.0  # seconds that a request may take if the caller has no deadline
 
 
 async def manage(
@@ -38,10 +38,10 @@ async def manage(
     link: str | None = None,
 ) -> A:
     """
-    Return the answer, counted by `meter`; `link` is the one for which it is asked.
+    Return the answer, counted by `meter`; `link` is the name of the link that the request concerns.
 
     Raises:
-        BrokerError: the one that the namespace tells of; `OutcomeUnknown` without an answer.
+        BrokerError: the namespace refused; `OutcomeUnknown` without an answer.
     """
     left = trio.current_effective_deadline() - trio.current_time()
     timeout = _LONGEST if left == math.inf else max(0.0, min(left, _LONGEST))
@@ -57,7 +57,7 @@ async def manage(
     except MessageError as error:
         raise OutcomeUnknown(f"the answer can't be read: {error}") from error
     if not isinstance(answer, kind):
-        raise OutcomeUnknown(f"the answer is no {kind.__name__}")
+        raise OutcomeUnknown(f"the answer isn't a {kind.__name__}")
     _count(meter, operation, answer)
     return answer
 
@@ -75,8 +75,10 @@ def _count(meter: Meter, operation: ops.Operation, answer: object) -> None:
 
 def deliveries_of(messages: ops.Messages, *, peeked: bool = False) -> list[Delivery]:
     """
+    Decode the messages of an answer.
+
     Raises:
-        OutcomeUnknown: one of them can't be read.
+        OutcomeUnknown: a message can't be read.
     """
     try:
         return [

@@ -1,4 +1,4 @@
-"""How to reach a namespace over AMQP 1.0. Importing this doesn't import the engine."""
+"""Options of namespaces over AMQP 1.0. Importing this module doesn't import the AMQP library."""
 
 from typing import Final
 
@@ -7,29 +7,32 @@ from attrs import validators
 
 from gateway.domain.errors import InvalidRequest
 from gateway.net.tls import ClientTlsOptions
-from gateway.wire.connection_string import ConnectionString, parse_connection_string
+from gateway.wire.servicebus.connection_string import ConnectionString, parse_connection_string
 
 DIALECTS: Final = ("auto", "generic", "rabbitmq-3", "rabbitmq-4")
 
 
 @attrs.frozen(kw_only=True)
 class LinkOptions:
-    """What both kinds have. Times are seconds."""
+    """The options that both kinds have. Times are seconds."""
 
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
-    # Until a link is attached, from the connect on. Shorter than what one attempt gets: what hangs
-    # is then known as "not sent".
+    # From the connect until a link is attached. Shorter than the timeout of one attempt, so that a
+    # hanging connect is known as "not sent".
     connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
-    # A peer that is silent for so long is dead. It's told half of it, and sends heartbeats.
-    idle_timeout: float = attrs.field(default=10.0, validator=validators.ge(1.0))
-    max_links: int = attrs.field(default=100, validator=validators.ge(2))  # of one connection
-    max_senders: int = attrs.field(default=100, validator=validators.ge(1))  # kept open, and idle
-    window: int = attrs.field(default=1000, validator=validators.ge(1))  # sends under way on a link
+    # After so long a silence the peer counts as lost. The peer is told half of it, and sends
+    # heartbeats.
+    idle_timeout: float = attrs.field(default=10.0, validator=validators.ge(2.0))
+    max_links: int = attrs.field(default=100, validator=validators.ge(2))  # per connection
+    # Links that stay attached while idle.
+    max_senders: int = attrs.field(default=100, validator=validators.ge(1))
+    # Messages in flight per link.
+    window: int = attrs.field(default=1000, validator=validators.ge(1))
 
 
 @attrs.frozen(kw_only=True)
 class AmqpNamespaceOptions(LinkOptions):
-    """Of `amqp(s)://[user@]host:port`."""
+    """Options of `amqp(s)://[user@]host:port`."""
 
     password: str = attrs.field(default="", repr=False)
     dialect: str = attrs.field(default="auto", validator=validators.in_(DIALECTS))
@@ -38,13 +41,14 @@ class AmqpNamespaceOptions(LinkOptions):
 @attrs.frozen(kw_only=True)
 class ServiceBusOptions(LinkOptions):
     """
-    Of `servicebus:`. The connection string stands in the URL without its key, or is a secret as a
-    whole.
+    Options of `servicebus:`. The connection string is in the URL without its key, or is a secret as
+    a whole.
     """
 
     key: str = attrs.field(default="", repr=False)
     connection_string: str = attrs.field(default="", repr=False)
-    # Where Atom is served; the default is that of AMQP where one is given, else 443 (80 if plain).
+    # The port of the Atom API. The default is the AMQP port if the connection string has one,
+    # otherwise 443 (80 if plain).
     management_port: int | None = attrs.field(
         default=None,
         validator=validators.optional([validators.ge(1), validators.le(65535)]),
@@ -53,15 +57,16 @@ class ServiceBusOptions(LinkOptions):
 
     def target(self, rest: str) -> ConnectionString:
         """
-        What is connected to; `rest` is what follows the scheme of the URL.
+        The parsed connection string; `rest` is the part of the URL after the scheme.
 
         Raises:
-            InvalidRequest: the text says what is missing, or there twice.
+            InvalidRequest: a part is missing or given twice; the text says which.
         """
         if self.connection_string:
             if rest or self.key:
                 raise InvalidRequest(
-                    "connection_string: nothing expected in url after 'servicebus:', and no key"
+                    "connection_string: leave out both the rest of the url after 'servicebus:'"
+                    " and key"
                 )
             found = parse_connection_string(self.connection_string)
         else:

@@ -1,10 +1,13 @@
-"""One connection to a namespace with what is kept on it, and how many of them there are."""
+"""
+One connection to a namespace with its dialect, tokens and request links; and the pool of
+connections.
+"""
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
@@ -13,11 +16,12 @@ from gateway.brokers.amqp.cbs import CbsTokens, Signer
 from gateway.brokers.amqp.dialects import SERVICE_BUS, Dialect, dialect_of
 from gateway.brokers.amqp.options import LinkOptions
 from gateway.domain.backoff import Backoff
-from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
-from gateway.net.amqp_client import AmqpClient
-from gateway.net.amqp_exchange import Exchange
-from gateway.net.amqp_links import LinkVoid
+from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unreachable
+from gateway.net.amqp.client import AmqpClient
+from gateway.net.amqp.exchange import Exchange
+from gateway.net.amqp.links import LinkVoid
 from gateway.net.dialing import Place, dial
+from gateway.net.hosts import Hosts
 from gateway.net.reconnecting import ANY_TIME, Failures
 from gateway.wire.amqp.conditions import refusal_from_condition
 from gateway.wire.amqp.events import AmqpError
@@ -27,17 +31,17 @@ from gateway.wire.amqp.sasl import Credentials
 
 T = TypeVar("T")
 
-_MAX_EXCHANGES: Final = 50  # $management pairs that one connection keeps
-_MAX_PARTIAL: Final = 256 * 1024 * 1024  # bytes: Service Bus has messages of up to 100 MB
-_CONNECT_SHARE: Final = 0.9  # of the time until a link is attached
+_MAX_EXCHANGES: Final = 50  # $management link pairs that one connection keeps
+_MAX_PARTIAL: Final = 256 * 1024 * 1024  # bytes; Service Bus has messages of up to 100 MB
+_CONNECT_SHARE: Final = 0.9  # share of the time until a link is attached
 _BACKOFF: Final = Backoff(first=0.1, cap=5.0)
-_LASTING: Final = 1.0  # seconds: a connection that lived longer was none of a row of failures
+_LASTING: Final = 1.0  # seconds; a connection that lived longer doesn't count as a failure
 _TRIES: Final = 2  # a link that had ended unnoticed is attached again
 
 
 @attrs.define(eq=False)
 class Peer:
-    """A connection. Its links are void once `over`."""
+    """A connection. Its links are void once it is `over`."""
 
     client: AmqpClient
     dialect: Dialect
@@ -49,16 +53,21 @@ class Peer:
     def over(self) -> bool:
         return self.client.end is not None
 
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The properties of the open frame in which the peer identified itself."""
+        return {} if self.client.opened is None else self.client.opened.properties
+
     def new_name(self, kind: str) -> str:
-        """A name for a link that no other one on this connection has."""
+        """A link name that is unique on this connection."""
         return f"{kind}-{next(self._names)}"
 
     async def attach(self, address: str, attach: Callable[[], Awaitable[T]]) -> T:
         """
-        Return what `attach` returns, which attaches links there, with the right to do so.
+        Get the right to attach links to the address, call `attach` and return its result.
 
-        A token that was good may be none any more, as after a step of the peer's clock: then
-        another one is put, and `attach` is called once more.
+        A token may become invalid early, for example after a step of the peer's clock. Then another
+        token is put, and `attach` is called once more.
 
         Raises:
             BrokerError: as `attach` and `CbsTokens.ensure`.
@@ -80,7 +89,7 @@ class Peer:
         Return a node's reply to a request.
 
         Raises:
-            BrokerError: the node can't be asked, or there is no reply.
+            BrokerError: the node can't be reached, or there is no reply.
         """
         for _ in range(_TRIES):
             exchange = await self._exchange(node)
@@ -88,7 +97,7 @@ class Peer:
                 return await exchange.ask(request)
             except LinkVoid:
                 continue
-        raise Unavailable(f"{self.client.name}: {node} detaches at once")
+        raise Unavailable(f"{self.client.name}: {node} detaches its links at once")
 
     async def _exchange(self, node: str) -> Exchange:
         exchange = self._exchanges.get(node)
@@ -120,22 +129,22 @@ Dial = Callable[[Place], Awaitable[trio.abc.Stream]]
 
 @attrs.frozen(kw_only=True)
 class Access:
-    """Where a namespace is, and who we are there."""
+    """The address of a namespace, and the credentials for it."""
 
-    place: Place
-    hostname: str
+    places: Sequence[Place]  # the nodes of one cluster
     credentials: Credentials
-    signer: Signer | None = None  # of Service Bus
+    signer: Signer | None = None  # for Service Bus
     dialect: str = "auto"
-    dial: Dial = dial  # another one is for tests and for tunnels
+    dial: Dial = dial  # tests and tunnels have another
 
 
 @attrs.define(eq=False, kw_only=True)
 class Connections:
     """
-    As many as are needed for their links, opened when they are.
+    A pool of connections, each opened when the links of the others are used up.
 
-    One that ended soon is a failure as one that couldn't be opened.
+    A connection that ends soon after it was opened counts as a failure, as one that couldn't be
+    opened.
     """
 
     _access: Access
@@ -144,9 +153,11 @@ class Connections:
     _nursery: trio.Nursery
     _peers: list[Peer] = attrs.field(factory=list, init=False)
     _dialling: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _hosts: Hosts = attrs.field(init=False)
     _failures: Failures = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self._hosts = Hosts(places=self._access.places, rng=self._rng)
         self._failures = Failures(backoff=_BACKOFF, rng=self._rng)
 
     async def take(self, since: float = ANY_TIME) -> Peer:
@@ -154,8 +165,8 @@ class Connections:
         Return a connection that has room for a few links.
 
         Raises:
-            BrokerError: there is none, says a dial that began at `since` or later; by default the
-                last dial, as long as its pause lasts. Nothing was sent.
+            BrokerError: no connection could be opened by a dial that began at `since` or later; by
+                default by the last dial, as long as its backoff lasts. Nothing was sent.
         """
         async with self._dialling:
             for peer in self._peers:
@@ -165,37 +176,46 @@ class Connections:
             return await self._open()
 
     async def close(self) -> None:
-        """Say goodbye on all of them, at the same time."""
+        """Close all connections in order, concurrently."""
         async with trio.open_nursery() as nursery:
             for peer in self._peers:
                 nursery.start_soon(peer.client.close)
 
     async def _open(self) -> Peer:
         try:
-            peer: Peer = await self._nursery.start(self._serve)
+            seconds = _CONNECT_SHARE * self._options.connect_timeout
+            peer = await self._hosts.first(self._begin, seconds)
         except BrokerError as error:
             self._failures.add(error)
             raise
         self._failures.connected()
         return peer
 
+    async def _begin(self, place: Place, seconds: float) -> Peer:
+        peer: Peer = await self._nursery.start(self._serve, place, seconds)
+        return peer
+
     def _note_end(self, lived: float, end: AmqpError) -> None:
-        """One that a peer opens and then ends at once is as good as none; the first is forgiven."""
+        """
+        Count a connection that a peer opens and then ends at once as a failure; the first one is
+        forgiven.
+        """
         if lived >= _LASTING:
             self._failures.clear()
         else:
             self._failures.add(refusal_from_condition(end.condition, end.description), forgiven=1)
 
-    async def _serve(self, task_status: trio.TaskStatus[Peer]) -> None:
-        """Live as long as one connection."""
-        seconds = _CONNECT_SHARE * self._options.connect_timeout
+    async def _serve(
+        self, place: Place, seconds: float, task_status: trio.TaskStatus[Peer]
+    ) -> None:
+        """Run one connection until it ends. It must be open within `seconds`."""
         deadline = trio.current_time() + seconds
-        refusal: BrokerError = Unavailable(f"{self._access.place}: no answer in {seconds:g} s")
+        refusal: BrokerError = Unreachable(f"{place}: no answer within {seconds:.2g} s")
         with trio.CancelScope(deadline=deadline) as limit:
-            stream = await self._access.dial(self._access.place)
+            stream = await self._access.dial(place)
         if limit.cancelled_caught:
             raise refusal
-        client = self._client(stream)
+        client = self._client(stream, place)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.run)
             peer: Peer | None = None
@@ -216,11 +236,11 @@ class Connections:
         if peer is None:
             raise refusal
 
-    def _client(self, stream: trio.abc.Stream) -> AmqpClient:
+    def _client(self, stream: trio.abc.Stream, place: Place) -> AmqpClient:
         return AmqpClient(
             stream,
-            name=str(self._access.place),
-            hostname=self._access.hostname,
+            name=str(place),
+            hostname=place.host,
             credentials=self._access.credentials,
             options=EngineOptions(
                 idle_timeout=self._options.idle_timeout,

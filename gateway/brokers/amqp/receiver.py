@@ -1,4 +1,6 @@
-"""Receiving on a link: credit for what is asked for, and what was handed over is settled."""
+"""
+Receives on a link: gives credit for as many messages as receives wait for, and settles deliveries.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -23,10 +25,9 @@ from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, MessageError, OutcomeUnknown
 from gateway.domain.message import Abandon, Complete, Delivery, ReceiveMode, Settlement
-from gateway.net.amqp_links import LinkVoid, ReceivingLink
+from gateway.net.amqp.links import LinkVoid, ReceivingLink
 from gateway.ports import WallClock
 from gateway.wire.amqp.conditions import error_from_condition
-from gateway.wire.amqp.deliveries import decode_delivery, deliveries_before
 from gateway.wire.amqp.events import (
     RELEASED,
     Accepted,
@@ -42,59 +43,63 @@ from gateway.wire.amqp.events import (
     Terminus,
     TransferReceived,
 )
-from gateway.wire.amqp.lock_tokens import token_of
 from gateway.wire.amqp.message import decode_message
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery, deliveries_before
+from gateway.wire.amqp.servicebus.lock_tokens import token_of
 
 _MAX_CREDIT: Final = 1000
-_AS_LONG_AS_THE_LINK: Final = timedelta(minutes=1)  # at least: what a lock that doesn't end is told
+# At least; the date that a lock without end is reported to have.
+_AS_LONG_AS_THE_LINK: Final = timedelta(minutes=1)
 
 
 @attrs.frozen(kw_only=True)
-class Surroundings:
-    """What every receiver of a namespace needs."""
+class ReceiverDependencies:
+    """The values that each receiver of a namespace needs."""
 
     take: Take
     options: LinkOptions
     clock: WallClock
     rng: random.Random
     new_token: Callable[[], str]
-    numbers: "count[int]"  # of deliveries, where the broker numbers none
+    numbers: "count[int]"  # sequence numbers of deliveries, if the broker has none
     meter: Meter = attrs.field(factory=Meter)
 
 
 @attrs.define(eq=False)
 class AmqpReceiver:
-    """Takes messages of one queue."""
+    """Receives messages of one queue."""
 
-    _around: Surroundings
+    _dependencies: ReceiverDependencies
     _entity: EntityPath
     _mode: ReceiveMode
     _peer: Peer = attrs.field(init=False)
     _link: ReceivingLink = attrs.field(init=False)
     _opening: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    _wanted: int = attrs.field(default=0, init=False)  # by those who wait
-    _reopened: int = attrs.field(default=0, init=False)  # since something has arrived
+    _wanted: int = attrs.field(default=0, init=False)  # messages that receives wait for
+    _reopened: int = attrs.field(default=0, init=False)  # since the last arrival
     _backoff: Backoff = Backoff(first=0.1, cap=5.0)
-    # A moment and no pause: callers with little time each don't begin it anew.
+    # A date rather than a pause, so that receives with short deadlines don't start the pause again.
     _not_before: float = attrs.field(default=-inf, init=False)
-    # Lock token -> the delivery that it stands for on the link that it came on.
+    # Lock token -> its delivery, with the link on which it arrived.
     _held: dict[str, tuple[ReceivingLink, DeliveryId]] = attrs.field(factory=dict, init=False)
-    _most_held: int = attrs.field(default=_MAX_CREDIT, init=False)  # then what is gone is dropped
+    # Above this, deliveries whose links have ended are dropped.
+    _most_held: int = attrs.field(default=_MAX_CREDIT, init=False)
 
     async def open(self) -> None:
         """
-        Attach.
+        Attach the link.
 
         Raises:
-            BrokerError: there is no such entity, or no link to it.
+            BrokerError: the entity doesn't exist, or the link couldn't be attached.
         """
-        await within(self._around.options.connect_timeout, str(self._entity), self._attach)
+        await within(self._dependencies.options.connect_timeout, str(self._entity), self._attach)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
-        As `Receiver.receive`. What was on its way when nobody asked any more waits for the next.
+        As `Receiver.receive`. Messages in transit when a receive is cancelled are kept for the next
+        one.
 
-        A link or connection that ends without a reason of the entity's own is opened anew.
+        A link or connection that ends for no reason of the entity's own is opened again.
         """
         self._wanted += limit
         try:
@@ -131,23 +136,26 @@ class AmqpReceiver:
         try:
             state = await link.settle(id_, outcome)
         except LinkVoid as void:
-            raise LockLost("this delivery was settled in the meantime") from void
-        self._around.meter.settled(1)
+            raise LockLost("the delivery was settled meanwhile") from void
+        self._dependencies.meter.settled(1)
         _check_confirmed(outcome, state)
         self._held.pop(delivery.lock_token or "", None)
 
     async def renew(self, delivery: Delivery) -> datetime:
-        """As `Receiver.renew`: without locks that end, a message is ours as long as the link."""
+        """
+        As `Receiver.renew`. Without expiring locks, a message is locked as long as the link exists.
+        """
         await trio.lowlevel.checkpoint()
         link, id_ = self._held.get(delivery.lock_token or "", (None, None))
         if link is None or id_ is None or not link.holds(id_):
-            raise LockLost("the link on which this delivery came has ended")
-        return self._around.clock() + _AS_LONG_AS_THE_LINK
+            raise LockLost("the link of this delivery has ended; the message is delivered again")
+        return self._dependencies.clock() + _AS_LONG_AS_THE_LINK
 
     async def give_back(self) -> None:
         """
-        Give back what was taken, in that order, which some brokers keep; what nobody has seen
-        doesn't count as delivered where the broker can tell. The caller sets the deadline.
+        Release all unsettled messages in their order, which some brokers keep. Messages that no
+        receive has returned don't count as delivered, if the broker can distinguish that. The
+        caller sets the deadline.
         """
         link = self._link
         link.set_credit(0)
@@ -157,26 +165,32 @@ class AmqpReceiver:
             link.drop(link.arrived.popleft().delivery, RELEASED)
         await trio.lowlevel.checkpoint()
         for each in told:
-            with suppress(OutcomeUnknown):  # the link has ended, and the broker takes it back
+            # The link has ended, so the broker releases the messages.
+            with suppress(OutcomeUnknown):
                 await each.outcome()
 
     def close(self) -> None:
-        """Detach. Whatever wasn't given back is given back by the broker, sooner or later."""
+        """Detach. The broker releases unsettled messages sooner or later."""
         self._link.close()
 
     @property
     def dialect(self) -> Dialect:
         return self._peer.dialect
 
-    # ------------------------------------------------------------------ what differs elsewhere
+    # --- overridden for Service Bus
 
     async def _settle_elsewhere(self, delivery: Delivery, settlement: Settlement) -> None:
-        """Settle what isn't held on a link."""
+        """Settle a delivery that isn't held on a link."""
         await trio.lowlevel.checkpoint()
-        raise LockLost("this delivery isn't held (any more)")
+        raise LockLost(
+            "the delivery isn't locked by this receiver any more; the message is delivered again"
+        )
 
     def _new_link(self, peer: Peer, address: str) -> NewLink:
-        """Always one that locks: what deletes by itself loses what is on its way at the end."""
+        """
+        The link always locks messages: a link that deletes at once would lose messages in transit
+        when it ends.
+        """
         second = peer.dialect.confirms
         name = peer.new_name("receiver")
         return NewLink(
@@ -187,10 +201,10 @@ class AmqpReceiver:
             receiver_settles=ReceiverSettles.SECOND if second else ReceiverSettles.FIRST,
         )
 
-    # ------------------------------------------------------------------ inside
+    # --- links and deliveries
 
     async def _attach(self) -> None:
-        self._peer = await self._around.take()
+        self._peer = await self._dependencies.take()
         address = self.dialect.address(self._entity)
         self._link = await self._peer.attach(address, partial(self._new, self._peer, address))
 
@@ -205,10 +219,11 @@ class AmqpReceiver:
 
     async def _look_after_link(self) -> None:
         """
-        Return when there is a link.
+        Return when a link is attached.
 
         Raises:
-            BrokerError: it has ended for a reason, or there is no other one.
+            BrokerError: the link has ended for a reason of the entity's own, or can't be attached
+                again.
         """
         if self._link.why is None or self._link.arrived:
             return  # noqa: ASYNC910 the caller waits for news
@@ -220,7 +235,7 @@ class AmqpReceiver:
                 raise error
             await trio.sleep_until(self._not_before)
             self._reopened += 1
-            pause = self._backoff.delay(self._reopened, self._around.rng)
+            pause = self._backoff.delay(self._reopened, self._dependencies.rng)
             self._not_before = trio.current_time() + pause
             await self.open()
 
@@ -230,7 +245,7 @@ class AmqpReceiver:
         while link.arrived and len(taken) < limit:
             event = link.arrived.popleft()
             if not event.settled and not link.holds(event.delivery):
-                continue  # the broker has taken it back
+                continue  # the broker has released it meanwhile
             delivery = self._read(event)
             if delivery is None:
                 continue
@@ -239,11 +254,14 @@ class AmqpReceiver:
             taken.append(delivery)
             size += len(event.payload)
         if taken:
-            self._around.meter.carried(Operation.RECEIVE, len(taken), size)
+            self._dependencies.meter.carried(Operation.RECEIVE, len(taken), size)
         return taken
 
     async def _take_away(self, locked: Sequence[Delivery]) -> list[Delivery]:
-        """Complete them; those that aren't ours any more come again. Unknown counts as done."""
+        """
+        Complete all deliveries and return those that succeeded. The others are delivered again. An
+        unknown outcome counts as success.
+        """
         lost: set[str | None] = set()
 
         async def complete(delivery: Delivery) -> None:  # noqa: ASYNC910 a settlement waits
@@ -271,7 +289,10 @@ class AmqpReceiver:
         self._held[token] = link, id_
 
     def _read(self, event: TransferReceived) -> Delivery | None:
-        """None: nobody can read it. It stays locked until the broker takes it back."""
+        """
+        Decode a delivery; None if it can't be read. It then stays locked until the broker releases
+        it.
+        """
         try:
             if self.dialect.of_service_bus:
                 token = None if event.settled else token_of(event.tag)
@@ -284,14 +305,16 @@ class AmqpReceiver:
             before = 0 if is_first else 1
         return Delivery(
             message=self.dialect.read(message),
-            sequence_number=next(self._around.numbers),
-            lock_token=None if event.settled else self._around.new_token(),
+            sequence_number=next(self._dependencies.numbers),
+            lock_token=None if event.settled else self._dependencies.new_token(),
             delivery_count=before + 1,
         )
 
 
 def _check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:
     """
+    Check the broker's answer to a settlement.
+
     Raises:
         BrokerError: the broker didn't do what the outcome asks for.
     """
@@ -300,9 +323,9 @@ def _check_confirmed(asked: Outcome, answer: DeliveryState | None) -> None:
             raise error_from_condition(error.condition, error.description)
         case Rejected() | Released() | Modified() if isinstance(asked, Accepted):
             what = type(answer).__name__.lower()
-            raise LockLost(f"the message was {what} before the broker heard of its completion")
+            raise LockLost(f"the message was {what} before its completion reached the broker")
 
 
 def _condition_of(outcome: Outcome) -> str | None:
-    """Some brokers say back what they were asked for."""
+    """Some brokers return the requested outcome as their answer."""
     return outcome.error.condition if isinstance(outcome, Rejected) and outcome.error else None

@@ -1,4 +1,4 @@
-"""Links to send on: one for each entity, attached when it is needed and kept as long as it may."""
+"""Links to send on: one per entity, attached on first use and kept attached."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -11,17 +11,17 @@ from gateway.brokers.amqp.options import LinkOptions
 from gateway.brokers.amqp.peer import Peer, Take
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
-from gateway.net.amqp_links import ReceivingLink, SendingLink
+from gateway.net.amqp.links import ReceivingLink, SendingLink
 from gateway.wire.amqp.events import AmqpError, NewLink, Terminus
 
 T = TypeVar("T")
 
-DEFAULT_SIZE: Final = 1024 * 1024  # bytes: of a peer that names no limit
+DEFAULT_SIZE: Final = 1024 * 1024  # bytes; for a peer that names no limit
 
 
 @attrs.define(eq=False)
 class Sender:
-    """A link that is attached, and what keeps watch on its queue."""
+    """An attached link, and the watch on its queue."""
 
     peer: Peer
     link: SendingLink
@@ -29,7 +29,7 @@ class Sender:
 
     @property
     def max_size(self) -> int:
-        """Bytes of a message."""
+        """The largest message, in bytes."""
         assert self.link.answer is not None, "it is attached"
         return self.link.answer.max_message_size or DEFAULT_SIZE
 
@@ -41,9 +41,11 @@ class Sender:
 
 class Watch(ReceivingLink):
     """
-    A link without credit: it ends when its queue does, and the sender's with it.
+    A link without credit that watches a queue: it ends when the queue is deleted, and ends the
+    sender's link then.
 
-    What is accepted between the two is as if it had been on the queue when that was deleted.
+    A message that is accepted in between is lost with the deleted queue, as if it had been on the
+    queue.
     """
 
     sender: SendingLink | None = None
@@ -56,20 +58,22 @@ class Watch(ReceivingLink):
 
 async def within(seconds: float, what: str, step: Callable[[], Awaitable[T]]) -> T:
     """
+    Call `step` with a timeout.
+
     Raises:
-        Unavailable: it took longer; nothing was sent.
+        Unavailable: the timeout expired; nothing was sent.
     """
     with trio.move_on_after(seconds):
         return await step()
-    raise Unavailable(f"{what}: no link within {seconds:g} s")
+    raise Unavailable(f"{what}: no link was attached within {seconds:g} s")
 
 
 async def attach_sender(take: Take, entity: EntityPath, options: LinkOptions) -> Sender:
     """
-    A new link to send to that entity.
+    Attach a new link to send to the entity.
 
     Raises:
-        BrokerError: there is none, or no such entity. Nothing was sent.
+        BrokerError: the entity doesn't exist, or the link can't be attached. Nothing was sent.
     """
     peer = await take()
     address = peer.dialect.address(entity)
@@ -120,7 +124,7 @@ async def _watch(peer: Peer, address: str) -> Watch:
 
 @attrs.define(eq=False)
 class _Kept:
-    """The link of one entity, or the one who attaches it."""
+    """The link of one entity, or the task that attaches it."""
 
     attaching: trio.Lock = attrs.field(factory=trio.Lock)
     sender: Sender | None = None
@@ -136,19 +140,19 @@ class _Kept:
 
 @attrs.define(eq=False, kw_only=True)
 class Senders:
-    """The links that are kept; the one that was used longest ago goes first."""
+    """The attached links. At the limit, the least recently used one is closed."""
 
     _take: Callable[[float], Awaitable[Peer]]  # as `Connections.take`
     _options: LinkOptions
-    _kept: dict[str, _Kept] = attrs.field(factory=dict, init=False)  # the last used is the last
+    _kept: dict[str, _Kept] = attrs.field(factory=dict, init=False)  # the last used is last
 
     async def get(self, entity: EntityPath, since: float) -> Sender:
         """
-        A link to send to that entity on.
+        Return a link to send to the entity.
 
         Raises:
-            BrokerError: there is none, or no connection, as `Connections.take` says. Nothing was
-                sent.
+            BrokerError: the link can't be attached, or there is no connection, as in
+                `Connections.take`. Nothing was sent.
         """
         kept = self._kept.pop(entity.key, None) or _Kept()
         self._kept[entity.key] = kept
@@ -163,7 +167,7 @@ class Senders:
         return kept.sender  # noqa: ASYNC910 what is sent on it waits
 
     def forget(self, entity: EntityPath) -> None:
-        """Close the link of an entity that isn't there any more, if nothing is under way."""
+        """Close the link of an entity that doesn't exist any more, unless it is in use."""
         kept = self._kept.get(entity.key)
         if kept is not None and kept.idle:
             del self._kept[entity.key]

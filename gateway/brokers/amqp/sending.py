@@ -1,4 +1,4 @@
-"""One call of `send` on a link: what goes on the wire, and what the answers amount to."""
+"""One call of `send` on a link: the transfers to write, and the result of their outcomes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -15,23 +15,27 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Message, Typed
-from gateway.net.amqp_links import LinkVoid
-from gateway.wire.amqp.batches import BATCH, SINGLE, batch_of
+from gateway.net.amqp.links import LinkVoid
 from gateway.wire.amqp.conditions import error_from_condition
 from gateway.wire.amqp.events import Accepted, DeliveryState, Modified, Rejected, Released
 from gateway.wire.amqp.message import encode_message
+from gateway.wire.amqp.servicebus.batches import BATCH, SINGLE, batch_of
 
-_BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"  # a property of the attach's answer
-_MAX_BATCH: Final = 4500  # messages that Service Bus takes in one
-_BATCH_OVERHEAD: Final = 8  # bytes of a data section around each message
+# In the properties of the attach response.
+_BATCH_SIZE: Final = "com.microsoft:max-message-batch-size"
+_MAX_BATCH: Final = 4500  # messages per batch in Service Bus
+_BATCH_OVERHEAD: Final = 8  # bytes of the data section around each message
 
-Transfer = tuple[bytes, int]  # payload and format
+Transfer = tuple[bytes, int]  # payload and message format
 
 
 def encoded(messages: Sequence[Message], dialect: Dialect, user: str) -> list[bytes]:
     """
+    Encode the messages.
+
     Raises:
-        InvalidRequest, NotSupported: a message that can't be said, or would not come out the same.
+        InvalidRequest, NotSupported: a message can't be encoded, or would not be delivered
+            unchanged.
     """
     try:
         for message in messages:
@@ -43,10 +47,10 @@ def encoded(messages: Sequence[Message], dialect: Dialect, user: str) -> list[by
 
 def transfers_of(payloads: Sequence[bytes], sender: Sender) -> list[Transfer]:
     """
-    What to send, in order: batches as large as they may be, or messages one by one.
+    The transfers to send, in order: batches as large as allowed, or single messages.
 
     Raises:
-        MessageTooLarge: one is above the link's limit.
+        MessageTooLarge: a message is above the link's limit.
     """
     most = sender.max_size
     for payload in payloads:
@@ -64,11 +68,11 @@ async def send_all(  # noqa: ASYNC910 each outcome is waited for
     sender: Sender, transfers: Sequence[Transfer]
 ) -> None:
     """
-    Return when all were accepted. A batch has one verdict; several of them, one for all.
+    Return when all transfers were accepted. All transfers together have one outcome.
 
     Raises:
-        LinkVoid: nothing was handed over.
-        BrokerError: why not; `OutcomeUnknown` where a part may have arrived.
+        LinkVoid: nothing was sent.
+        BrokerError: not all were accepted; `OutcomeUnknown` if a part may have arrived.
     """
     under_way = []
     try:
@@ -93,16 +97,21 @@ async def send_all(  # noqa: ASYNC910 each outcome is waited for
 
 
 def verdict(state: DeliveryState | None, dialect: Dialect) -> BrokerError | None:
-    """None: the broker owns the message. What it gives back, it has not stored."""
+    """
+    The error of an outcome; None: the broker owns the message. A message that it released or
+    modified isn't stored.
+    """
     match state:
         case Accepted():
             return None
         case Rejected(error=None):
-            return dialect.unexplained("the message was rejected, and nothing was said why")
+            return dialect.unexplained("the broker rejected the message without a reason")
         case Rejected(error=error) if error is not None:
             return error_from_condition(error.condition, error.description)
         case Released() | Modified():
-            return Unavailable(f"the message was given back: {type(state).__name__.lower()}")
+            return Unavailable(
+                f"the broker didn't take the message: {type(state).__name__.lower()}"
+            )
     return OutcomeUnknown("the message was settled without an outcome")
 
 

@@ -1,5 +1,5 @@
 """
-Azure Service Bus, or another Pairgate, over AMQP 1.0; management of entities over Atom, on HTTP.
+Azure Service Bus, or another Pairgate, over AMQP 1.0, with management over Atom (HTTP).
 
 Azure itself was never tried.
 """
@@ -14,22 +14,28 @@ from typing import Any, Final, Self
 import attrs
 import trio
 
-from gateway.brokers.amqp.broker import AmqpBroker, opened, place_of
+from gateway.brokers.amqp.broker import AmqpBroker, opened, tls_of
 from gateway.brokers.amqp.cbs import Signer
 from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.peer import Access
-from gateway.brokers.amqp.servicebus_receivers import ServiceBusReceiver, ServiceBusSession
+from gateway.brokers.amqp.servicebus_receivers import Locks, ServiceBusReceiver, ServiceBusSession
 from gateway.brokers.meter import Meter
-from gateway.brokers.rest_management import RestManagement
-from gateway.brokers.rest_peer import RestPeer, Tokens
-from gateway.domain.entity import EntityPath
+from gateway.brokers.servicebus.management import RestManagement
+from gateway.brokers.servicebus.peer import RestPeer, Tokens
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.errors import NotSupported
+from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
-from gateway.net.http_client import HttpClient, HttpClientOptions
+from gateway.net.dialing import Place
+from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.ports import WallClock
-from gateway.wire.amqp import management_operations as ops
+from gateway.wire.amqp.identity import identity_of, is_pairgate
+from gateway.wire.amqp.identity import request as identity_request
+from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.requests import NODE
 from gateway.wire.amqp.sasl import Credentials
-from gateway.wire.connection_string import ConnectionString
+from gateway.wire.servicebus.connection_string import ConnectionString
 
 _PLAIN_PORT: Final = 5672
 _TLS_PORT: Final = 5671
@@ -42,16 +48,17 @@ def open_namespace(
     rest: str, options: ServiceBusOptions, clock: WallClock, rng: random.Random
 ) -> "ServiceBusBroker":
     """
-    The adapter for `servicebus:` with a connection string; `rest` is what follows the scheme.
+    Make the adapter for `servicebus:` with a connection string; `rest` is the part after the
+    scheme.
 
     Raises:
-        InvalidRequest: the connection string or the key is missing or wrong, or a certificate
-            can't be read.
+        InvalidRequest: the connection string or the key is missing or wrong, or a certificate can't
+            be read.
     """
     target = options.target(rest)
     secure = not target.plain
     port = target.port or (_TLS_PORT if secure else _PLAIN_PORT)
-    place = place_of(target.host, port, options, secure=secure)
+    place = Place(host=target.host, port=port, tls=tls_of(options, secure=secure))
     signer = Signer(
         host=target.authority,
         key_name=target.key_name,
@@ -60,8 +67,7 @@ def open_namespace(
         clock=clock,
     )
     access = Access(
-        place=place,
-        hostname=target.host,
+        places=[place],
         credentials=Credentials(mechanism="ANONYMOUS"),
         signer=signer,
     )
@@ -101,6 +107,7 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
 
     _web: HttpClient
     _peer: RestPeer
+    _locks: Locks = attrs.field(factory=dict, init=False)
 
     async def __aenter__(self) -> Self:
         return await super().__aenter__()
@@ -122,9 +129,21 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     async def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AsyncIterator[ServiceBusReceiver]:
-        """As `Broker.open_receiver`. The link is attached before it is yielded."""
-        async with opened(ServiceBusReceiver(self._around, entity, mode)) as receiver:
+        """As `Broker.open_receiver`. The link is attached on entering."""
+        receiver = ServiceBusReceiver(self._dependencies, entity, mode, locks=self._locks)
+        async with opened(receiver) as receiver:
             yield receiver
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        """
+        As `Broker.list_queues`. Deliveries from the listed queues have their `received` date from
+        then on.
+        """
+        page = await super().list_queues(prefix, skip=skip, top=top)
+        self._locks.update((each.path.key, each.properties.lock_duration) for each in page)
+        return page
 
     @asynccontextmanager
     async def open_session(
@@ -134,14 +153,28 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
         mode: ReceiveMode = ReceiveMode.PEEK_LOCK,
     ) -> AsyncIterator[ServiceBusSession]:
         """As `Sessions.open_session`."""
-        session = ServiceBusSession(self._around, entity, mode, asked=session_id)
+        session = ServiceBusSession(
+            self._dependencies, entity, mode, locks=self._locks, asked=session_id
+        )
         async with opened(session) as receiver:
             yield receiver
 
     async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
-        """As `Verifies.verify`: what `inspect` tells is all that there is."""
+        """As `Verifies.verify`: `inspect` tells everything already."""
         await trio.lowlevel.checkpoint()
         return ()
+
+    async def identity(self) -> Identity:
+        """
+        As `Identifies.identity`.
+
+        Raises:
+            NotSupported: the namespace isn't a Pairgate.
+        """
+        peer = await self._sending.take(trio.current_time())
+        if not is_pairgate(peer.properties):
+            raise NotSupported("Service Bus doesn't tell the identity of the namespace")
+        return identity_of(await peer.ask(NODE, identity_request()))
 
     async def list_sessions(
         self,

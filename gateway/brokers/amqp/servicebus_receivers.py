@@ -1,7 +1,7 @@
-"""Receivers of Service Bus: with locks that end, deferred messages, and sessions."""
+"""Receivers of Service Bus: with expiring locks, deferred messages, and sessions."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
@@ -11,6 +11,7 @@ from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.peer import Peer
 from gateway.brokers.amqp.receiver import AmqpReceiver
 from gateway.brokers.amqp.senders import within
+from gateway.domain.bounded import Bounded
 from gateway.domain.errors import (
     BrokerError,
     InvalidRequest,
@@ -20,28 +21,34 @@ from gateway.domain.errors import (
     SessionLockLost,
 )
 from gateway.domain.message import Abandon, Delivery, ReceiveMode, Settlement, Typed
-from gateway.domain.queue_checks import check_session_id
-from gateway.wire.amqp import management_operations as ops
-from gateway.wire.amqp.events import NewLink, Terminus
+from gateway.engine.queue_checks import check_session_id
+from gateway.wire.amqp.events import NewLink, Terminus, TransferReceived
+from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.performatives import uint
-from gateway.wire.amqp.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, moment_of
-from gateway.wire.amqp.settlements import disposition_of, size_of
+from gateway.wire.amqp.servicebus.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, moment_of
+from gateway.wire.amqp.servicebus.settlements import disposition_of, size_of
 
-_WAIT: Final = 60.0  # seconds that the namespace looks for a session, each time
-_MAX_OUTCOME: Final = 48 * 1024  # bytes: an outcome is in one frame, of 64 KiB mostly
-_MAX_DEFERRED: Final = 1000  # locks that are given back in the end
+_WAIT: Final = 60.0  # seconds per request that the namespace waits for a session
+_MAX_OUTCOME: Final = 48 * 1024  # bytes; an outcome must fit in one frame, of 64 KiB mostly
+_MAX_DEFERRED: Final = 1000  # locks that are released at the end
 _NONE_IN_TIME: Final = "(com.microsoft:timeout)"
-_SHORT_WAIT: Final = 1.0  # seconds: who says "none" sooner doesn't wait
+_SHORT_WAIT: Final = 1.0  # seconds; after an earlier "none", the next request is delayed
+
+
+Locks = dict[str, timedelta]
+"""The lock durations of the queues that were listed, by the queue's key."""
 
 
 @attrs.define(eq=False)
 class ServiceBusReceiver(AmqpReceiver):
-    """A lock outlives the link that it came on: settled elsewhere, it goes over $management."""
+    """Settles a delivery over $management if its link has ended: a lock outlives its link."""
 
-    _deferred: dict[str, None] = attrs.field(factory=dict, init=False)  # tokens that are held
+    _locks: Locks = attrs.field(factory=dict, kw_only=True)
+    # Tokens of locked deferred messages.
+    _deferred: Bounded[str, None] = attrs.field(factory=lambda: Bounded(_MAX_DEFERRED), init=False)
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
-        """As `Receiver.settle`. What is too much for a frame goes over $management too."""
+        """As `Receiver.settle`. A settlement too large for a frame goes over $management, too."""
         if size_of(settlement) > _MAX_OUTCOME:
             await self._settle_elsewhere(delivery, settlement)
             self._held.pop(_token_of(delivery), None)
@@ -54,7 +61,7 @@ class ServiceBusReceiver(AmqpReceiver):
         question = ops.RenewLocks(tokens=(token,))
         answer: ops.LocksRenewed = await self._manage(question, ops.LocksRenewed)
         if len(answer.until) != 1:
-            raise OutcomeUnknown("the answer doesn't say until when the lock holds")
+            raise OutcomeUnknown("the answer lacks the new end of the lock")
         return answer.until[0]
 
     async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
@@ -67,17 +74,15 @@ class ServiceBusReceiver(AmqpReceiver):
         taken.sort(key=lambda each: order.get(each.sequence_number, len(order)))
         if self._mode is ReceiveMode.PEEK_LOCK:
             self._deferred.update((each.lock_token, None) for each in taken if each.lock_token)
-            while len(self._deferred) > _MAX_DEFERRED:
-                del self._deferred[next(iter(self._deferred))]
         return taken
 
     async def give_back(self) -> None:
-        """As `AmqpReceiver.give_back`, and of what was deferred too."""
+        """As `AmqpReceiver.give_back`; releases deferred messages, too."""
         await super().give_back()
         for token in list(self._deferred):
             try:
                 await self._manage(disposition_of(Abandon(), token, self._session_name), ops.Done)
-            except BrokerError:  # its lock runs out instead
+            except BrokerError:  # its lock expires instead
                 await trio.lowlevel.checkpoint()
 
     async def _settle_elsewhere(self, delivery: Delivery, settlement: Settlement) -> None:
@@ -85,43 +90,57 @@ class ServiceBusReceiver(AmqpReceiver):
         await self._manage(disposition_of(settlement, token, self._session_name), ops.Done)
         self._deferred.pop(token, None)
 
+    def _read(self, event: TransferReceived) -> Delivery | None:
+        """
+        Set `received`: the end of the lock, less the lock duration, is a date of the namespace's
+        clock.
+        """
+        delivery, lock = super()._read(event), self._locks.get(self._entity.key)
+        if delivery is None or delivery.locked_until is None or lock is None:
+            return delivery
+        return attrs.evolve(delivery, received=delivery.locked_until - lock)
+
     @property
     def _session_name(self) -> str | None:
         return None
 
     async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
         if self._peer.over:
-            self._peer = await self._around.take()
+            self._peer = await self._dependencies.take()
         return await manage(
-            self._peer, self._around.meter, self._entity, operation, kind, self._link.name
+            self._peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
         )
 
 
 @attrs.define(eq=False)
 class ServiceBusSession(ServiceBusReceiver):
-    """Holds one session as long as its link: with it, the session is given back."""
+    """
+    Holds the lock of one session as long as its link: the end of the link releases the session.
+    """
 
-    _asked: str | None = attrs.field(kw_only=True)  # None: the next one
+    _asked: str | None = attrs.field(kw_only=True)  # None: the next session with messages
     _until: datetime | None = attrs.field(default=None, init=False)
     session_id: str = attrs.field(default="", init=False)
 
     @property
     def locked_until(self) -> datetime:
-        """As far as this receiver has made sure of it."""
+        """The last known end of the session's lock."""
         assert self._until is not None, "the link is attached"
         return self._until
 
     async def open(self) -> None:
         """
-        Attach; for the next session, wait until there is one.
+        Attach the link; without a session name, wait until a session has messages.
 
         Raises:
-            SessionNotAvailable: another receiver holds that one.
-            InvalidRequest: the queue has no sessions, or there is none of that name.
+            SessionNotAvailable: another receiver has locked the session.
+            InvalidRequest: the queue doesn't require sessions, or the name is invalid.
         """
         if self._asked is not None:
             check_session_id(self._asked)
-            await within(self._around.options.connect_timeout, str(self._entity), self._attach)
+            await within(
+                self._dependencies.options.connect_timeout, str(self._entity), self._attach
+            )
         else:
             while not await self._attach_next():
                 pass
@@ -132,7 +151,7 @@ class ServiceBusSession(ServiceBusReceiver):
         try:
             return await super().receive(limit)
         except SessionLockLost:
-            self._until = self._around.clock()
+            self._until = self._dependencies.clock()
             raise
 
     async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
@@ -164,8 +183,8 @@ class ServiceBusSession(ServiceBusReceiver):
 
     async def give_back(self) -> None:
         """
-        Detach: the namespace gives back what is held, and answers then. Whoever asks for the
-        session next would find it locked before that.
+        Detach, which releases the session, and wait for the answer: until then the session would
+        still be locked for the next receiver.
         """
         await self._link.detach()
 
@@ -176,7 +195,7 @@ class ServiceBusSession(ServiceBusReceiver):
     async def _manage(self, operation: ops.Operation, kind: Any) -> Any:
         self._check_link()
         return await manage(
-            self._peer, self._around.meter, self._entity, operation, kind, self._link.name
+            self._peer, self._dependencies.meter, self._entity, operation, kind, self._link.name
         )
 
     async def _look_after_link(self) -> None:
@@ -185,8 +204,10 @@ class ServiceBusSession(ServiceBusReceiver):
 
     def _check_link(self) -> None:
         """
+        Check that the session's link is attached.
+
         Raises:
-            BrokerError: the link has ended, and the session isn't ours any more.
+            BrokerError: the link has ended, and with it the lock of the session.
         """
         if self._link.why is None:
             return
@@ -207,7 +228,7 @@ class ServiceBusSession(ServiceBusReceiver):
         )
 
     async def _attach_next(self) -> bool:
-        """False: there was none in time."""
+        """Attach; return False if no session had messages in time."""
         began = trio.current_time()
         try:
             await self._attach()
@@ -225,10 +246,13 @@ class ServiceBusSession(ServiceBusReceiver):
         until = answer.properties.get(LOCKED_UNTIL)
         if isinstance(until, Typed):
             until = until.value
-        self._until = moment_of(until) or self._around.clock()
+        self._until = moment_of(until) or self._dependencies.clock()
         if not isinstance(name, str):
             self._link.close()
-            raise InvalidRequest(f"{self._entity}: the namespace has locked no session")
+            raise InvalidRequest(
+                f"{self._entity}: the namespace locked no session: the queue may not require"
+                " sessions"
+            )
         self.session_id = name
 
 

@@ -1,6 +1,6 @@
 """
-A durable namespace for one machine, in one SQLite file. What it has acknowledged survives a
-power cut; locks don't survive a restart, so that messages come again.
+A durable namespace for one machine, in one SQLite file. An acknowledged message survives a power
+cut. Locks don't survive a restart, so locked messages are delivered again.
 
 Supports queues with their dead-letter sub-queues, both receive modes, scheduled messages, peek.
 """
@@ -19,24 +19,27 @@ from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk, StoreError
 from gateway.brokers.embedded.store import Store
 from gateway.brokers.embedded.writer import Writer
-from gateway.brokers.local import LocalBroker, LocalOptions
-from gateway.brokers.moments import Moments
-from gateway.brokers.step import Step
-from gateway.brokers.tokens import lock_tokens
-from gateway.domain.events import Doubtful
+from gateway.brokers.local.broker import LocalBroker, LocalOptions
+from gateway.brokers.local.lock_tokens import lock_tokens
+from gateway.brokers.local.step import Step
+from gateway.domain.events.gateway import Doubtful
+from gateway.domain.identity import STORE, Identity
 from gateway.domain.message import Message
-from gateway.domain.namespace import Namespace
-from gateway.domain.packing import Packing
+from gateway.engine.content_needs import Packing
+from gateway.engine.namespace import Namespace
+from gateway.moments import Moments
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import decode_message, encode_message
-from gateway.wire.sql_filter import compile_filter
+from gateway.wire.sql.filter import compile_filter
 
 T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True)
 class EmbeddedOptions(LocalOptions):
-    """How much may wait for the disk at once: more operations wait before they begin."""
+    """
+    Limits of what may wait for the disk at once. Operations above a limit wait before they begin.
+    """
 
     max_pending_operations: int = 1000
     max_pending_bytes: int = 16 * 1024 * 1024
@@ -44,11 +47,11 @@ class EmbeddedOptions(LocalOptions):
 
 class EmbeddedBroker(LocalBroker):
     """
-    Implements `ports.Broker` and `capabilities.Peeks`. A context manager, which opens the store
-    (`StoreInUse`, `StoreDamaged`, `StoreError`) and closes it.
+    Implements `ports.Broker` and `capabilities.Peeks`. A context manager that opens the store
+    (raises `StoreInUse`, `StoreDamaged`, `StoreError`) and closes it.
 
-    `failed` is set when the disk has failed: every later call raises `Unavailable`, and only
-    a new process finds out what is really there (exit code 75).
+    `failed` is set when the disk has failed: all later calls raise `Unavailable`, and only a new
+    process can find out what is really on the disk (exit code 75).
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class EmbeddedBroker(LocalBroker):
         self._options = options or EmbeddedOptions()
         self._disk = disk or Disk()
         self._doubts: tuple[str, ...] = ()
+        self._store_identity = 0
         self._writer = Writer(
             open=self._open,
             tell=self._tell,
@@ -79,7 +83,7 @@ class EmbeddedBroker(LocalBroker):
 
     async def __aenter__(self) -> Self:
         await self._writer.start()
-        self._run_errands()
+        self._run_due_work()
         if self._observer is not None:
             for doubt in self._doubts:
                 self._observer.report(Doubtful(text=doubt))
@@ -91,8 +95,12 @@ class EmbeddedBroker(LocalBroker):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._alarm.close()
+        self._timer.close()
         await self._writer.stop()  # noqa: ASYNC102 it is shielded inside, with a limit
+
+    @property
+    def _identity(self) -> Identity:
+        return Identity(STORE, f"{self._store_identity:016x}")
 
     def _run(self, step: Step[T]) -> Awaitable[T]:
         return self._writer.run(step)
@@ -108,14 +116,14 @@ class EmbeddedBroker(LocalBroker):
         return decode_message(content)
 
     def _open(self) -> Committer:
-        """In the writer's thread."""
+        """Runs in the writer's thread."""
         store = Store.open(self._path, lambda: self._rng.getrandbits(63), self._disk)
         try:
             namespace = Namespace(
                 max_message_size=self._options.max_message_size,
                 max_queues=self._options.max_queues,
                 create_missing=self._options.create_missing,
-                shelf=store,
+                store=store,
                 new_token=lock_tokens(self._rng),
                 packing=Packing(self._pack, self.unpack),
                 compile_sql=lambda sql: compile_filter(sql.expression, sql.parameters),
@@ -127,4 +135,5 @@ class EmbeddedBroker(LocalBroker):
             store.forsake()
             raise StoreError(f"{self._path}: {error}") from error
         self._doubts = store.doubts
+        self._store_identity = store.identity
         return Committer(store, namespace)

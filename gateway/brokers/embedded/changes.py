@@ -1,4 +1,7 @@
-"""Rows that come and go in one transaction, written in bulk: a call for each costs more than it."""
+"""
+Collects the rows that a transaction adds and removes, and writes them in bulk: a statement per row
+costs more than the row itself.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -19,10 +22,12 @@ _DELETE: Final = "DELETE FROM message WHERE sequence = ?"
 @attrs.define(eq=False)
 class Changes:
     """
-    Of all queues of a store: `flush` writes what still waits, the new rows first.
+    The added and removed rows of all queues of a store. `flush` writes those that aren't written
+    yet, the added ones first.
 
-    That order is right whatever the order of the calls was: a number is never used again. Who
-    changes a row in another way flushes before; that, and the end, ends what was read ahead.
+    That order is correct whatever the order of the calls, because a sequence number is never used
+    again. Code that changes a row in another way flushes before. Such a change, and the end of the
+    transaction, discard the rows that were read ahead.
     """
 
     _connection: apsw.Connection
@@ -32,7 +37,7 @@ class Changes:
     _highest_removed: int = -1
 
     def add(self, row: tuple[Any, ...]) -> None:
-        """Have a row written: its values in the order of the columns."""
+        """Have a row inserted; its values are in the order of the columns."""
         self._added.append(row)
 
     def remove(self, sequence: int) -> None:
@@ -41,19 +46,19 @@ class Changes:
         self._highest_removed = max(self._highest_removed, sequence)
 
     def show(self, after: int = -1) -> None:
-        """Write what a question for rows above that number must see."""
+        """Write the changes that a query for rows above `after` must see."""
         if self._added or self._highest_removed > after:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write all changes."""
         added, removed = self._added, self._removed
         self.forget()
         self._write(_INSERT, added)
         self._write(_DELETE, removed)
 
     def forget(self) -> None:
-        """The transaction is undone, and so is what waits."""
+        """Discard all changes, since the transaction is undone."""
         self.ahead.drop()
         self._added, self._removed, self._highest_removed = [], [], -1
 

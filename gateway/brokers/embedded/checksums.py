@@ -1,6 +1,6 @@
 """
-The checksum of a row that is no message: of the store itself, an entity, a rule, a session, an id
-that was seen. (Of messages: `rows`.) SQL has it too, as a function of the same name.
+The checksum of a row that isn't a message: of the store itself, an entity, a rule, a session or a
+seen id. (For messages see `rows`.) SQL has it, too, as a function of the same name.
 """
 
 import zlib
@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import apsw
 
-# Of each table the columns that the checksum of a row is of, in that order: all the others.
+# For each table, the columns that the checksum covers, in this order: all columns but the checksum.
 _COVERED: Final[Mapping[str, str]] = {
-    "store": "store_id, commits, next_sequence, survivors",
+    "store": "store_id, commits, next_sequence, survivors, identity",
     "queue": "id, key, name, kind, properties, created, updated, version",
     "rule": "queue, key, rule, filter_values, action_values",
     "session": "queue, id, first, state, updated",
@@ -20,7 +20,9 @@ _COVERED: Final[Mapping[str, str]] = {
 
 
 def row_checksum(*values: Any) -> int:
-    """Of integers, texts, bytes and NULLs, one after the other, each with its type and length."""
+    """
+    The checksum over integers, texts, bytes and NULLs in this order, each with its type and length.
+    """
     checksum = 0
     for value in values:
         if value is None:
@@ -37,18 +39,18 @@ def row_checksum(*values: Any) -> int:
 
 
 def teach(connection: apsw.Connection) -> None:
-    """Have SQL on that connection know `row_checksum`."""
+    """Register `row_checksum` as an SQL function on this connection."""
     connection.create_scalar_function("row_checksum", row_checksum, deterministic=True)
 
 
 def fitting(table: str) -> str:
-    """The SQL for the checksum that a row of that table should have."""
+    """The SQL expression for the correct checksum of a row of that table."""
     return f"row_checksum({_COVERED[table]})"
 
 
 def sealing(table: str) -> str:
-    """The statement that gives each row of that table, as it stands, its checksum."""
+    """The SQL statement that sets the checksum of each row of that table as it is now."""
     return f"UPDATE {table} SET checksum = {fitting(table)}"
 
 
-SEALED: Final = tuple(_COVERED)  # the tables whose rows have one
+SEALED: Final = tuple(_COVERED)  # the tables whose rows have a checksum

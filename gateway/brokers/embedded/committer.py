@@ -1,30 +1,36 @@
-"""Runs steps on a store, a batch in one transaction, and says of each what is known afterwards."""
+"""
+Runs batches of steps on a store, each batch in one transaction, and sets the result of each step.
+"""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import apsw
 import attrs
 
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.step import Step
-from gateway.domain.errors import (
-    BrokerError,
-    MessageTooLarge,
-    OutcomeUnknown,
-    StorageFull,
-    Unavailable,
-)
-from gateway.domain.namespace import Namespace
-from gateway.domain.queue_values import Report
+from gateway.brokers.local.step import NAMESPACE, Fault, Step, attempt, report_of
+from gateway.domain.errors import BrokerError, OutcomeUnknown, StorageFull, Unavailable
+from gateway.engine.deliveries import Report
+from gateway.engine.namespace import Namespace
 
-# What SQLite refuses before anything is written: the batch is undone, and the store goes on.
+# Errors before anything is written: SQLite undoes the batch, and the store stays usable.
 _DEFINITE: Final[dict[type[apsw.Error], type[BrokerError]]] = {
     apsw.FullError: StorageFull,
     apsw.BusyError: StorageFull,
-    apsw.TooBigError: MessageTooLarge,
+    apsw.NoMemError: Unavailable,
 }
 _REFUSED: Final = tuple(_DEFINITE)
+# Errors about values or statements, which say nothing about the disk.
+_OF_VALUES: Final = (
+    apsw.BindingsError,
+    apsw.ConstraintError,
+    apsw.MismatchError,
+    apsw.RangeError,
+    apsw.SQLError,
+    apsw.TooBigError,
+)
 
 
 @attrs.define(eq=False)
@@ -32,44 +38,48 @@ class Committer:
     """
     Plain blocking code for the writer's thread.
 
-    After an error of the disk it has `failed` and does nothing more: SQLite would go on, and
-    acknowledge what is lost. Whoever opens the store again finds what really is on the disk.
+    An error that isn't about the disk fails only its own step. After an error of the disk, `failed`
+    is set and nothing more is done: SQLite would go on, and acknowledge messages that are lost.
+    Only opening the store again shows what is really on the disk.
     """
 
     _store: Store
     _namespace: Namespace
-    failed: str = ""  # why
+    failed: str = ""  # the reason
     _untidy: bool = True
 
     def run(self, steps: Sequence[Step[Any]]) -> Report:
         """
-        Give every step its result: the commit has returned, or the error says what is known.
+        Run all steps and set their results: committed, or an error that says what is known.
 
-        Return whom they concern: everybody, where all locks are gone.
+        Return the report on the receivers to wake.
         """
+        now = steps[-1].now
+        faults: list[Fault] = []
+        begun = False
         try:
             if not self.failed:
-                self._store.begin(steps[0].now.monotonic)
+                self._begin(steps)
+                begun = True
+                if self._run_steps(steps, faults):
+                    self._commit(steps)
         except _REFUSED as error:
+            self._undo()
             _refuse(steps, error)
-            return self._namespace.report_all(steps[-1].now)
+            return self._namespace.report_all(now)
         except (apsw.Error, OSError) as error:
-            self.failed = f"the store can't begin: {error}"
-        if self.failed:
+            if begun:
+                self.fail(steps, str(error))
+            else:
+                self.failed = f"the store can't begin: {error}"
+        if not begun:
             for step in steps:
                 step.error = Unavailable(self.failed)
             return Report()
-        try:
-            if not self._run_steps(steps):
-                return self._namespace.report_all(steps[-1].now)
-            self._store.commit()
-            self._untidy = True
-        except (apsw.Error, OSError) as error:
-            self.fail(steps, str(error))
-        return self._namespace.report(steps[-1].now)
+        return report_of(self._namespace, now, faults)
 
     def fail(self, steps: Sequence[Step[Any]], why: str) -> None:
-        """Stop for good; what the steps did may be on the disk or not."""
+        """Stop for good. The steps' changes may or may not be on the disk."""
         self.failed = f"the store has failed: {why}"
         for step in steps:
             if step.error is None:
@@ -77,21 +87,33 @@ class Committer:
 
     @property
     def untidy(self) -> bool:
-        """Whether something is left to do for when nobody asks for anything."""
+        """True if background work is left."""
         return self._untidy and not self.failed
 
-    def tidy(self) -> None:
-        """Do a slice of it: messages of deleted queues go, the log moves into the store."""
+    def tidy(self) -> Report | None:
+        """
+        Do a slice of the background work: delete messages of deleted queues, move the log into the
+        store. Return a report if it failed.
+        """
+        fault = None
         try:
-            self._untidy = self._store.tidy()
-            self._store.checkpoint()
+            fault = attempt(self._tidy, _is_of_disk)
         except _REFUSED:
-            self._untidy = False  # no room: it can wait
+            self._untidy = False  # no space: it can wait
         except (apsw.Error, OSError) as error:
             self.fail((), str(error))
+        if fault is None:
+            return None
+        self._untidy = False
+        self._store.take_back()
+        return Report(next_due_work=self._namespace.next_due_work(), faults=[(NAMESPACE, fault)])
+
+    def _tidy(self) -> None:
+        self._untidy = self._store.tidy()
+        self._store.checkpoint()
 
     def shorten_log(self) -> None:
-        """Move the log into the store where it has become long."""
+        """Move the log into the store if the log has become long."""
         if self._store.wants_checkpoint and not self.failed:
             try:
                 self._store.checkpoint()
@@ -99,7 +121,7 @@ class Committer:
                 self.fail((), str(error))
 
     def close(self) -> None:
-        """Let go of the store; tidily, unless it has failed."""
+        """Close the store, in order unless it has failed."""
         if self.failed:
             self._store.forsake()
             return
@@ -108,23 +130,64 @@ class Committer:
         except (apsw.Error, OSError) as error:
             self.fail((), str(error))
 
-    def _run_steps(self, steps: Sequence[Step[Any]]) -> bool:
-        """
-        False where SQLite has refused: all is as before, but for the locks, which are gone.
+    def _begin(self, steps: Sequence[Step[Any]]) -> None:
+        self._namespace.journal.forget()
+        self._store.begin(steps[0].now.monotonic)
 
-        There is no savepoint around each step, since no message can fail alone: whatever depends
-        on a message was checked before, and a disk that is full is full for all.
+    def _undo(self) -> None:
+        """Restore the state at the beginning, on disk and in memory, locks included."""
+        self._store.take_back()
+        self._namespace.journal.rewind()
+
+    def _run_steps(self, steps: Sequence[Step[Any]], faults: list[Fault]) -> bool:
         """
+        Run all steps together, which costs least. If a bug ends that, undo everything and run each
+        step by itself, so that only the faulty step fails. False: there is nothing to commit.
+        """
+        fault = attempt(lambda: self._run_together(steps), _is_of_disk)
+        if fault is None:
+            return True
+        self._undo()
+        self._begin(steps)
+        fault = attempt(lambda: self._run_apart(steps, faults), _is_of_disk)
+        if fault is None:
+            return True
+        self._undo()
+        for step in steps:
+            step.fault(fault)
+        faults[:] = [(steps[0].path, fault)]
+        return False
+
+    def _run_together(self, steps: Sequence[Step[Any]]) -> None:
+        for step in steps:
+            step.run(self._namespace)
+        self._store.prepare()
+
+    def _run_apart(self, steps: Sequence[Step[Any]], faults: list[Fault]) -> None:
+        journal = self._namespace.journal
+        for step in steps:
+            mark = journal.mark()
+            fault = attempt(partial(self._run_part, step), _is_of_disk)
+            if fault is not None:
+                journal.rewind(mark)
+                step.fault(fault)
+                faults.append((step.path, fault))
+        self._store.prepare()
+
+    def _run_part(self, step: Step[Any]) -> None:
+        with self._store.part():
+            step.run(self._namespace)
+
+    def _commit(self, steps: Sequence[Step[Any]]) -> None:
         try:
-            for step in steps:
-                step.run(self._namespace)
-            self._store.flush()
-        except _REFUSED as error:
-            self._store.take_back()
-            self._namespace.reload()
-            _refuse(steps, error)
-            return False
-        return True
+            self._store.commit()
+            self._untidy = True
+        except (apsw.Error, OSError) as error:
+            self.fail(steps, str(error))
+
+
+def _is_of_disk(error: Exception) -> bool:
+    return isinstance(error, apsw.Error | OSError) and not isinstance(error, _OF_VALUES)
 
 
 def _refuse(steps: Sequence[Step[Any]], error: apsw.Error) -> None:

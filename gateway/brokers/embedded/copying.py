@@ -1,4 +1,4 @@
-"""Whole copies of a store that no gateway has open: a backup, or a smaller one in its place."""
+"""Copies a store that no gateway has open: as a backup, or to replace it by a smaller one."""
 
 from collections import Counter
 from pathlib import Path
@@ -19,7 +19,6 @@ from gateway.brokers.embedded.files import (
 )
 from gateway.brokers.embedded.inspection import alone
 from gateway.brokers.embedded.opening import check_log, errors_in_words, open_store
-from gateway.brokers.embedded.tables import VERSION
 
 _COUNTS: Final = """
 SELECT 'message', queue, state, count(*) FROM message GROUP BY queue, state
@@ -32,7 +31,7 @@ Counts = Counter[tuple[str, int, int]]
 
 @attrs.frozen(kw_only=True)
 class Copy:
-    """A copy is there, whole, and on the disk."""
+    """The result of a copy that is complete and synced to the disk."""
 
     bytes_before: int
     bytes_after: int
@@ -41,13 +40,13 @@ class Copy:
 
 def back_up(source: Path, target: Path, new_id: int, disk: Disk) -> Copy:
     """
-    Copy a store, without changing it, into a file that must not be there.
+    Copy a store, without changing it, to a file that must not exist.
 
-    The copy is a store of its own, with the name `new_id`. Whoever starts from it gets again what
-    was completed since, and has nothing of what came since.
+    The copy is a store of its own with the id `new_id`. A gateway that starts with it delivers
+    again the messages that were completed since the copy, and lacks those sent since.
 
     Raises:
-        StoreInUse, StoreDamaged, StoreError: there is no copy; the text says why.
+        StoreInUse, StoreDamaged, StoreError: no copy was made; the text says why.
     """
     refuse_to_overwrite(target)
     with alone(source):
@@ -62,11 +61,11 @@ def back_up(source: Path, target: Path, new_id: int, disk: Disk) -> Copy:
 
 def compact(path: Path, disk: Disk) -> Copy:
     """
-    Put a copy without free pages in the place of a store. After a crash at any moment one of the
-    two is there as a whole.
+    Replace a store by a copy without free pages. After a crash at any moment, either the old or the
+    new file is there, complete.
 
     Raises:
-        StoreInUse, StoreDamaged, StoreError: the store is as it was; the text says why.
+        StoreInUse, StoreDamaged, StoreError: the store is unchanged; the text says why.
     """
     if not path.is_file():
         raise StoreError(f"{path}: there is no store")
@@ -77,7 +76,10 @@ def compact(path: Path, disk: Disk) -> Copy:
             counts = _take_over(opened.connection, draft, disk)
             _verify(draft, counts)
             if has_log(path):
-                raise StoreError(f"{log_path(path)} is still there, and would be lost")
+                raise StoreError(
+                    f"{log_path(path)} still has commits that the copy lacks; the store is"
+                    " unchanged"
+                )
     finally:
         opened.mark.close()
         opened.lock.release()
@@ -85,7 +87,7 @@ def compact(path: Path, disk: Disk) -> Copy:
 
 
 def _take_over(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
-    """Copy, and close the store, which leaves no log."""
+    """Copy, and close the store, which empties its log."""
     try:
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         return _copy(connection, draft, disk)
@@ -109,7 +111,7 @@ def _copy(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
     pages = connection.pragma("page_count") - connection.pragma("freelist_count")
     needed, free = pages * connection.pragma("page_size"), disk.free_bytes(draft.parent)
     if free < needed:
-        raise StoreError(f"{draft.parent}: {needed} bytes are needed, {free} are free")
+        raise StoreError(f"{draft.parent}: {needed} bytes needed, {free} are free")
     counts = counts_of(connection)
     connection.execute("VACUUM INTO ?", (str(draft),))
     return counts
@@ -118,13 +120,14 @@ def _copy(connection: apsw.Connection, draft: Path, disk: Disk) -> Counts:
 def _give_new_name(draft: Path, new_id: int) -> None:
     connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
+        teach(connection)
+        # A store of an earlier version has no identity, which copies share.
+        schema.migrate(connection)
         connection.execute(
             "UPDATE store SET store_id = ?, commits = 0, next_sequence = next_sequence + ?",
             (new_id, schema.EPOCH),
         )
-        if connection.pragma("user_version") == VERSION:  # a copy is as old as its original
-            teach(connection)
-            connection.execute(sealing("store"))
+        connection.execute(sealing("store"))
     finally:
         connection.close()
 
@@ -134,7 +137,7 @@ def _verify(draft: Path, counts: Counts) -> None:
         if flaws := schema.flaws(connection, "integrity_check(1)"):
             raise StoreDamaged(f"the copy is damaged: {flaws[0]}")
         if (found := counts_of(connection)) != counts:
-            raise StoreDamaged(f"the copy has {found}, and {counts} was to be copied")
+            raise StoreDamaged(f"the copy is incomplete: it has {found}, the store has {counts}")
 
 
 def _copy_of(source: Path, target: Path, counts: Counts) -> Copy:
@@ -146,4 +149,4 @@ def _copy_of(source: Path, target: Path, counts: Counts) -> Copy:
 
 
 def _no_new_store() -> int:
-    raise StoreError("the store has vanished")
+    raise StoreError("the store was deleted meanwhile")

@@ -1,16 +1,17 @@
-"""How queues, topics, subscriptions and rules are written down."""
+"""The stored form of queues, topics, subscriptions and rules."""
 
 import json
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import attrs
 import cattrs
 
+from gateway.domain.clocks.times import MICROSECOND, to_date, to_micros
 from gateway.domain.entity import QueueProperties
-from gateway.domain.message import Message, Properties
-from gateway.domain.rules import (
+from gateway.domain.message import Described, Message, Properties, Value, symbol
+from gateway.domain.topics.filters import (
     CorrelationFilter,
     FalseFilter,
     Filter,
@@ -19,9 +20,8 @@ from gateway.domain.rules import (
     SqlFilter,
     TrueFilter,
 )
-from gateway.domain.stored import MICROSECOND, to_date, to_micros
-from gateway.domain.topology import Properties as EntityProperties
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.topology import Properties as EntityProperties
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.wire.amqp.message import decode_message, encode_message
 
 _KINDS: Final[Mapping[str, type[EntityProperties]]] = {
@@ -35,6 +35,8 @@ _FILTERS: Final[Mapping[str, type[Filter]]] = {
     "correlation": CorrelationFilter,
     "sql": SqlFilter,
 }
+
+_LOCAL_DATE: Final = symbol("pairgate:local-date")
 
 _converter: Final = cattrs.Converter()
 _converter.register_unstructure_hook(timedelta, lambda span: span // MICROSECOND)
@@ -54,7 +56,7 @@ def read_properties(kind: str, text: str) -> EntityProperties:
 
 
 def write_rule(rule: Rule) -> tuple[str, bytes, bytes]:
-    """The rule as JSON, and the values of its filter and its action with their types."""
+    """The rule as JSON, and the typed values of its filter and its action."""
     texts = {
         name: value
         for name in _texts_of(type(rule.filter))
@@ -101,9 +103,27 @@ def _values_of(rule_filter: Filter) -> Properties:
 
 
 def _write_values(values: Properties) -> bytes:
-    """Values of every AMQP type, as the application properties of a message without a body."""
-    return encode_message(Message(properties=values))
+    """Encode values of all AMQP types as the application properties of a message without a body."""
+    written = {name: _written(value) for name, value in values.items()}
+    return encode_message(Message(properties=written))
 
 
 def _read_values(content: bytes) -> Properties:
-    return decode_message(content).properties
+    found = decode_message(content).properties
+    return {name: _read(value) for name, value in found.items()}
+
+
+def _written(value: Value) -> Value:
+    """
+    Wrap a date without a time zone: AMQP has no such type, and clients want the date back
+    unchanged.
+    """
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return Described(_LOCAL_DATE, value.isoformat())
+    return value
+
+
+def _read(value: Value) -> Value:
+    if isinstance(value, Described) and value.descriptor == _LOCAL_DATE:
+        return datetime.fromisoformat(value.value)
+    return value

@@ -1,4 +1,4 @@
-"""The rows of entities and rules: read when a namespace opens, and written when one changes."""
+"""The rows of entities and rules: read when a namespace opens, and written at each change."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +20,11 @@ from gateway.brokers.embedded.files import StoreDamaged
 from gateway.brokers.embedded.opening import SALVAGE
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import MessageError
-from gateway.domain.rules import Rule
-from gateway.domain.shelf import StoredEntity
+from gateway.domain.topics.filters import Rule
+from gateway.engine.entity_store import StoredEntity
 
-# Those of deleted entities too: one that a flipped bit has deleted must not lose its messages.
+# Includes deleted entities: an entity that only a flipped bit has marked as deleted must not lose
+# its messages.
 _LOAD: Final = (
     f"SELECT checksum = {fitting('queue')}, key, id, name, kind, properties, created, updated,"
     " version FROM queue ORDER BY id"
@@ -32,7 +33,7 @@ _LOAD_RULES: Final = (
     f"SELECT checksum = {fitting('rule')}, queue, key, rule, filter_values, action_values FROM rule"
     " ORDER BY queue, key"
 )
-# As AUTOINCREMENT does it: a number is never used again.
+# A number is never used again, as with AUTOINCREMENT.
 _NEXT: Final = (
     "SELECT 1 + max(coalesce((SELECT max(id) FROM queue), 0),"
     " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'queue'), 0))"
@@ -58,17 +59,17 @@ _NONSENSE: Final = (ValueError, LookupError, MessageError, cattrs.BaseValidation
 
 @attrs.define(eq=False)
 class EntityRows:
-    """Of a whole store. Runs inside the transaction of whoever calls."""
+    """The entities of a whole store. Runs inside the caller's transaction."""
 
     _path: Path
     _connection: apsw.Connection
 
     def load(self) -> Iterator[tuple[int, StoredEntity]]:
         """
-        Every entity that isn't deleted, with the number that its messages are stored under.
+        Yield every entity that isn't deleted, with the number under which its messages are stored.
 
         Raises:
-            StoreDamaged: a row isn't what was written, or makes no sense.
+            StoreDamaged: the checksum of a row is wrong, or its content is invalid.
         """
         try:
             rules = self._load_rules()
@@ -81,7 +82,7 @@ class EntityRows:
             raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
 
     def add(self, entity: StoredEntity) -> int:
-        """Return the number for its messages."""
+        """Store a new entity; return the number for its messages."""
         number: int = self._connection.execute(_NEXT).get
         self._put(number, entity)
         return number
@@ -90,7 +91,7 @@ class EntityRows:
         self._put(self._number(entity.path), entity)
 
     def remove(self, path: EntityPath) -> None:
-        """Mark it as deleted."""
+        """Mark an entity as deleted."""
         self._connection.execute(_REMOVE, (path.key,))
 
     def put_rule(self, subscription: EntityPath, rule: Rule) -> None:

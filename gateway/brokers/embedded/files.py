@@ -1,4 +1,4 @@
-"""The files around a store: who owns it, how far it has come, and the disk below them."""
+"""The files beside a store: its lock, its high-water mark, and the disk they are on."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ _AHEAD: Final = 1024 * 1024
 
 
 class StoreError(GatewayError):
-    """A store can't be opened as it is; the text says why."""
+    """A store can't be opened; the text says why."""
 
 
 class StoreInUse(StoreError):
@@ -30,21 +30,21 @@ class StoreInUse(StoreError):
 
 
 class StoreDamaged(StoreError):
-    """The store isn't what it was when it was last written: somebody must look."""
+    """The store differs from what was last written: an operator must look."""
 
 
 def private_directory(path: Path) -> None:
-    """Make the folder, for us alone; one that is there stays as it is."""
+    """Create the folder, accessible for this user only; an existing one is left as it is."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def private_file(path: Path) -> int:
-    """Open a file for us alone, made where missing."""
+    """Open a file that only this user may access; create it if it is missing."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def sync_directory(path: Path) -> None:
-    """SQLite ignores errors when it syncs a folder; we don't."""
+    """Sync a folder. SQLite ignores errors when it syncs a folder; this raises them."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)
@@ -53,13 +53,13 @@ def sync_directory(path: Path) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """What an ordinary user may still write on the disk that holds `path`."""
+    """The bytes that an ordinary user may still write on the disk that holds `path`."""
     disk = os.statvfs(path)
     return disk.f_bavail * disk.f_frsize
 
 
 def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
-    """The kind of file system that holds `path`, as Linux names it; "" where nobody says."""
+    """The type of the file system that holds `path`, as Linux names it; "" if unknown."""
     place, longest, kind = path.resolve(), -1, ""
     if not mounts.exists():
         return kind
@@ -72,7 +72,7 @@ def file_system(path: Path, mounts: Path = _MOUNTS) -> str:
 
 
 def sync_seconds(file: int) -> float:
-    """How long that file takes to be on the disk: the median of a few tries."""
+    """How long a sync of that file takes, in seconds: the median of a few tries."""
     tries = []
     for _ in range(_SYNCS):
         began = time.perf_counter()
@@ -84,10 +84,11 @@ def sync_seconds(file: int) -> float:
 
 def read_ahead(path: Path) -> None:
     """
-    Have the system read a file from its beginning to its end, so that it's in memory afterwards.
+    Read a file from beginning to end, so that the operating system has it in memory afterwards.
 
-    SQLite reads pages in the order of its trees, which took seven times as long. For a database
-    that this process hasn't open: to close a file takes away the locks of all who have it open.
+    SQLite reads pages in the order of its trees, which took seven times as long. Only for a
+    database that this process doesn't have open: closing a file releases all locks of the process
+    on it.
     """
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -99,25 +100,27 @@ def read_ahead(path: Path) -> None:
 
 @attrs.frozen(kw_only=True)
 class Disk:
-    """What a store needs of the disk beside SQLite's own calls; tests have others."""
+    """The operations on the disk that a store needs besides SQLite's own; tests replace them."""
 
     free_bytes: Callable[[Path], int] = free_bytes
     file_system: Callable[[Path], str] = file_system
     sync_seconds: Callable[[int], float] = sync_seconds
-    vfs: str | None = None  # the name of a VFS of SQLite, None for its default
+    vfs: str | None = None  # the name of an SQLite VFS; None: the default
 
 
 @attrs.define(eq=False)
 class StoreLock:
-    """An flock on a file beside the store: it ends with the process, however that ends."""
+    """An flock on a file beside the store. It ends with the process, however the process ends."""
 
     file: int
 
     @classmethod
     def take(cls, store: Path) -> "StoreLock":
         """
+        Lock the store.
+
         Raises:
-            StoreInUse: somebody else has it.
+            StoreInUse: another process has locked it.
         """
         path = store.with_name(f"{store.name}.lock")
         file = private_file(path)
@@ -134,7 +137,7 @@ class StoreLock:
 
 @attrs.frozen(kw_only=True)
 class Mark:
-    """Which store, and the number of the last commit that anybody was told of."""
+    """The id of a store, and the number of the last commit that was acknowledged."""
 
     store_id: int
     commits: int
@@ -149,13 +152,13 @@ def log_path(store: Path) -> Path:
 
 
 def has_log(store: Path) -> bool:
-    """Whether commits stand in the log alone: nobody closed the store when it was last used."""
+    """True if the log has commits that aren't in the store: the store wasn't closed in order."""
     log = log_path(store)
     return log.exists() and log.stat().st_size > 0
 
 
 def read_mark(path: Path) -> Mark | None:
-    """What is marked; None where there is no mark, or a crash has cut its first writing short."""
+    """The mark in the file; None if there is none, or if a crash cut its first writing short."""
     if not path.exists():
         return None
     written = path.read_bytes()
@@ -166,11 +169,13 @@ def read_mark(path: Path) -> Mark | None:
 
 
 def lost(path: Path, mark: Mark | None, found: Mark) -> str:
-    """What is wrong when the mark in that file says one thing and the store another, else ""."""
+    """
+    The text of the error if the mark in that file and the store contradict each other, else "".
+    """
     if mark is None:
         return ""
     if mark.store_id != found.store_id:
-        return f"{path} belongs to another store: a file was exchanged"
+        return f"{path} belongs to another store: one of the two files was replaced"
     if found.commits < mark.commits:
         return (
             f"{path} says {mark.commits} commits, the store has {found.commits}:"
@@ -182,11 +187,11 @@ def lost(path: Path, mark: Mark | None, found: Mark) -> str:
 @attrs.define(eq=False)
 class HighWaterMark:
     """
-    The mark of a store that is open, in a file of its own.
+    The mark of an open store, in a file of its own.
 
-    It's written after every commit and never synced, so that it's behind the store after a power
-    loss, but never ahead: a store that is behind its mark has lost what it had acknowledged
-    (bit rot, a disk that lies, a wrong restore).
+    It is written after every commit and never synced, so after a power loss it may be behind the
+    store, but never ahead. A store that is behind its mark has lost acknowledged commits (bit rot,
+    a lying disk, a wrong restore).
     """
 
     _file: int
@@ -194,7 +199,7 @@ class HighWaterMark:
 
     @classmethod
     def begin(cls, path: Path, mark: Mark) -> "HighWaterMark":
-        """Write what is true now; whatever was there was looked at before."""
+        """Write the current mark. The caller has compared the old one."""
         opened = cls(private_file(path), mark.store_id)
         opened.set(mark.commits)
         return opened

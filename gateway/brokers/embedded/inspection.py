@@ -1,4 +1,4 @@
-"""A look at a store that no gateway has open: whether it is whole, and what is in it."""
+"""Checks a store that no gateway has open: its integrity, and its contents."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +30,7 @@ from gateway.brokers.embedded.opening import check_log, errors_in_words, store_r
 from gateway.brokers.embedded.rows import SqliteRows
 from gateway.brokers.embedded.tables import VERSION
 from gateway.domain.errors import MessageError
-from gateway.domain.stored import State
+from gateway.engine.records import State
 
 _NONSENSE: Final = (LookupError, TypeError, ValueError, MessageError, cattrs.BaseValidationError)
 _MOST_FOUND: Final = 10  # lines of each kind
@@ -70,7 +70,9 @@ _HIGHEST: Final = (
 
 @attrs.frozen(kw_only=True)
 class Content:
-    """The messages of one entity in one state. One without name is deleted, or missing."""
+    """
+    The messages of one entity in one state. `queue` is None if the entity is deleted or missing.
+    """
 
     queue: str | None
     state: str
@@ -81,15 +83,15 @@ class Content:
 @attrs.frozen(kw_only=True)
 class Inspection:
     """
-    What was found. `loss` says how the store is behind its high-water file; the operator may
-    accept that, but none of the `problems`.
+    The findings. `loss` says how far the store is behind its high-water mark: an operator may
+    accept a loss, but none of the `problems`.
     """
 
     bytes: int
     log_bytes: int
     version: int = 0
     commits: int = 0
-    marked: int | None = None  # commits, as the high-water file says
+    marked: int | None = None  # commits, according to the high-water mark
     contents: tuple[Content, ...] = ()
     quarantined: int = 0
     problems: tuple[str, ...] = ()
@@ -104,11 +106,11 @@ class Inspection:
 
 def inspect(path: Path, disk: Disk, *, accept_loss: bool = False) -> Inspection:
     """
-    Look at everything. Nothing of the store is changed: a log that a crash has left is read, and
-    stays. With `accept_loss`, and if nothing else is wrong, the store starts again afterwards.
+    Check everything. The store isn't changed: the log that a crash has left is read, and stays.
+    With `accept_loss`, and if there are no problems, the store can be opened again afterwards.
 
     Raises:
-        StoreInUse, StoreDamaged, StoreError: there is no store that can be looked at.
+        StoreInUse, StoreDamaged, StoreError: the store can't be read; the text says why.
     """
     with alone(path):
         check_log(path, disk.vfs)
@@ -123,10 +125,10 @@ def inspect(path: Path, disk: Disk, *, accept_loss: bool = False) -> Inspection:
 @contextmanager
 def alone(path: Path) -> Iterator[StoreLock]:
     """
-    Have a store that exists for ourselves; errors of the disk are ours then.
+    Lock an existing store for this process; errors of the disk become `StoreError`.
 
     Raises:
-        StoreInUse, StoreError: somebody else has it, it isn't there, or can't be read.
+        StoreInUse, StoreError: another process has it open, it doesn't exist, or it can't be read.
     """
     with errors_in_words(path):
         if not path.is_file():
@@ -187,7 +189,7 @@ class _Look:
 
     @contextmanager
     def _part(self, name: str) -> Iterator[None]:
-        """What can't be read is a finding, and the rest is looked at all the same."""
+        """Turn an unreadable part into a problem, so that the other parts are still checked."""
         try:
             yield
         except (apsw.Error, *_NONSENSE) as error:
@@ -238,7 +240,7 @@ class _Look:
         return attrs.evolve(found, contents=tuple(contents), quarantined=aside)
 
     def _check_entities(self, version: int) -> None:
-        """What was written of each entity and each rule says something."""
+        """The stored properties of each entity and each rule must be readable."""
         if version != VERSION:
             return
         for name, kind, text in self._connection.execute(_ENTITIES):
@@ -280,7 +282,7 @@ class _Look:
             self._problems.append(f"{len(bad)} messages are damaged: {_shown(bad)}")
 
     def _find_orphans(self) -> None:
-        """Every table with a column `queue` belongs to queues; deleted ones still have a row."""
+        """Each table with a column `queue` belongs to queues; deleted queues still have a row."""
         for table in _tables_of_queues(self._connection):
             if table != "message":
                 self._count_orphans(table, "queue NOT IN (SELECT id FROM queue)")
@@ -293,12 +295,12 @@ class _Look:
 
 
 def rows_of(connection: apsw.Connection, queue: int) -> SqliteRows:
-    """For reading: what is changed isn't written."""
+    """For reading only: changes aren't written."""
     return SqliteRows(connection, queue, Changes(connection), DeliveryCounts())
 
 
 def readable(rows: SqliteRows, number: int) -> bool:
-    """Whether the message is what was sent."""
+    """True if the stored message is undamaged."""
     try:
         row = rows.get(number)
     except (apsw.Error, ValueError):

@@ -1,6 +1,7 @@
 """
-How a store is opened: only by one process, only where it can keep its promises, and only as it
-was left. Whatever isn't as it was is refused and stays as it is, for somebody to look at.
+Opens a store: by one process only, only in a place where it can keep its promises, and only
+undamaged. A store that isn't as it was left is refused and stays unchanged, for an operator to
+check.
 """
 
 import os
@@ -31,9 +32,9 @@ from gateway.brokers.embedded.files import (
     read_mark,
 )
 
-# A quick check reads everything: for each GiB half a second to four, as the disk is.
-_CHECKED: Final = 1024**3  # bytes of a store that is checked whenever it's opened
-_CHECKED_IF_UNCLEAN: Final = 8 * 1024**3  # after a crash
+# A quick check reads everything: half a second to four seconds per GiB, depending on the disk.
+CHECKED: Final = 1024**3  # bytes of a store that is checked at each opening
+CHECKED_IF_UNCLEAN: Final = 8 * 1024**3  # the same, after a crash
 _CHECK: Final = "`pairgate store check`"
 SALVAGE: Final = f"{_CHECK} says what else is, and makes a new store with `--salvage`"
 _ACCEPT: Final = "`pairgate store check --accept-loss` lets it start all the same"
@@ -41,20 +42,30 @@ _ACCEPT: Final = "`pairgate store check --accept-loss` lets it start all the sam
 
 @attrs.frozen(kw_only=True)
 class Opened:
-    """A store that is ours until the lock is released."""
+    """An open store, owned by this process until the lock is released."""
 
     connection: apsw.Connection
     lock: StoreLock
     mark: HighWaterMark
     commits: int
     next_sequence: int
-    survivors: int  # messages with lower numbers were there at an unclean end
+    survivors: int  # messages with lower numbers were in the store at an unclean end
     doubts: tuple[str, ...]  # for the operator
+    identity: int  # shared by all copies of the store
 
 
-def open_store(path: Path, new_id: Callable[[], int], disk: Disk) -> Opened:
+def open_store(
+    path: Path,
+    new_id: Callable[[], int],
+    disk: Disk,
+    *,
+    checked: int = CHECKED,
+    checked_if_unclean: int = CHECKED_IF_UNCLEAN,
+) -> Opened:
     """
-    Open the store, made where there is none; `new_id` gives it a name of 63 bits.
+    Open the store, or create it if it doesn't exist; `new_id` returns a store id of 63 bits. Pages
+    are checked if the store is of at most `checked` bytes; after an unclean end, of at most
+    `checked_if_unclean` bytes.
 
     Raises:
         StoreInUse, StoreDamaged, StoreError: it can't be used; the text says why.
@@ -63,7 +74,9 @@ def open_store(path: Path, new_id: Callable[[], int], disk: Disk) -> Opened:
         private_directory(path.parent)
         lock = StoreLock.take(path)
         try:
-            return _open(path, new_id, disk, lock)
+            return _open(
+                path, new_id, disk, lock, most_clean=checked, most_unclean=checked_if_unclean
+            )
         except BaseException:
             lock.release()
             raise
@@ -71,7 +84,7 @@ def open_store(path: Path, new_id: Callable[[], int], disk: Disk) -> Opened:
 
 @contextmanager
 def errors_in_words(path: Path) -> Iterator[None]:
-    """Errors of SQLite and of the disk are a `StoreError` that says of which file."""
+    """Turn errors of SQLite and of the disk into a `StoreError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -83,7 +96,7 @@ def errors_in_words(path: Path) -> Iterator[None]:
 
 
 def store_row(connection: apsw.Connection) -> tuple[Mark, int]:
-    """How far the store has come, and the next sequence number."""
+    """The store's id and number of commits, and its next sequence number."""
     store_id, commits, sequence = connection.execute(
         "SELECT store_id, commits, next_sequence FROM store"
     ).get
@@ -92,11 +105,11 @@ def store_row(connection: apsw.Connection) -> tuple[Mark, int]:
 
 def check_log(path: Path, vfs: str | None) -> None:
     """
-    SQLite takes any log for the store's own, and would mix the two. The log of another store has
-    that one's id.
+    Check that the log belongs to the store. SQLite accepts any log and would mix the two; the log
+    of another store contains that store's id.
 
     Raises:
-        StoreDamaged: the log isn't of this store.
+        StoreDamaged: the log belongs to another store.
     """
     if not has_log(path):
         return
@@ -110,21 +123,29 @@ def check_log(path: Path, vfs: str | None) -> None:
 
 
 def _id_in(reading: Callable[[], AbstractContextManager[apsw.Connection]]) -> int | None:
-    """None where damage, or a crash in the middle of a checkpoint, has left no readable page."""
+    """The store's id; None if damage, or a crash during a checkpoint, has left no readable page."""
     with suppress(apsw.Error, StoreDamaged, TypeError), reading() as connection:
         if not schema.flaws(connection, "integrity_check(store)"):
             return store_row(connection)[0].store_id
     return None
 
 
-def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) -> Opened:
+def _open(
+    path: Path,
+    new_id: Callable[[], int],
+    disk: Disk,
+    lock: StoreLock,
+    *,
+    most_clean: int,
+    most_unclean: int,
+) -> Opened:
     doubts = [*place.doubts(path, lock, disk)]
     if not path.exists():
         _refuse_to_begin_anew(path)
         schema.create(path, new_id())
-    os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # what is wrong, SQLite doesn't say
+    os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # reports errors that SQLite doesn't name
     unclean = has_log(path)
-    checked = path.stat().st_size <= (_CHECKED_IF_UNCLEAN if unclean else _CHECKED)
+    checked = path.stat().st_size <= (most_unclean if unclean else most_clean)
     if checked:
         read_ahead(path)
     elif unclean:
@@ -136,7 +157,8 @@ def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) ->
             _check_pages(connection, path)
         _check_row(connection, path)
         found, sequence = store_row(connection)
-        survivors: int | None = connection.execute("SELECT survivors FROM store").get
+        survivors: int | None
+        survivors, identity = connection.execute("SELECT survivors, identity FROM store").get
         doubts += _compare(path, found)
         if unclean:
             _move_log(connection)
@@ -152,6 +174,7 @@ def _open(path: Path, new_id: Callable[[], int], disk: Disk, lock: StoreLock) ->
         next_sequence=sequence,
         survivors=sequence if survivors is None else survivors,
         doubts=tuple(doubts),
+        identity=identity,
     )
 
 
@@ -162,8 +185,8 @@ def _refuse_to_begin_anew(path: Path) -> None:
 
 
 def _check_pages(connection: apsw.Connection, path: Path) -> None:
-    # The quick check doesn't compare indexes with their table: a message that only its index has
-    # lost would never be handed out.
+    # The quick check doesn't compare indexes with their tables: a message that is missing from an
+    # index only would never be delivered.
     if flaws := schema.flaws(connection, "integrity_check(1)"):
         raise StoreDamaged(f"{path}: damaged: {flaws[0]}; {_CHECK} says how much")
 
@@ -175,11 +198,11 @@ def _check_row(connection: apsw.Connection, path: Path) -> None:
 
 def _move_log(connection: apsw.Connection) -> None:
     """
-    Have on the disk what was found, before it's marked and anybody is shown it.
+    Have the found state on the disk, before it is marked and shown to any client.
 
-    The last commit of a process that was killed may never have been synced. Where its sync had
-    failed, the log may never get there at all, whatever a later sync says, and all that is
-    committed behind it couldn't be read again: so it's written anew, into the store.
+    The last commit of a killed process may never have been synced. If its sync had failed, the log
+    may never reach the disk, whatever a later sync says, and all later commits in the log would be
+    unreadable. So its content is written into the store.
     """
     with suppress(apsw.FullError):  # it can wait: SQLite has synced the log first
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -1,4 +1,4 @@
-"""Whether a store can keep its promises where it lies."""
+"""Checks whether a store can keep its promises on the file system where it is."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.brokers.embedded.files import Disk, StoreError, StoreLock
 
-# Where another machine decides about locks and syncs: SQLite's own advice is not to.
+# File systems where another machine decides about locks and syncs: SQLite advises against them.
 _REMOTE: Final = frozenset(
     {
         "nfs",
@@ -28,15 +28,15 @@ _DOUBTFUL: Final = {
     "9p": "shared by a host, whose syncs may promise less than a disk's",
     "virtiofs": "shared by a host, whose syncs may promise less than a disk's",
 }
-_FASTEST_DISK: Final = 20e-6  # seconds for a sync; in memory it takes 1 µs
+_FASTEST_DISK: Final = 20e-6  # seconds per sync; in memory a sync takes 1 µs
 
 
 def doubts(path: Path, lock: StoreLock, disk: Disk) -> Iterator[str]:
     """
-    What is doubtful about the place of a store that is locked.
+    Yield the doubts about the file system of a locked store.
 
     Raises:
-        StoreError: it's on a network file system.
+        StoreError: the store is on a network file system.
     """
     kind = disk.file_system(path.parent)
     if kind in _REMOTE:

@@ -1,4 +1,4 @@
-"""The messages of one queue in SQLite. Every question is answered by an index."""
+"""The messages of one queue in SQLite. Each query uses an index."""
 
 import struct
 import zlib
@@ -10,7 +10,7 @@ import attrs
 
 from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
-from gateway.domain.stored import Row, State, Total
+from gateway.engine.records import MAX_SEQUENCE, Row, State, Total
 
 TEXTS: Final = "reason, description, session, source"
 _RAW_TEXTS: Final = ", ".join(f"CAST({column} AS BLOB)" for column in TEXTS.split(", "))
@@ -27,7 +27,7 @@ _EXPIRED: Final = (
     f"{_SELECT} WHERE queue = ? AND state = 0 AND expires > ? AND expires <= ?"
     " ORDER BY expires, sequence LIMIT ?"
 )
-# Of two indexes that look alike to it SQLite takes the one with all messages of the queue.
+# Of two indexes that it considers equal, SQLite would use the one with all messages of the queue.
 _IN_SESSION: Final = (
     f"{_SELECT} WHERE queue = ? AND state = 0 AND session = ? AND sequence > ?"
     " ORDER BY sequence LIMIT ?"
@@ -56,7 +56,7 @@ _NO_TEXTS: Final = (None, None, None, None)
 
 @attrs.define(eq=False)
 class SqliteRows:
-    """`Rows` of one queue. Runs inside the transaction of whoever calls."""
+    """`Rows` of one queue. Runs inside the caller's transaction."""
 
     _connection: apsw.Connection
     _queue: int
@@ -68,6 +68,8 @@ class SqliteRows:
             self._changes.add(self._values(row))
 
     def get(self, sequence: int) -> Row | None:
+        if not 0 <= sequence <= MAX_SEQUENCE:
+            return None  # SQLite can't be asked for it either
         self._changes.flush()
         found = self._select(_GET, sequence)
         return found[0] if found else None
@@ -75,6 +77,7 @@ class SqliteRows:
     def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
         if limit < 1:
             return []
+        limit = min(limit, MAX_SEQUENCE)
         ahead, place = self._changes.ahead, (self._queue, state)
         if taken := ahead.take(place, sequence, limit):
             return taken
@@ -92,7 +95,7 @@ class SqliteRows:
 
     def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
         self._changes.show(after=sequence)
-        return self._select(_IN_SESSION, session, sequence, limit)
+        return self._select(_IN_SESSION, session, sequence, min(limit, MAX_SEQUENCE))
 
     def next_due(self) -> int | None:
         self._changes.flush()
@@ -124,7 +127,8 @@ class SqliteRows:
         self._connection.execute(_REPLACE, values)
         self._counts.drop(old.sequence, self._connection)
         if new.deliveries:
-            # What is written of its attempts goes with the old number: not without the new one's.
+            # The stored attempts are dropped with the old number, so the new count must be stored,
+            # too.
             self._counts.set(new.sequence, new.deliveries, durable=new.deliveries > 1)
 
     def rewrite(self, sequence: int, content: Any, size: int) -> None:
@@ -132,7 +136,7 @@ class SqliteRows:
         if stored is None:
             return
         checksum = self._checksum(attrs.evolve(stored, size=size), content)
-        checksum = ~checksum if stored.damaged else checksum  # as where it is replaced
+        checksum = ~checksum if stored.damaged else checksum  # stays wrong, as in `replace`
         self._connection.execute(_REWRITE, (size, checksum, content, sequence))
 
     def remove(self, sequence: int) -> None:
@@ -159,7 +163,7 @@ class SqliteRows:
         return [self._row(each) for each in found]
 
     def _row_of_bytes(self, values: tuple[Any, ...]) -> Row:
-        """As `_row`, where flipped bits have left no text in one of those that were read."""
+        """As `_row`, for a row in which flipped bits have left a text that isn't UTF-8."""
         *others, reason, description, session, source, checksum = values
         raw = (reason, description, session, source)
         texts = [None if each is None else str(each, "utf-8", "replace") for each in raw]
@@ -206,7 +210,10 @@ class SqliteRows:
         return row if self._fits(row, content, checksum) else attrs.evolve(row, damaged=True)
 
     def _checksum_in_place_of(self, sequence: int, new: Row) -> int | None:
-        """What fits no better than it did, where the row is damaged; None: there is no row."""
+        """
+        The checksum of the replaced row, which stays wrong if the row is damaged; None: no such
+        row.
+        """
         stored = self.get(sequence)
         if stored is None:
             return None
@@ -217,11 +224,14 @@ class SqliteRows:
     def _fits(self, row: Row, content: bytes, checksum: int) -> bool:
         if checksum == self._checksum(row, content):
             return True
-        # Rows of earlier versions have one of the content alone.
+        # Rows of earlier versions have a checksum of the content alone.
         return checksum == zlib.crc32(content, self._queue)
 
     def _checksum(self, row: Row, content: bytes) -> int:
-        """Of all that is stored of a message but how often it was delivered, and of whose it is."""
+        """
+        The checksum of the queue's number and of all that is stored of a message, except its
+        delivery count.
+        """
         about = _NUMBERS.pack(
             row.sequence,
             row.state,

@@ -1,4 +1,4 @@
-"""A new store from what can still be read of a damaged one, which stays as it is."""
+"""Makes a new store from the readable parts of a damaged one, which stays unchanged."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,7 +23,7 @@ from gateway.domain.errors import MessageError
 
 _MOST_NAMED: Final = 1000
 
-# The index knows of messages whose page is gone, and the table of those that the index misses.
+# The index has messages whose page is lost, and the table has messages that the index misses.
 _BY_INDEX: Final = "SELECT sequence FROM message INDEXED BY message_order"
 _BY_TABLE: Final = "SELECT sequence FROM message NOT INDEXED"
 _ORDERS: Final = (
@@ -46,7 +46,7 @@ _DEFAULTS: Final = "UPDATE queue SET properties = '{}', kind = 'queue' WHERE id 
 _ENTITIES: Final = "SELECT id, name, kind, properties FROM queue"
 _RULES: Final = "SELECT queue, key, rule, filter_values, action_values FROM rule"
 _LOST_QUEUES: Final = "SELECT DISTINCT queue FROM message WHERE queue NOT IN (SELECT id FROM queue)"
-# Numbers and names of rows that are kept as they were found.
+# Columns that identify the rows of which a copy is kept.
 _ASIDE: Final = {"queue": "id, name", "rule": "queue, key"}
 _REMARKS: Final = {
     "queue": "the row of {name} was damaged: compare its properties (table damaged)",
@@ -57,7 +57,7 @@ _KEEP: Final = "INSERT INTO damaged (origin, content) VALUES (?, ?)"
 _MARK_DAMAGED: Final = (
     f"UPDATE session SET checksum = ~{fitting('session')} WHERE queue = ? AND id = ?"
 )
-# What follows from the messages is made of them.
+# Rows that depend on messages are derived from the messages.
 _MEND: Final = """
 DELETE FROM delivered WHERE sequence NOT IN (SELECT sequence FROM message);
 INSERT INTO session (queue, id, first, updated)
@@ -75,12 +75,12 @@ UPDATE store SET next_sequence = ? + max(
 @attrs.frozen(kw_only=True)
 class Salvaged:
     """
-    What is in the new store, and what isn't: `lost` names the messages that were there and can't
-    be read, up to a thousand; `remarks` say what else is missing, or had to be made up.
+    The contents of the new store, and what is missing: `lost` names unreadable messages, up to a
+    thousand; `remarks` say what else is missing or was replaced.
     """
 
     messages: int
-    quarantined: int  # can be read, and aren't what was sent
+    quarantined: int  # readable, but not as they were sent
     lost_messages: int
     lost: tuple[int, ...]
     remarks: tuple[str, ...]
@@ -88,8 +88,9 @@ class Salvaged:
 
 def salvage(source: Path, target: Path, new_id: int, disk: Disk) -> Salvaged:
     """
-    Make a store of all that can be read. Its messages are delivered again, also those that were
-    just about to be settled; it has the name `new_id`, and sequence numbers of its own from now on.
+    Make a store of all that can be read. Its messages are delivered again, including those that
+    were about to be settled. The new store has the id `new_id` and uses new sequence numbers from
+    now on.
 
     Raises:
         StoreInUse, StoreDamaged, StoreError: nothing was made; the text says why.
@@ -144,7 +145,7 @@ class _Salvage:
         return count
 
     def _copy_table(self, table: str) -> None:
-        """From its beginning up to the damage, and from its end back to it."""
+        """Copy the table from its beginning up to the damage, and from its end back to it."""
         key = _names(self._new, "SELECT name FROM pragma_table_info(?) WHERE pk ORDER BY pk", table)
         columns = self._columns(table)
         if not columns and self._old.pragma("user_version") < VERSION:
@@ -159,12 +160,14 @@ class _Salvage:
             self._remarks.append(f"rows of the table {table} can't be read")
 
     def _columns(self, table: str) -> list[str]:
-        """Those of the new table that the old one, which may be of an earlier version, has too."""
+        """
+        The columns of the new table that the old one, possibly of an earlier version, has, too.
+        """
         known = _names(self._old, _COLUMNS, table)
         return [name for name in _names(self._new, _COLUMNS, table) if name in known]
 
     def _insert(self, table: str, columns: Sequence[str], row: Sequence[Any]) -> None:
-        """Whatever the new table can hold; a value that isn't of its type it can't."""
+        """Insert the row if the new table can hold it: a value of a wrong type is refused."""
         places = ", ".join("?" * len(columns))
         statement = f"INSERT OR IGNORE INTO {table} ({', '.join(columns)}) VALUES ({places})"
         with suppress(apsw.ConstraintError):
@@ -175,9 +178,10 @@ class _Salvage:
 
     def _put_rows_aside(self) -> list[Any]:
         """
-        Keep each damaged row of an entity or a rule as it was found. Return damaged sessions.
+        Keep a copy of each damaged row of an entity or rule. Return the damaged sessions.
 
-        An entity goes on with what can be read of it; a rule would sort messages in another way.
+        An entity is kept with its readable parts. A rule is dropped, because it would route
+        messages differently.
         """
         for table, columns in _ASIDE.items():
             unfit = f"checksum <> {fitting(table)}"
@@ -198,7 +202,7 @@ class _Salvage:
         return sessions
 
     def _revive(self, number: int, name: str) -> None:
-        """A damaged entity is there under its name, or a new one where another has that."""
+        """Give a damaged entity its name back, or a new name if another entity has it."""
         for path in (EntityPath(name), EntityPath(f"salvaged-{number}")):
             with suppress(apsw.ConstraintError):
                 self._new.execute(_RENAME, (path.key, path.name, number))
@@ -212,7 +216,7 @@ class _Salvage:
             self._remarks.append(f"the states of {len(damaged)} sessions are damaged")
 
     def _drop_what_says_nothing(self) -> None:
-        """Properties that can't be read become the default ones; a rule that can't is gone."""
+        """Give unreadable entities default properties, and drop unreadable rules."""
         entities: list[Any] = self._new.execute(_ENTITIES).fetchall()
         for number, name, *properties in entities:
             if not _says_something(read_properties, *properties):
@@ -226,7 +230,7 @@ class _Salvage:
 
     def _copy_messages(self) -> None:
         columns = self._columns("message")
-        # Of one whose texts are none any more the content may be whole.
+        # The content of a message with unreadable texts may be intact.
         without_texts = [name for name in columns if name not in TEXTS.split(", ")]
         self._new.execute("CREATE TEMP TABLE known (sequence INTEGER PRIMARY KEY)")
         scans = [_Scan(self._old, statement) for statement in _ORDERS]
@@ -250,7 +254,7 @@ class _Salvage:
         return row is not None
 
     def _judge(self, number: int, *, sound: bool = True) -> None:
-        """Count what is lost, and put aside what isn't what was sent."""
+        """Count the message if it is lost; quarantine it if it is damaged."""
         queue: Any = self._new.execute(
             "SELECT queue FROM message WHERE sequence = ?", (number,)
         ).get
@@ -274,7 +278,10 @@ class _Salvage:
             self._remarks.append(f"the messages of a lost queue are in {path}")
 
     def _free_subscriptions(self) -> None:
-        """One whose topic is lost becomes a queue of its own: its messages can be had there."""
+        """
+        Turn a subscription whose topic is lost into a queue, from which its messages can be
+        received.
+        """
         entities: list[Any] = self._new.execute(
             "SELECT id, name, kind FROM queue WHERE key IS NOT NULL"
         ).fetchall()
@@ -292,19 +299,24 @@ class _Salvage:
                 self._remarks.append(f"{name} has lost its topic, and is the queue {new} now")
 
     def _copy_number(self) -> None:
-        sound = f"WHERE checksum = {fitting('store')}" if self._has_checksums() else ""
-        for (number,) in _Scan(self._old, f"SELECT next_sequence FROM store {sound}"):
-            self._new.execute("UPDATE store SET next_sequence = ?", (number,))
+        version = self._old.pragma("user_version")
+        columns = "store_id, commits, next_sequence, survivors"
+        columns += ", identity" if version == VERSION else ""
+        sound = f"WHERE checksum = row_checksum({columns})" if self._has_checksums() else ""
+        identity = "identity" if version == VERSION else "store_id"  # as in the migration
+        found = _Scan(self._old, f"SELECT next_sequence, {identity} FROM store {sound}")
+        for values in found:
+            self._new.execute("UPDATE store SET next_sequence = ?, identity = ?", values)
 
 
 @attrs.define(eq=False)
 class _Scan:
-    """The rows of a statement up to the first that can't be read."""
+    """The rows of a statement up to the first unreadable one."""
 
     _connection: apsw.Connection
     _statement: str
     _values: tuple[Any, ...] = ()
-    ended: bool = False  # there was none
+    ended: bool = False  # all rows were readable
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         with suppress(apsw.Error, ValueError):

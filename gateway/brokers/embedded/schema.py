@@ -1,39 +1,38 @@
-"""The tables of a store, and the settings under which SQLite keeps its promises."""
+"""
+Creates and opens the database of a store, with the settings under which SQLite keeps its promises.
+"""
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from gateway.brokers.embedded.checksums import sealing, teach
-from gateway.brokers.embedded.files import (
-    StoreDamaged,
-    has_log,
-    private_file,
-    sync_directory,
-)
+from gateway.brokers.embedded.files import StoreDamaged, has_log, private_file, sync_directory
 from gateway.brokers.embedded.tables import MIGRATIONS, TABLES, VERSION
 
 APPLICATION_ID: Final = 0x50474154  # "PGAT"
 WAL_CAP: Final = 16 * 1024 * 1024  # bytes
 
-# A store that goes on after a loss, or from a copy, gives out sequence numbers from here up: a
-# number that a client still remembers finds nothing, and never another message.
+# A store that continues after a loss, or from a copy, skips so many sequence numbers: a number that
+# a client still remembers then names no message, rather than another one.
 EPOCH: Final = 2**32
 
-# In this order; each is read back. Why each one: reference/reliability.md, 5.1.
-PRAGMAS: Final[tuple[tuple[str, str | int, str | int], ...]] = (
+Pragma = tuple[str, str | int, str | int]  # its name, the value to set, the value to read back
+
+# In this order; each is read back. For the reason of each see reference/reliability.md, 5.1.
+PRAGMAS: Final[tuple[Pragma, ...]] = (
     # Before WAL: no second process, no shared memory file.
     ("locking_mode", "exclusive", "exclusive"),
     ("journal_mode", "wal", "wal"),
     ("synchronous", "FULL", 2),
-    # The writer thread checkpoints when it has time.
+    # The writer thread runs checkpoints when it has time.
     ("wal_autocheckpoint", 0, 0),
     ("journal_size_limit", WAL_CAP, WAL_CAP),
-    # A read error is to be an error, not a signal that ends the process.
+    # A read error must be an error, not a signal that ends the process.
     ("mmap_size", 0, 0),
     ("cache_size", -32768, -32768),
     ("temp_store", "MEMORY", 2),
@@ -43,19 +42,21 @@ PRAGMAS: Final[tuple[tuple[str, str | int, str | int], ...]] = (
     ("secure_delete", "FAST", 2),
 )
 
-# For those who only look.
+# The settings for connections that only read.
 _READING: Final = frozenset({"locking_mode", "mmap_size", "temp_store", "trusted_schema"})
 
 
 def create(path: Path, store_id: int) -> None:
-    """Make an empty store: after a crash at any moment it's there as a whole, or not at all."""
+    """Create an empty store. After a crash at any moment the file is complete, or missing."""
     with drafted(path) as draft:
         connection = fill(draft, store_id)
         connection.close()
 
 
 def fill(draft: Path, store_id: int) -> apsw.Connection:
-    """Make the tables in an empty file, which is safe only once it's no draft any more."""
+    """
+    Create the tables in an empty file. They are durable only once the draft has its final name.
+    """
     connection = apsw.Connection(str(draft), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         connection.execute("PRAGMA page_size = 4096; PRAGMA auto_vacuum = INCREMENTAL")
@@ -64,7 +65,8 @@ def fill(draft: Path, store_id: int) -> apsw.Connection:
         teach(connection)
         connection.execute(f"BEGIN; {TABLES}")
         connection.execute(
-            "INSERT INTO store (id, store_id, commits, next_sequence) VALUES (1, ?, 0, 1)",
+            "INSERT INTO store (id, store_id, commits, next_sequence, identity)"
+            " VALUES (1, ?1, 0, 1, ?1)",
             (store_id,),
         )
         connection.execute(f"{sealing('store')}; COMMIT")
@@ -77,9 +79,9 @@ def fill(draft: Path, store_id: int) -> apsw.Connection:
 @contextlib.contextmanager
 def drafted(path: Path) -> Iterator[Path]:
     """
-    An empty file to be filled, which afterwards is synced and has that path.
+    Yield an empty file to fill, which is synced and renamed to `path` afterwards.
 
-    After an error it's gone, and after a crash it's begun anew.
+    After an error the file is deleted; after a crash, the next call starts again.
     """
     draft = path.with_name(f"{path.name}.new")
     leftovers = [draft, *(Path(f"{draft}{ending}") for ending in ("-journal", "-wal"))]
@@ -99,24 +101,27 @@ def drafted(path: Path) -> Iterator[Path]:
     sync_directory(path.parent)
 
 
-def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
+def connect(
+    path: Path, vfs: str | None = None, *, pragmas: Sequence[Pragma] = PRAGMAS
+) -> apsw.Connection:
     """
-    Open a store under the settings above; one of an earlier version is brought to this one.
+    Open a store with the settings `pragmas`; a store of an earlier version is migrated.
 
     Raises:
-        StoreDamaged: it is no store of ours, of another version, or SQLite won't promise enough.
+        StoreDamaged: the file isn't a store of this program or has an unknown version, or SQLite
+            refuses a setting.
         apsw.Error: it can't be read.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
     try:
-        _set(connection, *PRAGMAS[0])
+        _set(connection, *pragmas[0])
         _check_identity(connection, path)
-        # Else SQLite makes a new plan whenever a parameter has another value: ten times slower.
+        # Otherwise SQLite makes a new plan for each new value of a parameter: ten times slower.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        for name, value, expected in PRAGMAS:
+        for name, value, expected in pragmas:
             _set(connection, name, value, expected)
         teach(connection)
-        _migrate(connection)
+        migrate(connection)
     except apsw.NotADBError as error:
         forsake(connection)
         raise StoreDamaged(f"{path}: not a store") from error
@@ -127,7 +132,7 @@ def connect(path: Path, vfs: str | None = None) -> apsw.Connection:
 
 
 def flaws(connection: apsw.Connection, check: str) -> list[str]:
-    """What an `integrity_check(...)` finds, a line each."""
+    """The findings of `PRAGMA integrity_check(...)`, one a line."""
     lines: list[str] = []
     try:
         for (text,) in connection.execute(f"PRAGMA {check}"):
@@ -138,7 +143,7 @@ def flaws(connection: apsw.Connection, check: str) -> list[str]:
 
 
 def forsake(connection: apsw.Connection) -> None:
-    """Close, and write nothing more: what is in the log stays there, and only there."""
+    """Close without writing: the content of the log stays in the log only."""
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     connection.close(force=True)
 
@@ -146,10 +151,10 @@ def forsake(connection: apsw.Connection) -> None:
 @contextlib.contextmanager
 def reading(path: Path, vfs: str | None = None) -> Iterator[apsw.Connection]:
     """
-    A store as it is, with what its log holds, and neither of them is changed.
+    Read a store together with its log; neither is changed.
 
     Raises:
-        StoreDamaged: it is no store of ours, or of a later version.
+        StoreDamaged: the file isn't a store of this program, or is of a later version.
         apsw.Error: it can't be read.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
@@ -170,7 +175,9 @@ def reading(path: Path, vfs: str | None = None) -> Iterator[apsw.Connection]:
 
 @contextlib.contextmanager
 def reading_without_log(path: Path, vfs: str | None = None) -> Iterator[apsw.Connection]:
-    """The database file alone, which a crash in a checkpoint may have left half old, half new."""
+    """
+    Read the database file alone. A crash during a checkpoint may have left it half old, half new.
+    """
     connection = apsw.Connection(
         f"{path.absolute().as_uri()}?immutable=1",
         flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI,
@@ -184,14 +191,18 @@ def reading_without_log(path: Path, vfs: str | None = None) -> Iterator[apsw.Con
 
 def _check_identity(connection: apsw.Connection, path: Path) -> None:
     if connection.pragma("application_id") != APPLICATION_ID:
-        raise StoreDamaged(f"{path}: not a store of this gateway")
+        raise StoreDamaged(f"{path}: not a store of Pairgate")
     version = connection.pragma("user_version")
     if version != VERSION and version not in MIGRATIONS:
-        raise StoreDamaged(f"{path}: version {version} of the tables, {VERSION} expected")
+        raise StoreDamaged(f"{path}: its tables have version {version}, at most {VERSION} expected")
 
 
-def _migrate(connection: apsw.Connection) -> None:
-    """All in one transaction: after a crash the store has the one version or the other."""
+def migrate(connection: apsw.Connection) -> None:
+    """
+    Migrate a store of an earlier version to this one.
+
+    In one transaction: after a crash the store has the one version or the other.
+    """
     version = connection.pragma("user_version")
     if version == VERSION:
         return
@@ -203,4 +214,4 @@ def _migrate(connection: apsw.Connection) -> None:
 def _set(connection: apsw.Connection, name: str, value: str | int, expected: str | int) -> None:
     connection.execute(f"PRAGMA {name} = {value}")
     if (actual := connection.pragma(name)) != expected:
-        raise StoreDamaged(f"PRAGMA {name} is {actual!r}, not {expected!r}")
+        raise StoreDamaged(f"SQLite refused PRAGMA {name} = {expected!r}: it is {actual!r}")

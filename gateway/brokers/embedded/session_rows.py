@@ -1,4 +1,4 @@
-"""The sessions of one queue, and the ids that it has seen, in SQLite: answered by an index."""
+"""The sessions of one queue, and the ids that it has seen, in SQLite. Each query uses an index."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -7,9 +7,9 @@ import apsw
 import attrs
 
 from gateway.brokers.embedded.checksums import row_checksum
-from gateway.domain.stored import SessionRecord
+from gateway.engine.records import SessionRecord
 
-# Names are read as bytes: where a bit has flipped they may be no text any more.
+# Names are read as bytes: after a flipped bit they may not be valid text.
 _GET: Final = (
     "SELECT CAST(id AS BLOB), first, state, updated, checksum FROM session"
     " WHERE queue = ? AND id = ?"
@@ -42,7 +42,7 @@ _SEEN_REMOVE: Final = "DELETE FROM seen WHERE queue = ? AND id = CAST(? AS TEXT)
 
 @attrs.define(eq=False)
 class SqliteSessions:
-    """`SessionRows`. Runs inside the transaction of whoever calls."""
+    """`SessionRows`. Runs inside the caller's transaction."""
 
     _connection: apsw.Connection
     _queue: int
@@ -53,7 +53,8 @@ class SqliteSessions:
     def put(self, record: SessionRecord) -> None:
         values = (self._queue, record.id, record.first, record.state, record.updated)
         checksum = row_checksum(*values)
-        # Of a damaged one it's wrong in a way that says so for ever, whatever else changes.
+        # The complement of the checksum marks the row as known to be damaged, whatever else
+        # changes.
         self._connection.execute(_PUT, (*values, ~checksum if record.damaged else checksum))
 
     def remove(self, session: str) -> None:
@@ -88,7 +89,7 @@ class SqliteSessions:
 
 @attrs.define(eq=False)
 class SqliteSeenIds:
-    """`SeenIds`. Runs inside the transaction of whoever calls."""
+    """`SeenIds`. Runs inside the caller's transaction."""
 
     _connection: apsw.Connection
     _queue: int
@@ -98,7 +99,7 @@ class SqliteSeenIds:
         if found is None:
             return None
         until, checksum = found
-        # One that is damaged may never have been seen: a message twice is better than none.
+        # A damaged id counts as unseen: a message twice is better than no message.
         return until if checksum == row_checksum(self._queue, message_id, until) else None
 
     def put(self, message_id: str, until: int) -> None:
@@ -111,5 +112,5 @@ class SqliteSeenIds:
 
 
 def _name(raw: bytes) -> str:
-    """What is no text any more finds no messages, and has no checksum that fits."""
+    """Decode a name. A name that isn't valid text has no messages, and its checksum is wrong."""
     return str(raw, "utf-8", "replace")

@@ -1,11 +1,12 @@
 """
-One store: a namespace's queues in SQLite, and its transactions.
+One store: the entities and messages of a namespace in SQLite, and its transactions.
 
-Plain blocking code for one thread. An acknowledged commit is on the disk: see `schema.PRAGMAS`.
+Plain blocking code for one thread. A commit is on the disk when it returns: see `schema.PRAGMAS`.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
@@ -23,23 +24,24 @@ from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.brokers.embedded.upkeep import Upkeep
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import StorageFull
-from gateway.domain.rules import Rule
-from gateway.domain.shelf import StoredEntity
-from gateway.domain.stored import Storage
+from gateway.domain.topics.filters import Rule
+from gateway.engine.entity_store import StoredEntity
+from gateway.engine.journal import Journal
+from gateway.engine.records import Storage
 
 LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
-CRITICAL: Final = LOW_WATER // 2  # of them: from here on the log is kept as short as can be
-_LOOK_EVERY: Final = 1.0  # seconds between two looks at the disk
-_COUNT_EVERY: Final = 0.1  # seconds that counts of deliveries wait: most messages are done by then
+CRITICAL: Final = LOW_WATER // 2  # below this the log is kept as short as possible
+_LOOK_EVERY: Final = 1.0  # seconds between two checks of the free space
+_COUNT_EVERY: Final = 0.1  # seconds that delivery counts wait: most messages are settled by then
 _ADVANCE: Final = (
     "UPDATE store SET commits = ?1, next_sequence = ?2, survivors = ?3,"
-    " checksum = row_checksum(store_id, ?1, ?2, ?3)"
+    " checksum = row_checksum(store_id, ?1, ?2, ?3, identity)"
 )
 
 
 @attrs.define(eq=False, kw_only=True)
 class Store:
-    """`Shelf` on disk. `open` makes one."""
+    """`EntityStore` on disk, made by `open`."""
 
     _path: Path
     _connection: apsw.Connection
@@ -49,7 +51,9 @@ class Store:
     _commits: int
     _next_sequence: int
     _counts: DeliveryCounts
-    doubts: tuple[str, ...]  # about the place, for the operator
+    doubts: tuple[str, ...]  # about the file system, for the operator
+    identity: int  # shared by all copies of the store
+    journal: Journal
     _rows: Changes = attrs.field(init=False)
     _entities: EntityRows = attrs.field(init=False)
     _upkeep: Upkeep = attrs.field(init=False)
@@ -59,6 +63,8 @@ class Store:
     _looked: float = -math.inf
     _counted: float = -math.inf
     _survivors: int | None = None  # None in the store: it isn't closed
+    _saving: bool = False  # what the prepared commit contains
+    _advancing: bool = False
     _full: bool = False
     _critical: bool = False
 
@@ -72,6 +78,7 @@ class Store:
     def open(cls, path: Path, new_id: Callable[[], int], disk: Disk) -> Self:
         """As `open_store`."""
         opened = open_store(path, new_id, disk)
+        journal = Journal()
         return cls(
             path=path,
             connection=opened.connection,
@@ -80,8 +87,10 @@ class Store:
             disk=disk,
             commits=opened.commits,
             next_sequence=opened.next_sequence,
-            counts=DeliveryCounts(opened.survivors),
+            counts=DeliveryCounts(opened.survivors, journal),
             doubts=opened.doubts,
+            identity=opened.identity,
+            journal=journal,
         )
 
     # --- transactions
@@ -91,42 +100,60 @@ class Store:
         self._look_at_disk()
         self._begin()
 
-    def flush(self) -> None:
-        """
-        Write what the steps left to be written together.
-
-        Raises:
-            apsw.Error: as any statement of theirs.
-        """
-        self._rows.flush()
-
     def take_back(self) -> None:
-        """Undo all since `begin`, if SQLite hasn't done so yet."""
+        """
+        Undo on disk all changes since `begin`, unless SQLite has done so. The journal undoes those
+        in memory.
+        """
         self._rows.forget()
-        self._counts.forget()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
-    def commit(self) -> None:
+    @contextmanager
+    def part(self) -> Iterator[None]:
+        """Write all changes made within, or undo them on disk if the block raises."""
+        self._connection.execute("SAVEPOINT part")
+        try:
+            yield
+            self._rows.flush()
+        except Exception:
+            self._rows.forget()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK TO part")
+                self._connection.execute("RELEASE part")
+            raise
+        self._connection.execute("RELEASE part")
+
+    def prepare(self) -> None:
         """
-        Return once everything since `begin` is on the disk.
+        Write everything that belongs to the commit: after it, only the disk can fail.
 
         Raises:
-            apsw.Error: nobody knows what is; the connection must not be used again.
+            apsw.Error: as any statement; everything may be undone.
         """
-        counts = self._counts.urgent or self._monotonic - self._counted >= _COUNT_EVERY
-        if counts:
+        self._rows.flush()
+        self._saving = self._counts.urgent or self._monotonic - self._counted >= _COUNT_EVERY
+        if self._saving:
             self._counts.save(self._connection)
         numbered = self._next_sequence != self._stored_sequence
-        if not numbered and self._connection.total_changes() == self._changes:
-            self._connection.execute("COMMIT")
-            return
-        values = (self._commits + 1, self._next_sequence, self._survivors)
-        self._connection.execute(_ADVANCE, values)
+        self._advancing = numbered or self._connection.total_changes() != self._changes
+        if self._advancing:
+            values = (self._commits + 1, self._next_sequence, self._survivors)
+            self._connection.execute(_ADVANCE, values)
+
+    def commit(self) -> None:
+        """
+        Return once everything that was prepared since `begin` is on the disk.
+
+        Raises:
+            apsw.Error: it is unknown what is on the disk; the connection must not be used again.
+        """
         self._connection.execute("COMMIT")
+        if not self._advancing:
+            return
         self._commits += 1
         self._stored_sequence = self._next_sequence
-        if counts:
+        if self._saving:
             self._counts.saved()
             self._counted = self._monotonic
         self._mark.set(self._commits)
@@ -143,8 +170,8 @@ class Store:
 
     def tidy(self) -> bool:
         """
-        Write the counts that wait, and do one slice of what is left: messages of deleted queues
-        go, then free pages. False if nothing is.
+        Write the delivery counts that wait, and do one slice of background work: delete messages of
+        deleted queues, then release free pages. False if nothing is left to do.
         """
         if len(self._counts) > 0:
             self._save_counts()
@@ -153,11 +180,11 @@ class Store:
             return self._upkeep.shrink()
         self._begin()
         self._upkeep.remove_slice(queue)
-        self.commit()
+        self._end()
         return True
 
     def close(self) -> None:
-        """Write what waits, empty the log, and let go of the store."""
+        """Write what waits, empty the log, and close the store."""
         try:
             self._end_tidily()
             self._upkeep.empty_log()
@@ -169,25 +196,25 @@ class Store:
         self._lock.release()
 
     def _end_tidily(self) -> None:
-        """Write that the counts are whole, if the store doesn't say so."""
+        """Note in the store that the counts are complete."""
         self._counts.urgent = True
         self._begin()
         self._survivors = self._counts.survivors
         self._connection.execute(
             "UPDATE store SET survivors = ? WHERE survivors IS NULL", (self._survivors,)
         )
-        self.commit()
+        self._end()
 
     def forsake(self) -> None:
-        """Let go after an error: write nothing more, not even a checkpoint."""
+        """Close after an error: write nothing more, not even a checkpoint."""
         schema.forsake(self._connection)
         self._mark.close()
         self._lock.release()
 
-    # --- as a shelf
+    # --- as an entity store
 
     def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
-        """As `Shelf.load`, and `EntityRows.load`."""
+        """As `EntityStore.load`, and `EntityRows.load`."""
         for number, entity in self._entities.load():
             yield entity, self._storage(number)
 
@@ -225,6 +252,10 @@ class Store:
     def _save_counts(self) -> None:
         self._counts.urgent = True
         self._begin()
+        self._end()
+
+    def _end(self) -> None:
+        self.prepare()
         self.commit()
 
     def _begin(self) -> None:

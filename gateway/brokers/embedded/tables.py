@@ -1,18 +1,18 @@
-"""The tables of a store, and how those of earlier versions become them."""
+"""The tables of a store, and their migrations from earlier versions."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.brokers.embedded.checksums import SEALED, sealing
+from gateway.brokers.embedded.checksums import SEALED, fitting, sealing
 
-VERSION: Final = 3
+VERSION: Final = 4
 
-# Where `survivors` is null the store is open, or came to an unclean end.
-# A queue without key is deleted, and its messages go when there is time.
-# How often a message was delivered stands in a narrow table of its own: to change a number in
-# the message's row SQLite would write the whole body again.
-# `quarantine` and `damaged` are for an operator: messages that were put aside, and what a salvage
-# found of other rows, as SQL writes their values.
+# `store_id` differs in each copy, because a log belongs to one file; `identity` is the same in all
+# copies, because they are one namespace. If `survivors` is null, the store is open or wasn't closed
+# in order. A queue without a key is deleted, and its messages are deleted in the background. The
+# delivery count of a message is in a narrow table of its own: to change a number in the message's
+# row, SQLite would write the whole body again. `quarantine` and `damaged` are for an operator:
+# messages that were set aside, and what a salvage found of other rows, as SQL literals.
 _SINCE_1: Final = """
 CREATE TABLE store (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -20,7 +20,8 @@ CREATE TABLE store (
     commits INTEGER NOT NULL,
     next_sequence INTEGER NOT NULL,
     survivors INTEGER,
-    checksum INTEGER NOT NULL DEFAULT 0
+    checksum INTEGER NOT NULL DEFAULT 0,
+    identity INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE TABLE queue (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -109,6 +110,11 @@ CREATE TABLE damaged (
 TABLES: Final = _SINCE_1 + _SINCE_2 + _SINCE_3
 _SEAL: Final = ";\n".join(map(sealing, SEALED))
 
+_SINCE_4: Final = """
+ALTER TABLE store ADD COLUMN identity INTEGER NOT NULL DEFAULT 0;
+UPDATE store SET identity = store_id;
+"""
+
 # From each earlier version to this one.
 MIGRATIONS: Final[Mapping[int, str]] = {
     1: f"""
@@ -123,6 +129,7 @@ ALTER TABLE store ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE queue ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 {_SINCE_2}
 {_SINCE_3}
+{_SINCE_4}
 {_SEAL};
 """,
     2: f"""
@@ -133,6 +140,13 @@ ALTER TABLE session ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE seen ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE rule ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
 {_SINCE_3}
+{_SINCE_4}
 {_SEAL};
+""",
+    # A wrong checksum stays wrong.
+    3: f"""
+{_SINCE_4}
+UPDATE store SET checksum = {fitting("store")}
+    WHERE checksum = row_checksum(store_id, commits, next_sequence, survivors);
 """,
 }

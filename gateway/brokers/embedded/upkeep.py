@@ -1,4 +1,4 @@
-"""What a store does when nobody asks for anything: a slice at a time, so that nobody waits long."""
+"""Background work of a store, done in slices, so that no client waits long."""
 
 from typing import Any, Final
 
@@ -11,9 +11,9 @@ from gateway.brokers.embedded.schema import WAL_CAP
 _PAGE: Final = 4096
 _CHECKPOINT_PAGES: Final = 4 * 1024 * 1024 // _PAGE
 _CAP_PAGES: Final = WAL_CAP // _PAGE
-_SLICE: Final = 1000  # messages of a deleted queue that go at once
-_SPARE_PAGES: Final = 1024  # free ones that the file may keep, or a quarter of it
-_VACUUM_PAGES: Final = 1000  # that go at once: 5 ms
+_SLICE: Final = 1000  # messages of a deleted queue that are deleted at once
+_SPARE_PAGES: Final = 1024  # free pages that the file may keep, or a quarter of all
+_VACUUM_PAGES: Final = 1000  # pages that are released at once: 5 ms
 
 _DELETED: Final = "SELECT id FROM queue WHERE key IS NULL LIMIT 1"
 _MESSAGES: Final = "SELECT sequence FROM message WHERE queue = ? LIMIT ?"
@@ -31,7 +31,7 @@ _REMOVE_OTHERS: Final = (
 
 @attrs.define(eq=False)
 class Upkeep:
-    """Keeps the log short, and the file no larger than what is in it."""
+    """Keeps the log short, and the file no larger than its content."""
 
     _connection: apsw.Connection
     _counts: DeliveryCounts
@@ -46,7 +46,10 @@ class Upkeep:
         return self._log_pages > (0 if scarce else _CHECKPOINT_PAGES)
 
     def checkpoint(self, *, scarce: bool) -> None:
-        """Move the log into the store; its file stays, unless it's long or room is scarce."""
+        """
+        Move the log into the store. The log's file is kept, unless it is long or disk space is
+        scarce.
+        """
         if scarce or self._log_pages > _CAP_PAGES:
             self.empty_log()
         else:
@@ -61,14 +64,17 @@ class Upkeep:
         self._log_pages = pages
         return apsw.SQLITE_OK
 
-    # --- what is left of deleted queues
+    # --- deleted queues
 
     def deleted_queue(self) -> int | None:
         queue: int | None = self._connection.execute(_DELETED).get
         return queue
 
     def remove_slice(self, queue: int) -> None:
-        """Remove some of what belongs to it, and its row with the last; in the caller's commit."""
+        """
+        Delete some rows of the queue, and with the last ones its own row, in the caller's
+        transaction.
+        """
         found: list[Any] = self._connection.execute(_MESSAGES, (queue, _SLICE)).fetchall()
         for statement in _REMOVE:
             self._connection.executemany(statement, found)
@@ -84,7 +90,8 @@ class Upkeep:
 
     def shrink(self) -> bool:
         """
-        Give free pages back to the disk; some stay for the messages to come. False: there are none.
+        Release free pages to the disk, keeping some for new messages. False: there are none to
+        release.
         """
         free = self._connection.pragma("freelist_count")
         spare = max(_SPARE_PAGES, self._connection.pragma("page_count") // 4)
@@ -92,7 +99,7 @@ class Upkeep:
             return False
         self._connection.execute("BEGIN IMMEDIATE")
         pages = min(_VACUUM_PAGES, free - spare)
-        # One page goes with each step of the statement.
+        # Each step of the statement releases one page.
         self._connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
         self._connection.execute("COMMIT")
         return True

@@ -1,15 +1,15 @@
 """
 The one thread that owns a store: natural group commit.
 
-It takes whatever has been asked meanwhile, runs it in one transaction, and answers after the
-COMMIT has returned. While one batch is being synced the next one forms by itself: no timer.
+The thread takes all steps that were requested meanwhile, runs them in one transaction, and answers
+after COMMIT has returned. While one batch is synced, the next one forms by itself, without a timer.
 
-    asker                       thread                                  Trio
-    run() ─ room? ─ put ─────▶ drain ─ BEGIN ─ steps ─ COMMIT ───────▶ answer all, one hop
-      waits ◀─────────────────────────────────────────────────────────── reschedule
+  task                        thread                                  Trio
+  run() ─ room? ─ put ─────▶ drain ─ BEGIN ─ steps ─ COMMIT ───────▶ answer all, one hop
+  waits ◀─────────────────────────────────────────────────────────── reschedule
 
-Steps are done in the order in which they were asked, those too that had to wait for room. An asker
-that is cancelled changes nothing about its step, which is committed all the same.
+Steps run in the order of the calls, including those that had to wait for room. If the calling task
+is cancelled, its step is committed all the same.
 """
 
 import queue
@@ -23,15 +23,15 @@ import trio
 
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import StoreError
-from gateway.brokers.step import Step
+from gateway.brokers.local.step import Step
 from gateway.domain.errors import Unavailable
-from gateway.domain.queue_values import Report
+from gateway.engine.deliveries import Report
 
 T = TypeVar("T")
 
 _MOST_STEPS: Final = 1000  # in one transaction
 _MOST_BYTES: Final = 4 * 1024 * 1024
-_IDLE: Final = 0.2  # seconds without work, after which there is time to tidy
+_IDLE: Final = 0.2  # seconds without work until background work is done
 _CLOSE: Final = 30.0  # seconds for the last batch and the checkpoint
 
 
@@ -40,21 +40,21 @@ class Writer:
     """
     Runs steps durably. Opens the store when it starts.
 
-    `failed` is set when it has stopped for good, by itself. Methods are for Trio's side, but for
-    those after the line.
+    `failed` is set if the thread has stopped for good by itself. Methods are called on Trio's side,
+    except those below the line.
     """
 
     _open: Callable[[], Committer]
     _tell: Callable[[Report], None]
-    _most_steps: int  # asked and not answered; more wait outside
+    _most_steps: int  # requested and not yet answered; more wait outside
     _most_bytes: int
     failed: trio.Event = attrs.field(factory=trio.Event)
     _steps: int = 0
     _bytes: int = 0
-    # Those for which there is no room yet, in order; who asked for one is still there.
-    _outside: "OrderedDict[Step[Any], None]" = attrs.field(factory=OrderedDict)
+    # Steps that wait for room, in order, each with a task that still waits.
+    _waiting: "OrderedDict[Step[Any], None]" = attrs.field(factory=OrderedDict)
     _asked: "queue.SimpleQueue[Step[Any] | None]" = attrs.field(factory=queue.SimpleQueue)
-    _closed: str = "the store is not open"  # why nothing more is taken; empty: it is
+    _closed: str = "the store is not open"  # why no step is accepted; empty: steps are accepted
     _refusal: StoreError | None = None
     _started: trio.Event = attrs.field(factory=trio.Event)
     _ended: trio.Event = attrs.field(factory=trio.Event)
@@ -72,7 +72,7 @@ class Writer:
         try:
             thread.start()
         except RuntimeError as error:
-            raise StoreError(f"its thread doesn't start: {error}") from error
+            raise StoreError(f"the thread of the store doesn't start: {error}") from error
         try:
             await self._started.wait()
         except trio.Cancelled:
@@ -83,7 +83,7 @@ class Writer:
         self._closed = ""
 
     async def stop(self) -> None:
-        """Take nothing more, finish what was asked, close the store."""
+        """Accept no more steps, finish the accepted ones, and close the store."""
         self._closed = self._closed or "the store is closed"
         self._asked.put(None)
         with trio.move_on_after(_CLOSE, shield=True):
@@ -91,27 +91,27 @@ class Writer:
 
     async def run(self, step: Step[T]) -> T:
         """
-        Return the step's result once it's durable. Cancelled: it happens, or never will.
+        Return the step's result once it is durable. If cancelled, the outcome is unknown.
 
         Raises:
-            Unavailable: the store is closed, or has failed; nothing was done.
-            OutcomeUnknown: the store failed while it was done.
-            BrokerError: the step's own.
+            Unavailable: the store is closed or has failed; nothing was done.
+            OutcomeUnknown: the store failed while the step ran.
+            BrokerError: the step's own error.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._closed:
             await trio.lowlevel.cancel_shielded_checkpoint()
             raise Unavailable(self._closed)
         step.task = trio.lowlevel.current_task()
-        if self._has_room:  # then nobody waits outside
+        if self._has_room:  # then no other step waits outside
             self._put(step)
             await trio.lowlevel.wait_task_rescheduled(step.leave)
         else:
-            await self._wait_outside(step)
+            await self._wait_for_room(step)
         return step.result()
 
     def post(self, step: Step[Any]) -> None:
-        """Have a step run soon, if the store lives that long."""
+        """Run a step soon, unless the store is closed."""
         if not self._closed:
             self._put(step)
 
@@ -119,18 +119,18 @@ class Writer:
     def _has_room(self) -> bool:
         return self._steps < self._most_steps and self._bytes < self._most_bytes
 
-    async def _wait_outside(self, step: Step[Any]) -> None:
-        """Have a step run as soon as there is room, behind those that wait already."""
-        self._outside[step] = None
+    async def _wait_for_room(self, step: Step[Any]) -> None:
+        """Run a step as soon as there is room, after those that wait already."""
+        self._waiting[step] = None
 
         def leave(raise_cancel: Any) -> trio.lowlevel.Abort:
-            self._outside.pop(step, None)
+            self._waiting.pop(step, None)
             return step.leave(raise_cancel)
 
         await trio.lowlevel.wait_task_rescheduled(leave)
 
-    def _next_outside(self) -> Step[Any]:
-        return self._outside.popitem(last=False)[0]
+    def _next_waiting(self) -> Step[Any]:
+        return self._waiting.popitem(last=False)[0]
 
     def _put(self, step: Step[Any]) -> None:
         self._steps += 1
@@ -146,16 +146,16 @@ class Writer:
             elif step.undo is not None and step.error is None:
                 step.undo(step.result())
         self._steps -= len(steps)
-        while self._outside and self._has_room:
-            self._put(self._next_outside())
+        while self._waiting and self._has_room:
+            self._put(self._next_waiting())
 
     def _end(self, why: str) -> None:
-        """The thread is gone: nothing that still waits was begun."""
+        """The thread has ended: steps that still wait were never begun."""
         if why:
             self._closed = why
             self.failed.set()
-        while self._outside:
-            self._put(self._next_outside())
+        while self._waiting:
+            self._put(self._next_waiting())
         left: list[Step[Any]] = []
         while not self._asked.empty():
             step = self._asked.get_nowait()
@@ -208,7 +208,10 @@ class Writer:
             self._hop(self._answer, steps, report or Report())
 
     def _next_batch(self, committer: Committer) -> tuple[list[Step[Any]], bool]:
-        """What has been asked, at least one, and whether that was the last; nothing when idle."""
+        """
+        The requested steps, at least one, and whether they are the last ones; no step after an idle
+        time.
+        """
         batch: list[Step[Any]] = []
         size = 0
         try:
@@ -220,13 +223,14 @@ class Writer:
                     return batch, False
                 step = self._asked.get_nowait()
         except queue.Empty:
-            if not batch:
-                committer.tidy()
+            report = None if batch else committer.tidy()
+            if report is not None:
+                self._hop(self._tell, report)
             return batch, False
         return batch, True
 
     def _hop(self, function: Callable[..., object], *arguments: object) -> None:
-        """Go on on Trio's side, if there still is one."""
+        """Call the function on Trio's side, if Trio still runs."""
         token = self._token
         if token is None:
             raise RuntimeError("the writer was never started")

@@ -1,1 +1,1 @@
-"""AMQP 1.0 as Service Bus speaks it: links of clients become calls of a `Broker`."""
+"""AMQP 1.0 as Service Bus speaks it: clients' links become calls of a `Broker`."""

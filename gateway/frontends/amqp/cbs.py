@@ -1,15 +1,16 @@
-"""Tokens that clients put on `$cbs` (claims-based security, as Service Bus has it)."""
+"""Tokens that clients put on `$cbs` (claims-based security, as in Service Bus)."""
 
 from gateway.domain.errors import GatewayError, InvalidRequest
 from gateway.frontends.amqp.tokens import Tokens
-from gateway.wire.amqp.cbs import ACCEPTED, put_token_of
 from gateway.wire.amqp.conditions import condition_of, status_of
 from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.servicebus.cbs import ACCEPTED, put_token_of
 
 
 def answer_token(tokens: Tokens, request: Request) -> Reply:
     """
-    Take the token and say so, or say why not. What it is good for is asked when a link is attached.
+    Accept the token or refuse it, in a reply. Its rights are checked later, when a link is
+    attached.
     """
     try:
         put = put_token_of(request)

@@ -1,4 +1,4 @@
-"""One client: what its connection tells becomes links, and the links get what is theirs."""
+"""One client: events of its connection become links, and each link gets its own events."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,18 +11,13 @@ from gateway.domain.errors import BrokerError, NotSupported
 from gateway.frontends.amqp.cbs import answer_token
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.identity import answer_identity
 from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.amqp.management import Management
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import leased
 from gateway.frontends.amqp.requests import Answer, ReplyLink, RequestLink
-from gateway.frontends.amqp.sessions import (
-    open_session,
-    session_wanted,
-    wait_of,
-    wants_session,
-)
-from gateway.wire.amqp.addresses import Node, NodeKind, parse_address
+from gateway.frontends.amqp.sessions import open_session, session_wanted, wait_of, wants_session
 from gateway.wire.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -35,8 +30,11 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Reply, Request
+from gateway.wire.amqp.identity import OPEN_PROPERTIES
+from gateway.wire.amqp.servicebus.addresses import Node, NodeKind, parse_address
 
-# Before 7.15 azure-servicebus for Python reads a frame by position, nulls at its end too.
+# Before 7.15, azure-servicebus for Python reads a frame's fields by position, also the nulls at its
+# end.
 _PRODUCT: Final = "azsdk-python"
 _VERSION: Final = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
 _NOT_PADDED_SINCE: Final = (7, 15)
@@ -44,10 +42,10 @@ _NOT_PADDED_SINCE: Final = (7, 15)
 
 @attrs.define(eq=False)
 class Client:
-    """Handles the events of one connection, and says what links there are."""
+    """Handles the events of one connection, and knows its links."""
 
     _context: Context
-    _on_links: Callable[[], None]  # there is one more, or one less
+    _on_links: Callable[[], None]  # a link was attached or ended
 
     def handle(self, event: Event) -> None:
         links = self._context.links
@@ -74,7 +72,9 @@ class Client:
             case LinkDetached(link=link):
                 self._end(link)
             case ConnectionOpened(properties=properties):
-                self._context.engine.open(pads_frames=pads_frames(properties))
+                self._context.engine.open(
+                    properties=OPEN_PROPERTIES, pads_frames=pads_frames(properties)
+                )
             case ConnectionClosed():
                 for link in list(self._context.links):
                     self._end(link)
@@ -97,7 +97,8 @@ class Client:
                     management = Management(self._context, entity)
                     self._open_requests(attached, node, management.answer)
                 case _:
-                    raise NotSupported("the namespace has no management on AMQP: it's on HTTP")
+                    self._context.tokens.check_any()
+                    self._open_requests(attached, node, self._tell_identity)
         except BrokerError as error:
             self._context.refuse(attached.link, amqp_error(error))
         self._on_links()
@@ -136,12 +137,15 @@ class Client:
         self._context.links[attached.link] = link
         link.open()
 
+    async def _tell_identity(self, request: Request, since: float) -> Reply:
+        return await answer_identity(self._context, request, since)
+
     async def _take_token(self, request: Request, _: float) -> Reply:
         return answer_token(self._context.tokens, request)  # noqa: ASYNC910 its link has waited
 
 
 def pads_frames(properties: Mapping[str, Any]) -> bool:
-    """Whether the client's SDK needs the nulls at the end of frames."""
+    """True if the client's SDK needs trailing nulls in frames."""
     product, version = properties.get("product"), properties.get("version")
     if not isinstance(product, str) or not product.startswith(_PRODUCT):
         return False
@@ -151,10 +155,10 @@ def pads_frames(properties: Mapping[str, Any]) -> bool:
 
 def _address(attached: LinkAttached) -> str | None:
     """
-    The address of our end.
+    The address of our end of the link.
 
     Raises:
-        NotSupported: it is for transactions, or to be made for this link.
+        NotSupported: the link is for transactions, or asks for a dynamic node.
     """
     terminus = attached.source if attached.we_send else attached.target
     if terminus is None:
@@ -162,5 +166,5 @@ def _address(attached: LinkAttached) -> str | None:
     if terminus.coordinator:
         raise NotSupported("transactions aren't supported")
     if terminus.dynamic:
-        raise NotSupported("nodes aren't made for links: name an entity")
+        raise NotSupported("dynamic nodes aren't supported: attach to an entity by name")
     return terminus.address

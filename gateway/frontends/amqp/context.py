@@ -1,4 +1,4 @@
-"""What the links of one connection share."""
+"""Context that all links of one connection share."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -11,11 +11,12 @@ from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
 from gateway.domain.message import Message
+from gateway.domain.topics.property_values import check_message_id
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
 from gateway.frontends.amqp.tokens import Tokens
 from gateway.frontends.leases import Leases
-from gateway.net.amqp_connection import AmqpConnection
+from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
@@ -23,11 +24,11 @@ from gateway.wire.amqp.events import AmqpError, LinkId, SessionId
 
 @attrs.frozen(kw_only=True)
 class Need:
-    """What the client of a link must be allowed to do, for as long as the link lives."""
+    """The permission that a link's client must have for as long as the link lives."""
 
     rights: tuple[Right, ...]  # any of them is enough
     entity: EntityPath
-    # On the entity's own management, which has an address of its own: a token for that will do.
+    # The link is to the entity's `$management` node: a token for that address suffices.
     management: bool = False
 
 
@@ -39,17 +40,17 @@ class Link(Protocol):
 
     @property
     def need(self) -> Need | None:
-        """None: nobody has to ask."""
+        """The permission that the link needs; None if it needs none."""
         ...
 
     def end(self) -> None:
-        """The link is void: take nothing more for it."""
+        """The link is void: process no more events for it."""
         ...
 
 
 @attrs.define(eq=False, kw_only=True)
 class Context:
-    """The connection, and what stands behind it."""
+    """The connection, and what its links need from the gateway."""
 
     broker: Broker
     leases: Leases
@@ -59,10 +60,11 @@ class Context:
     connection: AmqpConnection
     tokens: Tokens
     pending: Pending
-    nursery: trio.Nursery  # of tasks that end by themselves once their link is void
-    # Of requests to $management: each takes one while it is answered.
+    nursery: trio.Nursery  # for tasks that end by themselves once their link is void
+    # Limits concurrent requests to $management: each holds a token of the limiter while it is
+    # answered.
     turns: trio.CapacityLimiter = attrs.field(init=False)
-    closed: bool = attrs.field(default=False, init=False)  # by us: nobody hears an outcome
+    closed: bool = attrs.field(default=False, init=False)  # by us: the client gets no more outcomes
     links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
 
     @turns.default
@@ -74,14 +76,20 @@ class Context:
         return self.connection.engine
 
     def with_id(self, message: Message) -> Message:
-        """The message, with an id of ours if it has none."""
+        """
+        The message, with a new id if it has none.
+
+        Raises:
+            InvalidRequest: its own id is too long.
+        """
         if message.message_id is not None:
+            check_message_id(message.message_id)
             return message
         return attrs.evolve(message, message_id=str(self.new_id()))
 
     def check(self, need: Need) -> None:
         """
-        Return if the client may do what it needs.
+        Return if the client's tokens allow it.
 
         Raises:
             NotAuthorized: the text says why not.
@@ -94,15 +102,16 @@ class Context:
                 refusal = error
             else:
                 return
+        self.tokens.note_refused(refusal)
         raise refusal
 
     def refuse(self, link: LinkId, error: AmqpError) -> None:
-        """Answer an attach with an error; of a link that is void, nothing happens."""
+        """Answer an attach with an error. Does nothing for a link that is void."""
         self.links.pop(link, None)
         self.engine.refuse(link, error)
 
     def detach(self, link: LinkId, error: AmqpError) -> None:
-        """End a link that was attached, and whatever is done for it."""
+        """End a link that was attached, and everything that runs for it."""
         gone = self.links.pop(link, None)
         self.engine.detach(link, error)
         if gone is not None:

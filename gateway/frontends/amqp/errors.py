@@ -1,4 +1,4 @@
-"""What a client is told when something can't be done."""
+"""Maps the errors of a broker to AMQP error conditions."""
 
 from gateway.domain.errors import BrokerError
 from gateway.wire.amqp.conditions import condition_of, description_of

@@ -6,6 +6,7 @@ AMQP 1.0 for clients, as Service Bus speaks it: links become calls of a `Broker`
 """
 
 from collections.abc import Callable
+from typing import Final
 from uuid import UUID, uuid4
 
 import attrs
@@ -20,44 +21,51 @@ from gateway.frontends.amqp.tokens import Tokens
 from gateway.frontends.amqp.watch import Watch
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.net.amqp_connection import AmqpConnection
+from gateway.net.amqp.connection import AmqpConnection
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.sasl import Credentials, SaslServer
+
+# Bytes of unfinished messages that a client may have before it authenticates: tokens are smaller.
+MAX_PARTIAL_UNKNOWN: Final = 64 * 1024
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class AmqpFrontend:
     """
-    Serves any number of connections.
+    Serves any number of AMQP connections.
 
-    Whoever builds it also runs `leases`, with the same broker.
+    The caller also has to run `leases`, over the same broker.
     """
 
     broker: Broker
     leases: Leases
     authorizer: Authorizer
     wall_clock: WallClock
-    new_id: Callable[[], UUID] = uuid4  # unique for ever: duplicate detection believes in it
-    # Once set, nothing new is begun, and each connection is closed when what it is owed is sent.
+    new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it
+    # Once set, nothing new is accepted, and each connection is closed when its pending answers are
+    # sent.
     drain: trio.Event = attrs.field(factory=trio.Event)
     options: AmqpOptions = attrs.field(factory=AmqpOptions)
+    max_partial_unknown: int = MAX_PARTIAL_UNKNOWN  # bytes
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
-        Return when the connection has ended, in whichever way, and with it what it has begun:
-        sends that came in are sent, each within its time. `stream` is closed then.
+        Return when the connection and its pending work have ended, for any reason: sends that were
+        received are completed, each within its timeout. `stream` is closed then.
 
-        A cancellation ends all of that at once; what was under way is unknown.
+        A cancellation ends all of that at once; the outcome of pending sends is unknown.
 
         Raises:
-            ExceptionGroup: with what a bug raised.
+            ExceptionGroup: a bug raised in one of its tasks.
         """
         pending = Pending(self.options.max_pending, self.options.max_pending_bytes)
+        limits = self.options.engine
+        small = min(self.max_partial_unknown, limits.max_partial)
         async with trio.open_nursery() as nursery:
             tokens = Tokens(self.authorizer, self.options.max_tokens)
             connection = AmqpConnection(
                 HeldBackStream(stream, pending),
-                engine=attrs.evolve(self.options.engine, container_id=self.options.namespace),
+                engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
                 sasl=SaslServer(lambda credentials: self._accepts(credentials, tokens)),
             )
             context = Context(
@@ -72,15 +80,23 @@ class AmqpFrontend:
                 nursery=nursery,
             )
             watch = Watch(context, self.authorizer, self.drain)
-            tokens.on_added = watch.note_tokens
+
+            def note_token() -> None:
+                connection.engine.allow_partial(limits.max_partial)
+                watch.note_tokens()
+
+            tokens.on_added = note_token
             nursery.start_soon(watch.run)
             await connection.run(Client(context, watch.note_links).handle)
             watch.end()
 
     def _accepts(self, credentials: Credentials, tokens: Tokens) -> bool:
         """
-        Let in who brings a token later, who has a certificate that TLS has checked, and who knows
-        a policy's key. A certificate alone allows nothing: a token follows as well.
+        True if the client may connect. It may with ANONYMOUS, since a token follows; with EXTERNAL,
+        when TLS has verified its certificate; and with PLAIN, when name and key are those of a
+        policy.
+
+        A certificate alone gives no rights: such a client brings a token as well.
         """
         if credentials.mechanism != "PLAIN":
             return True

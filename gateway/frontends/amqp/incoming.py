@@ -1,17 +1,18 @@
 """
 Links on which clients send: each message is answered when the broker has answered.
 
-    the broker says          the client gets
-    it owns the message      accepted
-    certainly not            rejected, with the condition; the link stays, unless the entity is gone
-    nobody knows             no answer: the link is detached with com.microsoft:timeout
+    outcome of the send      the client gets
+    accepted                 accepted
+    not sent                 rejected, with the condition; the link stays, unless the entity is gone
+    unknown                  no answer: the link is detached with com.microsoft:timeout
 
-The order of a link is kept. A broker that takes several batches in one step, and tells of each
-what became of it, has two steps under way, so that messages are read and answered while others are
-being stored. Any other one has a step at a time, with all that has come in meanwhile: where one
-message is refused, each is sent again by itself, before any later one.
+The order of a link is kept. A broker that sends several batches in one step and reports each
+outcome (`SendsMany`) has two steps in flight, so that messages are read and answered while others
+are being stored. Any other broker has one step at a time, with every message that has arrived
+meanwhile: if the broker refuses one message of a step, each is sent again by itself, before any
+later one.
 
-A message that the client has settled already has no answer, so that its failure ends the link.
+A message that the client has already settled gets no answer; if it fails, its link ends.
 """
 
 from collections import deque
@@ -23,6 +24,7 @@ import attrs
 import trio
 
 from gateway.capabilities import SendsMany, Topology
+from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -34,14 +36,13 @@ from gateway.domain.errors import (
     MessageError,
     MessageTooLarge,
     Outcome,
-    OutcomeUnknown,
     QuotaExceeded,
 )
 from gateway.domain.message import Message
 from gateway.domain.values import value
 from gateway.frontends.amqp.context import Context, Need
 from gateway.frontends.amqp.errors import amqp_error
-from gateway.wire.amqp.batches import decode_payload
+from gateway.offering import offered
 from gateway.wire.amqp.events import (
     ACCEPTED,
     Accepted,
@@ -51,16 +52,17 @@ from gateway.wire.amqp.events import (
     SessionId,
     TransferReceived,
 )
+from gateway.wire.amqp.servicebus.batches import decode_payload
 
 T = TypeVar("T")
 
 _GONE: Final = (EntityNotFound, EntityDisabled)
 _NO_SUCH: Final = (*_GONE, InvalidRequest)
-# Of several messages, one may be the reason.
+# In a batch, a single message may have caused these errors.
 _ONES_FAULT: Final = (*MESSAGE_FAULTS, QuotaExceeded)
 
 
-_STEPS: Final = 2  # under way at once, where that keeps the order: one is read, one is stored
+_STEPS: Final = 2  # in flight at once, if the broker keeps the order: one is read, one is stored
 
 
 @value
@@ -71,25 +73,25 @@ class _Transfer:
 
 @attrs.define(eq=False)
 class IncomingLink:
-    """Takes messages for one entity."""
+    """A link that sends its client's messages to one entity."""
 
     _context: Context
     _attached: LinkAttached
     _entity: EntityPath
     _waiting: deque[TransferReceived] = attrs.field(factory=deque, init=False)
     _opening: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _largest: int = attrs.field(init=False)  # bytes of a message
+    _largest: int = attrs.field(init=False)  # maximum size of a message, in bytes
     _open: bool = attrs.field(default=False, init=False)
     _many: SendsMany | None = attrs.field(init=False)
-    _working: int = attrs.field(default=0, init=False)  # tasks, with a step each
-    _beginning: bool = attrs.field(default=False, init=False)  # one of them hasn't looked yet
-    _in_work: int = attrs.field(default=0, init=False)  # transfers
+    _working: int = attrs.field(default=0, init=False)  # tasks, each with one step
+    # a task was started and hasn't taken its step yet
+    _beginning: bool = attrs.field(default=False, init=False)
+    _in_work: int = attrs.field(default=0, init=False)  # transfers in steps
     _failed: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._largest = self._context.options.max_message_size
-        broker = self._context.broker
-        self._many = broker if isinstance(broker, SendsMany) else None
+        self._many = offered(self._context.broker, SendsMany)
 
     @property
     def session(self) -> SessionId:
@@ -101,8 +103,7 @@ class IncomingLink:
 
     async def open(self) -> None:
         """
-        Answer the attach, as soon as it is known whether there is such an entity, and how large
-        its messages may be.
+        Answer the attach, as soon as the entity's existence and maximum message size are known.
         """
         refusal: BrokerError | None = None
         with self._opening:
@@ -120,20 +121,25 @@ class IncomingLink:
 
     def transfer(self, event: TransferReceived) -> None:
         if self._context.closed and not event.settled:
-            return  # nobody would hear the answer: better it is sent once more than twice
+            return  # the client gets no answer and sends it again: sent here too, it would be twice
         self._context.pending.add(len(event.payload))
         self._waiting.append(event)
         self._work_on()
 
     def end(self) -> None:
-        """What has come in is sent all the same: the client may have settled it."""
+        """
+        End the link. Transfers that were received are sent all the same: the client may have
+        settled them.
+        """
         self._opening.cancel()
 
     async def _probe(self) -> BrokerError | None:
-        """Why the link can't be; None if it can, or if nobody knows."""
+        """
+        The error that forbids the link; None if there is none, or if the namespace doesn't answer.
+        """
         await trio.lowlevel.checkpoint()
         if self._entity.is_dead_letter:
-            return InvalidRequest(f"{self._entity}: nobody sends to a dead-letter sub-queue")
+            return InvalidRequest(f"{self._entity}: a dead-letter sub-queue can't be sent to")
         try:
             with trio.move_on_after(self._context.options.probe_timeout):
                 await self._context.broker.probe(self._entity)
@@ -145,7 +151,7 @@ class IncomingLink:
         return None
 
     async def _measure(self) -> None:
-        """Learn how large a message may be, from a namespace that tells it."""
+        """Set the maximum message size, if the namespace tells it."""
         await trio.lowlevel.checkpoint()
         broker = self._context.broker
         with suppress(BrokerError):
@@ -153,12 +159,12 @@ class IncomingLink:
             try:
                 told = (await broker.inspect(self._entity)).max_message_size
             except EntityNotFound:
-                if isinstance(broker, Topology):
-                    told = (await broker.inspect_topic(self._entity)).max_message_size
+                if (topology := offered(broker, Topology)) is not None:
+                    told = (await topology.inspect_topic(self._entity)).max_message_size
             self._largest = min(self._largest, told or self._largest)
 
     def _work_on(self) -> None:
-        """Have one more task at work, if it has something to do."""
+        """Start another task, if there is a step for it."""
         if self._open and self._waiting and not self._beginning and self._may_begin:
             self._beginning = True
             self._working += 1
@@ -166,7 +172,7 @@ class IncomingLink:
 
     @property
     def _may_begin(self) -> bool:
-        """Whether one more step keeps the order and is worth it: beside a full one it isn't."""
+        """True if another step keeps the order and is useful; beside a full step it isn't."""
         if self._working == 0:
             return True
         few = self._in_work < self._context.options.max_group
@@ -179,13 +185,14 @@ class IncomingLink:
                 group = self._take_group()
                 self._work_on()
                 if group:
-                    await self._send(group)  # before it waits, it has its place in the order
+                    # `_send` has its place in the order before its first checkpoint
+                    await self._send(group)
                 self._top_up()
         finally:
             self._working -= 1
 
     def _take_group(self) -> list[_Transfer]:
-        """What goes in one step; what can't be read is answered."""
+        """The next transfers to send in one step; those that can't be decoded are rejected."""
         options = self._context.options
         group: list[_Transfer] = []
         count = size = 0
@@ -207,13 +214,13 @@ class IncomingLink:
     def _read(self, event: TransferReceived) -> tuple[Message, ...] | None:
         try:
             messages = decode_payload(event.payload, event.message_format)
-        except MessageTooLarge as error:
+            return tuple(map(self._context.with_id, messages))
+        except (MessageTooLarge, InvalidRequest) as error:
             self._reject(event, amqp_error(error))
             return None
         except MessageError as error:
             self._reject(event, AmqpError(condition="amqp:decode-error", description=str(error)))
             return None
-        return tuple(map(self._context.with_id, messages))
 
     async def _send(self, group: Sequence[_Transfer]) -> None:  # noqa: ASYNC910 a send waits
         if self._many is not None:
@@ -234,7 +241,10 @@ class IncomingLink:
                 self._answer([each], [await self._try([each])])
 
     async def _try(self, group: Sequence[_Transfer]) -> BrokerError | None:
-        """Have the broker take all of them; the error if it didn't, or if nobody knows."""
+        """
+        Send all messages of the transfers; return the error if the outcome is "not sent" or
+        unknown.
+        """
         messages = [message for each in group for message in each.messages]
         sent = await self._in_time(lambda: self._context.broker.send(self._entity, messages))
         return sent if isinstance(sent, BrokerError) else None
@@ -242,23 +252,23 @@ class IncomingLink:
     async def _try_many(
         self, many: SendsMany, group: Sequence[_Transfer]
     ) -> Sequence[BrokerError | None]:
-        """The same, and of each what became of it."""
+        """As `_try`, but return one outcome per transfer."""
         batches = [each.messages for each in group]
         verdicts = await self._in_time(lambda: many.send_many(self._entity, batches))
         return [verdicts] * len(group) if isinstance(verdicts, BrokerError) else verdicts
 
-    async def _in_time(  # noqa: ASYNC910 a send waits, or raises after that
-        self, send: Callable[[], Awaitable[T]]
-    ) -> T | BrokerError:
+    async def _in_time(self, send: Callable[[], Awaitable[T]]) -> T | BrokerError:
         try:
-            with trio.move_on_after(self._context.options.send_timeout):
+            with answered_within(self._context.options.send_timeout, f"from {self._entity}"):
                 return await send()
         except BrokerError as error:
-            return error  # noqa: ASYNC910
-        return OutcomeUnknown(f"no answer from {self._entity} in time")
+            return error
 
     def _answer(self, group: Sequence[_Transfer], errors: Sequence[BrokerError | None]) -> None:
-        """Tell the client of each what became of it; at last, where that must be, the link ends."""
+        """
+        Tell the client the outcome of each transfer; then end the link if one of the errors demands
+        it.
+        """
         ending: BrokerError | None = None
         for each, error in zip(group, errors, strict=True):
             if error is None:
@@ -283,7 +293,7 @@ class IncomingLink:
         self._done(event)
 
     def _fail(self, error: AmqpError) -> None:
-        """Nothing of this link is sent any more: its client has to look."""
+        """End the link and send nothing more of it: the client has to attach again."""
         self._failed = True
         self._drop()
         self._context.detach(self._attached.link, error)
@@ -297,7 +307,10 @@ class IncomingLink:
         self._context.pending.drop(len(event.payload))
 
     def _top_up(self) -> None:
-        """Give the client credit for what isn't under way, when that is half of the window."""
+        """
+        Give the client credit for all transfers that aren't in flight, once that is half of the
+        window.
+        """
         engine, window = self._context.engine, self._context.options.window
         unfinished = len(self._waiting) + self._in_work
         free = window - unfinished - engine.credit(self._attached.link)

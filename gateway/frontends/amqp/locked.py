@@ -1,4 +1,4 @@
-"""Requests about what somebody has locked: a session through the link that holds it, a message."""
+"""Requests that need a lock: of a session, through the link that holds it, or of a message."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,14 @@ from gateway.domain.message import Abandon, Delivery, Message, ReceiveMode
 from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.outgoing import OutgoingLink
 from gateway.frontends.amqp.receivers import LeasedReceiver, take_away
+from gateway.offering import required
 from gateway.ports import Receiver
-from gateway.wire.amqp import management_operations as ops
-from gateway.wire.amqp.deliveries import encode_delivery
+from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.message import encoded_size
+from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 
-_MOST: Final = 1000  # tokens or sequence numbers of one request
-_MOST_BYTES: Final = 16 * 1024 * 1024  # of the deferred messages of one reply
+_MOST: Final = 1000  # lock tokens or sequence numbers of one request
+_MOST_BYTES: Final = 16 * 1024 * 1024  # total size of the deferred messages of one reply
 
 _OfSession = ops.RenewSession | ops.GetSessionState | ops.SetSessionState
 
@@ -36,8 +37,10 @@ async def answer_locked(
     context: Context, entity: EntityPath, operation: ops.Operation, asking: trio.CancelScope
 ) -> ops.Answer:
     """
-    Return once it is done. `asking` cancels it when the client has waited for long enough; its
-    deadline is put off once something is taken away, which only the answer has then.
+    Return the answer once the operation is done.
+
+    `asking` is the scope that ends when the client stops waiting. Its deadline is extended once a
+    message was received and deleted, because then only the answer has the message.
 
     Raises:
         BrokerError: as the methods of `Receiver` and `SessionReceiver`.
@@ -57,7 +60,7 @@ async def answer_locked(
         case ops.UpdateDisposition():
             await _settle(context, entity, operation)
             return ops.Done()
-    raise NotSupported(f"{type(operation).__name__} isn't there")
+    raise NotSupported(f"{type(operation).__name__} isn't supported")
 
 
 def _session(
@@ -67,7 +70,7 @@ def _session(
     The link of this connection that holds the session.
 
     Raises:
-        SessionLockLost: there is none (any more).
+        SessionLockLost: no link of this connection holds the session.
     """
     for link in _links(context, entity):
         receiver = link.receiver
@@ -107,16 +110,16 @@ async def _receive_deferred(
     receiver: LeasedReceiver | SessionReceiver = LeasedReceiver(context.leases, entity)
     if operation.session_id is not None:
         link, receiver = _session(context, entity, operation.session_id)
-    if not isinstance(receiver, ReceivesDeferred):
-        raise NotSupported("this namespace can't put messages aside")
+    deferred = required(receiver, ReceivesDeferred)
     _check_count("sequence-numbers", len(operation.sequence_numbers))
     if link is not None:
         link.unsettled.check_room(len(operation.sequence_numbers))
-    deliveries = await receiver.receive_deferred(operation.sequence_numbers)
+    deliveries = await deferred.receive_deferred(operation.sequence_numbers)
     await _check_size(receiver, deliveries)
     if operation.mode is ReceiveMode.RECEIVE_AND_DELETE:
-        asking.deadline = math.inf  # each settlement has its own
-        await trio.lowlevel.checkpoint_if_cancelled()  # else, by this scope, it isn't any more
+        asking.deadline = math.inf  # each settlement has its own deadline
+        # later this scope can't be cancelled any more
+        await trio.lowlevel.checkpoint_if_cancelled()
         taken = await take_away(receiver, deliveries, context.options.answer_timeout)
         return _handed([attrs.evolve(each, lock_token=None, locked_until=None) for each in taken])
     if link is not None:
@@ -128,8 +131,10 @@ async def _check_size(
     receiver: LeasedReceiver | SessionReceiver, deliveries: Sequence[Delivery]
 ) -> None:
     """
+    Return if the messages fit into one reply.
+
     Raises:
-        QuotaExceeded: they are too many for one reply, and were given back.
+        QuotaExceeded: they don't, and were abandoned.
     """
     await trio.lowlevel.checkpoint()
     size = sum(encoded_size(each.message) for each in deliveries)
@@ -137,7 +142,7 @@ async def _check_size(
         with suppress(BrokerError):
             for each in deliveries:
                 await receiver.settle(each, Abandon(delivered=False))
-        raise QuotaExceeded(f"{size} bytes are too much for one reply: ask for fewer messages")
+        raise QuotaExceeded(f"{size} bytes don't fit into one reply: receive fewer messages")
 
 
 def _check_count(field: str, count: int) -> None:
@@ -169,5 +174,5 @@ async def _settle(context: Context, entity: EntityPath, operation: ops.UpdateDis
 
 
 def _locked(token: str) -> Delivery:
-    """A delivery of which only the token is known."""
+    """A delivery of which only the lock token is known."""
     return Delivery(message=Message(), sequence_number=0, lock_token=token)

@@ -1,12 +1,11 @@
 """
 Links on which clients receive: as many deliveries as they give credit for.
 
-A message is taken from the broker with a lock, also for receive-and-delete, where it is completed
-before it is sent: a receiver that deletes by itself could lose a message when the client takes
-its credit back.
+Messages are always received with a lock. For receive-and-delete they are completed before they are
+sent: a receiver that deletes by itself could lose a message when the client takes its credit back.
 
-Who is told that a link of a session is detached may ask for that session at once, on whichever
-connection: it is told when the session is released.
+The detach of a session's link is answered when the session is released, so that the client may
+accept that session again at once, on any connection.
 """
 
 import math
@@ -19,17 +18,21 @@ import trio
 
 from gateway.capabilities import SessionReceiver
 from gateway.domain.access import Right
+from gateway.domain.backlog import is_backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, MessageError, NotSupported
 from gateway.domain.message import Abandon, DeadLetter, Delivery, Settlement
 from gateway.frontends.amqp.context import Context, Need
+from gateway.frontends.amqp.disposition_handler import DispositionHandler
 from gateway.frontends.amqp.errors import amqp_error
-from gateway.frontends.amqp.outcomes import Outcomes
-from gateway.frontends.amqp.receivers import LeasedReceiver, settle_in_time, take_away
+from gateway.frontends.amqp.receivers import (
+    LeasedReceiver,
+    take_away,
+)
 from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
 from gateway.frontends.amqp.settling import confirmation_of
 from gateway.frontends.amqp.unsettled import Unsettled
-from gateway.wire.amqp.deliveries import encode_delivery
+from gateway.settling import settle_all, settle_one
 from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,
@@ -40,9 +43,10 @@ from gateway.wire.amqp.events import (
     SenderSettles,
     SessionId,
 )
-from gateway.wire.amqp.lock_tokens import tag_of
-from gateway.wire.amqp.session_links import FILTER
-from gateway.wire.amqp.settlements import outcome_of
+from gateway.wire.amqp.servicebus.deliveries import encode_delivery
+from gateway.wire.amqp.servicebus.lock_tokens import tag_of
+from gateway.wire.amqp.servicebus.session_links import FILTER
+from gateway.wire.amqp.servicebus.settlements import outcome_of
 
 _TIMEOUT: Final = AmqpError(
     condition="com.microsoft:timeout",
@@ -54,7 +58,7 @@ _Receiver = LeasedReceiver | SessionReceiver
 
 @attrs.define(eq=False)
 class OutgoingLink:
-    """Hands out the messages of one receiver, and settles them as the client says."""
+    """Delivers the messages of one receiver, and settles them as the client asks."""
 
     _context: Context
     _attached: LinkAttached
@@ -66,11 +70,11 @@ class OutgoingLink:
     _released: trio.Event = attrs.field(factory=trio.Event, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _settling: trio.Nursery = attrs.field(init=False)
-    _outcomes: Outcomes = attrs.field(init=False)
+    _outcomes: DispositionHandler = attrs.field(init=False)
     unsettled: Unsettled = attrs.field(init=False)
     _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
     _draining: bool = attrs.field(default=False, init=False)
-    # The receive that is under way: how much it asks for, since when.
+    # The receive that is in progress: its limit and its start.
     _asked: int = attrs.field(default=0, init=False)
     _asked_at: float = attrs.field(default=0.0, init=False)
     _asking: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
@@ -98,11 +102,13 @@ class OutgoingLink:
                 self._scope.deadline = trio.current_time() + self._open_timeout
                 with self._scope:
                     self.receiver = await stack.enter_async_context(self._opener)
-                if self.receiver is None:  # not in time; or the client has gone, which is no matter
+                # it timed out; or the client has gone, which doesn't matter
+                if self.receiver is None:
                     self._context.refuse(self._attached.link, _TIMEOUT)
                     return
                 self._accept(self.receiver)
                 await self._serve(self.receiver)
+                await self._unlock_backlog(self.receiver)
         except BrokerError as error:
             self._fail(error)
         finally:
@@ -118,14 +124,14 @@ class OutgoingLink:
 
     def disposition(self, event: DispositionReceived) -> None:
         if not event.settled and (event.state is None or isinstance(event.state, OtherState)):
-            return  # on the way to an outcome (part 3, 3.4.1)
+            return  # not an outcome yet (part 3, 3.4.1)
         delivery = self.unsettled.take(event.delivery)
         if delivery is not None:
             self._outcomes.settle(event, delivery)
             self._changed.unpark_all()
 
     def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:
-        """A request has settled what this link has given out, or what was deferred."""
+        """A management request has settled a delivery of this link, or a deferred message."""
         self.unsettled.drop_deferred(lock_token)
         id_ = self.unsettled.take_by_token(lock_token)
         if id_ is not None:
@@ -145,7 +151,8 @@ class OutgoingLink:
         self._context.engine.answer_detach(self._attached.link)
 
     def _accept(self, receiver: _Receiver) -> None:
-        # No other filter is known here, and one that isn't in the answer isn't applied (3.5.3).
+        # Only the session filter is supported; a filter that isn't in the answer isn't applied
+        # (3.5.3).
         engine, link = self._context.engine, self._attached.link
         if isinstance(receiver, LeasedReceiver):
             engine.accept(link, filters={})
@@ -154,12 +161,14 @@ class OutgoingLink:
             engine.accept(link, filters=filters, properties=properties_of(receiver), lingers=True)
 
     async def _serve(self, receiver: _Receiver) -> None:
-        """Return when the link is void, and what the client has settled until then is done."""
+        """
+        Return when the link is void and everything that the client had settled by then is done.
+        """
         self._scope = trio.CancelScope()
         if self._ended:
             self._scope.cancel()
         async with trio.open_nursery() as self._settling:
-            self._outcomes = Outcomes(self._context, receiver, self._settling)
+            self._outcomes = DispositionHandler(self._context, receiver, self._settling)
             with self._scope:
                 async with trio.open_nursery() as nursery:
                     if not isinstance(receiver, LeasedReceiver):
@@ -168,6 +177,18 @@ class OutgoingLink:
                             self._ending_link, lambda: wait_until_lost(receiver, clock)
                         )
                     await self._ending_link(lambda: self._pump(receiver))
+
+    async def _unlock_backlog(self, receiver: _Receiver) -> None:
+        """
+        Abandon the deliveries that a syphon's link has left: its gateway may have been killed, and
+        they should not wait until their locks expire. Any other client may still settle on another
+        link, so its locks stay.
+        """
+        await trio.lowlevel.checkpoint()
+        if is_backlog(self.entity):
+            left = [(delivery, Abandon()) for delivery in self.unsettled.take_all()]
+            if left:
+                await settle_all(receiver, left, self._answer_timeout)
 
     async def _ending_link(  # noqa: ASYNC910 the work waits, or raises after that
         self, work: Callable[[], Awaitable[None]]
@@ -184,12 +205,13 @@ class OutgoingLink:
             self._context.detach(self._attached.link, amqp_error(error))
         self.end()
 
-    # ------------------------------------------------------------------ handing out
+    # ------------------------------------------------------------------ delivering
 
     async def _pump(self, receiver: _Receiver) -> None:
         """
-        Take and hand out until we close, and wait until the link is void. What waits asks for
-        one: it is there for others too.
+        Receive and deliver until the connection closes, then wait until the link is void. A
+        disposition that waits asks for a receive of its own, because a receive serves other links
+        too.
         """
         await trio.lowlevel.checkpoint()
         share = 1
@@ -203,24 +225,24 @@ class OutgoingLink:
             asked = min(room, share)
             deliveries = await self._take(receiver, asked)
             if self._context.pending.closing:
-                break  # nothing is taken away that may not be written: the locks run out
+                break  # no message is completed that can't be written any more: its lock expires
             share = min(share * 2, self._context.options.max_taken)
             await self._hand_out(receiver, deliveries)
             if len(deliveries) < asked:
                 share = 1
                 self._give_credit_back()
-        await trio.sleep_forever()  # what the client has may still be settled
+        await trio.sleep_forever()  # the client may still settle what it has
 
     async def _wait(self, credit: int) -> None:
-        """Wait for credit, or for the client to settle what it has."""
+        """Wait for credit, or for the client to settle a delivery."""
         self._give_credit_back()
         with trio.move_on_at(self._drop_lost() if credit > 0 else math.inf):
             await self._changed.park()
 
     def _drop_lost(self) -> float:
-        """Forget deliveries whose locks ran out; return when there may be the next one."""
+        """Forget deliveries whose locks have expired; return when the next lock may expire."""
         if not isinstance(self.receiver, LeasedReceiver):
-            return math.inf  # they are locked as long as their session
+            return math.inf  # their locks are the session's
         now = trio.current_time()
         lost, first = self.unsettled.take_lost(self.receiver.end_of, now)
         for id_ in lost:
@@ -228,7 +250,9 @@ class OutgoingLink:
         return now if lost else first
 
     async def _take(self, receiver: _Receiver, limit: int) -> Sequence[Delivery]:
-        """What comes, or nothing: the client has taken credit back, or wants what is there now."""
+        """
+        Receive; empty if the client has taken its credit back, or drains and nothing is available.
+        """
         self._asked, self._asked_at = limit, trio.current_time()
         wait = self._context.options.drain_wait if self._draining else math.inf
         with trio.move_on_after(wait) as self._asking:
@@ -255,7 +279,8 @@ class OutgoingLink:
             if (made := self._encoded(receiver, each)) is not None
         }
         sure: Sequence[Delivery] = [each for each in deliveries if each.lock_token in ready]
-        self._context.pending.add()  # a drain waits until what was taken away is sent
+        # a drain of the connection waits until the completed message is sent
+        self._context.pending.add()
         try:
             if self._settled:
                 sure = await take_away(receiver, sure, self._answer_timeout)
@@ -266,17 +291,20 @@ class OutgoingLink:
 
     @property
     def _settled(self) -> bool:
-        """Whether the client wants to receive and delete."""
+        """True if the client wants to receive and delete."""
         return self._attached.sender_settles is SenderSettles.SETTLED
 
     def _encoded(self, receiver: _Receiver, delivery: Delivery) -> tuple[bytes, bytes] | None:
-        """Tag and payload; what can't be said in AMQP is put aside."""
-        assert delivery.lock_token is not None, "it was taken with a lock"
+        """
+        Tag and payload of the delivery. A message that AMQP can't express is dead-lettered, and the
+        result is None.
+        """
+        assert delivery.lock_token is not None, "it was received with a lock"
         try:
             tag = tag_of(delivery.lock_token)
-        except MessageError as error:  # which isn't the message's fault
+        except MessageError as error:  # not the message's fault
             self._settling.start_soon(self._give_back, receiver, delivery)
-            self._fail(NotSupported(f"this namespace can't be received from over AMQP: {error}"))
+            self._fail(NotSupported(f"AMQP can't express this namespace's deliveries: {error}"))
             return None
         shown = delivery
         if self._settled:
@@ -302,8 +330,8 @@ class OutgoingLink:
     async def _put_back(  # noqa: ASYNC910 a settlement waits, or raises after that
         self, receiver: _Receiver, delivery: Delivery, settlement: Settlement
     ) -> None:
-        """Settle what the client hasn't seen; if that fails, the lock runs out."""
-        await settle_in_time(receiver, delivery, settlement, self._answer_timeout)
+        """Settle a delivery that the client hasn't seen; if that fails, its lock expires."""
+        await settle_one(receiver, delivery, settlement, self._answer_timeout)
 
     @property
     def _answer_timeout(self) -> float:

@@ -1,4 +1,4 @@
-"""What has come in on one connection and has no answer yet; with too much of it, nobody reads."""
+"""Transfers of one connection that have no answer yet; beyond a limit, the socket isn't read."""
 
 import attrs
 import trio
@@ -7,15 +7,15 @@ import trio
 @attrs.define(eq=False)
 class Pending:
     """
-    Counts transfers and their bytes, and outcomes, which have none.
+    Counts transfers with their bytes, and outcomes, which have none.
 
-    Credit alone doesn't hold back clients that don't look at it, such as azure-servicebus for
-    Python, and doesn't know of sizes.
+    Credit alone doesn't hold back clients that ignore it, such as azure-servicebus for Python, and
+    doesn't limit bytes.
     """
 
     _most: int
     _most_bytes: int
-    # Whether nothing more is let in, until there is nothing left.
+    # Once set, nothing more is read until nothing is pending.
     closing: bool = attrs.field(default=False, init=False)
     count: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
@@ -28,7 +28,7 @@ class Pending:
     def drop(self, size: int = 0, count: int = 1) -> None:
         self.count -= count
         self.bytes -= size
-        if self._less:  # for each message: mostly nobody waits, and to see that is cheaper
+        if self._less:  # called for each message, and mostly no task waits: this check is cheaper
             self._less.unpark_all()
 
     @property
@@ -41,7 +41,7 @@ class Pending:
             await self._less.park()
 
     async def wait_until_none(self) -> None:
-        """Let in nothing more, and return when everything is answered."""
+        """Read nothing more, and return when everything is answered."""
         await trio.lowlevel.checkpoint()
         self.closing = True
         while self.count:
@@ -50,7 +50,7 @@ class Pending:
 
 @attrs.frozen(eq=False)
 class HeldBackStream(trio.abc.Stream):
-    """A stream from which nothing is received while too much is pending."""
+    """A stream that isn't read from while too much is pending."""
 
     _inner: trio.abc.Stream
     _pending: Pending

@@ -1,9 +1,9 @@
 """
-Where the messages of a client's receiver come from.
+Receivers behind clients' links.
 
-Those of a plain queue come from the leases, which outlive the link: what a client has locked stays
-locked until it is settled, on whichever connection, or until its lock runs out. A session is held
-by its link alone.
+Messages of a queue without sessions come from `Leases`, which outlive the link: a lock that a
+client has stays valid until the message is settled, on any connection, or until the lock expires. A
+session is held by its link alone.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -11,19 +11,20 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 import attrs
-import trio
 
 from gateway.capabilities import SettlesMany
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, LockLost, Outcome, OutcomeUnknown
+from gateway.domain.errors import BrokerError, LockLost, Outcome
 from gateway.domain.message import Complete, Delivery, Settlement
 from gateway.frontends.leases import Leases
+from gateway.offering import offered
 from gateway.ports import Receiver
+from gateway.settling import settle_all
 
 
 @attrs.frozen(eq=False)
 class LeasedReceiver:
-    """`ports.Receiver` of one queue, without a lock of its own."""
+    """`ports.Receiver` of one queue, over `Leases`."""
 
     _leases: Leases
     _entity: EntityPath
@@ -40,16 +41,16 @@ class LeasedReceiver:
     async def renew(self, delivery: Delivery) -> datetime:
         renewed = await self._leases.renew(self._entity, _token(delivery))
         if renewed.locked_until is None:
-            raise LockLost(f"{self._entity} doesn't say until when the lock holds")
+            raise LockLost(f"{self._entity} doesn't report when its locks expire")
         return renewed.locked_until
 
     def end_of(self, delivery: Delivery) -> float:
-        """When (by Trio's clock) its lock runs out, if nobody renews it."""
+        """When the lock expires (by Trio's clock), unless it is renewed."""
         return self._leases.lock_of(_token(delivery)).latest
 
 
 class LeasedManyReceiver(LeasedReceiver):
-    """The same, where the namespace is one that settles several deliveries in one step."""
+    """As `LeasedReceiver`, for a namespace that settles several deliveries in one step."""
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -62,63 +63,24 @@ class LeasedManyReceiver(LeasedReceiver):
 @asynccontextmanager
 async def leased(leases: Leases, entity: EntityPath) -> AsyncIterator[LeasedReceiver]:
     """
-    Open a receiver of a queue without sessions; leaving it changes nothing.
+    Open a receiver of a queue without sessions. Leaving the scope changes nothing: the leases stay.
 
     Raises:
-        BrokerError: it can't be received from.
+        BrokerError: the queue can't be received from.
     """
-    many = isinstance(await leases.open(entity), SettlesMany)
+    many = offered(await leases.open(entity), SettlesMany) is not None
     yield LeasedManyReceiver(leases, entity) if many else LeasedReceiver(leases, entity)
-
-
-async def settle_in_time(
-    receiver: Receiver, delivery: Delivery, settlement: Settlement, seconds: float
-) -> BrokerError | None:
-    """As `Receiver.settle`, for at most that many seconds; the error, if it isn't done."""
-    try:
-        with trio.move_on_after(seconds):
-            await receiver.settle(delivery, settlement)
-            return None
-    except BrokerError as error:
-        return error  # noqa: ASYNC910 the settlement has waited
-    return OutcomeUnknown("no answer from the namespace in time")
-
-
-async def settle_all_in_time(
-    receiver: Receiver, settlements: Sequence[tuple[Delivery, Settlement]], seconds: float
-) -> Sequence[BrokerError | None]:
-    """All in one step where the receiver can, and else side by side; of each what went wrong."""
-    if isinstance(receiver, SettlesMany):
-        return await _settle_many(receiver, settlements, seconds)
-    verdicts: list[BrokerError | None] = [None] * len(settlements)
-
-    async def settle(index: int, delivery: Delivery, settlement: Settlement) -> None:
-        verdicts[index] = await settle_in_time(receiver, delivery, settlement, seconds)
-
-    async with trio.open_nursery() as nursery:
-        for index, (delivery, settlement) in enumerate(settlements):
-            nursery.start_soon(settle, index, delivery, settlement)
-    return verdicts
-
-
-async def _settle_many(
-    receiver: SettlesMany, settlements: Sequence[tuple[Delivery, Settlement]], seconds: float
-) -> Sequence[BrokerError | None]:
-    error: BrokerError = OutcomeUnknown("no answer from the namespace in time")
-    try:
-        with trio.move_on_after(seconds):
-            return await receiver.settle_many(settlements)
-    except BrokerError as refusal:
-        error = refusal
-    return [error] * len(settlements)  # noqa: ASYNC910 the settlement has waited
 
 
 async def take_away(
     receiver: Receiver, deliveries: Sequence[Delivery], seconds: float
 ) -> Sequence[Delivery]:
-    """Complete what was locked; return what is the client's now. Unknown counts as done."""
+    """
+    Complete the deliveries; return those that are the client's now. An unknown outcome counts as
+    completed.
+    """
     asked = [(delivery, Complete()) for delivery in deliveries]
-    verdicts = await settle_all_in_time(receiver, asked, seconds)
+    verdicts = await settle_all(receiver, asked, seconds)
     return [
         delivery
         for delivery, error in zip(deliveries, verdicts, strict=True)
@@ -127,5 +89,5 @@ async def take_away(
 
 
 def _token(delivery: Delivery) -> str:
-    assert delivery.lock_token is not None, "what is leased has one"
+    assert delivery.lock_token is not None, "a leased delivery has a lock token"
     return delivery.lock_token

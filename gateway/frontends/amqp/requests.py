@@ -1,11 +1,11 @@
 """
-Links of requests and of their replies: `$cbs`, and `$management` of each entity.
+Links for requests and replies: `$cbs`, and the `$management` of each entity.
 
 A reply goes to the link of the same session whose target is the request's `reply-to`, or else to
-the one that is attached to the same node.
+the link that is attached to the same node.
 
-Requests of one connection take turns: few are answered at the same time, and none whose reply may
-be large while too much waits that the client doesn't read, or has no credit for.
+Requests of one connection take turns: few are answered at a time, and a request whose reply may be
+large isn't answered while too many replies wait for the client to read or to give credit.
 """
 
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,6 @@ import trio
 from gateway.domain.access import Right
 from gateway.domain.errors import MessageError
 from gateway.frontends.amqp.context import Context, Need
-from gateway.wire.amqp.addresses import Node, NodeKind
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -29,19 +28,21 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.exchange import Dialect, Reply, Request, build_reply, parse_request
-from gateway.wire.amqp.management import looks_only, may_answer_much
+from gateway.wire.amqp.management.requests import looks_only, may_answer_much
+from gateway.wire.amqp.servicebus.addresses import Node, NodeKind
 
-_CREDIT: Final = 100  # requests that a client may have under way on one link
-_OWED: Final = 1000  # replies that may wait for a client to give credit
-_TOKEN_SIZE: Final = 64 * 1024  # bytes of a request to $cbs: nobody knows yet who sends it
+_CREDIT: Final = 100  # requests that a client may have in flight on one link
+_OWED: Final = 1000  # replies that may wait for a client's credit
+# maximum size of a request to $cbs: the client isn't authenticated yet
+_TOKEN_SIZE: Final = 64 * 1024
 _ANY: Final = (Right.LISTEN, Right.SEND, Right.MANAGE)
 
 Answer = Callable[[Request, float], Awaitable[Reply]]
-"""Answers one request that came in at that time (by Trio's clock); what it raises is a bug."""
+"""Answers one request that was received at that time (by Trio's clock). An exception is a bug."""
 
 
 def _need(node: Node) -> Need | None:
-    """Each request has to ask for more."""
+    """None: each request is checked instead."""
     if node.entity is None:
         return None
     return Need(rights=_ANY, entity=node.entity, management=True)
@@ -49,7 +50,7 @@ def _need(node: Node) -> Need | None:
 
 @attrs.define(eq=False)
 class ReplyLink:
-    """A link on which a client gets replies."""
+    """A link on which a client receives replies."""
 
     _context: Context
     _attached: LinkAttached
@@ -65,7 +66,7 @@ class ReplyLink:
 
     @property
     def address(self) -> str | None:
-        """Where the client says that it receives."""
+        """The address that the client gave as its own."""
         return self._attached.target.address if self._attached.target else None
 
     def open(self) -> None:
@@ -74,8 +75,8 @@ class ReplyLink:
     def send(self, payload: bytes) -> None:
         engine, link = self._context.engine, self._attached.link
         if engine.credit(link) <= -_OWED:
-            # A detach would wait behind what is owed.
-            text = f"{_OWED} replies wait for credit"
+            # A detach would wait behind the replies.
+            text = f"{_OWED} replies wait for the link's credit"
             error = AmqpError(condition="amqp:resource-limit-exceeded", description=text)
             self._context.nursery.start_soon(self._context.connection.close, error)
             return
@@ -86,10 +87,10 @@ class ReplyLink:
             self._context.engine.drained(self._attached.link)
 
     def disposition(self, event: DispositionReceived) -> None:
-        """Replies are settled when they are sent."""
+        """Do nothing: replies are sent settled."""
 
     def end(self) -> None:
-        """Replies that are on their way find no link."""
+        """Do nothing: replies that come later find no link."""
 
 
 @attrs.define(eq=False)
@@ -115,7 +116,7 @@ class RequestLink:
     def open(self) -> None:
         engine, link = self._context.engine, self._attached.link
         most = self._context.options.max_message_size
-        engine.accept(link, max_message_size=min(most, _TOKEN_SIZE) if self._of_tokens else most)
+        engine.accept(link, max_message_size=min(most, _TOKEN_SIZE) if self._is_small else most)
         engine.grant(link, _CREDIT)
 
     def transfer(self, event: TransferReceived) -> None:
@@ -124,7 +125,7 @@ class RequestLink:
         self._context.nursery.start_soon(self._serve, event)
 
     def end(self) -> None:
-        """Requests that have been begun end by themselves, but for those that only look."""
+        """End the link: requests that only read are cancelled, all others run to their end."""
         self._ended = True
         for scope in self._looking:
             scope.cancel()
@@ -132,7 +133,7 @@ class RequestLink:
     async def _serve(self, event: TransferReceived) -> None:
         since = trio.current_time()
         try:
-            if self._of_tokens:  # which are taken at once
+            if self._of_tokens:  # answered at once
                 await self._serve_in_turn(event, since)
                 return
             while True:
@@ -147,14 +148,15 @@ class RequestLink:
 
     async def _serve_in_turn(self, event: TransferReceived, since: float) -> bool:
         """
-        Answer one request; False: there is no room for its reply now.
+        Answer one request; return False if there is no room for its reply now.
 
-        It is read here and not kept: a value may take a hundred times its bytes.
+        The request is decoded here and not kept: a decoded value may take a hundred times its
+        bytes.
         """
         await trio.lowlevel.checkpoint()
         engine = self._context.engine
         if self._ended:
-            return True  # nobody would hear the reply
+            return True  # the reply couldn't be delivered
         try:
             request = parse_request(event.payload)
         except MessageError as error:
@@ -176,6 +178,11 @@ class RequestLink:
             dialect = Dialect.CBS if self._of_tokens else Dialect.MANAGEMENT
             reply_link.send(build_reply(reply, dialect))
         return True
+
+    @property
+    def _is_small(self) -> bool:
+        """True if replies are small: those to tokens and to the namespace's management are."""
+        return self.node.entity is None
 
     @property
     def _of_tokens(self) -> bool:

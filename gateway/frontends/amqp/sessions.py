@@ -1,4 +1,4 @@
-"""What links of sessions say and ask for, and what ends them."""
+"""Session links: what their attach asks for and answers, and what ends them."""
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -7,14 +7,15 @@ from typing import Any
 import trio
 
 from gateway.capabilities import SessionReceiver, Sessions
+from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, NotSupported, SessionLockLost
-from gateway.domain.lock_ends import LockEnds
+from gateway.domain.errors import InvalidRequest, SessionLockLost
 from gateway.domain.message import Described, Typed
 from gateway.frontends.amqp.options import AmqpOptions
+from gateway.offering import required
 from gateway.ports import Broker, WallClock
 from gateway.wire.amqp.events import LinkAttached
-from gateway.wire.amqp.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, ticks_of
+from gateway.wire.amqp.servicebus.session_links import FILTER, LOCKED_UNTIL, TIMEOUT, ticks_of
 
 
 def wants_session(attached: LinkAttached) -> bool:
@@ -23,12 +24,12 @@ def wants_session(attached: LinkAttached) -> bool:
 
 def session_wanted(attached: LinkAttached) -> str | None:
     """
-    Which session the link asks for; None: the next one that has messages.
+    The session id that the link asks for; None for the next session with messages.
 
     Raises:
-        InvalidRequest: the filter is no string.
+        InvalidRequest: the filter is neither a string nor null.
     """
-    assert attached.source is not None, "the filter stands there"
+    assert attached.source is not None, "the source has the session filter"
     value = attached.source.filters[FILTER]
     if isinstance(value, Described):
         value = value.value
@@ -56,28 +57,27 @@ def open_session(
     As `Sessions.open_session`.
 
     Raises:
-        NotSupported: this namespace has no sessions.
+        NotSupported: this namespace doesn't support sessions.
     """
-    if not isinstance(broker, Sessions):
-        raise NotSupported("this namespace has no sessions")
-    return broker.open_session(entity, session)
+    return required(broker, Sessions).open_session(entity, session)
 
 
 def properties_of(receiver: SessionReceiver) -> Mapping[str, Any]:
-    """What the answer to the attach says of the session's lock."""
+    """Properties of the attach's answer that describe the session's lock."""
     return {LOCKED_UNTIL: ticks_of(receiver.locked_until)}
 
 
 async def wait_until_lost(receiver: SessionReceiver, wall_clock: WallClock) -> None:
     """
-    Return never. Of a lock that was renewed it may tell late, by no more than a usual lock.
+    Wait until the session's lock is lost; never return. A loss after a renewal may be noticed late,
+    by one usual lock duration at most.
 
     Raises:
-        SessionLockLost: the lock has run out and nobody has renewed it.
+        SessionLockLost: the lock has expired without a renewal.
     """
     while True:
         until = receiver.locked_until
         ends = LockEnds.of(until, wall_clock(), trio.current_time())
         await trio.sleep_until(ends.latest)
         if receiver.locked_until == until:
-            raise SessionLockLost(f"the lock of session {receiver.session_id!r} ran out")
+            raise SessionLockLost(f"the lock of session {receiver.session_id!r} expired")

@@ -1,4 +1,4 @@
-"""What the outcome of a receiver asks for, and how it is confirmed (part 3, 3.4)."""
+"""The settlement that a receiver's outcome asks for, and how it is confirmed (part 3, 3.4)."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -34,12 +34,12 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
 
         accepted                       complete
         modified, undeliverable here   defer
-        modified                       abandon: Node's SDK doesn't say that the delivery failed
+        modified                       abandon: Node's SDK doesn't set delivery-failed
         rejected                       dead-letter, with reason and description
         released, or no outcome        give back, which doesn't count as a delivery
 
-    Service Bus takes the annotations of modified for new application properties, and the info of
-    a rejection besides the reason as well.
+    As Service Bus does, the annotations of `modified` become application properties, and so does
+    the info of a rejection besides its reason.
 
     Raises:
         NotSupported: a state of transactions.
@@ -59,7 +59,10 @@ def settlement_of(state: DeliveryState | None) -> Settlement:
 
 
 def confirmation_of(state: DeliveryState | None) -> Outcome | None:
-    """What tells the receiver that it's done: its own outcome, a rejection without the error."""
+    """
+    The state that confirms the settlement to the receiver: its own outcome, a rejection without the
+    error.
+    """
     match state:
         case Modified(delivery_failed=failed, undeliverable_here=here):
             return Modified(delivery_failed=failed, undeliverable_here=here)
@@ -71,7 +74,10 @@ def confirmation_of(state: DeliveryState | None) -> Outcome | None:
 
 
 def _dead_letter(error: AmqpError | None) -> DeadLetter:
-    """Service Bus's own condition carries the reason in the map; any other one is the reason."""
+    """
+    With Service Bus's own condition the reason is in the info map; any other condition is the
+    reason.
+    """
     if error is None:
         return DeadLetter(reason="")
     reason = _text(error.info, DEAD_LETTER_REASON)

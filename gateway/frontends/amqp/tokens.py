@@ -1,11 +1,11 @@
-"""What one connection may do: by the tokens that it has brought, or by who SASL says it is."""
+"""Rights of one connection, from the tokens on `$cbs` or from its SASL identity."""
 
 import math
 from collections.abc import Callable, Iterator
 
 import attrs
 
-from gateway.domain.access import Access, Claim, Right, audience_of, segments_of
+from gateway.domain.access import Access, Claim, Refusal, Refused, Right, audience_of, segments_of
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy, NotAuthorized
 from gateway.frontends.auth import Authorizer
@@ -16,25 +16,26 @@ _Audience = tuple[str, ...]
 @attrs.define(eq=False)
 class Tokens:
     """
-    Several tokens may be good for different entities, or be of different policies; a newer one
-    replaces that of its policy and audience.
+    The tokens of one connection. They may be for different entities, or of different policies; a
+    newer token replaces the one with its policy and audience.
 
-    What one link may do is found without a look at all of them: there may be a thousand of each.
+    The check of one link doesn't examine all tokens: there may be a thousand links and a thousand
+    tokens.
     """
 
     _authorizer: Authorizer
     _most: int
-    on_added: Callable[[], None] = lambda: None  # `seconds_left` may be another one then
+    on_added: Callable[[], None] = lambda: None  # `seconds_left` may have changed then
     _claims: dict[_Audience, dict[str, Claim]] = attrs.field(factory=dict, init=False)
     _count: int = attrs.field(default=0, init=False)
 
     def add(self, token: str) -> Claim:
         """
-        Take a token.
+        Add a token.
 
         Raises:
-            NotAuthorized: it is none of ours, or has expired.
-            Busy: there are as many as there may be.
+            NotAuthorized: the token is not valid, or has expired.
+            Busy: the connection has as many tokens as it may.
         """
         claim = self._authorizer.claim(token)
         self.add_claim(claim)
@@ -42,17 +43,22 @@ class Tokens:
 
     def add_claim(self, claim: Claim) -> None:
         """
+        Add a claim.
+
         Raises:
-            NotAuthorized: it is good for nothing.
-            Busy: there are as many as there may be.
+            NotAuthorized: the claim's resource is no URI.
+            Busy: the connection has as many tokens as it may.
         """
         audience = audience_of(claim.resource)
         if audience is None:
-            raise NotAuthorized(f"the token's resource {claim.resource!r} is no URI")
+            text = f"the token's resource {claim.resource!r} isn't a URI"
+            error = Refused(text, Refusal.MALFORMED, claim.key_name)
+            self.note_refused(error)
+            raise error
         if self._count >= self._most and claim.key_name not in self._claims.get(audience, {}):
             self.drop_expired()
             if self._count >= self._most:
-                raise Busy(f"{self._most} tokens are in use on this connection")
+                raise Busy(f"this connection has {self._most} valid tokens, which is the limit")
         of_policies = self._claims.setdefault(audience, {})
         self._count += claim.key_name not in of_policies
         of_policies[claim.key_name] = claim
@@ -60,14 +66,15 @@ class Tokens:
 
     def check(self, right: Right, entity: EntityPath, *, management: bool = False) -> None:
         """
-        Return if one of the tokens allows it now, at the entity or at its management.
+        Return if one of the tokens allows this now, on the entity or on its management.
 
         Raises:
             NotAuthorized: none does; the text says why not.
         """
         path = f"{entity.name}/$management" if management else entity.name
         access = Access(right=right, entity=entity, path=path)
-        refusal = NotAuthorized(f"no token for {path!r}: put one on $cbs first")
+        text = f"no token for {path!r}: put one on $cbs first"
+        refusal: NotAuthorized = Refused(text, Refusal.MISSING)
         for claim in self._good_for(path):
             try:
                 self._authorizer.check(claim, access)
@@ -77,20 +84,37 @@ class Tokens:
                 return
         raise refusal
 
+    def note_refused(self, error: NotAuthorized) -> None:
+        """Report an error that the client gets, when none of its tokens suffices."""
+        self._authorizer.note_refused(error)
+
+    def check_any(self) -> None:
+        """
+        Return if the connection has a valid token.
+
+        Raises:
+            NotAuthorized: it has none.
+        """
+        claims = (claim for of_policies in self._claims.values() for claim in of_policies.values())
+        if not any(self._authorizer.seconds_left(claim) > 0 for claim in claims):
+            error = Refused("no token: put one on $cbs first", Refusal.MISSING)
+            self.note_refused(error)
+            raise error
+
     def _good_for(self, path: str) -> Iterator[Claim]:
-        """The tokens for that path or for what it is a part of, the closest ones first."""
+        """The tokens for that path or for a parent of it, the closest first."""
         segments = segments_of(path)
         for length in range(len(segments), -1, -1):
             yield from self._claims.get(segments[:length], {}).values()
 
     def seconds_left(self) -> float:
-        """Until the first of them expires."""
+        """Seconds until the first token expires."""
         claims = (claim for of_policies in self._claims.values() for claim in of_policies.values())
         first = min(claims, key=lambda claim: claim.expires, default=None)
         return math.inf if first is None else max(0.0, self._authorizer.seconds_left(first))
 
     def drop_expired(self) -> None:
-        """Forget what is good for nothing any more."""
+        """Forget tokens that aren't valid any more."""
         left = self._authorizer.seconds_left
         for audience, of_policies in list(self._claims.items()):
             good = {name: claim for name, claim in of_policies.items() if left(claim) > 0}

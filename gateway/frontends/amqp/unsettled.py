@@ -1,4 +1,4 @@
-"""Deliveries that the client of one link has and hasn't settled."""
+"""Deliveries that the client of one link hasn't settled."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -12,7 +12,10 @@ from gateway.wire.amqp.events import DeliveryId
 
 @attrs.define(eq=False)
 class Unsettled:
-    """At most so many of those that were sent; and deferred ones, which were handed in a reply."""
+    """
+    Unsettled deliveries up to a limit: those that were sent, and deferred ones, which came in a
+    reply.
+    """
 
     _most: int
     _sent: dict[DeliveryId, Delivery] = attrs.field(factory=dict, init=False)
@@ -24,19 +27,21 @@ class Unsettled:
         return self._most - len(self._sent)
 
     def add(self, id_: DeliveryId, delivery: Delivery) -> None:
-        assert delivery.lock_token is not None, "it was taken with a lock"
+        assert delivery.lock_token is not None, "it was received with a lock"
         self._sent[id_] = delivery.handle
         self._ids[delivery.lock_token] = id_
 
     def take(self, id_: DeliveryId) -> Delivery | None:
-        """The delivery, which is the caller's matter now."""
+        """Remove and return the delivery; the caller settles it."""
         delivery = self._sent.pop(id_, None)
         if delivery is not None and delivery.lock_token is not None:
             self._ids.pop(delivery.lock_token, None)
         return delivery
 
     def take_by_token(self, lock_token: str) -> DeliveryId | None:
-        """Which of those that were sent it was; it is the caller's matter now."""
+        """
+        Remove the sent delivery with that lock token and return its id; the caller settles it.
+        """
         id_ = self._ids.get(lock_token)
         if id_ is not None:
             self.take(id_)
@@ -45,20 +50,33 @@ class Unsettled:
     def take_lost(
         self, end_of: Callable[[Delivery], float], now: float
     ) -> tuple[Sequence[DeliveryId], float]:
-        """Forget those whose locks are over: which they were, and when the next lock may be."""
+        """
+        Forget the deliveries whose locks have expired; return them, and when the next lock may
+        expire.
+        """
         ends = {id_: end_of(delivery) for id_, delivery in self._sent.items()}
         lost = [id_ for id_, end in ends.items() if end <= now]
         for id_ in lost:
             self.take(id_)
         return lost, min((end for end in ends.values() if end > now), default=inf)
 
+    def take_all(self) -> Sequence[Delivery]:
+        """Remove and return all deliveries; the caller settles them."""
+        taken = [*self._sent.values(), *self._deferred.values()]
+        self._sent.clear()
+        self._ids.clear()
+        self._deferred.clear()
+        return taken
+
     def check_room(self, count: int) -> None:
         """
+        Return if there is room for `count` more.
+
         Raises:
-            Busy: the client has to settle some of what it has.
+            Busy: the client has to settle some deliveries first.
         """
         if len(self._deferred) + len(self._sent) + count > self._most:
-            raise Busy(f"{self._most} deliveries of this link wait for their settlement")
+            raise Busy(f"this link has {self._most} unsettled deliveries: settle some first")
 
     def add_deferred(self, deliveries: Sequence[Delivery]) -> None:
         self._deferred.update(

@@ -1,4 +1,6 @@
-"""What ends links and connections although their client has done nothing."""
+"""
+Ends links and connections that aren't allowed any more, or idle, without an action of their client.
+"""
 
 import math
 from typing import Final
@@ -13,23 +15,27 @@ from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.auth import Authorizer
 from gateway.wire.amqp.events import AmqpError
 
-_ON_ITS_WAY: Final = 0.3  # seconds until we have what a client sends before it misses an answer
+_ON_ITS_WAY: Final = 0.3  # seconds for what a client has sent to arrive, before it misses an answer
 _LONGEST_SILENCE: Final = 1.0  # seconds
 
 
 @attrs.define(eq=False)
 class Watch:
-    """Ends links whose tokens have expired, connections without links, and all when draining."""
+    """
+    Ends links whose tokens have expired, connections without links, and everything when the gateway
+    drains.
+    """
 
     _context: Context
     _authorizer: Authorizer
     _drain: trio.Event
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _idle_at: float = attrs.field(default=math.inf, init=False)  # when to close without links
+    # when to close the connection if it has no links by then
+    _idle_at: float = attrs.field(default=math.inf, init=False)
 
     async def run(self) -> None:
-        """Return when the connection is over, or as good as."""
+        """Return when the connection is closing or closed."""
         await trio.lowlevel.checkpoint()
         self._authorizer.tell(self._look)
         try:
@@ -42,21 +48,24 @@ class Watch:
         self._scope.cancel()
 
     def note_links(self) -> None:
-        """There is one more link, or one less."""
+        """A link was attached or ended."""
         timeout = self._context.options.idle_links_timeout
         self._idle_at = math.inf if self._context.links else trio.current_time() + timeout
         self.note_tokens()
 
     def note_tokens(self) -> None:
-        """There is another token."""
+        """A token was added."""
         self._waiting.deadline = self._next()
 
     def _look(self) -> None:
-        """The policies are others."""
+        """The access policies have changed."""
         self._waiting.cancel()
 
     async def _reason(self) -> str:
-        """Wait until the connection is to be closed, and say why; links are ended meanwhile."""
+        """
+        Wait until the connection has to be closed, and return the reason; end unauthorized links
+        meanwhile.
+        """
         self.note_links()
         while trio.current_time() < self._idle_at:
             with trio.move_on_at(self._next()) as self._waiting:
@@ -69,11 +78,11 @@ class Watch:
 
     async def _answer_all(self) -> None:
         """
-        Return when what clients have sent is answered.
+        Return when everything that clients have sent is answered.
 
-        They hear the answers together with the close: who sends on with each answer would have
-        something on its way then, for ever without an answer. Node's SDK waits for those until
-        its time is over, and then may end its process.
+        The answers are written together with the close. A client that sends again after each answer
+        would otherwise always have a message in flight that is never answered; Node's SDK waits for
+        such a message until its timeout, and then may end its process.
         """
         connection, pending = self._context.connection, self._context.pending
         if any(isinstance(link, IncomingLink) for link in self._context.links.values()):
@@ -82,7 +91,7 @@ class Watch:
         with trio.move_on_after(_LONGEST_SILENCE):
             await pending.wait_until_none()
         if pending.count:
-            connection.speak()  # what is slow holds up no other answer
+            connection.speak()  # a slow namespace delays no other answers
         await pending.wait_until_none()
 
     def _next(self) -> float:

@@ -1,4 +1,9 @@
-"""Proton's events to ours: what the peer did, after Proton has checked it against the protocol."""
+"""
+Converts Proton's events to ours: actions of the peer that Proton has checked against the protocol.
+
+A message that comes in several transfer frames becomes one event, after its last frame. `registry`
+keeps the bytes until then.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -37,7 +42,9 @@ _SIZE: Final = "amqp:link:message-size-exceeded"
 
 @attrs.define(eq=False)
 class Arrivals:
-    """Turns what waits in the collector into `events`, and answers what needs no decision."""
+    """
+    Converts the events in Proton's collector to `events`, and answers those that need no decision.
+    """
 
     connection: Pointer
     transport: Pointer
@@ -48,13 +55,15 @@ class Arrivals:
     max_partial: int
     credentials: Credentials | None = None
     events: deque[Event] = attrs.field(factory=deque)
-    over: bool = False  # ConnectionClosed is among the events, or was
+    over: bool = False  # ConnectionClosed is among the events, or has been taken
 
     def process(self) -> None:
         """
+        Convert all waiting events.
+
         Raises:
-            FrameError: the peer broke one of our limits.
-            MessageError: a value in a frame is not to be read.
+            FrameError: the peer exceeded one of our limits.
+            MessageError: a value in a frame is malformed.
         """
         collector = self.collector
         while event := lib.pn_collector_peek(collector):
@@ -64,7 +73,7 @@ class Arrivals:
             lib.pn_collector_pop(collector)
 
     def end(self, error: AmqpError | None) -> None:
-        """Nothing of the connection is valid any more."""
+        """End the connection: nothing of it is valid any more."""
         if not self.over:
             self.over = True
             self.registry.clear()
@@ -90,7 +99,7 @@ class Arrivals:
         self.end(error)
 
     def _failed(self, _: Pointer) -> None:
-        """Proton found the peer breaking the protocol, silent for too long, or gone."""
+        """Proton found that the peer broke the protocol, was silent for too long, or has gone."""
         self.end(proton.get_error(lib.pn_transport_condition(self.transport)))
 
     def _session_opened(self, event: Pointer) -> None:
@@ -131,7 +140,7 @@ class Arrivals:
             if session is None or left:
                 if attach.incoming is not None:
                     attach.incoming.void = True
-                return  # we have ended that, and the peer hasn't heard of it
+                return  # we have ended the session, and the peer doesn't know yet
             if self.registry.leaving:
                 self._make_room(session, lib.pn_link_name(pointer), attach.room)
             we_send = bool(lib.pn_link_is_sender(pointer))
@@ -140,7 +149,7 @@ class Arrivals:
         self.events.append(_read_attach(link, attach))
 
     def _make_room(self, session: Session, name: Pointer, handles: int) -> None:
-        """What lingers is detached where a new link needs its name, or its handle of ours."""
+        """Detach lingering links whose name, or whose handle on our side, a new link needs."""
         leaving = [each for each in self.registry.leaving_of(session) if each.detached is not None]
         for link in leaving:
             same = proton.text(lib.pn_link_name(link.pointer)) == proton.text(name)
@@ -211,14 +220,14 @@ class Arrivals:
         self._transfer(link, link_pointer, pointer)
 
     def _drop_errant(self, link_pointer: Pointer, pointer: Pointer) -> None:
-        """Keep nothing of what comes on a link that we have detached and the peer hasn't."""
+        """Drop transfers on a link that we have detached and the peer hasn't yet."""
         proton.receive(link_pointer, pointer)
         if not lib.pn_delivery_partial(pointer):
             lib.pn_link_advance(link_pointer)
             lib.pn_delivery_settle(pointer)
 
     def _transfer(self, link: Link, link_pointer: Pointer, pointer: Pointer) -> None:
-        """A frame, or several, of the delivery that is arriving."""
+        """Process one or several frames of the delivery that is arriving."""
         registry = self.registry
         if lib.pn_delivery_aborted(pointer):
             self._format(link)

@@ -1,4 +1,4 @@
-"""AMQP error conditions as Service Bus uses them, and what each one means for a send."""
+"""AMQP error conditions as Service Bus uses them, and what each means for the outcome of a send."""
 
 import enum
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from gateway.domain.errors import (
     EntityExists,
     EntityNotFound,
     GatewayError,
+    InternalError,
     InvalidRequest,
     LockLost,
     MessageError,
@@ -28,14 +29,15 @@ from gateway.domain.errors import (
     SessionRequired,
     Unavailable,
 )
+from gateway.wire.rabbitmq.errors import is_of_a_queue_that_is_down
 
 ARGUMENT: Final = "com.microsoft:argument-error"
 
 
 class Reaction(enum.Enum):
-    """What a condition asks for that says nothing of a request."""
+    """The reaction to a condition that isn't about the request."""
 
-    RECONNECT = "reconnect"  # idle, moved, displaced: open anew; only if that fails, it counts
+    RECONNECT = "reconnect"  # idle, moved, displaced: reconnect; only a failure of that counts
 
 
 _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
@@ -47,7 +49,7 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "amqp:internal-error": OutcomeUnknown,
         "amqp:connection:forced": Reaction.RECONNECT,
         "amqp:link:detach-forced": Reaction.RECONNECT,
-        # Somebody broke the protocol: a new connection may do, and if not, it counts.
+        # The protocol was violated: a new connection may work, and only a failure of that counts.
         "amqp:connection:framing-error": Reaction.RECONNECT,
         "amqp:illegal-state": Reaction.RECONNECT,
         "amqp:invalid-field": Reaction.RECONNECT,
@@ -60,7 +62,7 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "amqp:resource-locked": Busy,
         "amqp:not-found": EntityNotFound,
         "amqp:resource-deleted": EntityNotFound,
-        "com.microsoft:relay-not-found": NotSupported,  # of relays only
+        "com.microsoft:relay-not-found": NotSupported,  # for relays only
         "com.microsoft:address-already-in-use": NotSupported,
         "com.microsoft:entity-disabled": EntityDisabled,
         "com.microsoft:entity-already-exists": EntityExists,
@@ -85,20 +87,22 @@ _TABLE: Final[Mapping[str, type[BrokerError] | Reaction]] = MappingProxyType(
         "amqp:transaction:unknown-id": OutcomeUnknown,
         "amqp:transaction:rollback": OutcomeUnknown,
         "amqp:transaction:timeout": OutcomeUnknown,
-        # Not on any wire: what the Python SDK calls a failure of its own connection.
+        # Never sent: azure-servicebus for Python gives this condition to failures of its own
+        # connection.
         "amqp:client-error": OutcomeUnknown,
         "amqp:socket-error": OutcomeUnknown,
         "amqp:unknown-error": OutcomeUnknown,
     }
 )
 
-# What a client is told: the condition, and the status of a reply that has one. Each condition is
-# read back as the same class, or as one that claims less: whoever reads container-close (the node
-# is moving, try again) takes the outcome for unknown.
+# The condition that a client gets, and the status of a reply that has one. Each condition is parsed
+# back to the same class, or to a class that claims less: a client that gets container-close (the
+# node is moving, try again) takes the outcome as unknown.
 _TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType(
     {
         GatewayError: ("amqp:internal-error", 500),
         MessageError: (ARGUMENT, 400),
+        InternalError: ("amqp:internal-error", 500),
         Unavailable: ("com.microsoft:container-close", 503),
         OutcomeUnknown: ("com.microsoft:timeout", 408),
         Busy: ("com.microsoft:server-busy", 503),
@@ -118,20 +122,21 @@ _TELLING: Final[Mapping[type[GatewayError], tuple[str, int]]] = MappingProxyType
     }
 )
 
-# No condition says that a session is missing; only the text does, ours and Azure's.
+# No condition says that a session is missing; only the description does, in our text and Azure's.
 _SESSION_MISSING: Final = ("requires sessions", "entity requires one", "SessionId was not set")
 
-_SESSION_BROKEN: Final = "amqp:session:"  # window-violation, errant-link and so on
+_SESSION_BROKEN: Final = "amqp:session:"  # window-violation, errant-link and others
 
-_BUSY_FOR: Final = 10.0  # seconds that Azure advises
+_BUSY_FOR: Final = 10.0  # seconds that Azure recommends
 _BUSY_BRIEFLY: Final = 2.0  # with the detail code 50009
 
 
 def meaning_of(condition: str) -> type[BrokerError] | Reaction:
     """
-    What the condition says (Service Bus error model, 8.1). An unknown one is an unknown outcome.
+    The error for the condition (Service Bus error model, 8.1). An unknown condition is an unknown
+    outcome.
 
-    For `Reaction.RECONNECT`, a new link or connection comes before any verdict.
+    `Reaction.RECONNECT` asks for a new link or connection before any error.
     """
     if condition.startswith(_SESSION_BROKEN):
         return Reaction.RECONNECT
@@ -140,9 +145,9 @@ def meaning_of(condition: str) -> type[BrokerError] | Reaction:
 
 def error_from_condition(condition: str, description: str) -> BrokerError:
     """
-    The error that a peer's condition stands for, with both texts in its message.
+    The error for a peer's condition, with condition and description in its text.
 
-    Where the condition asks to reconnect, what was under way has no answer: `OutcomeUnknown`.
+    If the condition asks to reconnect, requests in flight have no answer: `OutcomeUnknown`.
     """
     meaning = meaning_of(condition)
     text = f"{description} ({condition})" if description else condition
@@ -150,37 +155,40 @@ def error_from_condition(condition: str, description: str) -> BrokerError:
         return OutcomeUnknown(text)
     if meaning is Busy:
         return Busy(text, retry_after=_BUSY_BRIEFLY if "50009" in description else _BUSY_FOR)
+    if meaning is EntityNotFound and is_of_a_queue_that_is_down(description):
+        return Unavailable(text)
     if meaning is InvalidRequest and any(each in description for each in _SESSION_MISSING):
         return SessionRequired(text)
     return meaning(text)
 
 
 def refusal_from_condition(condition: str, description: str) -> BrokerError:
-    """The same where nothing was handed over yet: what isn't known there is an outage."""
+    """As `error_from_condition`, if nothing was sent yet: an unknown outcome then is an outage."""
     error = error_from_condition(condition, description)
     return Unavailable(str(error)) if error.outcome is Outcome.UNKNOWN else error
 
 
 def condition_of(error: GatewayError) -> str:
     """
-    The condition that tells a client of `error`, as Service Bus would.
+    The condition for `error`, as Service Bus would send it.
 
-    One without a condition of its own gets that of its nearest base class. For an unknown
-    outcome, a link is detached with it; the delivery isn't rejected, since that is an answer.
+    An error without a condition of its own gets that of its nearest base class. For an unknown
+    outcome the link is detached with it; the delivery isn't rejected, because a rejection is an
+    answer.
     """
     return _telling(error)[0]
 
 
 def status_of(error: GatewayError) -> int:
-    """The status of a reply on $cbs or $management that tells of `error`."""
+    """The status of a reply on $cbs or $management for `error`."""
     return _telling(error)[1]
 
 
 def description_of(error: GatewayError) -> str:
     """
-    What a client is told beside the condition.
+    The description that a client gets with the condition.
 
-    Node's SDK knows an entity that isn't there by these words only, and tries again without them.
+    Node's SDK recognizes a missing entity only by these words, and retries without them.
     """
     if isinstance(error, EntityNotFound):
         return f"The messaging entity that was asked for could not be found: {error}."

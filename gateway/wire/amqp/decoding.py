@@ -1,4 +1,4 @@
-"""AMQP 1.0 values out of bytes: the reading half of `gateway.wire.amqp.types`."""
+"""Decodes AMQP 1.0 values: the reading half of `gateway.wire.amqp.types`."""
 
 import struct
 from collections.abc import Callable
@@ -10,12 +10,13 @@ from uuid import UUID
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Described, Kind, Typed, Value
 
-MAX_DEPTH: Final = 32  # lists, maps, arrays and described values inside one another
+MAX_DEPTH: Final = 32  # nesting depth of lists, maps, arrays and described values
 MAX_ZERO_WIDTH: Final = 32  # elements of an array that take no byte each, such as null
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What follows the code at (data, position, depth) -> the value, and the position behind it.
+# Decodes the bytes after a type code: (data, position, depth) -> the value, and the position after
+# it.
 _Decoder = Callable[[bytes, int, int], tuple[Value, int]]
 
 _u32 = struct.Struct(">I")
@@ -24,10 +25,10 @@ _size_and_count = struct.Struct(">II")
 
 def decode(data: bytes) -> Value:
     """
-    The one value that `data` is.
+    Decode the single value in `data`.
 
     Raises:
-        MessageError: it is none, or something follows it; the text names the byte.
+        MessageError: the value is malformed, or bytes follow it; the text gives the position.
     """
     value, end = decode_at(data, 0)
     if end != len(data):
@@ -37,10 +38,10 @@ def decode(data: bytes) -> Value:
 
 def decode_at(data: bytes, at: int) -> tuple[Value, int]:
     """
-    The value that starts at byte `at`, and where the next one would start.
+    Decode the value at byte `at`; return it and the position after it.
 
     Raises:
-        MessageError: there is no value; the text names the byte.
+        MessageError: there is no value; the text gives the position.
     """
     try:
         return _DECODERS[data[at]](data, at + 1, 0)
@@ -93,7 +94,7 @@ def _symbol(raw: bytes) -> Typed:
     return Typed(Kind.SYMBOL, raw.decode("ascii"))
 
 
-# Symbols come from small vocabularies. Only those of at most 255 bytes are remembered.
+# Symbols come from small vocabularies. Only those of at most 255 bytes are cached.
 _short_symbol = lru_cache(maxsize=1024)(_symbol)
 
 
@@ -132,7 +133,7 @@ def _bad_text(start: int, error: UnicodeDecodeError) -> MessageError:
 
 
 def _bounds(data: bytes, at: int, width: int, depth: int) -> tuple[int, int, int]:
-    """Where a list's, map's or array's content starts and ends, and its count."""
+    """The start and end of the content of a list, map or array, and its count."""
     if depth >= MAX_DEPTH:
         raise MessageError(f"byte {at}: nested deeper than {MAX_DEPTH}")
     size, count = (data[at], data[at + 1]) if width == 1 else _size_and_count.unpack_from(data, at)
@@ -173,7 +174,8 @@ def _map(width: int) -> _Decoder:
             except TypeError as error:
                 raise MessageError(f"byte {start}: a list or map can't be a key") from error
         _check_end(position, end)
-        # Python takes 1, 1.0 and true for one key: better no message than one with a value less.
+        # Python treats 1, 1.0 and true as one key: no message is better than one that has lost a
+        # value.
         if 2 * len(entries) != count:
             raise MessageError(f"byte {at}: {count} keys and values, of {len(entries)} keys")
         return entries, end
@@ -184,7 +186,7 @@ def _map(width: int) -> _Decoder:
 def _array(width: int) -> _Decoder:
     def decode_array(data: bytes, at: int, depth: int) -> tuple[Value, int]:
         position, end, count = _bounds(data, at, width, depth)
-        if count == 0:  # the constructor, if any, says nothing more
+        if count == 0:  # the constructor, if any, has no effect
             return Typed(Kind.ARRAY, ()), end
         element, position = _constructor(data, position, depth + 1)
         _check_count(count, max(end - position, MAX_ZERO_WIDTH), at)
@@ -199,7 +201,10 @@ def _array(width: int) -> _Decoder:
 
 
 def _constructor(data: bytes, at: int, depth: int) -> tuple[_Decoder, int]:
-    """What an array says once for all its elements: a code, with descriptors before it."""
+    """
+    The constructor that an array has once for all elements: a type code, with descriptors before
+    it.
+    """
     if data[at] != 0:
         return _DECODERS[data[at]], at + 1
     if depth >= MAX_DEPTH:

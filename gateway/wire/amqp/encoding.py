@@ -1,4 +1,4 @@
-"""AMQP 1.0 values to bytes: the writing half of `gateway.wire.amqp.types`."""
+"""Encodes AMQP 1.0 values: the writing half of `gateway.wire.amqp.types`."""
 
 import struct
 from collections.abc import Callable
@@ -20,28 +20,28 @@ _size_and_count = struct.Struct(">II")
 
 def encode(value: Value) -> bytes:
     """
-    The shortest encoding of `value`. Timestamps lose what is below a millisecond.
+    The shortest encoding of `value`. Timestamps are truncated to milliseconds.
 
     Raises:
-        MessageError: AMQP can't say it; the text names the type.
+        MessageError: AMQP can't express the value; the text names the type.
     """
     return _encode(value, 0)
 
 
 def encode_fields(fields: list[bytes]) -> bytes:
-    """A composite type's list of encoded fields, without the nulls at its end (part 1, 1.4)."""
+    """A composite type's list of encoded fields, without trailing nulls (part 1, 1.4)."""
     while fields and fields[-1] == b"\x40":
         fields.pop()
     return _compound(0xC0, len(fields), b"".join(fields)) if fields else b"\x45"
 
 
 def encode_entries(pieces: list[bytes]) -> bytes:
-    """The map of these keys and values, each encoded already, one after the other."""
+    """The map of these keys and values, which are already encoded and alternate."""
     return _compound(0xC1, len(pieces), b"".join(pieces))
 
 
 def to_milliseconds(moment: datetime) -> int:
-    """Whole milliseconds since 1970; what is below a millisecond is cut off."""
+    """Milliseconds since 1970, truncated."""
     if moment.tzinfo is None:
         raise MessageError("a timestamp needs a time zone")
     since = moment - _EPOCH
@@ -61,7 +61,7 @@ def _encoder_of_base(value: Value) -> _Encoder:
 
 
 def _sized(code: int) -> Callable[[bytes], bytes]:
-    """Encoder of binary, string or symbol: the code with a size of 1 byte, or of 4."""
+    """Encodes binary, string or symbol: the type code with a size of 1 byte or of 4."""
     short = tuple(bytes((code, size)) for size in range(256))
     long = bytes((code | 0x10,))
 
@@ -152,7 +152,7 @@ def _encode_array(items: tuple[Value, ...], depth: int) -> bytes:
 
 
 def _split_described(value: Value, depth: int) -> tuple[bytes, bytes]:
-    """The descriptors around a value, and the value inside of them, encoded."""
+    """The encoded descriptors around a value, and the encoded value inside of them."""
     descriptors = b""
     while isinstance(value, Described):
         _check_depth(depth)
@@ -162,8 +162,8 @@ def _split_described(value: Value, depth: int) -> tuple[bytes, bytes]:
     return descriptors, _encode(value, depth)
 
 
-# The encodings that hold the value in the code, or in fewer bytes than the type has: an array
-# has one code for all of its elements.
+# Encodings that have the value in the type code, or in fewer bytes than the type: an array has one
+# type code for all of its elements.
 _IN_CODE: Final = {
     0x41: (0x56, b"\1"),
     0x42: (0x56, b"\0"),
@@ -175,7 +175,7 @@ _IN_ONE_BYTE: Final = {0x52: (0x70, 4), 0x53: (0x80, 8), 0x54: (0x71, 4), 0x55: 
 
 
 def _element(encoded: bytes, wide: bool) -> tuple[int, bytes]:
-    """The code and payload that a value has in an array; `wide`: with a size of 4 bytes."""
+    """The type code and payload of a value in an array; `wide`: with a size of 4 bytes."""
     code = encoded[0]
     payload = encoded[1:]
     if code in _IN_ONE_BYTE:

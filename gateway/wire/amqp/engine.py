@@ -1,13 +1,14 @@
 """
 One AMQP 1.0 connection without I/O: bytes in, events out; methods in, bytes out. Both roles.
 
-The state of the protocol is Qpid Proton's, which `arrivals` and `proton` hide. What it lacks is in
-`frames`, `rewriting` and `sasl`. No method waits, and none may run in two threads at once.
+Qpid Proton holds the protocol's state, behind `arrivals` and `proton`. Features that Proton lacks
+are in `frames`, `rewriting` and `sasl`. No method blocks, and no two may run in different threads
+at once.
 
-    feed, feed_eof, events              what the peer did
-    open, close, begin, end             what we do; with an id that is void they do nothing
-    accept, send, settle, ...           the same with links, in `links`
-    take, finished, tick                what is to be written, and when to come again
+    feed, feed_eof, events              actions of the peer
+    open, close, begin, end             our actions; with a void id they do nothing
+    accept, send, settle, ...           the same for links, in `links`
+    take, finished, tick                bytes to write, and when to call again
 
 Values inside of maps are encoded and decoded by `gateway.wire.amqp.types`.
 """
@@ -19,12 +20,7 @@ from typing import Any
 
 from gateway.wire.amqp import proton
 from gateway.wire.amqp.arrivals import Arrivals
-from gateway.wire.amqp.events import (
-    NOTHING,
-    AmqpError,
-    Event,
-    SessionId,
-)
+from gateway.wire.amqp.events import NOTHING, AmqpError, Event, SessionId
 from gateway.wire.amqp.frames import ROOM, FrameError, Inbound, decoding
 from gateway.wire.amqp.links import Links
 from gateway.wire.amqp.options import EngineOptions
@@ -35,7 +31,7 @@ from gateway.wire.amqp.sasl import SaslClient, SaslFailed, SaslServer
 
 
 def _no_wake() -> None:
-    """For who takes bytes after each call anyway."""
+    """For callers that take bytes after each call anyway."""
 
 
 class Engine(Links):
@@ -49,9 +45,9 @@ class Engine(Links):
         wake: Callable[[], object] = _no_wake,
     ) -> None:
         """
-        None for `sasl`: the connection begins with AMQP itself.
+        With None for `sasl`, the connection begins with AMQP itself.
 
-        `wake` is called whenever there may be more to take, also out of the methods below.
+        `wake` is called whenever there may be more to take, also from the methods below.
         """
         self._sasl = sasl
         self._transport: Pointer = lib.pn_transport()
@@ -76,15 +72,18 @@ class Engine(Links):
             max_links=options.max_links,
             max_partial=options.max_partial,
         )
-        self._greeting = bytearray()  # what came in and may be SASL
-        self._out = bytearray(sasl.start() if sasl else b"")  # comes before what Proton writes
+        self._greeting = bytearray()  # received bytes that may be SASL
+        self._out = bytearray(sasl.start() if sasl else b"")  # written before Proton's bytes
         self._opened = False
-        self._mute = False  # nothing of Proton's is written: SASL has failed
+        self._mute = False  # SASL has failed, so that nothing of Proton's is written
 
     # ------------------------------------------------------------------ bytes and time
 
     def feed(self, data: bytes | bytearray) -> None:
-        """Take bytes of the peer, cut anywhere. What they mean is in `events()` afterwards."""
+        """
+        Process bytes of the peer, split anywhere. The resulting events are in `events()`
+        afterwards.
+        """
         if self._arrivals.over:
             return
         try:
@@ -110,13 +109,13 @@ class Engine(Links):
         self._wake()
 
     def events(self) -> Iterator[Event]:
-        """What has happened, in order; each event is taken as it is handed out."""
+        """The events in order; each is removed when it is returned."""
         waiting = self._arrivals.events
         while waiting:
             yield waiting.popleft()
 
     def take(self, most: int) -> bytes:
-        """About `most` bytes that are to be written next; none: nothing for now."""
+        """Return about `most` bytes to be written next; empty if there are none now."""
         if self._out:
             data = bytes(self._out)
             self._out.clear()
@@ -126,20 +125,27 @@ class Engine(Links):
         pieces: list[bytes] = []
         size = 0
         while size < most and (raw := proton.pull(self._transport, most - size)):
-            pieces.append(self._outbound.feed(raw))  # Proton gives a part of it at a time
+            pieces.append(self._outbound.feed(raw))  # Proton returns a part of them at a time
             size += len(raw)
         return b"".join(pieces)
 
+    def allow_partial(self, size: int) -> None:
+        """Allow that many bytes of unfinished messages from now on."""
+        self._arrivals.max_partial = size
+
     @property
     def finished(self) -> bool:
-        """`ConnectionClosed` is among the events, and all is taken: the stream can be closed."""
+        """
+        Whether `ConnectionClosed` is among the events and all bytes were taken: the stream can be
+        closed.
+        """
         if not self._arrivals.over or self._out:
             return False
         return self._mute or bool(lib.pn_transport_pending(self._transport) <= 0)
 
     @property
     def unsent(self) -> int:
-        """Bytes of messages and frames that were given to the engine and not taken yet."""
+        """Bytes of messages and frames that were passed to the engine and not taken yet."""
         sessions = self._registry.sessions.values()
         waiting: int = sum(lib.pn_session_outgoing_bytes(each.pointer) for each in sessions)
         written: int = max(0, lib.pn_transport_pending(self._transport))
@@ -147,16 +153,16 @@ class Engine(Links):
 
     @property
     def unsettled(self) -> int:
-        """Bytes of messages that have arrived, in whole or in part, and were not settled by us."""
+        """Bytes of messages that have arrived, in whole or in part, and that we haven't settled."""
         return self._registry.unsettled + self._registry.partial
 
     def tick(self, now: float) -> float:
         """
-        Do what time demands: heartbeats, and the end of a peer that is silent for too long.
+        Send due heartbeats, and end the connection of a peer that was silent for too long.
 
-        `now` is monotonic, in seconds, and so is the answer: come again then at the latest.
+        `now` is monotonic, in seconds, and so is the result: the latest time of the next call.
         """
-        # Rounded up, or who comes at the deadline would be told the same deadline again.
+        # Rounded up: a caller at the deadline would otherwise get the same deadline again.
         deadline = lib.pn_transport_tick(self._transport, max(1, math.ceil(now * 1000)))
         self._process()
         self._wake()
@@ -172,10 +178,10 @@ class Engine(Links):
         pads_frames: bool = False,
     ) -> None:
         """
-        Open our half: a client at once, a server as the answer to `ConnectionOpened`.
+        Open our half: a client at once, a server in answer to `ConnectionOpened`.
 
-        `pads_frames` writes the nulls at the end of frames, which azure-servicebus for Python
-        needs before version 7.15.
+        `pads_frames` writes trailing nulls in frames, which azure-servicebus for Python needs
+        before version 7.15.
         """
         if self._opened or self._arrivals.over:
             return
@@ -188,7 +194,10 @@ class Engine(Links):
         self._wake()
 
     def close(self, error: AmqpError | None = None) -> None:
-        """Close, with all that it has; `ConnectionClosed` follows when the peer has closed too."""
+        """
+        Close the connection with its sessions and links; `ConnectionClosed` follows when the peer
+        has closed too.
+        """
         if self._arrivals.over:
             return
         self.open()
@@ -204,7 +213,7 @@ class Engine(Links):
         return self._registry.add_session(pointer).id
 
     def end(self, session: SessionId, error: AmqpError | None = None) -> None:
-        """End a session with its links: their ids are void, and no event tells so."""
+        """End a session with its links: their ids become void, without an event."""
         record = self._registry.sessions.get(session)
         if record is None:
             return
@@ -216,7 +225,7 @@ class Engine(Links):
     # ------------------------------------------------------------------ inside
 
     def _authenticate(self, sasl: SaslServer | SaslClient, data: bytes | bytearray) -> bytes:
-        """Let SASL have the bytes; the answer is what came after it."""
+        """Pass the bytes to SASL; return those after SASL's end."""
         self._greeting += data
         self._out += sasl.feed(self._greeting)
         if sasl.done is None:
@@ -231,7 +240,7 @@ class Engine(Links):
         while left:
             pushed = proton.push(self._transport, left)
             self._arrivals.process()
-            if pushed <= 0:  # the connection is over, or Proton would have taken some
+            if pushed <= 0:  # the connection is over: otherwise Proton would have taken some
                 return
             left = left[pushed:]
 
@@ -243,7 +252,7 @@ class Engine(Links):
             self._break(error.condition, str(error))
 
     def _break(self, condition: str, description: str) -> None:
-        """End a connection whose peer has broken the protocol, and tell it why."""
+        """End a connection whose peer has broken the protocol, and send it the reason."""
         error = AmqpError(condition=condition, description=description)
         if self._inbound.opened:
             self.close(error)

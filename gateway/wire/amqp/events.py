@@ -1,9 +1,9 @@
 """
-What the two ends of an AMQP 1.0 connection tell each other, as values: what the engine hands out
-(events) and what it is given (outcomes, errors, termini).
+Values that the two ends of an AMQP 1.0 connection exchange: the engine's events, and the outcomes,
+errors and termini passed to it.
 
-Ids are those of one engine, and never used twice. Values inside of maps are those of
-`gateway.wire.amqp.types`; the symbols that are keys are plain `str`.
+Ids belong to one engine and are never reused. Values inside of maps are those of
+`gateway.wire.amqp.types`; symbols that are keys are plain `str`.
 """
 
 import enum
@@ -29,7 +29,7 @@ class AmqpError:
 
 
 class Durability(enum.IntEnum):
-    """What of a terminus survives (part 3, 3.5.5)."""
+    """Which state of a terminus survives (part 3, 3.5.5)."""
 
     NONE = 0
     CONFIGURATION = 1
@@ -42,9 +42,9 @@ class Terminus:
 
     address: str | None = None
     coordinator: bool = False  # the target of transactions; it has no address
-    dynamic: bool = False  # the peer is asked to make a node and to name it
+    dynamic: bool = False  # the peer is asked to create a node and to name it
     durable: Durability = Durability.NONE
-    filters: Mapping[str, Any] = NOTHING  # of sources only
+    filters: Mapping[str, Any] = NOTHING  # for sources only
     capabilities: tuple[str, ...] = ()
 
 
@@ -53,7 +53,7 @@ class Terminus:
 
 @attrs.frozen
 class Accepted:
-    """The receiver owns the message."""
+    """The receiver has accepted the message."""
 
 
 @attrs.frozen
@@ -79,7 +79,9 @@ class Rejected:
 
 @attrs.frozen(kw_only=True)
 class OtherState:
-    """No outcome: a state that is passed on the way to one, or one of transactions."""
+    """
+    A delivery state that isn't an outcome: one on the way to an outcome, or one of transactions.
+    """
 
     code: int  # the descriptor's number
 
@@ -96,21 +98,22 @@ RELEASED: Final = Released()
 
 @attrs.frozen(kw_only=True)
 class ConnectionOpened:
-    """The peer's open frame is here. A server answers with `Engine.open` or `Engine.close`."""
+    """The peer's open frame has arrived. A server answers with `Engine.open` or `Engine.close`."""
 
     container_id: str
     hostname: str | None
     properties: Mapping[str, Any]
-    mechanism: str | None  # of SASL; None: the peer used none
-    user: str | None  # who SASL says it is: PLAIN's authentication id
+    mechanism: str | None  # of SASL; None: the peer used no SASL
+    user: str | None  # the user that SASL authenticated: PLAIN's authentication id
 
 
 @attrs.frozen(kw_only=True)
 class ConnectionClosed:
     """
-    The last event. `error` is the peer's, or what ended the connection on our side.
+    The last event. `error` is the peer's, or the reason on our side.
 
-    Everything unsettled is unknown to its sender. All ids are void; nothing more can be sent.
+    The outcome of everything unsettled is unknown to its sender. All ids are void; nothing more can
+    be sent.
     """
 
     error: AmqpError | None
@@ -118,7 +121,7 @@ class ConnectionClosed:
 
 @attrs.frozen(kw_only=True)
 class SessionOpened:
-    """The peer began a session, or answered our begin. The engine has answered already."""
+    """The peer began a session, or answered our begin. The engine has already answered."""
 
     session: SessionId
 
@@ -132,7 +135,7 @@ class SessionClosed:
 
 
 class SenderSettles(enum.IntEnum):
-    """What the sending end settles before it sends (part 2, 2.8.2)."""
+    """The deliveries that the sending end settles before it sends them (part 2, 2.8.2)."""
 
     UNSETTLED = 0
     SETTLED = 1
@@ -150,23 +153,23 @@ class ReceiverSettles(enum.IntEnum):
 class NewLink:
     """A link that a client asks for."""
 
-    name: str  # no other link of this direction may have it
+    name: str  # unique among the links of this direction
     we_send: bool
     source: Terminus | None
     target: Terminus | None
     sender_settles: SenderSettles = SenderSettles.UNSETTLED
     receiver_settles: ReceiverSettles = ReceiverSettles.FIRST
     properties: Mapping[str, Any] = NOTHING
-    max_message_size: int = 0  # bytes that we take; 0: no limit
+    max_message_size: int = 0  # bytes that we accept; 0: no limit
 
 
 @attrs.frozen(kw_only=True)
 class LinkAttached:
     """
-    The peer attached a link: to be answered with `accept` or `refuse`. Or it answered our attach.
+    The peer attached a link, which `accept` or `refuse` answers; or the peer answered our attach.
 
-    An answer without source or target (the one that we don't decide) is a refusal: the detach
-    with the reason follows.
+    An answer without the terminus that the peer decides is a refusal: the detach with the reason
+    follows.
     """
 
     link: LinkId
@@ -177,30 +180,30 @@ class LinkAttached:
     target: Terminus | None
     sender_settles: SenderSettles
     receiver_settles: ReceiverSettles
-    max_message_size: int  # bytes that the peer takes; 0: no limit
+    max_message_size: int  # bytes that the peer accepts; 0: no limit
     properties: Mapping[str, Any]
 
 
 @attrs.frozen(kw_only=True)
 class LinkDetached:
     """
-    The peer detached the link, or its session ended. The engine has answered already, but for
-    links that linger; or it is itself the answer that a detach of ours awaits.
+    The peer detached the link, or its session ended. The engine has already answered, except for
+    links that linger; or this is the peer's answer to our detach.
 
-    The link and its deliveries are void: settling one that was left is ignored.
+    The link and its deliveries are void: settling them is ignored.
     """
 
     link: LinkId
-    closed: bool  # False: the peer means to come back
+    closed: bool  # False: the peer means to attach again
     error: AmqpError | None
 
 
 @attrs.frozen(kw_only=True)
 class LinkFlow:
     """
-    Credit of a link on which we send has changed: `credit` more messages may be sent.
+    The credit of a link on which we send has changed: `credit` more messages may be sent.
 
-    `drain`: send what there is now, then call `Engine.drained`.
+    `drain`: send what is available now, then call `Engine.drained`.
     """
 
     link: LinkId
@@ -217,7 +220,7 @@ class LinkDrained:
 
 @attrs.frozen
 class TransferReceived:
-    """A whole message arrived. Unless `settled`, it waits for `Engine.settle`."""
+    """A whole message arrived. Unless it is `settled`, it waits for `Engine.settle`."""
 
     link: LinkId
     delivery: DeliveryId
@@ -230,9 +233,10 @@ class TransferReceived:
 @attrs.frozen
 class DispositionReceived:
     """
-    The peer said what became of a delivery that we sent, or settled one that we received.
+    The peer reported the outcome of a delivery that we sent, or settled a delivery that we
+    received.
 
-    `settled`: the peer has forgotten it. If not, it waits for `Engine.settle`.
+    `settled`: the peer has forgotten the delivery. Otherwise it waits for `Engine.settle`.
     """
 
     link: LinkId

@@ -1,6 +1,6 @@
 """
-Requests and replies as messages, as $cbs and $management have them (AMQP Management 1.0, working
-draft 11, 3): one message with `operation` and `reply-to`, one back with a status as in HTTP.
+Requests and replies as messages, as for $cbs and $management (AMQP Management 1.0, working draft
+11, 3): one message with `operation` and `reply-to`, and one back with a status as in HTTP.
 """
 
 import enum
@@ -19,10 +19,10 @@ _OPERATION: Final = "operation"
 @attrs.frozen(kw_only=True)
 class Request:
     """
-    What somebody asks of a node.
+    A request to a node.
 
-    `id` comes back with the reply, in its own type; some clients find the reply by it. `reply_to`
-    is the target of the link that the reply is for.
+    The reply has the same `id`, in the same type; some clients find the reply by it. `reply_to` is
+    the target of the link for the reply.
     """
 
     operation: str
@@ -33,7 +33,7 @@ class Request:
 
 
 class Dialect(enum.Enum):
-    """How a node calls the parts of its replies: status code, description, error condition."""
+    """The names of the parts of a node's replies: status code, description, error condition."""
 
     MANAGEMENT = ("statusCode", "statusDescription", "errorCondition")
     CBS = ("status-code", "status-description", "error-condition")
@@ -41,7 +41,7 @@ class Dialect(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Reply:
-    """The answer to the request of that id."""
+    """The reply to the request with that id."""
 
     id: Value
     status: int  # as in HTTP
@@ -52,8 +52,10 @@ class Reply:
 
 def parse_request(payload: bytes) -> Request:
     """
+    Parse a request.
+
     Raises:
-        MessageError: it is no message, or names no operation.
+        MessageError: the payload isn't a message, or has no operation.
     """
     message = decode_message(payload)
     properties = dict(message.properties)
@@ -71,8 +73,10 @@ def parse_request(payload: bytes) -> Request:
 
 def build_request(request: Request) -> bytes:
     """
+    The payload of a request.
+
     Raises:
-        MessageError: a value that AMQP can't say.
+        MessageError: AMQP can't express a value.
     """
     return encode_message(
         Message(
@@ -86,10 +90,10 @@ def build_request(request: Request) -> bytes:
 
 def parse_reply(payload: bytes) -> Reply:
     """
-    Read a reply in either dialect.
+    Parse a reply in either dialect.
 
     Raises:
-        MessageError: it is no message, or says no status.
+        MessageError: the payload isn't a message, or has no status.
     """
     message = decode_message(payload)
     for dialect in Dialect:
@@ -108,8 +112,10 @@ def parse_reply(payload: bytes) -> Reply:
 
 def build_reply(reply: Reply, dialect: Dialect = Dialect.MANAGEMENT) -> bytes:
     """
+    The payload of a reply.
+
     Raises:
-        MessageError: a value that AMQP can't say.
+        MessageError: AMQP can't express a value.
     """
     code, description, condition = dialect.value
     properties: dict[str, Value] = {
@@ -124,7 +130,7 @@ def build_reply(reply: Reply, dialect: Dialect = Dialect.MANAGEMENT) -> bytes:
 
 
 def text_of(value: Value) -> str | None:
-    """A string or a symbol, which clients mix up; None for all others."""
+    """A string or a symbol, which clients confuse; None for all other values."""
     if isinstance(value, Typed) and value.kind is Kind.SYMBOL:
         value = value.value
     return value if isinstance(value, str) else None
@@ -136,7 +142,7 @@ _INTEGERS: Final = frozenset(
 
 
 def number_of(value: Value) -> int | None:
-    """An integer of whatever width, which clients mix up too; None for all others."""
+    """An integer of any width, which clients confuse too; None for all other values."""
     if isinstance(value, Typed) and value.kind in _INTEGERS:
         number: int = value.value
         return number

@@ -1,4 +1,4 @@
-"""What stands in each section of a message, field by field (AMQP 1.0, part 3, section 3.2)."""
+"""The fields of each section of a message (AMQP 1.0, part 3, section 3.2)."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -24,7 +24,7 @@ _PARTITION_KEY: Final = "x-opt-partition-key"
 
 
 def write_header(values: tuple[bool | None, int | None, timedelta | None]) -> bytes:
-    """The time to live is at most what the field can hold."""
+    """The header's values; a time to live beyond the field's maximum is written as the maximum."""
     durable, priority, ttl = values
     milliseconds = None if ttl is None else min(ttl // MILLISECOND, _MAX_UINT)
     return encode_fields(
@@ -37,7 +37,7 @@ def write_header(values: tuple[bool | None, int | None, timedelta | None]) -> by
 
 
 def read_header(values: list[Value]) -> tuple[bool | None, int | None, timedelta | None]:
-    """First-acquirer and delivery-count are the broker's, not the message's."""
+    """Durable, priority and time to live; first-acquirer and delivery-count are the broker's."""
     durable, priority, ttl, _, _ = _filled(values, 5)
     if durable is not None and not isinstance(durable, bool):
         raise MessageError("durable is no boolean")
@@ -75,7 +75,7 @@ def _id(value: Value) -> Value:
 
 
 def _text(value: Value) -> str:
-    """Clients mix up symbols and strings here, and Python has one type for both."""
+    """Clients confuse symbols and strings here, and Python has one type for both."""
     if isinstance(value, str):
         return value
     if isinstance(value, Typed) and value.kind is Kind.SYMBOL:
@@ -106,7 +106,7 @@ def _sequence(value: Value) -> int:
 
 _Check = Callable[[Value], Value]
 
-# Name, what makes a field's value of an AMQP value, and what makes an AMQP value of a field's.
+# Name, conversion from an AMQP value, and conversion to an AMQP value.
 _PROPERTIES: Final[tuple[tuple[str, _Check, _Check], ...]] = (
     ("message-id", _id, _id),
     ("user-id", _binary, _binary),
@@ -167,17 +167,17 @@ def read_application_properties(properties: dict[Value, Value]) -> dict[str, Val
 
 def check_names(properties: Iterable[Value]) -> None:
     """
-    Application properties are found by strings only (3.2.5).
+    Return if all names of application properties are strings (3.2.5).
 
     Raises:
-        MessageError: a key is none.
+        MessageError: a key isn't a string.
     """
     for name in properties:
         if not isinstance(name, str):
             raise MessageError(f"a key is a {type(name).__name__}, not a string")
 
 
-# Annotations (and footer): symbols as keys, here plain strings; ulongs stay what they are
+# Annotations (and footer): keys are symbols, here plain strings; ulongs stay ulongs
 
 
 def write_annotations(annotations: Properties) -> bytes:
@@ -204,7 +204,10 @@ def write_message_annotations(values: tuple[datetime | None, str | None, Propert
 def read_message_annotations(
     annotations: dict[Value, Value],
 ) -> tuple[datetime | None, str | None, Properties]:
-    """Scheduled, partition key, and all others; one of a wrong type is one of the others."""
+    """
+    Scheduled date, partition key, and all other annotations; a value of a wrong type counts among
+    the others.
+    """
     others = read_annotations(annotations)
     scheduled, partition_key = others.get(_SCHEDULED), others.get(_PARTITION_KEY)
     if isinstance(scheduled, datetime):

@@ -1,15 +1,17 @@
 """
-What Proton lacks, on the bytes of its frames (AMQP 1.0, part 2, 2.3): `Inbound` before it reads
-them, and `Outbound` in `rewriting` after it wrote them. Both pass on whole frames only.
+Features that Proton lacks, added to the bytes of its frames (AMQP 1.0, part 2, 2.3): `Inbound`
+before Proton reads them, and `Outbound` in `rewriting` after Proton wrote them. Both pass on whole
+frames only.
 
-- It drops the message format of a transfer, and writes 0. Batches are marked by nothing else.
-- It wants consecutive delivery ids. Threads of azure-servicebus for Python may give one twice.
-- It leaves out nulls at the end of a frame. azure-servicebus before 7.15 needs them.
-- It ends connections with errors that have no info. azure-servicebus then waits for ever.
-- It decodes as deep as a peer nests, on the C stack.
-- It takes credit beyond 2**31 for less than none.
-- It keeps what a peer sends on a link where the peer receives, and may send that back as ours.
-- It falls silent where the peer attaches more links than it lets us have handles for.
+- Proton drops the message format of a transfer, and writes 0. Nothing else marks a batch.
+- Proton requires consecutive delivery ids. Threads of azure-servicebus for Python may use one
+  twice.
+- Proton omits trailing nulls of a frame. azure-servicebus before 7.15 needs them.
+- Proton ends connections with errors that have no info. azure-servicebus then waits for ever.
+- Proton decodes as deep as a peer nests, on the C stack.
+- Proton takes credit beyond 2**31 for negative.
+- Proton keeps what a peer sends on a link where the peer receives, and may send it back as ours.
+- Proton stops answering if the peer attaches more links than it allows us handles.
 
     frame         size(4) data-offset(1) type(1) channel(2), performative, payload
     performative  00 53 code, then a list: 45 | C0 size(1) count(1) | D0 size(4) count(4)
@@ -24,11 +26,13 @@ from typing import Any, Final
 
 import attrs
 
+from gateway.domain.bounded import Bounded
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Described
 from gateway.wire.amqp.performatives import (
     ATTACH,
     BEGIN,
+    CLOSE,
     DETACH,
     DISPOSITION,
     END,
@@ -46,14 +50,16 @@ from gateway.wire.amqp.types import decode_at, encode
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 
-# Bytes by which a frame may grow on its way through here. Proton is told that the peer takes so
-# much less, and may itself take so much more.
+# Bytes by which rewriting may enlarge a frame. Proton is told a maximum frame size for the peer
+# that is smaller by this, and may itself receive frames that are larger by this.
 ROOM: Final = 32
-_MIN_MAX_FRAME_SIZE = 512  # part 2, 2.8.19: no peer may want less
-_MAX_FRAME_SIZE = 2  # its place among the fields of an open frame
-_LINK_CREDIT = 6  # its place among the fields of a flow frame
+_MIN_MAX_FRAME_SIZE = 512  # part 2, 2.8.19: the minimum that a peer may set
+_MAX_FRAME_SIZE = 2  # index among the fields of an open frame
+_IDLE_TIME_OUT = 4  # index among the fields of an open frame
+_LEAST_IDLE = 1000  # milliseconds; Proton writes a heartbeat at each half of the peer's timeout
+_LINK_CREDIT = 6  # index among the fields of a flow frame
 _MOST_CREDIT = 0x7FFFFFFF
-_LARGE = re.compile(rb"\x70[\x80-\xff]", re.DOTALL)  # where a uint beyond that may stand
+_LARGE = re.compile(rb"\x70[\x80-\xff]", re.DOTALL)  # where a uint beyond that may be
 
 frame_head: Final = struct.Struct(">IBBH")
 list32: Final = struct.Struct(">BII")
@@ -71,10 +77,10 @@ class FrameError(Exception):
 @contextmanager
 def decoding() -> Iterator[None]:
     """
-    Read what a peer has written.
+    A context in which a peer's bytes are decoded.
 
     Raises:
-        FrameError: where inside of it something raises that bytes are no value.
+        FrameError: the bytes aren't valid values.
     """
     try:
         yield
@@ -84,13 +90,13 @@ def decoding() -> Iterator[None]:
 
 @attrs.define(eq=False)
 class Incoming:
-    """A link on which the peer sends, as its frames show it."""
+    """A link on which the peer sends, as its frames show."""
 
-    formats: deque[int] = attrs.field(factory=deque)  # of deliveries that have begun, in order
-    void: bool = False  # we have detached it: nobody asks for the formats any more
-    unfinished: bool = False  # the last delivery has frames to come
-    given: int | None = None  # the id that the last delivery came with
-    wanted: int | None = None  # and the one that Proton is told
+    formats: deque[int] = attrs.field(factory=deque)  # of deliveries that have started, in order
+    void: bool = False  # we have detached the link: the formats aren't needed any more
+    unfinished: bool = False  # further frames of the last delivery follow
+    given: int | None = None  # the peer's id of the last delivery
+    wanted: int | None = None  # the id that Proton gets instead
 
 
 @attrs.frozen
@@ -99,12 +105,12 @@ class Attach:
 
     fields: list[Any]
     incoming: Incoming | None  # None: the peer receives on this link
-    room: int  # handles, at least, that its session had left for us
+    room: int  # free handles in its session, at least
 
 
 @attrs.define(eq=False)
 class Renumbering:
-    """Which delivery ids the peer has used for those that Proton knows."""
+    """Maps Proton's delivery ids to those that the peer has used."""
 
     used: dict[int, dict[int, int]] = attrs.field(factory=dict)  # the peer's channel -> ids
     theirs: dict[int, int] = attrs.field(factory=dict)  # our channel -> the peer's
@@ -121,8 +127,9 @@ class Inbound:
     _rest: bytes = b""
     _header_due: bool = True
     _channels: set[int] = attrs.field(factory=set)  # in use
-    _handle_max: dict[int, int] = attrs.field(factory=dict)  # channel -> the last we may use there
-    # The peer's (channel, handle) in use; None: it receives there.
+    # channel -> the highest handle that we may use there
+    _handle_max: dict[int, int] = attrs.field(factory=dict)
+    # The peer's (channel, handle) pairs in use; None: the peer receives there.
     _incoming: dict[tuple[int, int], Incoming | None] = attrs.field(factory=dict)
     _next_id: dict[int, int] = attrs.field(factory=dict)  # channel -> the id that Proton expects
 
@@ -131,8 +138,8 @@ class Inbound:
         The bytes for Proton: all whole frames that have arrived.
 
         Raises:
-            FrameError: no AMQP, too large, or not to be read. Nothing can follow.
-            MessageError: what should be a value is none, or nested too deep.
+            FrameError: not AMQP, too large, or malformed. The connection has to end.
+            MessageError: a value is malformed, or nested too deep.
         """
         data = self._rest + data
         at = self._skip_header(data) if self._header_due else 0
@@ -146,7 +153,7 @@ class Inbound:
                 )
             if end - at < size:
                 break
-            if size > 4 * words:  # else a heartbeat
+            if size > 4 * words:  # otherwise a heartbeat
                 changed = self._read(data, at, at + 4 * words, at + size, channel)
                 if changed is not None:
                     pieces += [data[copied:at], changed]
@@ -172,7 +179,7 @@ class Inbound:
         return 8
 
     def _read(self, data: bytes, start: int, body: int, end: int, channel: int) -> bytes | None:
-        """Learn from one frame; the answer is what Proton gets instead of it."""
+        """Process one frame; return what Proton gets instead of it."""
         code, list_at = _descriptor(data, body)
         if code == TRANSFER:
             return self._transfer(data, start, list_at, end, channel)
@@ -187,6 +194,8 @@ class Inbound:
             raise FrameError("amqp:decode-error", f"performative {code:#x} is no list")
         if code == OPEN:
             return self._open(fields)
+        if not OPEN < code <= CLOSE:
+            raise FrameError("amqp:connection:framing-error", f"there is no performative {code:#x}")
         if code == FLOW:
             return _flow(fields, data[start:body])
         if learn := _LEARN.get(code):
@@ -194,6 +203,14 @@ class Inbound:
         return None
 
     def _open(self, fields: list[Any]) -> bytes:
+        if self.opened:
+            raise FrameError("amqp:not-allowed", "the connection is open already")
+        idle = field(fields, _IDLE_TIME_OUT, int, 0)
+        # part 2, 2.4.5: a peer that can't support it closes, and says why
+        if 0 < idle < _LEAST_IDLE:
+            raise FrameError(
+                "amqp:not-allowed", f"idle-time-out: at least {_LEAST_IDLE} ms expected, got {idle}"
+            )
         self.opened = fields
         most = field(fields, _MAX_FRAME_SIZE, int, 0xFFFFFFFF)
         told = [*fields, None, None, None]
@@ -219,7 +236,10 @@ class Inbound:
         self.attaches.append(Attach(fields, incoming, room))
 
     def _room(self, channel: int) -> int:
-        """Our answer needs a handle too, of those that the peer lets us have: how many are left."""
+        """
+        How many handles of those that the peer allows us are left; our answer to an attach needs
+        one.
+        """
         most = self._handle_max.get(channel, 0xFFFFFFFF) + 1
         room = most - len(self._incoming)
         if room <= 0:
@@ -282,13 +302,12 @@ class Inbound:
             return
         self._next_id[channel] = (wanted + 1) & 0xFFFFFFFF
         if given is not None and given != wanted:
-            used = self.renumbering.used.setdefault(channel, {})
+            used = self.renumbering.used.setdefault(channel, Bounded(_MOST_RENUMBERED))
             used[wanted] = given
-            if len(used) > _MOST_RENUMBERED:
-                del used[next(iter(used))]
 
 
-# Deliveries of one session whose ids were changed; the oldest have their answers, or get none.
+# Deliveries of one session whose ids were changed; the oldest are answered already, or never will
+# be.
 _MOST_RENUMBERED: Final = 65_536
 _LEARN: Final = {
     BEGIN: Inbound._begin,
@@ -299,7 +318,7 @@ _LEARN: Final = {
 
 
 def _flow(fields: list[Any], head: bytes) -> bytes | None:
-    """The frame with as much credit as Proton can count, if it has more."""
+    """The frame with at most as much credit as Proton can count."""
     if field(fields, _LINK_CREDIT, int, 0) <= _MOST_CREDIT:
         return None
     fields[_LINK_CREDIT] = uint(_MOST_CREDIT)
@@ -308,8 +327,8 @@ def _flow(fields: list[Any], head: bytes) -> bytes | None:
 
 
 def _descriptor(data: bytes, at: int) -> tuple[int, int]:
-    """The performative's code, and where its list starts."""
-    if data[at : at + 2] == b"\x00\x53" and at + 2 < len(data):  # smallulong: what all write
+    """The performative's code, and the start of its list."""
+    if data[at : at + 2] == b"\x00\x53" and at + 2 < len(data):  # smallulong: the usual encoding
         return data[at + 2], at + 3
     if data[at] == 0:
         descriptor, list_at = decode_at(data, at + 1)

@@ -1,4 +1,4 @@
-"""What an engine does with the links of its connection, and with what is sent on them."""
+"""The engine's methods for the links of its connection, and for their deliveries."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from gateway.wire.amqp.rewriting import Outbound
 
 
 class Links:
-    """Half of an `Engine`, which knows nothing of bytes. With a void id it does nothing."""
+    """The part of an `Engine` that handles no bytes. With a void id, a method does nothing."""
 
     def __init__(self, registry: Registry, outbound: Outbound, wake: Callable[[], object]) -> None:
         self._registry = registry
@@ -39,11 +39,11 @@ class Links:
         """
         Answer an attach with its own source, target and settle modes.
 
-        `address` names the node that was made for a dynamic terminus; `filters` are those that
-        the source has (None: all that were asked for). Messages that are larger than
+        `address` names the node that was created for a dynamic terminus; `filters` are the source's
+        filters in the answer (None: all that were asked for). Messages larger than
         `max_message_size` bytes (0: no limit) are rejected as they arrive, without an event.
 
-        If it `lingers`, the peer's detach is answered by `answer_detach` and not at once.
+        If the link `lingers`, the peer's detach is answered by `answer_detach` instead of at once.
         """
         record = self._registry.links.get(link)
         if record is None:
@@ -57,7 +57,9 @@ class Links:
         self._wake()
 
     def refuse(self, link: LinkId, error: AmqpError) -> None:
-        """Answer an attach with neither source nor target, and close it with `error` (2.6.3)."""
+        """
+        Answer an attach with neither source nor target, and close the link with `error` (2.6.3).
+        """
         record = self._registry.links.get(link)
         if record is None:
             return
@@ -86,9 +88,9 @@ class Links:
         awaited: bool = False,
     ) -> None:
         """
-        Detach a link: its id and its deliveries are void, and no event tells so.
+        Detach a link: its id and its deliveries become void, without an event.
 
-        If the answer is `awaited`, `LinkDetached` tells of it.
+        If the answer is `awaited`, `LinkDetached` reports it.
         """
         record = self._registry.links.get(link)
         if record is None:
@@ -105,7 +107,7 @@ class Links:
         self._wake()
 
     def answer_detach(self, link: LinkId) -> None:
-        """Detach a link that lingers and that the peer has detached: nothing is left of it."""
+        """Detach a lingering link that the peer has detached, and forget it."""
         record = self._registry.leaving.get(link)
         if record is None or record.detached is None:
             return
@@ -114,7 +116,7 @@ class Links:
         self._wake()
 
     def grant(self, link: LinkId, credit: int) -> None:
-        """Let the peer send `credit` more messages than it may already."""
+        """Let the peer send `credit` more messages than it already may."""
         if record := self._registry.links.get(link):
             lib.pn_link_flow(record.pointer, credit)
             self._wake()
@@ -127,13 +129,13 @@ class Links:
             self._wake()
 
     def drained(self, link: LinkId) -> None:
-        """We have nothing to send for the credit that is left: give it back (2.6.7)."""
+        """Give back the remaining credit, because we have nothing to send (2.6.7)."""
         if record := self._registry.links.get(link):
             lib.pn_link_drained(record.pointer)
             self._wake()
 
     def credit(self, link: LinkId) -> int:
-        """Messages that may still be sent, by whoever sends on that link."""
+        """Messages that the link's sending end may still send."""
         record = self._registry.links.get(link)
         return int(lib.pn_link_credit(record.pointer)) if record else 0
 
@@ -149,10 +151,10 @@ class Links:
         message_format: int = 0,
     ) -> DeliveryId | None:
         """
-        Send a message: encoded sections, any size. None if the link is void: nothing was sent.
+        Send a message: encoded sections, of any size. None if the link is void: nothing was sent.
 
-        Unless it is `settled`, `DispositionReceived` follows, or the end of the link: then nobody
-        knows what became of it. Without credit it waits in memory for the peer's next flow.
+        Unless it is `settled`, `DispositionReceived` follows, or the end of the link: then the
+        outcome is unknown. Without credit the message waits in memory for the peer's next flow.
         """
         record = self._registry.links.get(link)
         if record is None:
@@ -168,7 +170,8 @@ class Links:
 
     def settle(self, delivery: DeliveryId, state: DeliveryState | None = None) -> None:
         """
-        Tell the peer what became of a delivery that it has not settled itself, and forget it.
+        Tell the peer the outcome of a delivery that it has not settled itself, and forget the
+        delivery.
 
         On a link on which we send, this confirms the outcome that the receiver has asked for.
         """

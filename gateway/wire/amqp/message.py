@@ -1,9 +1,9 @@
 """
-Messages to bytes and back (AMQP 1.0, part 3, section 3.2).
+Encodes and decodes messages (AMQP 1.0, part 3, section 3.2).
 
-What nobody changed leaves byte for byte as it came: `Message.encoded` keeps each section's bytes,
-and they are written again while the message still says the same. Delivery annotations are for
-one hop only (3.2.2): they are read, wherever they stand, and dropped.
+Sections that weren't changed are sent byte for byte as received: `Message.encoded` keeps each
+section's bytes, and they are written again as long as the message still has the same values.
+Delivery annotations are for one hop only (3.2.2): they are read in any position, and dropped.
 """
 
 from collections.abc import Callable
@@ -42,34 +42,34 @@ from gateway.wire.amqp.sections import (
 )
 from gateway.wire.amqp.types import MAX_DEPTH, encode, from_milliseconds, to_milliseconds
 
-_BODY: Final = DATA  # under which code `Message.encoded` has the sections of a body
+_BODY: Final = DATA  # the key of a body's sections in `Message.encoded`
 
-_SHORT: Final = 64 * 1024  # bytes: a longer message isn't kept in memory a second time
+_SHORT: Final = 64 * 1024  # bytes: a longer message isn't kept in memory twice
 
-_MAX_TTL: Final = 2**32 - 1  # milliseconds that a header can say: 49.7 days
+_MAX_TTL: Final = 2**32 - 1  # milliseconds, the maximum in a header: 49.7 days
 _BEYOND_HEADER: Final = timedelta(milliseconds=_MAX_TTL + 1)
-_FAR: Final = 253_402_214_400_000  # 9999-12-31: expiry of what doesn't know when it was made
+_FAR: Final = 253_402_214_400_000  # 9999-12-31: the expiry of a message without a creation time
 
 
 def encode_message(message: Message) -> bytes:
     """
-    The message in AMQP's encoding, sections that nobody changed as they came.
+    The encoded message; sections that weren't changed are as received.
 
-    The time to live is cut off to whole milliseconds. One of more than 2^32-1 ms is said as
-    the SDKs of Service Bus do it: the header says the most that it can, and the difference of
-    absolute-expiry-time and creation-time is what counts. The SDKs take the current time for
-    a missing creation time; here one is made up, so that the expiry is at the end of the year
-    9999, and reading takes it away again. A producer's own absolute expiry stays.
+    The time to live is truncated to milliseconds. A time to live of more than 2^32-1 ms is
+    expressed as the SDKs of Service Bus do: the header has the maximum, and the difference between
+    absolute-expiry-time and creation-time counts. The SDKs take the current time for a missing
+    creation time; here the creation time is chosen so that the expiry is at the end of the year
+    9999, and decoding removes it. A producer's own absolute expiry stays.
 
     Raises:
-        MessageError: a field that AMQP can't say; the text names the section.
+        MessageError: AMQP can't express a field; the text names the section.
     """
     return b"".join(_parts(message))
 
 
 def bare_parts(message: Message) -> tuple[bytes, ...]:
     """
-    The encoded message without header and message annotations, which a broker writes anew.
+    The encoded message without header and message annotations, which a broker writes itself.
 
     Raises:
         MessageError: as `encode_message`.
@@ -78,32 +78,32 @@ def bare_parts(message: Message) -> tuple[bytes, ...]:
 
 
 def encoded_size(message: Message) -> int:
-    """How many bytes `encode_message` makes, without copying the body. Raises as it does."""
+    """The number of bytes of `encode_message`, without copying the body. Raises as it does."""
     return sum(map(len, _parts(message)))
 
 
 def encode_sorted(value: Value) -> bytes:
     """
-    The bytes of a section's value, the same for equal values.
+    The bytes of a section's value, equal for equal values.
 
-    The keys of maps are sorted, inside too: a codec or broker that keeps types and reorders keys
+    The keys of maps are sorted at every depth: a codec or broker that keeps types and reorders keys
     changes no byte.
 
     Raises:
-        MessageError: a value that AMQP can't say.
+        MessageError: AMQP can't express the value.
     """
     return encode(_sorted(value, 0))
 
 
 def decode_message(data: bytes) -> Message:
     """
-    The message that `data` is. Without a body section, the body is empty.
+    The message in `data`. Without a body section, the body is empty.
 
-    Where absolute-expiry-time and creation-time are further apart than a header can say, their
+    If absolute-expiry-time and creation-time are further apart than a header can express, their
     difference is the time to live, and `absolute_expiry` is None.
 
     Raises:
-        MessageError: it is none; the text names the section and the byte.
+        MessageError: the data isn't a message; the text names the section and the position.
     """
     values: dict[int, Any] = {}
     pieces: dict[int, bytes] = {}
@@ -152,12 +152,12 @@ def decode_message(data: bytes) -> Message:
         footer=values.get(FOOTER, {}),
         encoded=tuple(encoded),
     )
-    if size == len(data) <= _SHORT:  # what nobody changes is written as it was read
+    if size == len(data) <= _SHORT:  # an unchanged message is written as it was read
         _note_written(message, (data[:bare_at], data[bare_at:]))
     return message
 
 
-# What a section says
+# The sections
 
 
 _properties_of = attrgetter(
@@ -183,7 +183,7 @@ def _properties_with_expiry(message: Message) -> tuple[Any, ...]:
     if ttl is None or ttl < _BEYOND_HEADER or message.absolute_expiry is not None:
         return values
     if not isinstance(message.creation_time, datetime | Typed | None):
-        return values  # which is then refused, as it is without a time to live
+        return values  # refused later, as it is without a time to live
     milliseconds = ttl // fields.MILLISECOND
     creation = message.creation_time
     if creation is None:
@@ -211,7 +211,10 @@ def _milliseconds(moment: datetime | Typed) -> int:
 
 @attrs.frozen
 class _Codec:
-    """What a message says in one section, how it is written and read; `nothing` needs none."""
+    """
+    The values of one section, with their writer and reader; a section equal to `nothing` is
+    omitted.
+    """
 
     nothing: Any
     of: Callable[[Message], Any]
@@ -256,7 +259,7 @@ def _read(code: int, value: Value) -> Any:
 
 
 def _write(code: int, value: Any) -> bytes:
-    """The section with its descriptor, or nothing if it would say nothing."""
+    """The section with its descriptor; empty if the section would be empty."""
     codec = _CODECS[code]
     if value == codec.nothing:
         return b""
@@ -280,12 +283,18 @@ def _parts(message: Message) -> tuple[bytes, ...]:
 
 
 def _note_written(message: Message, parts: tuple[bytes, ...]) -> None:
-    """The one exception to "never changed": nobody can see it, and `attrs.evolve` drops it."""
+    """
+    Cache the encoding. This is the only exception to "never changed": it has no visible effect, and
+    `attrs.evolve` drops it.
+    """
     object.__setattr__(message, "written", parts)
 
 
 def _write_parts(message: Message) -> list[bytes]:
-    """The body is a piece of its own, not copied. The footer counts as bare, too."""
+    """
+    The body is a piece of its own, which isn't copied. The footer counts as part of the bare
+    message.
+    """
     kept = {section.code: section for section in message.encoded}
     parts = [b"".join(_sections(message, kept, (HEADER, MESSAGE_ANNOTATIONS)))]
     parts += _sections(message, kept, (PROPERTIES, APPLICATION_PROPERTIES))
@@ -312,18 +321,18 @@ def _part(code: int, value: Any, kept: EncodedSection | None) -> bytes:
         return _write(code, value)
     if _is_same(value, kept.value):
         return kept.raw
-    # Python's == takes 1, 1.0 and true for one value. What is written tells them apart.
+    # Python's == treats 1, 1.0 and true as equal. Their encodings differ.
     written = _write(code, value)
     return kept.raw if written == _write(code, kept.value) else written
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """The very same objects, which is what an unchanged message has."""
+    """True if both are the very same objects, as they are in an unchanged message."""
     return one is other or (type(one) is type(other) is tuple and all(map(is_, one, other)))
 
 
 def _sorted(value: Value, depth: int) -> Value:
-    """The value with the keys of its maps in order of their encoding."""
+    """The value with the keys of its maps in the order of their encodings."""
     if depth > MAX_DEPTH:
         raise MessageError(f"nested deeper than {MAX_DEPTH}")
     match value:
@@ -378,7 +387,7 @@ def _data_prefix(size: int) -> bytes:
 
 
 def _read_body(data: bytes, sections: list[Section]) -> tuple[Body, list[EncodedSection]]:
-    """The body, and its bytes as they came if writing it would make others."""
+    """The body, and its bytes as received if encoding it would give others."""
     if not sections:
         return b"", [EncodedSection(_BODY, b"", b"")]
     code, start, end, value = sections[0]

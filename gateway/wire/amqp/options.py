@@ -1,4 +1,4 @@
-"""Limits of an AMQP connection, and whether the engine is installed. Both without importing it."""
+"""Limits of an AMQP connection, and whether the engine is installed; both without importing it."""
 
 from importlib.util import find_spec
 
@@ -7,17 +7,27 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class EngineOptions:
-    """Limits of one connection. A peer that breaks one is told so, and its connection ends."""
+    """
+    Limits of one connection. A peer that exceeds a limit gets an error, and its connection ends.
+    """
 
     container_id: str = "pairgate"
-    # Bytes of one frame that comes in; AMQP wants 512 at least.
+    # Bytes of one received frame; AMQP requires 512 at least.
     max_frame_size: int = attrs.field(default=65536, validator=attrs.validators.ge(512))
-    channel_max: int = attrs.field(default=255, validator=attrs.validators.ge(0))
+    channel_max: int = attrs.field(
+        default=255, validator=[attrs.validators.ge(0), attrs.validators.le(65535)]
+    )
     max_links: int = attrs.field(default=1000, validator=attrs.validators.ge(1))  # in all sessions
-    # Bytes of messages whose last frames are missing, in all links.
+    # Bytes of messages whose last frames haven't arrived, over all links.
     max_partial: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
-    # Seconds without a byte; the peer is told half of it. 0: no limit.
-    idle_timeout: float = attrs.field(default=240.0, validator=attrs.validators.ge(0))
+    # Seconds without a received byte; the peer is told half of it, which must be at least one
+    # second. 0: no limit.
+    idle_timeout: float = attrs.field(default=240.0)
+
+    @idle_timeout.validator
+    def _is_long_enough(self, _: object, seconds: float) -> None:
+        if seconds != 0 and not seconds >= 2:
+            raise ValueError(f"'idle_timeout' must be 0, or >= 2: {seconds}")
 
 
 def why_no_engine() -> str | None:

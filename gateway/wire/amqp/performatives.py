@@ -1,6 +1,6 @@
 """
-The frames' bodies that open and close things (AMQP 1.0, part 2, 2.7), as far as they are read here
-and not by the engine: Proton drops a part of them, and decodes as deep as a peer nests.
+The performatives that open and close things (AMQP 1.0, part 2, 2.7), as far as they are decoded
+here instead of in Proton, which drops parts of them and decodes as deep as a peer nests.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ SOURCE: Final = 0x28
 TARGET: Final = 0x29
 COORDINATOR: Final = 0x30
 
-# How many fields each one has. Azure's clients before 7.15 read a frame by position.
+# The number of fields of each. Azure's clients before 7.15 read a frame by position.
 FIELDS: Final = {
     OPEN: 10,
     BEGIN: 8,
@@ -40,7 +40,7 @@ FIELDS: Final = {
 
 
 def code_of(value: Value) -> int:
-    """The number that describes `value`; 0 if it is not described by one."""
+    """The number that describes `value`; 0 if it isn't described by a number."""
     match value:
         case Described(descriptor=Typed(kind=Kind.ULONG, value=int(code))):
             return code
@@ -52,7 +52,7 @@ def fields_of(value: Value) -> list[Value]:
     The fields of a described list.
 
     Raises:
-        MessageError: it is none.
+        MessageError: the value isn't a described list.
     """
     match value:
         case Described(value=list(fields)):
@@ -66,10 +66,10 @@ def described(code: int, fields: list[Value]) -> Described:
 
 def field(fields: list[Value], index: int, kind: type, default: Any = None) -> Any:
     """
-    One field, or `default` where it is null or not there.
+    One field; `default` if it is null or missing.
 
     Raises:
-        MessageError: it is of another type.
+        MessageError: it has another type.
     """
     value = fields[index] if index < len(fields) else None
     if isinstance(value, Typed):
@@ -83,10 +83,10 @@ def field(fields: list[Value], index: int, kind: type, default: Any = None) -> A
 
 def number(fields: list[Value], index: int) -> int:
     """
-    One field that must be there and be a number.
+    One field, which must be a number.
 
     Raises:
-        MessageError: it is not.
+        MessageError: it is missing, or isn't a number.
     """
     value = field(fields, index, int)
     if value is None:
@@ -117,7 +117,7 @@ def uint(number: int) -> Value:
 
 
 def by_name(mapping: Mapping[Value, Value]) -> Mapping[str, Value]:
-    """The map with its symbols as plain text. Keys of other types are written as text too."""
+    """The map with its symbols as plain text. Keys of other types become text too."""
     return {
         str(key.value if isinstance(key, Typed) else key): value for key, value in mapping.items()
     }
@@ -125,10 +125,10 @@ def by_name(mapping: Mapping[Value, Value]) -> Mapping[str, Value]:
 
 def read_error(value: Value) -> AmqpError | None:
     """
-    Part 2, 2.8.14.
+    The error in a field (part 2, 2.8.14).
 
     Raises:
-        MessageError: it is no error.
+        MessageError: the value isn't an error.
     """
     if value is None:
         return None
@@ -142,10 +142,10 @@ def read_error(value: Value) -> AmqpError | None:
 
 def read_terminus(value: Value) -> Terminus | None:
     """
-    A source, target or coordinator; None where it is null.
+    A source, target or coordinator; None if the value is null.
 
     Raises:
-        MessageError: it is none of these.
+        MessageError: the value is none of these.
     """
     if value is None:
         return None
@@ -171,7 +171,7 @@ def _durability(value: int) -> Durability:
 
 
 def named(fields: list[Value], index: int) -> tuple[str, ...]:
-    """Symbols of which there may be one, or an array."""
+    """A field of symbols: a single symbol, or an array."""
     value = field(fields, index, object)
     if value is None:
         return ()

@@ -1,6 +1,6 @@
 """
-Qpid Proton's C library as `engine` uses it: its functions, and our values into and out of its
-structures. Its own Python classes cost ten times what the C code costs for a message.
+The functions of Qpid Proton's C library that `engine` uses, and conversions between our values and
+its structures. Proton's own Python classes take ten times as long per message as the C code.
 
 No other module imports Proton, which is optional: see `options.why_no_engine`.
 """
@@ -36,7 +36,7 @@ _CODES: Final = {Accepted: 0x24, Rejected: 0x25, Released: 0x26, Modified: 0x27}
 
 
 def push(transport: Pointer, data: memoryview) -> int:
-    """Give it as many bytes as it takes now; negative: it takes none any more."""
+    """Pass bytes to Proton; return how many it has taken; negative: it takes no more."""
     capacity: int = lib.pn_transport_capacity(transport)
     if capacity <= 0:
         return capacity
@@ -46,7 +46,7 @@ def push(transport: Pointer, data: memoryview) -> int:
 
 
 def pull(transport: Pointer, most: int) -> bytes:
-    """At most `most` bytes of what it has written; none: there is nothing for now, or any more."""
+    """At most `most` bytes that Proton has written; empty: there are none now, or none any more."""
     pending = lib.pn_transport_pending(transport)
     if pending <= 0:
         return b""
@@ -87,7 +87,7 @@ def send(link: Pointer, tag: bytes, payload: bytes) -> Pointer:
 
 
 def put(data: Pointer, encoded: bytes) -> None:
-    """Make `data` hold one encoded value."""
+    """Set `data` to one encoded value."""
     lib.pn_data_clear(data)
     lib.pn_data_decode(data, encoded, len(encoded))
 
@@ -102,7 +102,7 @@ def get_map(data: Pointer) -> Mapping[str, Any]:
     The map in `data`; empty if there is none.
 
     Raises:
-        MessageError: it is not to be read.
+        MessageError: the map is malformed.
     """
     size = lib.pn_data_encoded_size(data)
     if size <= 0:
@@ -146,7 +146,7 @@ def put_terminus(terminus: Pointer, kind: int, value: Terminus | None) -> None:
 
 
 def put_state(delivery: Pointer, state: DeliveryState) -> None:
-    """Make it the delivery's state on our side."""
+    """Set the delivery's state on our side."""
     disposition = lib.pn_delivery_local(delivery)
     code = state.code if isinstance(state, OtherState) else _CODES[type(state)]
     if isinstance(state, Rejected):
@@ -160,10 +160,10 @@ def put_state(delivery: Pointer, state: DeliveryState) -> None:
 
 def get_state(delivery: Pointer) -> DeliveryState | None:
     """
-    The state that the peer gave it.
+    The delivery state from the peer.
 
     Raises:
-        MessageError: a part of it is not to be read.
+        MessageError: a part of it is malformed.
     """
     code = lib.pn_delivery_remote_state(delivery)
     if code == 0x24:
@@ -185,7 +185,7 @@ def get_state(delivery: Pointer) -> DeliveryState | None:
 
 
 def echo(link: Pointer, *, address: str | None, filters: Mapping[str, Any] | None) -> None:
-    """Give our end of a link what the peer has asked for."""
+    """Copy the peer's source, target and settle modes to our end of the link."""
     source, target = lib.pn_link_source(link), lib.pn_link_target(link)
     lib.pn_terminus_copy(source, lib.pn_link_remote_source(link))
     lib.pn_terminus_copy(target, lib.pn_link_remote_target(link))
@@ -214,7 +214,7 @@ def new_link(session: Pointer, new: NewLink) -> Pointer:
 
 
 def answer_detach(link: Pointer, *, closed: bool) -> None:
-    """Detach our end of a link, as the peer has detached its own, and free it."""
+    """Detach our end of a link whose peer has detached its own, and free it."""
     if closed:
         lib.pn_link_close(link)
     else:
@@ -223,8 +223,8 @@ def answer_detach(link: Pointer, *, closed: bool) -> None:
 
 
 def free_link(link: Pointer) -> None:
-    """Give back a link that both ends have detached."""
-    # Our detach is written first: freeing settles what we have not, without an outcome, which
+    """Free a link that both ends have detached."""
+    # Our detach is written first: freeing settles unsettled deliveries without an outcome, which
     # some clients take for success.
     connection = lib.pn_session_connection(lib.pn_link_session(link))
     lib.pn_transport_pending(lib.pn_connection_transport(connection))
@@ -232,7 +232,7 @@ def free_link(link: Pointer) -> None:
 
 
 def free(transport: Pointer, connection: Pointer, collector: Pointer) -> None:
-    """Give back all memory of a connection; no pointer of it is valid any more."""
+    """Free all memory of a connection; its pointers become invalid."""
     lib.pn_transport_unbind(transport)
     lib.pn_connection_release(connection)
     lib.pn_collector_release(collector)

@@ -1,4 +1,4 @@
-"""Which ids stand for which of Proton's sessions, links and deliveries."""
+"""Maps ids to Proton's sessions, links and deliveries."""
 
 from itertools import count
 from typing import Any
@@ -24,13 +24,13 @@ class Link:
     pointer: Pointer
     session: Session
     we_send: bool
-    incoming: Incoming | None = None  # once the peer has attached as a sender
+    incoming: Incoming | None = None  # set once the peer has attached as a sender
     partial: list[bytes] = attrs.field(factory=list)  # of a message whose last frame is missing
-    arrived: int = 0  # bytes of that message; where it is too large, they are not kept
+    arrived: int = 0  # bytes of that message; if it is too large, they aren't kept
     max_message_size: int = 0  # 0: no limit
     draining: bool = False  # we have asked the peer to use up its credit
-    lingers: bool = False  # the answer to the peer's detach comes from whoever serves the link
-    detached: bool | None = None  # by the peer; True: it has closed it
+    lingers: bool = False  # the link's owner answers the peer's detach
+    detached: bool | None = None  # by the peer; True: it has closed the link
     deliveries: "dict[DeliveryId, Delivery]" = attrs.field(factory=dict)
 
 
@@ -39,16 +39,16 @@ class Delivery:
     id: DeliveryId
     pointer: Pointer
     link: Link
-    size: int  # bytes, if it came in
+    size: int  # in bytes, for a received message
 
 
 @attrs.define(eq=False)
 class Registry:
     """
-    Everything that is not void.
+    All sessions, links and deliveries that aren't void.
 
-    A pointer is valid as long as its entry here: who removes the entry may let Proton free it.
-    Links that one side has detached and the other one hasn't are void, but for that detach.
+    A pointer is valid as long as its entry here: after the entry is removed, Proton may free it.
+    Links that one side has detached and the other hasn't are void, except for the second detach.
     """
 
     sessions: dict[SessionId, Session] = attrs.field(factory=dict)
@@ -57,7 +57,7 @@ class Registry:
     by_pointer: dict[Pointer, Any] = attrs.field(factory=dict)  # Session, Link or Delivery
     leaving: dict[LinkId, Link] = attrs.field(factory=dict)  # detached by one side
     leaving_by_pointer: dict[Pointer, Link] = attrs.field(factory=dict)
-    unsettled: int = 0  # bytes of whole messages that came in and we have not settled
+    unsettled: int = 0  # bytes of whole messages that were received and that we haven't settled
     partial: int = 0  # bytes of messages whose last frame is missing
     _ids: count = attrs.field(factory=lambda: count(1))  # type: ignore[type-arg]
 
@@ -98,7 +98,7 @@ class Registry:
         del self.by_pointer[link.pointer]
 
     def leave(self, link: Link) -> None:
-        """One side has detached it, and the other one's detach matters to somebody."""
+        """One side has detached the link, and the other side's detach is still awaited."""
         self.drop_link(link)
         self.leaving[link.id] = self.leaving_by_pointer[link.pointer] = link
 
@@ -110,7 +110,7 @@ class Registry:
         return [link for link in self.leaving.values() if link.session is session]
 
     def add_partial(self, link: Link, data: bytes) -> None:
-        """Keep a part of a message; of one that is too large, only how much has arrived."""
+        """Keep a part of a message; of a message that is too large, only its size."""
         link.arrived += len(data)
         if link.max_message_size and link.arrived > link.max_message_size:
             self._discard(link)
@@ -119,7 +119,7 @@ class Registry:
             self.partial += len(data)
 
     def take_partial(self, link: Link) -> bytes | None:
-        """What was kept of a message; None if that was too large."""
+        """The kept parts of a message; None if the message was too large."""
         too_large = link.max_message_size and link.arrived > link.max_message_size
         message = b"".join(link.partial)
         self._discard(link)

@@ -1,4 +1,4 @@
-"""What Proton lacks, on the bytes that it wrote: see `frames` for the list."""
+"""Features that Proton lacks, added to the bytes that it wrote: see `frames` for the list."""
 
 from typing import Any, Final
 
@@ -23,11 +23,12 @@ from gateway.wire.amqp.performatives import (
 )
 from gateway.wire.amqp.types import decode_at, encode
 
-# azure-servicebus reads an error's info by position, and a callback of its swallows the IndexError.
+# azure-servicebus reads an error's info by position, and one of its callbacks swallows the
+# IndexError.
 SOME_INFO: Final = {"server": "pairgate"}
 
-_MAX_FRAME_SIZE = 2  # its place among the fields of an open frame
-_TAG, _FORMAT = 2, 3  # places among the fields of a transfer
+_MAX_FRAME_SIZE = 2  # index among the fields of an open frame
+_TAG, _FORMAT = 2, 3  # indexes among the fields of a transfer
 _ERROR_AT: Final = {DETACH: 2, END: 0, CLOSE: 0}
 _ALWAYS: Final = {OPEN, BEGIN, DETACH, END, CLOSE}
 
@@ -37,9 +38,9 @@ class Outbound:
     """Proton's frames on their way to the peer."""
 
     renumbering: Renumbering
-    max_frame_size: int  # that the peer is told; Proton takes `ROOM` more
-    pads: bool = False  # nulls at the end of each frame are written
-    formats: dict[bytes, int] = attrs.field(factory=dict)  # delivery tag -> what is not 0
+    max_frame_size: int  # told to the peer; Proton accepts `ROOM` more
+    pads: bool = False  # whether trailing nulls of each frame are written
+    formats: dict[bytes, int] = attrs.field(factory=dict)  # delivery tag -> format, unless it is 0
     _rest: bytes = b""
     _header_due: bool = True
 
@@ -100,14 +101,14 @@ class Outbound:
         return frame_head.pack(frame_head.size + len(body), 2, 0, channel) + body
 
     def _mark(self, fields: list[Any]) -> None:
-        """Write the format of a message's first transfer."""
+        """Write the format into a message's first transfer."""
         tag = field(fields, _TAG, bytes)
         if tag in self.formats:
             fields.extend([None] * (_FORMAT + 1 - len(fields)))
             fields[_FORMAT] = uint(self.formats.pop(tag))
 
     def _renumber(self, fields: list[Any], channel: int) -> list[list[Any]]:
-        """The same disposition about the delivery ids that the peer has used."""
+        """The same disposition, for the delivery ids that the peer has used."""
         used = self.renumbering.used.get(self.renumbering.theirs.get(channel, -1), {})
         first = number(fields, 1)
         last = field(fields, 2, int, first)
@@ -120,7 +121,7 @@ class Outbound:
 
 
 def _inform(fields: list[Any], at: int) -> None:
-    """Put some info into the error, if there is an error without."""
+    """Add an info to an error that has none."""
     error = fields[at] if at < len(fields) else None
     if error is None:
         return

@@ -1,10 +1,12 @@
 """
-SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides. Proton's server knows too few mechanisms.
+SASL on AMQP (AMQP 1.0, part 5, section 5.3), both sides. Proton's server supports too few
+mechanisms.
 
     C -> S  "AMQP" 3 1 0 0                 S -> C  "AMQP" 3 1 0 0, sasl-mechanisms
     C -> S  sasl-init (mechanism, answer)  S -> C  sasl-outcome (0: authenticated, 1: not)
 
-ANONYMOUS and MSSBCBS mean that a token follows on `$cbs`, EXTERNAL that TLS has told who it is.
+ANONYMOUS and MSSBCBS mean that a token follows on `$cbs`, EXTERNAL that TLS has authenticated the
+client.
 """
 
 import struct
@@ -35,7 +37,7 @@ _head = struct.Struct(">IBBH")  # size, where the body starts in words, type, ig
 
 
 class SaslFailed(Exception):
-    """What came is not SASL, or somebody is not believed. `answer` is to be sent first."""
+    """The bytes aren't SASL, or authentication failed. `answer` is to be sent first."""
 
     def __init__(
         self, reason: str, answer: bytes = b"", condition: str = "amqp:unauthorized-access"
@@ -47,7 +49,7 @@ class SaslFailed(Exception):
 
 @attrs.frozen(kw_only=True)
 class Credentials:
-    """What a client says about itself."""
+    """A client's credentials."""
 
     mechanism: str
     user: str = ""  # PLAIN's authentication id
@@ -56,7 +58,7 @@ class Credentials:
 
 @attrs.define(eq=False)
 class SaslServer:
-    """Offers mechanisms, and asks `accepts` about the one that the client has taken."""
+    """Offers mechanisms, and asks `accepts` about the client's credentials."""
 
     accepts: Callable[[Credentials], bool]
     mechanisms: tuple[str, ...] = MECHANISMS
@@ -64,16 +66,17 @@ class SaslServer:
     _greeted: bool = attrs.field(init=False, default=False)
 
     def start(self) -> bytes:
-        """A server waits for the client's header."""
+        """Empty: a server waits for the client's header."""
         return b""
 
     def feed(self, data: bytearray) -> bytes:
         """
-        The answer to what has arrived. That is taken out of `data`; what follows SASL stays.
+        Process the bytes that have arrived and return the answer. SASL's bytes are removed from
+        `data`; those after SASL stay.
 
         Raises:
-            SaslFailed: no SASL, an unknown mechanism, or nobody whom `accepts` lets in.
-            MessageError: the frame is no AMQP.
+            SaslFailed: not SASL, an unknown mechanism, or credentials that `accepts` refuses.
+            MessageError: the frame isn't AMQP.
         """
         answer = b""
         if not self._greeted and _take_header(data):
@@ -94,7 +97,7 @@ class SaslServer:
 
 @attrs.define(eq=False)
 class SaslClient:
-    """Says who we are, without waiting for the mechanisms that the server offers."""
+    """Authenticates without waiting for the server's mechanisms."""
 
     credentials: Credentials
     hostname: str = ""
@@ -103,16 +106,18 @@ class SaslClient:
     _offered: bool = attrs.field(init=False, default=False)
 
     def start(self) -> bytes:
-        """Our header: servers say what they offer only after it."""
+        """Our header: servers send their mechanisms only after it."""
         return SASL_HEADER
 
     def feed(self, data: bytearray) -> bytes:
         """
-        The answer to what has arrived. That is taken out of `data`; what follows SASL stays.
+        Process the bytes that have arrived and return the answer. SASL's bytes are removed from
+        `data`; those after SASL stay.
 
         Raises:
-            SaslFailed: no SASL, our mechanism is not offered, or we are not believed.
-            MessageError: the frame is no AMQP.
+            SaslFailed: not SASL, our mechanism isn't offered, or the server refuses the
+                credentials.
+            MessageError: the frame isn't AMQP.
         """
         answer = b""
         if not self._greeted and _take_header(data):
@@ -140,7 +145,7 @@ class SaslClient:
 
     def _conclude(self, code: int) -> None:
         if code != 0:
-            # Others than 1 are the server's own trouble (part 5, 5.3.3.6).
+            # Codes other than 1 are failures of the server (part 5, 5.3.3.6).
             condition = "amqp:unauthorized-access" if code == 1 else "amqp:internal-error"
             raise SaslFailed(
                 f"{self.credentials.mechanism} failed with code {code}", condition=condition
@@ -149,7 +154,7 @@ class SaslClient:
 
 
 def _credentials(mechanism: str, proof: bytes) -> Credentials:
-    """PLAIN's proof is authorization id, authentication id and password (RFC 4616)."""
+    """PLAIN's response is authorization id, authentication id and password (RFC 4616)."""
     if mechanism != "PLAIN":
         return Credentials(mechanism=mechanism)
     parts = proof.split(b"\0")
@@ -167,9 +172,9 @@ def _frame(code: int, fields: list[Any]) -> bytes:
 
 
 def _take_header(data: bytearray) -> bool:
-    """Take the protocol header, if it has arrived."""
+    """Remove the protocol header, if it has arrived."""
     if not SASL_HEADER.startswith(data[:8]):
-        # Part 2, 2.2: answer an unknown header with the one that is spoken here, then close.
+        # Part 2, 2.2: answer an unknown header with the supported one, then close.
         raise SaslFailed(f"no SASL: {bytes(data[:8])!r}", SASL_HEADER, _FRAMING)
     if len(data) < 8:
         return False
@@ -178,7 +183,7 @@ def _take_header(data: bytearray) -> bool:
 
 
 def _take_frame(data: bytearray, code: int) -> list[Any] | None:
-    """The fields of the next frame, which must be of that code; None while it is incomplete."""
+    """The fields of the next frame, which must have that code; None while it is incomplete."""
     if len(data) < _head.size:
         return None
     size, words, kind, _ = _head.unpack_from(data)

@@ -1,4 +1,4 @@
-"""The sections of an encoded message: which there are, and where each one starts and ends."""
+"""The sections of an encoded message, with their start and end."""
 
 from typing import Final, NamedTuple
 
@@ -47,7 +47,7 @@ _LONG_NAMES: Final = {
 }
 
 
-# Code, where it starts and ends, and its value. A plain tuple, since every message has several.
+# Code, start, end, and value. A plain tuple, because every message has several.
 Section = tuple[int, int, int, Value]
 
 
@@ -57,12 +57,13 @@ def section_name(code: int) -> str:
 
 def split_sections(data: bytes) -> list[Section]:
     """
-    All sections but the delivery annotations, in the order of the standard.
+    All sections but the delivery annotations, in the standard's order.
 
-    The delivery annotations may stand anywhere: azure-servicebus for Python puts them last.
+    The delivery annotations may be in any position: azure-servicebus for Python puts them last.
 
     Raises:
-        MessageError: not sections, one twice, one out of order, or one with a wrong type.
+        MessageError: the data has no sections, or a section is repeated, out of order, or of a
+            wrong type.
     """
     sections: list[Section] = []
     previous = 0
@@ -85,8 +86,8 @@ def split_sections(data: bytes) -> list[Section]:
 
 
 def _descriptor(data: bytes, at: int) -> tuple[int, int]:
-    """The section's code, and where its value starts."""
-    if data[at : at + 2] == b"\x00\x53" and at + 2 < len(data):  # smallulong: what all write
+    """The section's code, and the start of its value."""
+    if data[at : at + 2] == b"\x00\x53" and at + 2 < len(data):  # smallulong: the usual encoding
         code, value_at = data[at + 2], at + 3
     elif data[at] != 0:
         raise MessageError(f"byte {at}: {data[at]:#04x} starts no section")

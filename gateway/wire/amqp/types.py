@@ -1,8 +1,8 @@
 """
 AMQP 1.0's type system (part 1 of the standard): Python values to bytes and back.
 
-`domain.message.Kind` says which Python type stands for which AMQP type. Written is the shortest
-encoding, as the .NET and Python SDKs do; every encoding is read.
+`domain.message.Kind` says which Python type corresponds to which AMQP type. The shortest encoding
+is written, as the .NET and Python SDKs do; every encoding is read.
 
     primitive   code, payload           the code's high digit is the payload's size: 4_ none,
                                         5_ 1 byte, 6_ 2, 7_ 4, 8_ 8, 9_ 16; A_, C_, E_ a size
@@ -11,8 +11,8 @@ encoding, as the .NET and Python SDKs do; every encoding is read.
     array       E_/F_  size count constructor payload*
     described   00 descriptor value
 
-Bytes are hostile until read: nesting is bounded, and sizes and counts are compared with the
-bytes at hand before anything is made of them.
+Input is untrusted: nesting is bounded, and sizes and counts are compared with the available bytes
+before anything is allocated.
 """
 
 from gateway.wire.amqp.decoding import (
@@ -22,12 +22,7 @@ from gateway.wire.amqp.decoding import (
     decode_at,
     from_milliseconds,
 )
-from gateway.wire.amqp.encoding import (
-    encode,
-    encode_entries,
-    encode_fields,
-    to_milliseconds,
-)
+from gateway.wire.amqp.encoding import encode, encode_entries, encode_fields, to_milliseconds
 
 __all__ = [
     "MAX_DEPTH",

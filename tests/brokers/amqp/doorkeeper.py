@@ -9,11 +9,11 @@ import trio
 
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
-from gateway.wire.amqp.cbs import ACCEPTED, NODE, put_token_of
 from gateway.wire.amqp.events import AmqpError, LinkAttached, LinkId, TransferReceived
 from gateway.wire.amqp.exchange import Dialect, Reply, build_reply, parse_request
+from gateway.wire.amqp.servicebus.cbs import ACCEPTED, NODE, put_token_of
 from tests.brokers.amqp.scripted import Scripted, Served, accept, scripted, take
-from tests.brokers.servicebus_rest.served import real_date
+from tests.brokers.servicebus.served import real_date
 
 EXPIRED = AmqpError(condition="amqp:unauthorized-access", description="no token")
 IDLE = AmqpError(condition="amqp:link:detach-forced", description="idle for too long")

@@ -15,13 +15,14 @@ import attrs
 from gateway.brokers.amqp.broker import AmqpBroker, open_namespace
 from gateway.brokers.amqp.options import AmqpNamespaceOptions
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.message import Leg, Message, ReceiveMode
-from gateway.net.http_client import HttpClient
+from gateway.domain.identity import Identity
+from gateway.domain.message import Message, ReceiveMode
+from gateway.net.http.client import HttpClient
 from gateway.ports import Receiver
-from gateway.testing.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
-from gateway.testing.servers import free_port
-from gateway.wire.http import Headers, Request
-from tests.brokers.servicebus_rest.served import real_date
+from gateway.wire.http.messages import Headers, Request
+from tests.brokers.servicebus.served import real_date
+from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
+from tests.harness.servers import free_port
 
 PLUGINS = ("rabbitmq_amqp1_0", MANAGEMENT)
 PASSWORD = USER
@@ -104,13 +105,16 @@ class Room:
     async def delete_queue(self, entity: EntityPath) -> None:
         assert await self._queues.ask("DELETE", self._inside(entity).name) == 204
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
-        return await self._broker.send(self._inside(entity), messages)
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await self._broker.send(self._inside(entity), messages)
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AbstractAsyncContextManager[Receiver]:
         return self._broker.open_receiver(self._inside(entity), mode)
+
+    async def identity(self) -> Identity:
+        return await self._broker.identity()
 
     async def probe(self, entity: EntityPath) -> None:
         await self._broker.probe(self._inside(entity))

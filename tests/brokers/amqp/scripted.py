@@ -10,7 +10,7 @@ import trio
 
 from gateway.brokers.amqp.broker import AmqpBroker, open_namespace
 from gateway.brokers.amqp.options import AmqpNamespaceOptions
-from gateway.net.amqp_connection import AmqpConnection
+from gateway.net.amqp.connection import AmqpConnection
 from gateway.wire.amqp.events import (
     ACCEPTED,
     AmqpError,
@@ -24,7 +24,7 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import SaslServer
-from tests.brokers.servicebus_rest.served import real_date
+from tests.brokers.servicebus.served import real_date
 
 Answer = Callable[["Served", Any], None]
 

@@ -12,16 +12,16 @@ import trio
 
 from gateway.brokers.amqp.options import ServiceBusOptions
 from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_namespace
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.frontends.servicebus_rest import ServiceBusRestFrontend, is_long_poll
-from gateway.net.http_server import HttpServer
+from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
+from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
 from gateway.net.sniffing import Sniffer
 from gateway.ports import Broker
-from tests.brokers.servicebus_rest.served import KEY, POLICY, crashed, real_date
+from tests.brokers.servicebus.served import KEY, POLICY, crashed, real_date
 
 
 @attrs.define(eq=False)

@@ -6,7 +6,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized, Unavailable
-from gateway.domain.message import Leg, Message
+from gateway.domain.message import Message
 from gateway.wire.amqp.events import RELEASED
 from tests.brokers.amqp.doorkeeper import guarded
 
@@ -21,9 +21,8 @@ async def test_tokens_find_another_way_when_the_peer_ends_their_links(noticed):
         if noticed:
             await broker.send(EntityPath("a"), ONE)  # the answer comes behind the detaches
         with trio.fail_after(5):
-            leg = await broker.send(EntityPath("b"), ONE)
+            await broker.send(EntityPath("b"), ONE)
 
-        assert leg is Leg.PRIMARY
         assert len(doorkeeper.server.connections) == 1
 
 
@@ -42,9 +41,8 @@ async def test_a_token_that_the_peer_has_dropped_is_replaced():
         doorkeeper.drop_tokens()
         await wait_all_tasks_blocked(0.01)
         with trio.fail_after(5):
-            leg = await broker.send(EntityPath("a"), ONE)
+            await broker.send(EntityPath("a"), ONE)
 
-        assert leg is Leg.PRIMARY
         assert doorkeeper.put == ["a", "a"]
 
 
@@ -63,5 +61,5 @@ async def test_a_token_that_is_given_back_is_not_waited_for():
         doorkeeper.server.on_transfer = lambda served, event: served.engine.settle(
             event.delivery, RELEASED
         )
-        with trio.fail_after(2), pytest.raises(Unavailable, match="gave the request back"):
+        with trio.fail_after(2), pytest.raises(Unavailable, match="didn't accept the request"):
             await broker.send(EntityPath("a"), ONE)

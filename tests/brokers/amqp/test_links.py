@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from gateway.capabilities import send_accepted_by
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -23,7 +24,7 @@ from gateway.domain.errors import (
     QuotaExceeded,
     Unavailable,
 )
-from gateway.domain.message import Abandon, Complete, DeadLetter, Leg, Message
+from gateway.domain.message import Abandon, AcceptedBy, Complete, DeadLetter, Message
 from gateway.wire.amqp.events import (
     ACCEPTED,
     RELEASED,
@@ -80,7 +81,7 @@ async def failure_of(send) -> BrokerError:
 
 
 async def test_what_is_accepted_is_sent(server, broker):
-    assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+    assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
 
 
 @pytest.mark.parametrize(("condition", "meaning"), CONDITIONS)
@@ -113,7 +114,7 @@ async def test_a_state_on_the_way_is_no_outcome(server, broker):
 
         nursery.start_soon(settle)
         with trio.fail_after(5):
-            assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+            assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
 
 
 async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server, broker):
@@ -129,7 +130,7 @@ async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server,
     assert scope.cancelled_caught
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery, ACCEPTED)
     with trio.fail_after(5):
-        assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+        assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
     assert len(server.connections) == 1
 
 
@@ -166,11 +167,11 @@ async def test_what_waited_for_credit_goes_on_the_next_link(server, broker):
         served.engine.accept(attached.link)
         served.engine.grant(attached.link, 1 if server.count(LinkAttached) == 1 else 100)
 
-    outcomes = []
+    outcomes: list[AcceptedBy | type[BrokerError]] = []
 
     async def send():
         try:
-            outcomes.append(await broker.send(ORDERS, ONE))
+            outcomes.append(await send_accepted_by(broker, ORDERS, ONE))
         except BrokerError as error:
             outcomes.append(type(error))
 
@@ -184,7 +185,7 @@ async def test_what_waited_for_credit_goes_on_the_next_link(server, broker):
         server.on_transfer = accept
         server.connections[0].detach_all(FORCED)
 
-    assert sorted(outcomes, key=str) == [OutcomeUnknown, Leg.PRIMARY]
+    assert sorted(outcomes, key=str) == [OutcomeUnknown, AcceptedBy.PRIMARY]
 
 
 async def test_without_credit_a_send_waits_as_long_as_its_caller(server, broker):
@@ -268,7 +269,7 @@ async def test_an_idle_detach_is_no_error(server, broker):
     server.connections[0].detach_all(FORCED)
     await wait_all_tasks_blocked(0.01)
 
-    assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+    assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
     assert len(server.connections) == 1
 
 
@@ -280,7 +281,7 @@ async def test_an_idle_connection_that_is_closed_is_no_error(server, broker):
         )
     await wait_all_tasks_blocked(0.01)
 
-    assert await broker.send(ORDERS, ONE) is Leg.PRIMARY
+    assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
 
 
 async def test_a_limit_that_a_connection_meets_is_an_outage_and_no_full_queue(server, broker):

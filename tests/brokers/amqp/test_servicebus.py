@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized
@@ -74,6 +74,19 @@ async def test_a_deferred_message_is_given_back_when_its_receiver_is_left(broker
         [again] = await receiver.receive_deferred([delivery.sequence_number])
 
     assert again.message.message_id == "1"
+
+
+async def test_a_delivery_of_a_queue_that_was_listed_tells_when_it_was_received(house, broker):
+    await broker.send(ORDERS, [Message(message_id=str(number)) for number in range(2)])
+    async with broker.open_receiver(ORDERS) as receiver:
+        [unknown] = await receiver.receive(1)
+        await broker.list_queues()
+        [known] = await receiver.receive(1)
+
+    lock = (await house.broker.inspect(ORDERS)).properties.lock_duration
+    assert unknown.received is None
+    assert known.received == known.locked_until - lock
+    assert known.received >= known.enqueued
 
 
 async def test_a_key_for_one_entity_serves_for_that_one_and_its_management(house):

@@ -7,7 +7,6 @@ import pytest
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Complete, DeadLetter, Delivery, Message
-from gateway.wire.amqp.deliveries import encode_delivery
 from gateway.wire.amqp.events import (
     RELEASED,
     AmqpError,
@@ -17,6 +16,7 @@ from gateway.wire.amqp.events import (
     Modified,
     Rejected,
 )
+from gateway.wire.amqp.servicebus.deliveries import encode_delivery
 from tests.brokers.amqp.doorkeeper import guarded
 from tests.brokers.amqp.scripted import Served, client, confirm, scripted, take
 from tests.brokers.test_contract import take_all

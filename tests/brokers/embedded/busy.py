@@ -8,8 +8,8 @@ import random
 import sys
 from pathlib import Path
 
-from gateway.testing.store_work import Work, World, open_committer, roomy
 from tests.brokers.embedded.crash_states import STORE
+from tests.harness.store_work import Work, World, open_committer, roomy
 
 SEED = 11
 

@@ -12,7 +12,7 @@ import attrs
 
 from gateway.brokers.embedded.files import StoreDamaged, StoreError
 from gateway.brokers.embedded.store import Store
-from gateway.testing.crash_disk import (
+from tests.harness.crash_disk import (
     Change,
     CrashDisk,
     Image,
@@ -21,7 +21,7 @@ from gateway.testing.crash_disk import (
     read_image,
     write_image,
 )
-from gateway.testing.store_work import Work, World, open_committer, read_world, roomy
+from tests.harness.store_work import Work, World, open_committer, read_world, roomy
 
 STORE = "a.db"
 FILES = ("a.db", "a.db-wal", "a.db.hwm", "a.db.new", "a.db.new-journal")

@@ -19,12 +19,13 @@ import attrs
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import LOW_WATER
-from gateway.brokers.step import Step
+from gateway.brokers.local.step import Step
+from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, ReceiveMode
-from gateway.domain.namespace import Namespace
-from gateway.domain.stored import Incoming, Now, State
-from gateway.testing.store_work import open_committer, roomy
+from gateway.engine.namespace import Namespace
+from gateway.engine.records import Incoming, State
+from tests.harness.store_work import open_committer, roomy
 
 ROOM: Final = 24 * 2**20  # bytes that a store may take before it refuses
 RESERVE: Final = 24 * 2**20  # and what completing takes besides, where files can't grow further

@@ -16,8 +16,8 @@ from typing import Any
 
 import apsw
 
-from gateway.testing.store_work import Work, World, open_committer, roomy
 from tests.brokers.embedded.crash_states import STORE
+from tests.harness.store_work import Work, World, open_committer, roomy
 
 BATCHES = 3
 CALLS = ("pwrite", "rename", "ftruncate", "unlink", "open", "fsync")

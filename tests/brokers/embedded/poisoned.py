@@ -19,14 +19,15 @@ from typing import Any, Final
 import attrs
 
 from gateway.brokers.embedded.committer import Committer
-from gateway.brokers.step import Step
+from gateway.brokers.local.step import Step
+from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Abandon, Complete, ReceiveMode
-from gateway.domain.namespace import Namespace
-from gateway.domain.queue_values import Taken
-from gateway.domain.stored import Incoming, Now, State
-from gateway.testing.store_work import open_committer, roomy
+from gateway.engine.deliveries import Taken
+from gateway.engine.namespace import Namespace
+from gateway.engine.records import Incoming, State
 from tests.brokers.embedded.crash_states import STORE
+from tests.harness.store_work import open_committer, roomy
 
 LIMIT: Final = 4
 NOW: Final = Now(10**15, 1.0)

@@ -15,20 +15,21 @@ import attrs
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import StoreError
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.step import Step
+from gateway.brokers.local.step import Step
+from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, MessageNotFound, StateDamaged
 from gateway.domain.message import Complete, DeadLetter, Defer, ReceiveMode
-from gateway.domain.namespace import Namespace
-from gateway.domain.queue_values import Taken
-from gateway.domain.rules import Rule, SqlFilter
-from gateway.domain.shelf import StoredEntity
-from gateway.domain.stored import Incoming, Now, Row, State, to_date
-from gateway.domain.topics import Topics
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
-from gateway.testing.crash_disk import Image, read_image, write_image
-from gateway.testing.store_work import open_committer, roomy
+from gateway.domain.topics.filters import Rule, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.engine.deliveries import Taken
+from gateway.engine.entity_store import StoredEntity
+from gateway.engine.namespace import Namespace
+from gateway.engine.records import Incoming, Row, State
+from gateway.engine.topics import Topics
 from tests.brokers.embedded.crash_states import FILES, STORE
+from tests.harness.crash_disk import Image, read_image, write_image
+from tests.harness.store_work import open_committer, roomy
 
 PAGE: Final = 4096
 NOW: Final = Now(10**15, 1.0)

@@ -14,7 +14,7 @@ from gateway.brokers.embedded import checksums
 from gateway.brokers.embedded.broker import EmbeddedBroker, EmbeddedOptions
 from gateway.brokers.embedded.files import Disk
 from gateway.domain.entity import EntityPath
-from gateway.domain.events import Event
+from gateway.domain.events.gateway import Event
 from gateway.domain.message import Message
 from gateway.ports import Broker, Observer
 

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from gateway.testing.crash_disk import write_image
 from tests.brokers.embedded.crash_states import FILES
 from tests.brokers.embedded.rotten import by_kind, flipped, judge, look, places, stores
+from tests.harness.crash_disk import write_image
 
 FLIPS = 10  # for each kind of page
 GOOD = {"refused", "stopped", "told", "harmless"}

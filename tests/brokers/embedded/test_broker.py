@@ -19,18 +19,10 @@ from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreInUse
 from gateway.brokers.embedded.upkeep import Upkeep
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown, StorageFull, Unavailable
-from gateway.domain.events import Quarantined
-from gateway.domain.message import (
-    Abandon,
-    Complete,
-    DeadLetter,
-    Defer,
-    Kind,
-    Message,
-    Typed,
-)
-from gateway.domain.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.events.stores import Quarantined
+from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, Kind, Message, Typed
+from gateway.domain.topics.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.embedded.stores import (
     ORDERS,
     Events,

@@ -12,10 +12,10 @@ from gateway.brokers.embedded.files import StoreDamaged
 from gateway.brokers.embedded.inspection import inspect
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StateDamaged
-from gateway.domain.events import Quarantined, SessionStateDamaged
+from gateway.domain.events.stores import Quarantined, SessionStateDamaged
 from gateway.domain.message import Complete, DeadLetter, Message
-from gateway.domain.rules import Rule, SqlFilter
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.filters import Rule, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.embedded.crashes import GOOD_DISK
 from tests.brokers.embedded.stores import ORDERS, Events, embedded, numbered, opened, stored_ids
 

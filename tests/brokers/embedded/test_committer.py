@@ -10,15 +10,16 @@ import pytest
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk
 from gateway.brokers.embedded.store import Store
-from gateway.brokers.step import Step
-from gateway.brokers.tokens import lock_tokens
+from gateway.brokers.local.lock_tokens import lock_tokens
+from gateway.brokers.local.step import Step
+from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StorageFull
 from gateway.domain.message import Abandon, Defer, Message, ReceiveMode, Settlement
-from gateway.domain.namespace import Namespace
-from gateway.domain.packing import Packing
-from gateway.domain.queue import Queue
-from gateway.domain.stored import Incoming, Now, State
+from gateway.engine.content_needs import Packing
+from gateway.engine.namespace import Namespace
+from gateway.engine.queue import Queue
+from gateway.engine.records import Incoming, State
 from tests.brokers.embedded.stores import ORDERS
 
 NOW = Now(10**15, 1.0)
@@ -37,7 +38,7 @@ def committer(store: Store) -> Committer:
         max_message_size=10**6,
         max_queues=10,
         create_missing=False,
-        shelf=store,
+        store=store,
         new_token=lock_tokens(random.Random(0)),
         packing=Packing(lambda _message: (b"", 0), lambda _content: Message()),
         compile_sql=lambda _filter: lambda _message: True,
@@ -103,7 +104,6 @@ def test_a_queue_that_was_made_in_a_refused_batch_is_not_there(store, committer)
 def test_receiving_alone_writes_nothing(store, committer):
     committer.run([sends(100)])
     before = store._commits
-    committer._store._counted = NOW.monotonic
     committer.run([takes(1)])
 
     assert store._commits == before

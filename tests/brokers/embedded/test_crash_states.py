@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.testing.crash_disk import (
+from tests.brokers.embedded.crash_states import FILES, STORE, Life, crash_disk, examine, one_crash
+from tests.harness.crash_disk import (
     Ailment,
     CrashDisk,
     Image,
@@ -18,15 +19,7 @@ from gateway.testing.crash_disk import (
     read_image,
     write_image,
 )
-from gateway.testing.store_work import Work, World, open_committer, read_world, roomy
-from tests.brokers.embedded.crash_states import (
-    FILES,
-    STORE,
-    Life,
-    crash_disk,
-    examine,
-    one_crash,
-)
+from tests.harness.store_work import Work, World, open_committer, read_world, roomy
 
 STATES = 20_000
 STORES = 8

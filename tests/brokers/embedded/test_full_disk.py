@@ -18,17 +18,24 @@ ROOT = Path(__file__).parents[3]
 ALONE = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--mount", "--map-root-user"]
 
 
-def fill(kind: str, folder: Path, around: Sequence[str] = ()) -> dict[str, Any]:
-    command = [*around, sys.executable, "-m", "tests.brokers.embedded.filler", kind, str(folder)]
+def fill(kind: str, folder: Path, dependencies: Sequence[str] = ()) -> dict[str, Any]:
+    command = [
+        *dependencies,
+        sys.executable,
+        "-m",
+        "tests.brokers.embedded.filler",
+        kind,
+        str(folder),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("disk", "around"), [("tmpfs", ALONE), ("limit", ())])
-def test_a_full_disk_refuses_in_time_and_is_emptied_by_completing(tmp_path, disk, around):
-    told = fill(disk, tmp_path, around)
+@pytest.mark.parametrize(("disk", "dependencies"), [("tmpfs", ALONE), ("limit", ())])
+def test_a_full_disk_refuses_in_time_and_is_emptied_by_completing(tmp_path, disk, dependencies):
+    told = fill(disk, tmp_path, dependencies)
 
     assert told["refused"] == ["StorageFull"]
     assert told["completed"] == told["sent"] > 500

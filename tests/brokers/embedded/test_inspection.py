@@ -3,9 +3,9 @@ import pytest
 from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreError, StoreInUse
 from gateway.brokers.embedded.inspection import Inspection, inspect
 from gateway.brokers.embedded.schema import EPOCH
+from gateway.domain.clocks.times import to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Message
-from gateway.domain.stored import to_date
 from tests.brokers.embedded.crashes import break_index, content, send_and_die
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, seal, stored_ids
 from tests.brokers.embedded.test_migration import make_store_1

@@ -14,9 +14,9 @@ import attrs
 import pytest
 
 from gateway.brokers.embedded.files import StoreError
-from gateway.testing.crash_disk import Image, read_image, write_image
-from gateway.testing.store_work import Work, World, open_committer, read_world, roomy
 from tests.brokers.embedded.crash_states import FILES, STORE
+from tests.harness.crash_disk import Image, read_image, write_image
+from tests.harness.store_work import Work, World, open_committer, read_world, roomy
 
 BATCHES = 4
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.testing.store_work import World, open_committer, read_world, roomy
 from tests.brokers.embedded import mortal
 from tests.brokers.embedded.crash_states import STORE
+from tests.harness.store_work import World, open_committer, read_world, roomy
 
 ROOT = Path(__file__).parents[3]
 

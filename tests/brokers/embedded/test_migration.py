@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from gateway.brokers.embedded import schema, tables
+from gateway.brokers.embedded.checksums import teach
 from gateway.brokers.embedded.entities import write_rule
 from gateway.brokers.embedded.inspection import inspect
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete, Message
-from gateway.domain.rules import Rule, SqlFilter
+from gateway.domain.topics.filters import Rule, SqlFilter
 from gateway.wire.amqp.message import encode_message
 from tests.brokers.embedded.crashes import GOOD_DISK
 from tests.brokers.embedded.stores import ORDERS, embedded, opened, stored_ids
@@ -141,7 +142,21 @@ def make_store_2(path: Path) -> None:
         connection.execute("COMMIT")
 
 
-MAKERS = {1: make_store_1, 2: make_store_2}
+def make_store_3(path: Path) -> None:
+    """With all that version 2 had, as version 3 kept it."""
+    make_store_2(path)
+    with opened(path) as connection:
+        teach(connection)
+        connection.execute(f"BEGIN; {tables.MIGRATIONS[2]}")
+        connection.execute("ALTER TABLE store DROP COLUMN identity")
+        connection.execute(
+            "UPDATE store SET checksum ="
+            " row_checksum(store_id, commits, next_sequence, survivors);"
+            " PRAGMA user_version = 3; COMMIT"
+        )
+
+
+MAKERS = {1: make_store_1, 2: make_store_2, 3: make_store_3}
 VERSIONS = pytest.mark.parametrize("version", MAKERS)
 
 

@@ -13,20 +13,13 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.copying import back_up
 from gateway.brokers.embedded.files import Disk, StoreDamaged, StoreError
 from gateway.brokers.embedded.opening import Opened, open_store
-from gateway.domain.events import Doubtful
+from gateway.domain.events.gateway import Doubtful
 from tests.brokers.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
-from tests.brokers.embedded.stores import (
-    ORDERS,
-    Events,
-    embedded,
-    numbered,
-    real_date,
-    stored_ids,
-)
+from tests.brokers.embedded.stores import ORDERS, Events, embedded, numbered, real_date, stored_ids
 
 
-def open_and_close(path: Path, disk: Disk = GOOD_DISK) -> Opened:
-    found = open_store(path, lambda: 7, disk)
+def open_and_close(path: Path, disk: Disk = GOOD_DISK, **limits: int) -> Opened:
+    found = open_store(path, lambda: 7, disk, **limits)
     found.connection.close()
     found.mark.close()
     found.lock.release()
@@ -120,15 +113,13 @@ async def test_damage_is_found_when_a_store_is_opened(tmp_path):
 
 
 async def test_a_large_store_is_checked_only_after_an_unclean_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(opening, "_CHECKED", 0)
     await damage(tmp_path)
     (tmp_path / "a.db.hwm").unlink()
-    clean = open_and_close(tmp_path / "a.db")
+    clean = open_and_close(tmp_path / "a.db", checked=0)
     monkeypatch.setattr(opening, "has_log", lambda _path: True)
     with pytest.raises(StoreDamaged, match="damaged"):
-        open_and_close(tmp_path / "a.db")
-    monkeypatch.setattr(opening, "_CHECKED_IF_UNCLEAN", 0)
-    huge = open_and_close(tmp_path / "a.db")
+        open_and_close(tmp_path / "a.db", checked=0)
+    huge = open_and_close(tmp_path / "a.db", checked=0, checked_if_unclean=0)
 
     assert not any("unclean end" in doubt for doubt in clean.doubts)
     assert any("unclean end" in doubt for doubt in huge.doubts)

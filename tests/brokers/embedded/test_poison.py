@@ -13,7 +13,7 @@ from tests.brokers.embedded.poisoned import LIMIT
 
 ROOT = Path(__file__).parents[3]
 ENOUGH = 4 * LIMIT  # lives
-PARKED = "dead MaxDeliveryCountExceeded"
+DEAD_LETTERED = "dead MaxDeliveryCountExceeded"
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def test_poison_is_a_dead_letter_after_one_attempt_more_than_allowed(tmp_path, n
     words: list[str] = []
     for what, _ in zip(cycle(lives), range(ENOUGH), strict=False):
         words += last_words(nursery, what, tmp_path)
-        if PARKED in words:
+        if DEAD_LETTERED in words:
             break
     served = [word for word in words if word.startswith("took")]
 
-    assert words[-2:] == [PARKED, "ended"]
+    assert words[-2:] == [DEAD_LETTERED, "ended"]
     assert LIMIT <= len(served) <= LIMIT + 1
     assert served[-1] == f"took {LIMIT}"
 

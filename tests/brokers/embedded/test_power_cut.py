@@ -18,9 +18,9 @@ import attrs
 import pytest
 
 from gateway.brokers.embedded.files import StoreError
-from gateway.testing.store_work import World, open_committer, read_world, roomy
 from tests.brokers.embedded import busy
 from tests.brokers.embedded.crash_states import STORE
+from tests.harness.store_work import World, open_committer, read_world, roomy
 
 pytestmark = pytest.mark.powercut
 

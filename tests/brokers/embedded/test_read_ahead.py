@@ -8,7 +8,7 @@ from gateway.brokers.embedded import schema
 from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.read_ahead import ReadAhead
 from gateway.brokers.embedded.rows import DeliveryCounts, SqliteRows
-from gateway.domain.stored import Row, State
+from gateway.engine.records import Row, State
 
 QUEUE = (1, State.ACTIVE)
 

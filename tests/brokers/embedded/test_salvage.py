@@ -9,7 +9,7 @@ from gateway.brokers.embedded.schema import EPOCH
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import StateDamaged
 from gateway.domain.message import Abandon, Complete, Message
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from tests.brokers.embedded.crashes import GOOD_DISK, break_index, content, send_and_die
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, seal, stored_ids
 from tests.brokers.embedded.test_checksums import NEWS, make

@@ -18,12 +18,11 @@ def test_a_new_store_keeps_every_promise(tmp_path):
     assert pages == (4096, 2)
 
 
-def test_a_setting_that_sqlite_does_not_take_is_refused(tmp_path, monkeypatch):
+def test_a_setting_that_sqlite_does_not_take_is_refused(tmp_path):
     schema.create(tmp_path / "a.db", 7)
-    monkeypatch.setattr(schema, "PRAGMAS", (("synchronous", "OFF", 2),))
 
     with pytest.raises(StoreDamaged, match="synchronous"):
-        schema.connect(tmp_path / "a.db")
+        schema.connect(tmp_path / "a.db", pragmas=(("synchronous", "OFF", 2),))
 
 
 def test_a_store_of_a_later_version_is_refused(tmp_path):

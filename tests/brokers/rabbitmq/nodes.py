@@ -12,14 +12,17 @@ import attrs
 import trio
 from pamqp import commands
 
-from gateway.brokers.rabbitmq import RabbitmqBroker, open_namespace
-from gateway.brokers.rabbitmq_options import RabbitmqOptions
+from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
+from gateway.brokers.rabbitmq.options import RabbitmqOptions
+from gateway.brokers.rabbitmq.receiver import WORK
+from gateway.brokers.rabbitmq.sender import MAX_LANES
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
-from gateway.domain.message import Leg, Message, ReceiveMode
+from gateway.domain.identity import Identity
+from gateway.domain.message import Message, ReceiveMode
 from gateway.ports import Receiver
-from gateway.testing.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
-from gateway.testing.servers import ServerProcess, free_port
+from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
+from tests.harness.servers import ServerProcess, free_port
 
 _rooms = itertools.count(1)
 
@@ -57,7 +60,7 @@ class Nodes:
         return self.node(name).port
 
     def process(self, name: str) -> ServerProcess:
-        """For `gateway.testing.rabbitmq.control`."""
+        """For `tests.harness.rabbitmq.control`."""
         return self.node(name).process
 
     @asynccontextmanager
@@ -76,14 +79,23 @@ class Nodes:
             node.end()
 
 
-def client(port: int, *, user: str = USER, password: str = USER, **options: Any) -> RabbitmqBroker:
-    return open_namespace(
+def client(
+    port: int,
+    *,
+    user: str = USER,
+    password: str = USER,
+    max_lanes: int = MAX_LANES,
+    work: float = WORK,
+    **options: Any,
+) -> RabbitmqBroker:
+    broker: RabbitmqBroker = open_namespace(
         "rabbitmq",
         f"//{user}:{password}@127.0.0.1:{port}/",
         RabbitmqOptions(**options),
         lambda: datetime.now(UTC),
         random.Random(),
     )
+    return attrs.evolve(broker, max_lanes=max_lanes, work=work)
 
 
 @attrs.define(eq=False)
@@ -95,13 +107,16 @@ class Room:
     port: int
     _made: list[EntityPath] = attrs.field(factory=list)
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
-        return await self.broker.send(self.inside(entity), messages)
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await self.broker.send(self.inside(entity), messages)
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AbstractAsyncContextManager[Receiver]:
         return self.broker.open_receiver(self.inside(entity), mode)
+
+    async def identity(self) -> Identity:
+        return await self.broker.identity()
 
     async def probe(self, entity: EntityPath) -> None:
         await self.broker.probe(self.inside(entity))

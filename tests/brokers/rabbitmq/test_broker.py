@@ -12,9 +12,8 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers import rabbitmq_receiver, rabbitmq_sender
-from gateway.brokers.rabbitmq import open_namespace
-from gateway.brokers.rabbitmq_options import RabbitmqOptions
+from gateway.brokers.rabbitmq.broker import open_namespace
+from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     EntityNotFound,
@@ -78,12 +77,9 @@ async def test_each_of_many_sends_under_way_gets_its_own_answer(rabbits: Nodes) 
     assert len(found["missing"]) == 100
 
 
-async def test_more_queues_than_channels_are_served(
-    rabbits: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rabbitmq_sender, "MAX_LANES", 2)
+async def test_more_queues_than_channels_are_served(rabbits: Nodes) -> None:
     queues = [EntityPath(f"q{number}") for number in range(4)]
-    async with rabbits.room("primary") as room:
+    async with rabbits.room("primary", max_lanes=2) as room:
         for queue in queues:
             await room.create_queue(queue, QueueProperties())
         for number in range(3):
@@ -116,7 +112,7 @@ async def test_a_message_above_the_limit_is_refused_and_the_others_with_it(rabbi
 async def test_a_message_for_later_is_refused_and_one_that_is_due_is_taken(rabbits: Nodes) -> None:
     due = datetime.now(UTC) - timedelta(seconds=1)
     async with room_with_orders(rabbits) as room:
-        with pytest.raises(NotSupported, match="later"):
+        with pytest.raises(NotSupported, match="schedule messages"):
             await room.send(ORDERS, [Message(scheduled=due + timedelta(hours=1))])
         await room.send(ORDERS, [Message(scheduled=due)])
 
@@ -185,7 +181,7 @@ async def in_tls(port: int, options: TlsOptions) -> AsyncIterator[int]:
     """A port that speaks TLS and passes on what is in it."""
     context = server_context(options)
 
-    async def pass_on(source: trio.abc.Stream, target: trio.abc.Stream) -> None:
+    async def forward(source: trio.abc.Stream, target: trio.abc.Stream) -> None:
         try:
             while data := await source.receive_some(65536):
                 await target.send_all(data)
@@ -202,8 +198,8 @@ async def in_tls(port: int, options: TlsOptions) -> AsyncIterator[int]:
             await trio.open_tcp_stream("127.0.0.1", port) as broker,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(pass_on, inside, broker)
-            await pass_on(broker, inside)
+            nursery.start_soon(forward, inside, broker)
+            await forward(broker, inside)
             nursery.cancel_scope.cancel()
 
     async with trio.open_nursery() as nursery:
@@ -239,12 +235,10 @@ async def test_tls_is_spoken_to_who_is_trusted(rabbits: Nodes, tmp_path: Path) -
             assert await ids_of(receiver, 1) == ["1"]
 
 
-async def test_who_works_between_two_receives_gets_each_message_once(
-    rabbits: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rabbitmq_receiver, "_WORK", float(PATIENCE))  # any machine is quick enough
+async def test_who_works_between_two_receives_gets_each_message_once(rabbits: Nodes) -> None:
     seen: list[tuple[str, int]] = []
-    async with room_with_orders(rabbits) as room:
+    # Any machine is quick enough.
+    async with room_with_orders(rabbits, work=float(PATIENCE)) as room:
         large = [attrs.evolve(each, body=bytes(4096)) for each in numbered(*range(600))]
         await room.send(ORDERS, large)
 

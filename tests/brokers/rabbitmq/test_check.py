@@ -4,16 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from gateway.app.checking import Finding, Grade, check, provision_all
-from gateway.app.outside import Outside
-from gateway.brokers.rabbitmq import CANNOT
+from gateway.app.operations.checking import Finding, Grade, check
+from gateway.app.operations.provisioning import provision_all
+from gateway.app.runtime import Runtime
+from gateway.brokers.rabbitmq.broker import CANNOT
 from gateway.brokers.registry import cannot
 from gateway.config.file import Loaded, parse
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from tests.brokers.rabbitmq.nodes import Nodes, Room
 
-DOCS = Path(__file__).parents[3] / "docs" / "semantics.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "namespaces.md"
 WORDS = {"listing of queues": "listing", "changes of a queue": "changes"}
 
 
@@ -24,16 +25,19 @@ def test_the_docs_say_what_it_can_not_do() -> None:
     assert [each for each in CANNOT if WORDS.get(each, each) not in text] == []
 
 
-def loaded(rabbits: Nodes, room: Room, folder: Path) -> Loaded:
+def loaded(
+    rabbits: Nodes, room: Room, folder: Path, primary: str = "here", more: str = ""
+) -> Loaded:
     text = f"""
 [namespaces.rabbit]
 url = "rabbitmq://guest@127.0.0.1:{rabbits.port("primary")}"
 password = {{ env = "PASSWORD" }}
+{more}
 queues = ["{room.name}/orders"]
-[namespaces.here]
+[namespaces.{primary}]
 url = "memory:"
 [pairing]
-primary = "here"
+primary = "{primary}"
 secondary = "rabbit"
 label = "{room.name}"
 backlog_queues = 1
@@ -51,13 +55,13 @@ def warned(findings: list[Finding]) -> list[tuple[str, str]]:
 async def test_what_was_provisioned_is_good(rabbits: Nodes, tmp_path: Path) -> None:
     async with rabbits.room("primary") as room:
         config = loaded(rabbits, room, tmp_path)
-        made, _ = await provision_all(config, Outside())
-        findings = await check(config, Outside())
+        made, _ = await provision_all(config, Runtime())
+        findings = await check(config, Runtime())
         for name in made.queues:
             await room.broker.delete_queue(EntityPath(name))
 
     assert len(made.queues) == 2
-    assert [each for each in warned(findings) if each[0] != "here"] == []
+    assert [each for each in warned(findings) if each[0] not in {"here", "endpoints"}] == []
 
 
 @pytest.mark.live
@@ -68,7 +72,41 @@ async def test_queues_that_may_lose_messages_are_named(rabbits: Nodes, tmp_path:
         await room.declare(EntityPath("orders"), {})
         await room.declare(EntityPath(queue.name.removeprefix(f"{room.name}/")), limited)
 
-        findings = warned(await check(loaded(rabbits, room, tmp_path), Outside()))
+        findings = warned(await check(loaded(rabbits, room, tmp_path), Runtime()))
 
     assert (f"queue {room.name}/orders", "it is a classic queue, not quorum") in findings
     assert (f"backlog queue {queue}", "it gives a message up after 5 failed deliveries") in findings
+
+
+def foreign(findings: list[Finding]) -> list[Finding]:
+    return [each for each in findings if "pairing.label" in each.text]
+
+
+@pytest.mark.live
+async def test_a_backlog_of_another_pair_is_refused_until_it_is_adopted(
+    rabbits: Nodes, tmp_path: Path
+) -> None:
+    async with rabbits.room("primary", management=rabbits.management("primary")) as room:
+        more = f'management = "{rabbits.management("primary")}"'
+        ours = loaded(rabbits, room, tmp_path / "ours", more=more)
+        theirs = loaded(rabbits, room, tmp_path / "theirs", primary="there", more=more)
+        made, _ = await provision_all(ours, Runtime())
+        refused, _ = await provision_all(theirs, Runtime())
+        [bad] = foreign(await check(theirs, Runtime()))
+        fingerprint = bad.text.rpartition("--adopt ")[2].rstrip("`")
+        adopted, _ = await provision_all(theirs, Runtime(), adopted=[fingerprint])
+        after = foreign(await check(theirs, Runtime()))
+        former, _ = await provision_all(ours, Runtime())
+        for name in made.queues:
+            await room.broker.delete_queue(EntityPath(name))
+        prefix = backlog.marker_prefix(room.name)
+        for info in await room.broker.list_queues(prefix):
+            await room.broker.delete_queue(info.path)
+
+    assert refused.failure is not None
+    assert "pairing.label" in str(refused.failure)
+    assert bad.subject == "namespace rabbit"
+    assert (made.failure, adopted.failure) == (None, None)
+    assert bad.grade is Grade.BAD
+    assert after == []
+    assert former.failure is not None

@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers.rabbitmq import RabbitmqBroker
+from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -25,9 +25,9 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Complete, Message
-from gateway.testing.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, Refuse
-from gateway.testing.rabbitmq import control, rabbitmq
 from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, Refuse
+from tests.harness.rabbitmq import control, rabbitmq
 
 pytestmark = pytest.mark.live
 
@@ -66,7 +66,7 @@ async def send_patiently(broker: RabbitmqBroker | Room, queue: EntityPath, what:
 
 
 @attrs.define
-class Tally:
+class QuotaUsage:
     """What senders were told of each message."""
 
     accepted: set[str] = attrs.field(factory=set)
@@ -91,7 +91,7 @@ class Tally:
 
 
 async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_sent(tmp_path):
-    tally, numbers = Tally(), itertools.count()
+    tally, numbers = QuotaUsage(), itertools.count()
     async with rabbitmq(tmp_path) as (node, port), client(port) as broker:
         await broker.create_queue(ORDERS, QueueProperties())
         # RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds.

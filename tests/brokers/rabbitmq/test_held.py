@@ -10,8 +10,8 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Delivery, Message
 from gateway.ports import Receiver
-from gateway.testing.rabbitmq import control
 from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.harness.rabbitmq import control
 
 pytestmark = pytest.mark.live
 

@@ -7,13 +7,13 @@ from pamqp import base, commands
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.meter import Meter
-from gateway.brokers.rabbitmq_deliveries import Consumer, Held, lock_token
-from gateway.brokers.rabbitmq_holding import Holding
+from gateway.brokers.rabbitmq.deliveries import Consumer, Held, lock_token
+from gateway.brokers.rabbitmq.holding import Holding
 from gateway.domain.billing import Operation
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Delivery, Message
-from gateway.net.rabbitmq_channel import Channel
-from gateway.wire.rabbitmq import MethodArrived
+from gateway.net.rabbitmq.channel import Channel
+from gateway.wire.rabbitmq.frames import MethodArrived
 
 WEIGHT = 100
 LIMIT = 6 * WEIGHT

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 import trio
 
-from gateway.claims.desk import Codec
+from gateway.claims.claim_check import Codec
 from gateway.claims.options import PackingRule
 from gateway.claims.packing import PackedBroker
 from gateway.domain.entity import EntityPath, QueueProperties

@@ -11,15 +11,15 @@ import trio
 from pamqp import base, commands
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gateway.brokers.rabbitmq_holding import MAX_DELIVERIES, Holding
-from gateway.brokers.rabbitmq_receiver import RabbitmqReceiver
+from gateway.brokers.rabbitmq.holding import MAX_DELIVERIES, Holding
+from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, ReceiveMode
-from gateway.net.rabbitmq_channel import Channel
-from gateway.testing.clocks import VirtualClock
-from gateway.wire.rabbitmq import ContentArrived, Deliver, MethodArrived
-from gateway.wire.rabbitmq_properties import CopyId, prepare
+from gateway.net.rabbitmq.channel import Channel
+from gateway.wire.rabbitmq.frames import ContentArrived, Deliver, MethodArrived
+from gateway.wire.rabbitmq.properties import CopyId, prepare
+from tests.harness.clocks import VirtualClock
 
 ORDERS = EntityPath("orders")
 BODY = b"x" * 1000
@@ -52,7 +52,7 @@ class Node:
         await trio.lowlevel.checkpoint()
         return entity.key
 
-    async def bury(self, entity: EntityPath, message: Message) -> None:
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
         raise AssertionError("nothing is buried")
 
     def forget(self, _: Any) -> None:

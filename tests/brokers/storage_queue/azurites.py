@@ -12,14 +12,14 @@ from typing import Any
 import attrs
 import trio
 
-from gateway.brokers.storage_queue import StorageQueueBroker, open_namespace
-from gateway.brokers.storage_queue_options import StorageQueueNamespaceOptions
+from gateway.brokers.storage_queue.broker import StorageQueueBroker, open_namespace
+from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
-from gateway.domain.message import Delivery, Leg, Message, ReceiveMode
+from gateway.domain.message import Delivery, Message, ReceiveMode
 from gateway.ports import Receiver
-from gateway.testing.azurite import ACCOUNT, KEY, azurite
+from tests.harness.azurite import ACCOUNT, KEY, azurite
 
 START_SECONDS = 120
 POLL = Backoff(first=0.02, cap=0.3)
@@ -122,8 +122,8 @@ class Room:
     name: str
     _made: list[EntityPath] = attrs.field(factory=list)
 
-    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> Leg:
-        return await self.broker.send(self.inside(entity), messages)
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        await self.broker.send(self.inside(entity), messages)
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
@@ -146,7 +146,7 @@ class Room:
         self, prefix: str = "", *, skip: int = 0, top: int = 100
     ) -> Sequence[EntityInfo]:
         found = await self.broker.list_queues(f"{self.name}/{prefix}", skip=skip, top=top)
-        return [attrs.evolve(info, path=self.outside(info.path)) for info in found]
+        return [attrs.evolve(info, path=self.runtime(info.path)) for info in found]
 
     async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
         inside = self.inside(entity)
@@ -165,5 +165,5 @@ class Room:
     def inside(self, entity: EntityPath) -> EntityPath:
         return EntityPath(f"{self.name}/{entity.name}")
 
-    def outside(self, entity: EntityPath) -> EntityPath:
+    def runtime(self, entity: EntityPath) -> EntityPath:
         return EntityPath(entity.name.removeprefix(f"{self.name}/"))

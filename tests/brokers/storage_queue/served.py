@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
-from gateway.brokers.local_visibility import LocalVisibility
-from gateway.brokers.memory import MemoryBroker
-from gateway.frontends.storage_auth import Accounts
-from gateway.frontends.storage_operations import StorageOperations
-from gateway.frontends.storage_queue import StorageQueueFrontend
-from gateway.net.http_server import HttpServer
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.brokers.local.visibility import LocalVisibility
+from gateway.frontends.storage_queue.auth import Accounts
+from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
+from gateway.frontends.storage_queue.operations import StorageOperations
+from gateway.net.http.server import HttpServer
 from gateway.net.listeners import open_listener
 from gateway.ports import Broker
 from tests.brokers.storage_queue.azurites import client
@@ -32,10 +32,14 @@ def crashed(peer: str, error: BaseException) -> None:
 async def served() -> AsyncIterator[int]:
     """The port of an endpoint over an empty namespace."""
     broker = MemoryBroker(real_date, random.Random(0))
-    operations = StorageOperations(
-        broker=broker, visibility=LocalVisibility(broker), sends=False, wall_clock=real_date
-    )
     accounts = Accounts([], wall_clock=real_date, loopback=True)
+    operations = StorageOperations(
+        broker=broker,
+        visibility=LocalVisibility(broker),
+        sends=False,
+        wall_clock=real_date,
+        marks=accounts.marks,
+    )
     frontend = StorageQueueFrontend(operations=operations, accounts=accounts, wall_clock=real_date)
     server = HttpServer(handler=frontend.handle, error_body=frontend.refuse, wall_clock=real_date)
     async with broker, trio.open_nursery() as nursery:

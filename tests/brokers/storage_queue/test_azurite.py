@@ -9,12 +9,12 @@ import trio
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.message import Complete, Message
-from gateway.testing.azurite import KEY
-from gateway.testing.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
-from gateway.testing.servers import free_port
-from gateway.wire import storage_queue_operations as storage
-from gateway.wire.storage_queue_body import MAX_ENCODED
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.body import MAX_ENCODED
 from tests.brokers.storage_queue.azurites import Azurites, client, url_of
+from tests.harness.azurite import KEY
+from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
+from tests.harness.servers import free_port
 
 pytestmark = pytest.mark.live
 

@@ -8,7 +8,6 @@ import attrs
 import pytest
 import trio
 
-from gateway.brokers import storage_queue_receiver
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -35,13 +34,13 @@ from gateway.domain.message import (
     ReceiveMode,
 )
 from gateway.ports import Receiver
-from gateway.wire import storage_queue_operations as storage
-from gateway.wire.http import Headers, Request, Response
-from gateway.wire.storage_connection import parse_storage_connection
-from gateway.wire.storage_queue_answers import Style, build_response, parse_response
-from gateway.wire.storage_queue_errors import Trace, build_error, build_refusal
-from gateway.wire.storage_queue_operations import GetMessages, Messages
-from tests.brokers.storage_queue.lab import ORDERS, lab
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.answers import Style, build_response, parse_response
+from gateway.wire.storage_queue.connection_string import parse_storage_connection
+from gateway.wire.storage_queue.errors import Trace, build_error, build_refusal
+from gateway.wire.storage_queue.operations import GetMessages, Messages
+from tests.brokers.storage_queue.harness import ORDERS, harness
 
 TRACE = Trace(request_id="id", time="now")
 DAY = timedelta(days=1)
@@ -104,7 +103,7 @@ def answering(part: str, response: Response) -> Any:
 
 
 async def test_who_finds_nothing_asks_after_longer_and_longer_pauses(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         async with here.broker.open_receiver(ORDERS) as receiver:
             with trio.move_on_after(600):
@@ -115,7 +114,7 @@ async def test_who_finds_nothing_asks_after_longer_and_longer_pauses(autojump_cl
 
 
 async def test_a_poll_is_one_request_and_locks_for_as_long_as_it_is_told(autojump_clock):
-    async with lab() as it:
+    async with harness() as it:
         await it.broker.create_queue(ORDERS, QueueProperties())
         async with it.broker.open_receiver(ORDERS) as receiver:
             nothing = await receiver.poll(10)
@@ -136,7 +135,7 @@ async def test_a_poll_is_one_request_and_locks_for_as_long_as_it_is_told(autojum
 async def test_a_send_through_this_gateway_wakes_who_waits_and_only_as_many_as_needed(
     autojump_clock,
 ):
-    async with lab() as here, trio.open_nursery() as nursery:
+    async with harness() as here, trio.open_nursery() as nursery:
         await here.broker.create_queue(ORDERS, QueueProperties())
         taken: list[float] = []
 
@@ -159,7 +158,7 @@ async def test_a_send_through_this_gateway_wakes_who_waits_and_only_as_many_as_n
 
 
 async def test_a_busy_service_is_asked_again_after_the_time_that_it_names(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
         busy = build_error(Busy("busy", retry_after=100), TRACE)
@@ -178,7 +177,7 @@ async def test_a_busy_service_is_asked_again_after_the_time_that_it_names(autoju
 
 
 async def test_who_sends_hears_that_the_service_is_busy(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         here.account.fault = answering("POST", build_refusal("ServerBusy", TRACE))
 
@@ -191,7 +190,7 @@ async def test_who_sends_hears_that_the_service_is_busy(autojump_clock):
 
 
 async def test_shards_share_the_messages_and_receivers_take_from_all(autojump_clock):
-    async with lab(accounts=2, shards=4) as here:
+    async with harness(accounts=2, shards=4) as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         for number in range(40):
             await here.broker.send(ORDERS, numbered(number))
@@ -214,7 +213,7 @@ async def test_shards_share_the_messages_and_receivers_take_from_all(autojump_cl
 
 
 async def test_shards_that_are_missing_are_made_and_said(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         more = attrs.evolve(here.broker._options, shards=2)
         here.broker._options = more
@@ -232,7 +231,7 @@ async def test_shards_that_are_missing_are_made_and_said(autojump_clock):
 
 
 async def test_a_shard_that_is_away_does_not_keep_the_others_messages(autojump_clock):
-    async with lab(accounts=2) as here:
+    async with harness(accounts=2) as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1, 2))
         here.accounts[1].fault = failing("", Unavailable("away"), times=-1)
@@ -245,7 +244,7 @@ async def test_a_shard_that_is_away_does_not_keep_the_others_messages(autojump_c
 
 
 async def test_a_batch_of_which_a_part_was_accepted_is_unknown(autojump_clock):
-    async with lab(accounts=2) as here:
+    async with harness(accounts=2) as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         here.accounts[1].fault = failing("POST", Unavailable("away"), times=-1)
 
@@ -257,7 +256,7 @@ async def test_a_batch_of_which_a_part_was_accepted_is_unknown(autojump_clock):
 
 
 async def test_what_is_delivered_too_often_goes_to_the_poison_queue_with_its_reason(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(
             ORDERS, QueueProperties(max_delivery_count=2, lock_duration=SECOND)
         )
@@ -281,7 +280,7 @@ async def test_what_is_delivered_too_often_goes_to_the_poison_queue_with_its_rea
 
 
 async def test_what_is_given_back_as_often_as_allowed_is_dead_lettered_at_once(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1))
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -294,10 +293,9 @@ async def test_what_is_given_back_as_often_as_allowed_is_dead_lettered_at_once(a
 
 
 async def test_of_too_many_messages_the_oldest_are_not_kept_and_can_still_be_settled(
-    autojump_clock, monkeypatch
+    autojump_clock,
 ):
-    monkeypatch.setattr(storage_queue_receiver, "_MAX_KEPT", 1)
-    async with lab() as here:
+    async with harness(max_kept=1) as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1, 2, 3))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -309,7 +307,7 @@ async def test_of_too_many_messages_the_oldest_are_not_kept_and_can_still_be_set
 
 
 async def test_what_is_forgotten_is_given_back_as_it_came(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -324,7 +322,7 @@ async def test_what_is_forgotten_is_given_back_as_it_came(autojump_clock):
 async def test_a_queue_of_somebody_else_gives_nothing_up_and_gets_a_poison_queue_when_needed(
     autojump_clock,
 ):
-    async with lab() as here:
+    async with harness() as here:
         await here.account.store.create_queue(ORDERS, QueueProperties(max_delivery_count=10**6))
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -338,7 +336,7 @@ async def test_a_queue_of_somebody_else_gives_nothing_up_and_gets_a_poison_queue
 
 
 async def test_a_text_without_room_for_a_reason_is_dead_lettered_as_it_is(autojump_clock):
-    async with lab(keep_ids=False) as here:
+    async with harness(keep_ids=False) as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         text = b"x" * storage.MAX_MESSAGE
         await here.broker.send(ORDERS, [Message(body=text)])
@@ -351,7 +349,7 @@ async def test_a_text_without_room_for_a_reason_is_dead_lettered_as_it_is(autoju
 
 
 async def test_what_somebody_else_has_by_now_is_not_dead_lettered(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=SECOND))
         await here.broker.send(ORDERS, numbered(1))
         async with (
@@ -369,7 +367,7 @@ async def test_what_somebody_else_has_by_now_is_not_dead_lettered(autojump_clock
 
 
 async def test_what_was_not_taken_meanwhile_is_settled_after_its_lock_too(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=SECOND))
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -382,7 +380,7 @@ async def test_what_was_not_taken_meanwhile_is_settled_after_its_lock_too(autoju
 
 async def test_a_backlog_queue_gives_nothing_up(autojump_clock):
     backlog = EntityPath("east/x-servicebus-transfer/0")
-    async with lab() as here:
+    async with harness() as here:
         wanted = QueueProperties(max_delivery_count=2**31 - 1, dead_lettering_on_expiration=True)
         info = await here.broker.create_queue(backlog, wanted)
         with pytest.raises(NotSupported, match="dead_lettering_on_expiration"):
@@ -396,7 +394,7 @@ async def test_a_backlog_queue_gives_nothing_up(autojump_clock):
 
 
 async def test_what_is_scheduled_beyond_seven_days_comes_when_it_is_due(autojump_clock):
-    async with lab(poll=Backoff(first=1.0, cap=3600.0)) as here:
+    async with harness(poll=Backoff(first=1.0, cap=3600.0)) as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         due = here.clock() + 20 * DAY
         await here.broker.send(ORDERS, [Message(message_id="1", scheduled=due)])
@@ -409,7 +407,7 @@ async def test_what_is_scheduled_beyond_seven_days_comes_when_it_is_due(autojump
 
 
 async def test_what_a_server_hands_out_after_its_end_is_removed(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, [Message(body=b"hello", time_to_live=5 * SECOND)])
 
@@ -436,7 +434,7 @@ async def test_what_a_server_hands_out_after_its_end_is_removed(autojump_clock):
 @pytest.mark.parametrize("skew", [-10, 10], ids=["behind", "ahead"])
 @pytest.mark.parametrize("wrong", ["sender", "receiver"])
 async def test_a_clock_that_is_wrong_ends_no_message_s_life(autojump_clock, skew, wrong):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         minutes = timedelta(minutes=skew)
         here.clock.skew = minutes if wrong == "sender" else timedelta()
@@ -456,7 +454,7 @@ async def test_a_clock_that_is_wrong_ends_no_message_s_life(autojump_clock, skew
 
 
 async def test_a_cancelled_receive_gives_its_messages_back_after_their_lock(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=30 * SECOND))
         await here.broker.send(ORDERS, numbered(1))
 
@@ -487,7 +485,7 @@ async def test_a_cancelled_receive_gives_its_messages_back_after_their_lock(auto
     ids=["refused", "no answer"],
 )
 async def test_a_put_that_fails_says_whether_it_may_have_arrived(autojump_clock, error, outcome):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         here.account.fault = failing("POST", error, done=outcome is Outcome.UNKNOWN)
         with pytest.raises(type(error)) as caught:
@@ -499,7 +497,7 @@ async def test_a_put_that_fails_says_whether_it_may_have_arrived(autojump_clock,
 
 @pytest.mark.parametrize("code", ["InternalError", "OperationTimedOut"])
 async def test_a_put_that_the_service_could_not_finish_is_unknown(autojump_clock, code):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         here.account.fault = answering("POST", build_refusal(code, TRACE))
 
@@ -508,16 +506,16 @@ async def test_a_put_that_the_service_could_not_finish_is_unknown(autojump_clock
 
 
 async def test_an_answer_that_is_not_the_service_s_is_unknown(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         here.account.fault = answering("POST", Response(status=201, body=b"<html></html>"))
 
-        with pytest.raises(OutcomeUnknown, match="isn't the service's"):
+        with pytest.raises(OutcomeUnknown, match="isn't one of the Queue service"):
             await here.broker.send(ORDERS, numbered(1))
 
 
 async def test_in_a_batch_a_failure_after_the_first_is_unknown_and_before_it_is_not(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         here.account.fault = failing("POST", Unavailable("away"))
         with pytest.raises(Unavailable):
@@ -539,7 +537,7 @@ async def test_in_a_batch_a_failure_after_the_first_is_unknown_and_before_it_is_
 
 
 async def test_a_batch_with_one_message_too_large_is_refused_whole(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         with pytest.raises(MessageTooLarge):
             await here.broker.send(ORDERS, [*numbered(1), Message(body=b"\xff" * 50_000)])
@@ -548,7 +546,7 @@ async def test_a_batch_with_one_message_too_large_is_refused_whole(autojump_cloc
 
 
 async def test_a_completion_that_may_have_worked_is_repeated_with_success(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -568,7 +566,7 @@ async def test_a_completion_that_was_given_up_and_has_worked_is_repeated_with_su
         await serve(request)
         await trio.sleep_forever()
 
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -584,7 +582,7 @@ async def test_a_completion_that_was_given_up_and_has_worked_is_repeated_with_su
 
 
 async def test_what_was_received_and_perhaps_deleted_is_handed_over(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
         here.account.fault = failing("DELETE", OutcomeUnknown("no answer"), done=True)
@@ -596,7 +594,7 @@ async def test_what_was_received_and_perhaps_deleted_is_handed_over(autojump_clo
 
 
 async def test_a_dead_letter_that_cannot_be_put_stays_where_it_is(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -610,7 +608,7 @@ async def test_a_dead_letter_that_cannot_be_put_stays_where_it_is(autojump_clock
 
 
 async def test_a_renewal_gives_a_new_receipt_that_is_used_from_then_on(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties(lock_duration=10 * SECOND))
         await here.broker.send(ORDERS, numbered(1))
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -624,7 +622,7 @@ async def test_a_renewal_gives_a_new_receipt_that_is_used_from_then_on(autojump_
 
 
 async def test_an_abandoned_message_can_get_new_properties(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, [Message(message_id="1", properties={"a": 1, "b": 2})])
         async with here.broker.open_receiver(ORDERS) as receiver:
@@ -640,7 +638,7 @@ async def test_an_abandoned_message_can_get_new_properties(autojump_clock):
 
 
 async def test_who_may_only_send_passes_a_probe_and_a_wrong_key_does_not(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         part = "GET /devstoreaccount1/orders?comp=metadata"
         refusal = build_refusal("AuthorizationPermissionMismatch", TRACE)
@@ -655,7 +653,7 @@ async def test_who_may_only_send_passes_a_probe_and_a_wrong_key_does_not(autojum
 
 
 async def test_a_shared_access_signature_goes_with_each_request(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         peer = here.broker._accounts[0]
         connection = parse_storage_connection(
             "QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;SharedAccessSignature=sv=1&sig=s"
@@ -684,7 +682,7 @@ async def test_a_shared_access_signature_goes_with_each_request(autojump_clock):
 
 
 async def test_a_message_keeps_its_number_as_long_as_it_is_there(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1, 2))
         shown = await here.broker.peek(ORDERS, limit=2)
@@ -700,7 +698,7 @@ async def test_a_message_keeps_its_number_as_long_as_it_is_there(autojump_clock)
 
 
 async def test_nobody_makes_deletes_or_fills_a_dead_letter_queue_by_itself(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         for operation in (
             lambda: here.broker.create_queue(ORDERS.dead_letter, QueueProperties()),
             lambda: here.broker.delete_queue(ORDERS.dead_letter),
@@ -711,7 +709,7 @@ async def test_nobody_makes_deletes_or_fills_a_dead_letter_queue_by_itself(autoj
 
 
 async def test_every_request_is_signed_and_names_its_version(autojump_clock):
-    async with lab() as here:
+    async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
 
         for request in here.account.asked:

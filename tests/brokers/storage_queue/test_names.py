@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.brokers.storage_queue_names import MAX_OWN, beginnings, entity_of, queue_name
+from gateway.brokers.storage_queue.names import MAX_OWN, beginnings, entity_of, queue_name
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
-from gateway.wire.storage_queue_fields import is_name
+from gateway.wire.storage_queue.fields import is_name
 
 keys = st.text("aA0z-._$/pgns", min_size=1, max_size=20).filter(
     lambda key: not EntityPath(key).is_dead_letter and not key.endswith("-poison")
@@ -73,9 +73,9 @@ def test_a_queue_is_nobody_s_or_the_one_of_its_entity(name: str) -> None:
         ("x" * (MAX_OWN + 1), "56 characters"),
         ("a/" + "x" * MAX_OWN, "56 characters"),
         ("a\u00e4", "letters, digits"),
-        ("orders/$Transfer/$DeadLetterQueue", "queues and their dead letters"),
-        ("t/subscriptions/s", "queues and their dead letters"),
-        ("orders-poison/$DeadLetterQueue", "stays where it is"),
+        ("orders/$Transfer/$DeadLetterQueue", "no topics: the name of a queue"),
+        ("t/subscriptions/s", "no topics: the name of a queue"),
+        ("orders-poison/$DeadLetterQueue", "no dead-letter queue of its own"),
     ],
 )
 def test_what_can_have_no_queue_is_refused_with_its_reason(entity: str, said: str) -> None:

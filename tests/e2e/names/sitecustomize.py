@@ -13,7 +13,7 @@ real = socket.getaddrinfo
 def getaddrinfo(host, port, *arguments, **named):
     """Names are what the file says now; addresses are what they are."""
     text = host.decode() if isinstance(host, bytes) else host
-    if not text.endswith(".test"):
+    if not text.endswith((".test", ".test.localhost")):
         return real(host, port, *arguments, **named)
     known = dict(line.split() for line in NAMES.read_text().splitlines())  # it is replaced whole
     if text not in known:

@@ -5,16 +5,16 @@ import pytest
 import trio
 import trio.testing
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
-from gateway.testing.faults import Call, Fault, FaultyBroker, Operation
 from gateway.wire.amqp.sasl import Credentials
 from tests.frontends.amqp.sdk import ANONYMOUS, Sdk
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
+from tests.harness.faults import Call, Fault, FaultyBroker, Operation
 
 
 class Faulty(FaultyBroker):

@@ -20,7 +20,7 @@ import attrs
 import trio
 import trio.testing
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend

@@ -8,12 +8,12 @@ import trio
 
 from gateway.domain.access import AccessPolicy
 from gateway.domain.message import Message, ValueBody
-from gateway.net.amqp_connection import AmqpConnection
+from gateway.net.amqp.connection import AmqpConnection
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials, SaslClient
-from gateway.wire.sas import sign_sas
+from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.rest_client import KEY, ROOT, wall_clock
 
 ANONYMOUS = Credentials(mechanism="ANONYMOUS")

@@ -20,17 +20,17 @@ from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker
-from gateway.testing.faults import FaultyBroker
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.deliveries import decode_delivery
 from gateway.wire.amqp.message import encode_message, encode_sorted
 from gateway.wire.amqp.sections import split_sections
-from gateway.wire.sas import sign_sas
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery
+from gateway.wire.servicebus.sas import sign_sas
 from tests.brokers.kinds import real_date
 from tests.brokers.pairs import pair_of, syphon_of
 from tests.frontends.amqp.encodings import widened
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
+from tests.harness.faults import FaultyBroker
 from tests.strategies import messages
 
 pytestmark = pytest.mark.slow

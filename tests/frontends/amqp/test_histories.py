@@ -12,19 +12,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
 from gateway.domain.errors import Busy
 from gateway.domain.message import Message
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import LeaseOptions, Leases
-from gateway.testing.faults import LoseAnswer, Operation, Refuse, Reset
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.deliveries import decode_delivery
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from tests.frontends.amqp.conftest import Faulty, House
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
+from tests.harness.faults import LoseAnswer, Operation, Refuse, Reset
 
 MESSAGES = 15
 OUTCOMES = [amqp.ACCEPTED, amqp.ACCEPTED, amqp.RELEASED, amqp.Modified(delivery_failed=True)]

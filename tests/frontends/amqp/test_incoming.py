@@ -8,15 +8,15 @@ import trio
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.errors import Busy, NotAuthorized, QuotaExceeded, Unavailable
 from gateway.domain.message import DataBody, Message
-from gateway.domain.rules import Rule, SqlAction, SqlFilter
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
+from gateway.domain.topics.filters import Rule, SqlAction, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
-from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.batches import BATCH, encode_batch
 from gateway.wire.amqp.message import encode_message
+from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
 from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS
+from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
 
 
 @pytest.fixture(params=[False, True], ids=["two steps", "one step"])

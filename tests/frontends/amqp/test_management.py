@@ -2,21 +2,24 @@
 
 from datetime import timedelta
 
+import attrs
 import pytest
 import trio
 
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message, MessageState, ReceiveMode
-from gateway.domain.rules import DEFAULT_RULE, Rule
-from gateway.domain.topology import SubscriptionProperties, TopicProperties
-from gateway.testing.faults import Hang, Operation, SwallowAnswer
+from gateway.domain.topics.filters import DEFAULT_RULE, Rule
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp import management_operations as ops
-from gateway.wire.amqp.deliveries import decode_delivery
-from gateway.wire.amqp.exchange import build_request, parse_reply
-from gateway.wire.amqp.lock_tokens import token_of
-from gateway.wire.amqp.management import answer_of, request_of
+from gateway.wire.amqp.exchange import Request, build_request, parse_reply
+from gateway.wire.amqp.identity import identity_of
+from gateway.wire.amqp.identity import request as identity_request
+from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.requests import answer_of, request_of
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery
+from gateway.wire.amqp.servicebus.lock_tokens import token_of
 from tests.frontends.rest_client import ORDERS, POLICIES, wall_clock
+from tests.harness.faults import Hang, Operation, SwallowAnswer
 
 SQ = EntityPath("sq")
 DEFERRED = amqp.Modified(delivery_failed=True, undeliverable_here=True)
@@ -30,7 +33,10 @@ async def sessions(house):
 
 async def reply_to(sdk, operation, entity="orders", seconds=None):
     request = request_of(operation, request_id="7", reply_to="here", timeout=seconds)
-    address = f"{entity}/$management"
+    return await reply_at(sdk, f"{entity}/$management", request)
+
+
+async def reply_at(sdk, address, request):
     replies = await sdk.attached(
         we_send=False, address=address, target=amqp.Terminus(address="here")
     )
@@ -436,3 +442,28 @@ async def test_a_request_names_only_so_many_messages(sdk, autojump_clock):
     reply = await reply_to(sdk, ops.ReceiveDeferred(sequence_numbers=tuple(range(1, 1002))))
 
     assert (reply.status, reply.condition) == (400, "amqp:not-allowed")
+
+
+async def test_the_namespace_tells_who_it_is(house, sdk, autojump_clock):
+    request = attrs.evolve(identity_request(), id="7", reply_to="here")
+
+    reply = await reply_at(sdk, "$management", request)
+
+    assert identity_of(reply) == await house.broker.identity()
+
+
+async def test_the_namespace_itself_has_no_other_management_on_amqp(sdk, autojump_clock):
+    reply = await reply_at(sdk, "$management", Request(operation="x", id="7", reply_to="here"))
+
+    assert reply.condition == "amqp:not-implemented"
+    assert "use HTTP" in reply.description
+
+
+async def test_a_client_without_a_token_is_not_told_who_the_namespace_is(house, autojump_clock):
+    stranger = await house.connect().open()
+
+    error = await stranger.refusal(
+        we_send=True, address="x", target=amqp.Terminus(address="$management")
+    )
+
+    assert error.condition == "amqp:unauthorized-access"

@@ -8,16 +8,17 @@ import attrs
 import pytest
 import trio
 
+from gateway.domain.backlog import LEGACY_PROPERTIES, queue_name
 from gateway.domain.entity import EntityStatus
 from gateway.domain.errors import LockLost
 from gateway.domain.message import Message, MessageState, ReceiveMode
 from gateway.ports import Receiver
-from gateway.testing.faults import Hang, LoseAnswer, Operation, Refuse
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.deliveries import decode_delivery
-from gateway.wire.amqp.lock_tokens import token_of
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery
+from gateway.wire.amqp.servicebus.lock_tokens import token_of
 from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS
+from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
 
 DEAD_LETTER = amqp.AmqpError(
     condition="com.microsoft:dead-letter",
@@ -303,6 +304,30 @@ async def test_a_connection_that_is_lost_leaves_its_locks_to_run_out(house, auto
 
     assert before == []
     assert await ids(other, link, 1) == ["0"]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_backlog_queue_gets_back_at_once_what_a_syphon_had_when_it_was_killed(
+    house, is_lost, autojump_clock
+):
+    queue = queue_name("east", 0)
+    await house.broker.create_queue(queue, LEGACY_PROPERTIES)
+    await fill(house, 5, queue)
+    killed = await house.client()
+    link = await killed.receiver(queue.name, credit=5)
+    got = [await killed.delivery(link) for _ in range(5)]
+    await killed.settle(got[0], amqp.ACCEPTED)
+    if is_lost:
+        await killed.connection.close()
+    else:
+        killed.engine.detach(link)
+
+    began = trio.current_time()
+    other = await house.client()
+    again = await ids(other, await other.receiver(queue.name, credit=5), 4)
+
+    assert again == ["1", "2", "3", "4"]
+    assert trio.current_time() - began < 1.0
 
 
 async def sdk_delivery(sdk):

@@ -6,9 +6,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.message import Message
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp import management_operations as ops
 from gateway.wire.amqp.exchange import build_request, parse_reply
-from gateway.wire.amqp.management import request_of
+from gateway.wire.amqp.management import operations as ops
+from gateway.wire.amqp.management.requests import request_of
 from tests.frontends.amqp.conftest import Faulty
 from tests.frontends.rest_client import ORDERS
 

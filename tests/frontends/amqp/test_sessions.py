@@ -12,7 +12,7 @@ from gateway.domain.errors import SessionLockLost
 from gateway.domain.message import Kind, Message, Typed
 from gateway.frontends.amqp.sessions import wait_until_lost
 from gateway.wire.amqp import events as amqp
-from gateway.wire.amqp.deliveries import decode_delivery
+from gateway.wire.amqp.servicebus.deliveries import decode_delivery
 from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import wall_clock
 

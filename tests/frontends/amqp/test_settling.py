@@ -1,4 +1,4 @@
-"""Outcomes of receivers and the settlements that they ask for."""
+"""DispositionHandler of receivers and the settlements that they ask for."""
 
 import pytest
 

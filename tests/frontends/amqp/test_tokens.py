@@ -14,7 +14,7 @@ from gateway.frontends.amqp.tokens import Tokens
 from gateway.frontends.auth import Authorizer
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.sasl import Credentials
-from gateway.wire.sas import sign_sas
+from gateway.wire.servicebus.sas import sign_sas
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
 
 SENDER = next(policy for policy in POLICIES if policy.name == "Send")

@@ -3,7 +3,7 @@
 import attrs
 import trio
 
-from gateway.brokers.memory import MemoryBroker
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown
 from gateway.domain.message import Message

@@ -178,3 +178,10 @@ def test_an_entity_that_is_not_there_is_told_in_the_words_that_sdks_look_for() -
     text = description_of(EntityNotFound("there is no queue 'nowhere'"))
 
     assert re.search("The messaging entity .* could not be found.*'nowhere'", text)
+
+
+def test_a_queue_of_rabbitmq_whose_node_is_down_is_an_outage_and_not_missing():
+    text = "NOT_FOUND - home node 'a' of durable queue 'q' in vhost '/' is down or inaccessible"
+
+    assert type(error_from_condition("amqp:not-found", text)) is Unavailable
+    assert type(error_from_condition("amqp:not-found", "no queue 'q'")) is EntityNotFound

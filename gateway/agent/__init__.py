@@ -1,0 +1,1 @@
+"""Starts and stops listener processes by the depth and age of their queues."""

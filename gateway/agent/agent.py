@@ -1,0 +1,188 @@
+"""
+`pairgate agent`: starts and stops local processes of `pairgate listen` by the load of their queues.
+
+    feed      announcements of the gateway               cancelled
+    └ pools   one for each of [[agent.listeners]]        drained: their processes end first
+
+The agent holds no messages: if it is killed, its processes drain by themselves.
+"""
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from gateway.agent.process_pool import ProcessPool, Work
+from gateway.agent.work_depth import ProcessorLoad, ScaleReader
+from gateway.agent.worker_process import ListenerProcess, start_listener
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.listener.handlers import function_named
+from gateway.app.listener.trigger_feed import TriggerFeed
+from gateway.app.operations.admin_endpoint import AdminChoice, admin_at
+from gateway.app.operations.targets import policy_with
+from gateway.app.runtime import Runtime
+from gateway.app.serving import watch_signals
+from gateway.config.file import Loaded
+from gateway.config.options import Agent, AgentListener, Config
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.events.gateway import Doubtful, Draining, Started
+from gateway.domain.scaling.autoscaling import Autoscaler
+from gateway.domain.scaling.concurrency import parse_weights
+from gateway.listener.triggers import Subscription, Triggers
+
+ACCOUNT = ""  # triggers have no account
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """Options of the command line; the processes get them too."""
+
+    config: Path | None = None
+    as_json: bool = False
+    admin: AdminChoice = attrs.field(factory=AdminChoice)
+
+
+async def run_agent(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
+    """
+    Run the processes of all listeners until SIGTERM or SIGINT; then drain them, and return when all
+    have ended. A second signal makes them cut off running handlers.
+
+    Raises:
+        Failure: no listeners are configured, or a rule or the gateway's URL can't be used.
+    """
+    for warning in loaded.warnings:
+        runtime.observer.report(Doubtful(text=warning))
+    agent = loaded.config.agent
+    if not agent.listeners:
+        raise Failure(f"{loaded.source}: add [[agent.listeners]]", ExitCode.WRONG)
+    url, named = wanted.admin.url or agent.gateway, "--url" if wanted.admin.url else "agent.gateway"
+    if url is not None:
+        admin_at(loaded.config, url, named, wanted.admin).authorization(Right.LISTEN)
+    elif loaded.config.access:
+        policy_with(loaded.config, "the endpoint `admin`", Right.LISTEN)
+    reader = ScaleReader(config=loaded.config, choice=wanted.admin)
+    crews = dict(
+        _make_crew(index, loaded, runtime, wanted, reader) for index in range(len(agent.listeners))
+    )
+    async with trio.open_nursery() as nursery:
+        end = partial(_end, list(crews), agent, runtime, trio.Event())
+        await nursery.start(partial(watch_signals, end, lambda: None))
+        nursery.start_soon(_follow_triggers, loaded, runtime, reader, crews)
+        async with trio.open_nursery() as working:
+            for pool in crews:
+                await working.start(pool.run)
+            runtime.observer.report(Started(configuration=loaded.source))
+        nursery.cancel_scope.cancel()
+
+
+def _end(
+    crews: list[ProcessPool], agent: Agent, runtime: Runtime, asked: trio.Event, reason: str
+) -> None:
+    if asked.is_set():
+        for pool in crews:
+            pool.cut()
+        return
+    asked.set()
+    runtime.observer.report(Draining(reason=reason, seconds=agent.grace))
+    for pool in crews:
+        pool.drain()
+
+
+def _make_crew(
+    index: int, loaded: Loaded, runtime: Runtime, wanted: Wanted, reader: ScaleReader
+) -> tuple[ProcessPool, list[EntityPath]]:
+    config = loaded.config
+    listener = config.agent.listeners[index]
+    staffing = listener.staffing
+    rule = staffing.make_rule()
+    if listener.rule is not None:
+        rule = function_named(listener.rule, f"agent.listeners[{index}].rule")
+    queues = [EntityPath.parse(name) for name in parse_weights(listener.queues)]
+    arguments = _arguments(config, listener, wanted)
+
+    async def look() -> Work:
+        return await reader.look(queues)
+
+    async def start() -> ListenerProcess:
+        return await start_listener(arguments, runtime.observer)
+
+    pool = ProcessPool(
+        listener=listener.queues,
+        staffing=Autoscaler(options=staffing, rule=rule, max_load=config.agent.max_load),
+        options=config.agent,
+        parallel=listener.parallel or config.listener.options.parallel,
+        look=look,
+        start=start,
+        load=ProcessorLoad(),
+        observer=runtime.observer,
+        rng=runtime.rng(f"crew {index}"),
+    )
+    return pool, queues
+
+
+def _arguments(config: Config, listener: AgentListener, wanted: Wanted) -> list[str]:
+    """
+    Arguments of `pairgate listen`. A gateway that is found here is the only way to the namespace.
+    """
+    admin = wanted.admin
+    gateway = admin.url or config.agent.gateway
+    hears = bool(config.listener.triggers) or config.triggers is not None
+    options = {
+        "config": wanted.config,
+        "port-offset": admin.port_offset or None,
+        "ca": admin.tls.ca,
+        "cert": admin.tls.certificate,
+        "key": admin.tls.key,
+        "user": None if admin.credentials is None else admin.credentials.partition(":")[0],
+        "triggers": None if hears else gateway,
+        "parallel": listener.parallel,
+        "to": listener.to,
+        "exec": listener.exec,
+        "python": listener.python,
+    }
+    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    given += ["--wait-for-queue"]  # a new process wouldn't find the queue sooner
+    given += ["--json"] if wanted.as_json else []
+    given += ["--through-gateway"] if gateway is None else []
+    return [*given, *listener.arguments, "--", *listener.queues.split()]
+
+
+async def _follow_triggers(
+    loaded: Loaded,
+    runtime: Runtime,
+    reader: ScaleReader,
+    crews: dict[ProcessPool, list[EntityPath]],
+) -> None:
+    """Announce new messages to the pool of their queue, until cancelled."""
+    endpoint = await reader.endpoint()
+    triggers = Triggers(is_connected=False)
+    feed = TriggerFeed(
+        place=endpoint.place,
+        authorization=endpoint.authorization(Right.LISTEN),
+        queues=list({queue for queues in crews.values() for queue in queues}),
+        triggers=triggers,
+        account=ACCOUNT,
+        observer=runtime.observer,
+        rng=runtime.rng("triggers"),
+    )
+    with ExitStack() as stack:
+        async with trio.open_nursery() as nursery:
+            for pool, queues in crews.items():
+                for queue in queues:
+                    bell = stack.enter_context(triggers.subscribe(ACCOUNT, queue))
+                    nursery.start_soon(_announce, bell, pool)
+            await feed.run()
+
+
+async def _announce(bell: Subscription, pool: ProcessPool) -> None:
+    """Pass announcements on to the pool, and the loss and return of their stream."""
+    while True:
+        seen, was_connected = bell.rings, bell.is_connected
+        await bell.wait(seen)
+        if bell.is_connected and was_connected:
+            pool.announce()
+        else:
+            pool.tell(is_told=bell.is_connected)

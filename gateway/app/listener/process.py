@@ -1,0 +1,215 @@
+"""
+`pairgate listen`: a listener as a process, and the order in which its parts end.
+
+    namespace   through the gateway that runs here, or directly              closed last
+    └ handler   the connections to its endpoint
+      └ feed    announcements of the gateway                                 cancelled
+        └ listener  drained: receives nothing more, finishes, settles        ends first
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+
+import attrs
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.listener.feeds import Source, make_feeds
+from gateway.app.listener.figures import ListenerFigures
+from gateway.app.listener.handlers import HandlerChoice, open_handler
+from gateway.app.listener.reporting import Measured, Reporter, open_report
+from gateway.app.listener.waking import hears_all_senders
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
+from gateway.app.operations.ways_in import find_way_in
+from gateway.app.parts import stores_among
+from gateway.app.runtime import Runtime
+from gateway.app.serving import watch_signals, watch_store
+from gateway.brokers.embedded.broker import EmbeddedBroker
+from gateway.config.file import Loaded
+from gateway.config.options import Config
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.events.gateway import Doubtful, Draining, Started
+from gateway.domain.message import Message
+from gateway.listener.items import RAW
+from gateway.listener.listener import QueueListener
+from gateway.listener.options import ListenerOptions
+from gateway.listener.triggers import Triggers
+from gateway.net.tls import ClientTlsOptions
+from gateway.ports import Observer, Service
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """
+    Options of the command line; `options` are the configuration's, with those of the command line.
+    """
+
+    queues: str  # for example "urgent:8 bulk:2"
+    handler: HandlerChoice
+    options: ListenerOptions
+    triggers: tuple[str, ...] = ()  # URLs of gateways' admin endpoints
+    metrics: str | None = None  # HOST:PORT of an endpoint for this process's figures
+    namespace: str | None = None
+    admin: AdminChoice = attrs.field(factory=AdminChoice)  # for `triggers`
+    through_gateway: bool = False  # never directly to the primary
+    waits_for_queue: bool = False  # wait for a missing queue instead of failing
+    report: int | None = None  # file descriptor of a socket whose other end an agent holds
+
+    @property
+    def source(self) -> Source:
+        return Source(urls=self.triggers, admin=self.admin)
+
+
+async def listen(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
+    """
+    Run the handler for each message until SIGTERM or SIGINT; then finish running handlers, settle
+    their messages and return. A second signal cuts handlers off: their messages are delivered
+    again. A process that an agent has started also drains when the agent ends.
+
+    Raises:
+        Failure: the namespace or the handler can't be opened, a queue is missing and isn't waited
+            for, or a store failed.
+    """
+    for warning in loaded.warnings:
+        runtime.observer.report(Doubtful(text=warning))
+    async with AsyncExitStack() as stack:
+        target = await _open_target(stack, loaded.config, runtime, wanted)
+        handle = Measured(
+            await open_handler(
+                stack,
+                wanted.handler,
+                parallel=wanted.options.parallel,
+                clock=runtime.now,
+            )
+        )
+        reporter = None
+        if wanted.report is not None:
+            stream = await stack.enter_async_context(open_report(wanted.report))
+            reporter = Reporter(stream=stream, measured=handle)
+        try:
+            listener = QueueListener(
+                broker=target.broker,
+                queues=wanted.queues,
+                format=RAW,
+                handle=handle,
+                clock=runtime.now,
+                rng=runtime.rng("listener"),
+                options=wanted.options,
+                observer=runtime.observer,
+                triggers=Triggers(
+                    is_connected=False,
+                    hears_all_senders=target.home == loaded.config.home.name
+                    and hears_all_senders(loaded.config, wanted.triggers),
+                ),
+            )
+        except InvalidRequest as error:
+            raise Failure(str(error), ExitCode.WRONG) from error
+        ending = Ending(listener=listener, observer=runtime.observer)
+        if not wanted.waits_for_queue:
+            listener.on_missing = partial(_end_without, ending, target)
+        feeds = await make_feeds(stack, loaded.config, runtime, target, listener, wanted.source)
+        started = Started(configuration=loaded.source)
+        figures = ListenerFigures(
+            config=loaded.config,
+            runtime=runtime,
+            listener=listener,
+            bind=wanted.metrics,
+            port_offset=wanted.admin.port_offset,
+        )
+        await figures.open(stack)
+        ending.draining = figures.draining
+        await _run(ending, [figures, *feeds], reporter, stores_among(target.broker), started)
+        figures.tell_bills()
+    if ending.failure is not None:
+        raise ending.failure
+
+
+@attrs.define(eq=False, kw_only=True)
+class Ending:
+    """The reason of the shutdown, and its two steps: drain, then cut off."""
+
+    listener: QueueListener[Message]
+    observer: Observer
+    draining: trio.Event = attrs.field(factory=trio.Event)
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    is_asked: bool = False
+    failure: Failure | None = None
+
+    def ask(self, reason: str) -> None:
+        """Drain; at a second call, cut off running handlers."""
+        if self.is_asked:
+            self.scope.cancel()
+            return
+        self.is_asked = True
+        self.draining.set()
+        grace = self.listener.options.grace
+        self.observer.report(Draining(reason=reason, seconds=grace))
+        self.listener.start_drain()
+
+    def part(self) -> None:
+        """The agent has ended; it may have asked for the end before."""
+        if not self.is_asked:
+            self.ask("the agent has ended")
+
+    def fail(self, failure: Failure) -> None:
+        self.failure = failure
+        self.scope.cancel()
+
+
+async def _run(
+    ending: Ending,
+    services: Sequence[Service],
+    reporter: Reporter | None,
+    stores: Iterable[EmbeddedBroker],
+    started: Started,
+) -> None:
+    """Return when the listener has drained or was cut off."""
+    with ending.scope:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(watch_signals, ending.ask, lambda: None))
+            for store in stores:
+                nursery.start_soon(watch_store, store, ending.fail)
+            if reporter is not None:
+                nursery.start_soon(reporter.run, ending.part)
+            for service in services:
+                await nursery.start(service.run)
+            async with trio.open_nursery() as listening:
+                await listening.start(ending.listener.run)
+                ending.observer.report(started)
+            nursery.cancel_scope.cancel()
+
+
+def _end_without(ending: Ending, target: Target, queue: EntityPath) -> None:
+    """Drain and fail, once: each retry meets the missing queue again."""
+    if ending.is_asked:
+        return
+    why = f"queue {queue} is missing"
+    hint = "--wait-for-queue waits until it exists"
+    ending.failure = Failure(f"{target.name}: {why}{cure_of_missing(target)}. {hint}")
+    ending.ask(why)
+
+
+async def _open_target(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, wanted: Wanted
+) -> Target:
+    way = partial(
+        find_way_in,
+        config,
+        Right.LISTEN,
+        port_offset=wanted.admin.port_offset,
+        # With `triggers`, the certificates on the command line are for those gateways.
+        tls=ClientTlsOptions() if wanted.triggers else wanted.admin.tls,
+    )
+    if not wanted.through_gateway or wanted.namespace is not None:
+        return await open_target(stack, config, runtime, way=way, namespace=wanted.namespace)
+    target = await open_gateway(stack, config, runtime, way)
+    if target is None:
+        raise Failure(
+            "no gateway answers at any REST or AMQP endpoint of this configuration",
+            ExitCode.TEMPORARY,
+        )
+    return target

@@ -1,0 +1,140 @@
+"""The admin endpoint that a command calls: that of the local gateway, or another by its URL."""
+
+from base64 import b64encode
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.targets import address_of, answers, context_of, policy_with
+from gateway.config.options import ADMIN, Config
+from gateway.domain.access import Right
+from gateway.net.dialing import Place
+from gateway.net.http.client import HttpClient
+from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
+
+ADMIN_PORT: Final = 9640  # if the URL has none
+
+
+def tls_files(*, ca: Path | None, certificate: Path | None, key: Path | None) -> ClientTlsOptions:
+    """TLS files of a client: the trusted authority, and its own certificate."""
+    return ClientTlsOptions(ca=ca, certificate=certificate, key=key)
+
+
+@attrs.frozen(kw_only=True)
+class AdminChoice:
+    """
+    Options of the command line that select the endpoint; the rest comes from the configuration.
+    """
+
+    port_offset: int = 0
+    url: str | None = None  # None: an endpoint of the configuration
+    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
+    credentials: str | None = attrs.field(default=None, repr=False)  # NAME:KEY
+
+
+@attrs.frozen(kw_only=True)
+class AdminEndpoint:
+    """An admin endpoint and its credentials."""
+
+    place: Place
+    config: Config = attrs.field(repr=False)
+    credentials: str | None = attrs.field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+    def client(self) -> HttpClient:
+        """A client for it, not connected yet."""
+        return HttpClient(self.place.host, self.place.port, tls=self.place.tls)
+
+    def authorization(self, right: Right) -> str | None:
+        """
+        The Authorization header for a key with that right; None if the endpoint needs none.
+
+        Raises:
+            Failure: no policy of the configuration has the right.
+        """
+        if self.credentials is not None:
+            return _basic(self.credentials)
+        if not self.config.access:
+            return None
+        policy = policy_with(self.config, str(self), right)
+        return _basic(f"{policy.name}:{policy.keys[0]}")
+
+
+def _basic(credentials: str) -> str:
+    return f"Basic {b64encode(credentials.encode()).decode()}"
+
+
+def admin_at(config: Config, url: str, named: str, choice: AdminChoice) -> AdminEndpoint:
+    """
+    The endpoint at that URL.
+
+    Raises:
+        Failure: the URL is invalid, and the text begins with `named`; or a TLS file can't be used.
+    """
+    try:
+        parts = urlsplit(url)
+        port = parts.port or ADMIN_PORT
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
+        raise Failure(f"{named}: http(s)://HOST[:PORT] expected", ExitCode.WRONG)
+    try:
+        tls = client_context(choice.tls) if parts.scheme == "https" else None
+    except TlsFileError as error:
+        raise Failure(f"--{error.field}: {error}", ExitCode.WRONG) from error
+    place = Place(host=parts.hostname, port=port, tls=tls)
+    return AdminEndpoint(place=place, config=config, credentials=choice.credentials)
+
+
+async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | None:
+    """
+    The endpoint at the URL, else the first listening one of the configuration; None if none
+    listens.
+
+    Raises:
+        Failure: as `admin_at`.
+    """
+    await trio.lowlevel.checkpoint()
+    if choice.url is not None:
+        return admin_at(config, choice.url, "--url", choice)
+    for endpoint in config.endpoints:
+        address = address_of(endpoint, choice.port_offset)
+        if endpoint.protocol == ADMIN and address is not None and await answers(address):
+            host, _, port = address.rpartition(":")
+            tls = context_of(endpoint, choice.tls)
+            place = Place(host=host.strip("[]"), port=int(port), tls=tls)
+            return AdminEndpoint(place=place, config=config, credentials=choice.credentials)
+    return None
+
+
+async def admin_here(config: Config, choice: AdminChoice) -> AdminEndpoint:
+    """
+    As `find_admin`, but never None.
+
+    Raises:
+        Failure: no endpoint listens (temporary), or the configuration has none.
+    """
+    found = await find_admin(config, choice)
+    if found is not None:
+        return found
+    addresses = [
+        address_of(endpoint, choice.port_offset) or endpoint.bind
+        for endpoint in config.endpoints
+        if endpoint.protocol == ADMIN
+    ]
+    if not addresses:
+        raise Failure(
+            "this configuration has no `admin` endpoint, so its gateway can't be queried."
+            " Add these lines and restart the gateway, or name another gateway with"
+            f' --url:\n\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:{ADMIN_PORT}"',
+            ExitCode.WRONG,
+        )
+    places = ", ".join(addresses)
+    text = f"no gateway answers at the `admin` endpoint of this configuration ({places})"
+    raise Failure(text, ExitCode.TEMPORARY)

@@ -1,0 +1,280 @@
+"""
+`pairgate check`: checks that everything the configuration names exists and is set up correctly.
+"""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
+from typing import Final
+
+import trio
+
+from gateway.app.claiming import check_claims
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.identities import about_primary, identity_of, judge_backlog, likeness
+from gateway.app.listener.waking import expected_wake
+from gateway.app.namespaces import (
+    check_credentials,
+    enter,
+    is_own,
+    is_to_come,
+    reason_of,
+    rights_of,
+)
+from gateway.app.operations.findings import Finding, Findings, Grade
+from gateway.app.operations.provisioning import find_primary
+from gateway.app.operations.targets import find_running
+from gateway.app.runtime import Runtime
+from gateway.app.starting import check_endpoints, check_files
+from gateway.brokers.registry import cannot
+from gateway.capabilities import Topology, Verifies
+from gateway.config.file import Loaded
+from gateway.config.options import Claims, Config, Namespace, Pairing
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
+from gateway.domain.health.abilities import Ability, remedy
+from gateway.offering import offered
+from gateway.pairing.options import hedge_after
+from gateway.pairing.provision import doubts
+from gateway.pairing.syphon.destination import Destination
+from gateway.ports import Broker
+
+ASK_SECONDS: Final = 30.0
+# Namespaces that hold the locks of a killed receiver until they expire. Elsewhere a lock ends with
+# the process that has the store open, or with the connection.
+_KEEPS_LOCKS: Final = ("servicebus", "storage-queue")
+
+
+async def check(loaded: Loaded, runtime: Runtime, *, port_offset: int = 0) -> list[Finding]:
+    """Connect to everything and return the findings. Nothing is changed."""
+    config, findings = loaded.config, Findings()
+    _read(loaded, findings)
+    if config.claims is not None:
+        await _check_claims(config.claims, runtime, findings)
+    running, is_served = await find_running(config, port_offset), False
+    destination = await find_primary(config, runtime, running)
+    for namespace in config.namespaces.values():
+        subject = f"namespace {namespace.name}"
+        if is_to_come(namespace):
+            path = namespace.url.partition(":")[2]
+            text = f"no store at {path} yet; `pairgate serve` creates it"
+            findings.add(subject, Grade.WARNING, text)
+            continue
+        try:
+            async with AsyncExitStack() as stack:
+                broker = await enter(stack, namespace, runtime)
+                await _check_namespace(broker, namespace, findings)
+                if config.pairing is not None and config.pairing.secondary == namespace.name:
+                    await _check_backlog(broker, namespace, config.pairing, findings)
+                await _check_hedging(broker, namespace, config.pairing, findings)
+                if destination is not None:
+                    await _check_identity(broker, namespace, config, destination, findings)
+        except Failure as failure:
+            is_served |= failure.code is ExitCode.TEMPORARY and is_own(namespace)
+            findings.add(subject, *_of_failure(failure, running, subject))
+    check_files(config, findings)
+    await check_endpoints(config, findings, port_offset=port_offset, is_served=is_served)
+    return findings.items
+
+
+def _read(loaded: Loaded, findings: Findings) -> None:
+    """Add the findings of the file alone."""
+    findings.add(loaded.source, Grade.GOOD, "the configuration is valid")
+    for warning in loaded.warnings:
+        findings.add(loaded.source, Grade.WARNING, warning)
+    wake = expected_wake(loaded.config)
+    is_blind = not wake.announced and wake.look_every is None
+    findings.add("listeners", Grade.WARNING if is_blind else Grade.GOOD, wake.text)
+
+
+async def _check_identity(
+    broker: Broker,
+    namespace: Namespace,
+    config: Config,
+    destination: Destination,
+    findings: Findings,
+) -> None:
+    await trio.lowlevel.checkpoint()
+    pairing = config.pairing
+    if pairing is None:
+        return
+    subject = f"namespace {namespace.name}"
+    if namespace.name == pairing.primary and destination.has_answered:
+        findings.add(subject, Grade.GOOD, about_primary(pairing, destination))
+    if namespace.name == pairing.secondary:
+        told = destination.identity if destination.has_answered else None
+        verdicts = [
+            likeness(config, pairing, told, await identity_of(broker)),
+            await judge_backlog(config, pairing, broker, destination),
+        ]
+        for grade, text in filter(None, verdicts):
+            findings.add(subject, grade, text)
+
+
+async def _check_claims(claims: Claims, runtime: Runtime, findings: Findings) -> None:
+    if claims.store.startswith("folder:"):
+        path = trio.Path(claims.store.removeprefix("folder:"))
+        if not await path.exists():
+            findings.add("claims", Grade.GOOD, "no store yet; `pairgate serve` creates it")
+            return
+    problem = await check_claims(claims, runtime)
+    if problem is None:
+        findings.add("claims", Grade.GOOD, "bodies can be written, read and deleted")
+    else:
+        findings.add("claims", Grade.BAD, problem)
+
+
+async def _check_namespace(broker: Broker, namespace: Namespace, findings: Findings) -> None:
+    """
+    Add whether the namespace answers.
+
+    Raises:
+        Failure: it doesn't, or refuses the credentials.
+    """
+    subject = f"namespace {namespace.name}"
+    doubt = await check_credentials(broker, namespace)
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            found = await _find_any(broker)
+    except (NotAuthorized, NotSupported) as error:
+        planned = namespace.plan.queues or namespace.plan.topics
+        hint = "" if planned else "; with queues = [...] the right to send is checked"
+        grade = Grade.GOOD if planned else Grade.WARNING
+        findings.add(subject, grade, f"it answers, but can't list its queues ({error}){hint}")
+    except (BrokerError, trio.TooSlowError) as error:
+        raise Failure(reason_of(error, namespace, seconds=ASK_SECONDS)) from error
+    else:
+        text = "it answers" if found else "it answers, and has no queue or topic yet"
+        findings.add(subject, Grade.GOOD, text)
+    if missing := cannot(namespace.url):
+        findings.add(subject, Grade.GOOD, f"this kind of namespace has no {', no '.join(missing)}")
+    if doubt is not None:
+        findings.add(subject, Grade.WARNING, doubt)
+    elif (verifies := offered(broker, Verifies)) is not None:
+        await _verify_queues(verifies, namespace, findings)
+
+
+async def _verify_queues(broker: Verifies, namespace: Namespace, findings: Findings) -> None:
+    """
+    Check the settings of the configured queues.
+
+    Raises:
+        Failure: the namespace doesn't answer.
+    """
+    await trio.lowlevel.checkpoint()
+    for queue in namespace.plan.queues:
+        try:
+            with trio.fail_after(ASK_SECONDS):
+                problems = await broker.verify(queue.path, is_backlog=False)
+        except EntityNotFound:
+            problems = ["missing"]
+        except (BrokerError, trio.TooSlowError) as error:
+            raise Failure(reason_of(error, namespace, queue.path, ASK_SECONDS)) from error
+        for problem in problems:
+            findings.add(f"queue {queue.path}", Grade.WARNING, problem)
+
+
+async def _check_hedging(
+    broker: Broker, namespace: Namespace, pairing: Pairing | None, findings: Findings
+) -> None:
+    """Warn about each hedged queue of the primary that would deliver both copies of a message."""
+    await trio.lowlevel.checkpoint()
+    if pairing is None or pairing.primary != namespace.name:
+        return
+    for queue in namespace.plan.queues:
+        if hedge_after(queue.path, pairing.options) is None:
+            continue
+        detects = False
+        with suppress(BrokerError, trio.TooSlowError), trio.fail_after(ASK_SECONDS):
+            detects = (await broker.inspect(queue.path)).properties.requires_duplicate_detection
+        if not detects:
+            text = (
+                "hedge_after may deliver a message twice: the queue isn't known to detect"
+                " duplicates; turn its duplicate detection on, or make its receivers idempotent"
+            )
+            findings.add(f"queue {queue.path}", Grade.WARNING, text)
+
+
+async def _find_any(broker: Broker) -> bool:
+    """True if the namespace has a queue or a topic."""
+    if await broker.list_queues(top=1):
+        return True
+    topology = offered(broker, Topology)
+    return topology is not None and bool(await topology.list_topics(top=1))
+
+
+async def _check_backlog(
+    broker: Broker, namespace: Namespace, pairing: Pairing, findings: Findings
+) -> None:
+    await trio.lowlevel.checkpoint()
+    wanted, there, locks = pairing.options.backlog_queues, 0, list[timedelta]()
+    for index in range(wanted):
+        queue = backlog.queue_name(pairing.options.label, index)
+        usable, problems = await _look_at(broker, namespace, queue, locks)
+        there += usable
+        for problem in problems:
+            findings.add(f"backlog queue {queue}", Grade.WARNING, problem)
+    made_by = "`pairgate serve` creates them" if is_own(namespace) else "run `pairgate provision`"
+    hint = "" if there == wanted else f"; {made_by}"
+    too_few = Grade.WARNING if there or is_own(namespace) else Grade.BAD
+    findings.add(
+        f"namespace {namespace.name}",
+        Grade.GOOD if there == wanted else too_few,
+        f"{there} of {wanted} backlog queues are usable{hint}",
+    )
+    if namespace.url.startswith(_KEEPS_LOCKS) and not pairing.accept_legacy_backlog:
+        _tell_long_locks(locks, namespace, findings)
+
+
+def _tell_long_locks(locks: Sequence[timedelta], namespace: Namespace, findings: Findings) -> None:
+    """Warn about locks longer than new backlog queues have."""
+    longer = [lock for lock in locks if lock > backlog.LOCK]
+    if longer:
+        findings.add(
+            f"namespace {namespace.name}",
+            Grade.GOOD,
+            f"{len(longer)} backlog queues lock messages for up to {max(longer).seconds} s:"
+            f" messages that a killed syphon had locked wait that long; `pairgate provision`"
+            f" creates queues with {backlog.LOCK.seconds} s",
+        )
+
+
+async def _look_at(
+    broker: Broker, namespace: Namespace, queue: EntityPath, locks: list[timedelta]
+) -> tuple[bool, list[str]]:
+    """
+    Return whether the queue can be sent to, and the doubts about it; add its lock duration to the
+    list.
+    """
+    await trio.lowlevel.checkpoint()
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            info = await broker.inspect(queue)
+            locks.append(info.properties.lock_duration)
+            problems = doubts(info)
+            if (verifies := offered(broker, Verifies)) is not None:
+                problems += await verifies.verify(queue, is_backlog=True)
+            return True, problems
+    except NotAuthorized as error:
+        advice = remedy(Ability.MANAGE, error, rights_of(namespace))
+        reason = reason_of(error, namespace, queue)
+        doubt = f"its properties can't be read: {reason}; {advice}"
+    except EntityNotFound:
+        return False, ["missing"]
+    except (BrokerError, trio.TooSlowError) as error:
+        return False, [reason_of(error, namespace, queue, ASK_SECONDS)]
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            await broker.probe(queue)
+    except (BrokerError, trio.TooSlowError) as error:
+        return False, [reason_of(error, namespace, queue, ASK_SECONDS)]
+    return True, [doubt]
+
+
+def _of_failure(failure: Failure, running: str | None, subject: str) -> tuple[Grade, str]:
+    if failure.code is ExitCode.TEMPORARY and running is not None:
+        text = f"the gateway at {running} has it open; its content can't be checked from here"
+        return Grade.GOOD, text
+    text = str(failure).removeprefix(f"{subject}: ").removeprefix(f"{subject} ")
+    return Grade.BAD, text

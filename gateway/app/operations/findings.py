@@ -1,0 +1,30 @@
+"""Findings of a check: each checked thing, and its grade."""
+
+import enum
+
+import attrs
+
+
+class Grade(enum.Enum):
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """One checked thing."""
+
+    subject: str
+    grade: Grade
+    text: str
+
+
+@attrs.frozen
+class Findings:
+    """The findings so far."""
+
+    items: list[Finding] = attrs.field(factory=list)
+
+    def add(self, subject: str, grade: Grade, text: str) -> None:
+        self.items.append(Finding(subject=subject, grade=grade, text=text))

@@ -1,0 +1,232 @@
+"""The target of a command for people: the running gateway's endpoint, or a namespace directly."""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from gateway.app.claiming import with_claims
+from gateway.app.endpoints import moved
+from gateway.app.entities import make_entities
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.namespaces import enter, is_own, is_to_come
+from gateway.app.runtime import Runtime
+from gateway.brokers.registry import options_class
+from gateway.config.checks import requires_tls
+from gateway.config.options import ADMIN, AMQP, STORAGE_QUEUE, Config, Endpoint, Namespace
+from gateway.domain.access import AccessPolicy, Right
+from gateway.frontends.auth import EMULATOR_POLICY
+from gateway.net.tls import ClientTlsOptions, PinnedTlsOptions, TlsFileError, client_context
+from gateway.ports import Broker
+
+KNOCK_SECONDS: Final = 2.0
+_OTHERS: Final = frozenset({ADMIN, AMQP, STORAGE_QUEUE})  # protocols other than REST
+
+
+Way = Callable[[], Awaitable[Namespace | None]]
+"""Finds the running gateway, as a namespace; None if none runs."""
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """An open namespace, and its name for people."""
+
+    broker: Broker
+    name: str
+    namespace: Namespace  # the gateway, or the namespace itself
+    home: str  # the namespace that the queues belong to
+    running: bool  # whether it is a running gateway, not the namespace itself
+    # Whether it is the namespace because no gateway answers at an endpoint of the configuration.
+    passes_by: bool = False
+    # Whether it is a gateway's Storage endpoint, which takes texts: other properties of a message
+    # would be inside the text, where no receiver of another protocol expects them.
+    takes_texts_only: bool = False
+
+
+def cure_of_missing(target: Target) -> str:
+    """The cure for a missing entity, as the end of a sentence."""
+    return (
+        f"; name it in queues = [...] of [namespaces.{target.home}] and run"
+        " `pairgate provision`, or let a client create it (PUT /NAME)"
+    )
+
+
+async def open_target(
+    stack: AsyncExitStack,
+    config: Config,
+    runtime: Runtime,
+    *,
+    way: Way,
+    namespace: str | None = None,
+) -> Target:
+    """
+    Open the namespace with that name; without a name the running gateway that `way` finds, else the
+    primary.
+
+    Raises:
+        Failure: there is no such namespace, or its store is in use.
+    """
+    if namespace is not None and namespace not in config.namespaces:
+        known = ", ".join(sorted(config.namespaces))
+        raise Failure(
+            f"there is no namespace {namespace!r}; configured are {known}", ExitCode.WRONG
+        )
+    chosen = _chosen(config, namespace)
+    if namespace is None:
+        gateway = await open_gateway(stack, config, runtime, way)
+        if gateway is not None:
+            return gateway
+    broker = await enter(stack, chosen, runtime)
+    if is_own(chosen):
+        await make_entities(broker, chosen.plan)
+    seen, _ = await with_claims(stack, config, broker, runtime)
+    return Target(
+        broker=seen,
+        name=f"namespace {chosen.name}",
+        namespace=chosen,
+        home=chosen.name,
+        running=False,
+        passes_by=namespace is None,
+    )
+
+
+async def open_gateway(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, way: Way
+) -> Target | None:
+    """Open the running gateway that `way` finds; None if none runs."""
+    gateway = await way()
+    if gateway is None:
+        return None
+    broker = await enter(stack, gateway, runtime)
+    return Target(
+        broker=broker,
+        name=gateway.name,
+        namespace=gateway,
+        home=config.home.name,
+        running=True,
+        takes_texts_only=gateway.url.startswith(f"{STORAGE_QUEUE}:"),
+    )
+
+
+async def find_running(config: Config, port_offset: int = 0) -> str | None:
+    """The address of the first listening REST endpoint without TLS; None if there is none."""
+    await trio.lowlevel.checkpoint()
+    for endpoint in config.endpoints:
+        address = None if requires_tls(endpoint) else address_of(endpoint, port_offset)
+        if endpoint.protocol not in _OTHERS and address is not None and await answers(address):
+            return address
+    return None
+
+
+def through(config: Config, address: str, right: Right) -> Namespace:
+    """The running gateway as a namespace, with a configured key that has the right."""
+    policy = policy_with(config, address, right)
+    url = f"servicebus+http://{quote(policy.name, safe='')}@{address}"
+    options = options_class(url)(key=policy.keys[0])
+    return Namespace(name=f"the gateway at {address}", url=url, options=options)
+
+
+def policy_with(config: Config, address: str, right: Right) -> AccessPolicy:
+    """
+    A configured policy that has the right, preferably for all entities.
+
+    Raises:
+        Failure: there is none; the text says for what the right was needed, at that address.
+    """
+    granting = [policy for policy in config.access if policy.grants(right)]
+    # a policy for all entities certainly suffices
+    granting.sort(key=lambda policy: not policy.covers(None))
+    policy = next(iter(granting), None if config.access else EMULATOR_POLICY)
+    if policy is None:
+        raise Failure(
+            f"no [[access]] has the right {right.value}, which this command needs at {address}",
+            ExitCode.WRONG,
+        )
+    return policy
+
+
+def _chosen(config: Config, name: str | None) -> Namespace:
+    """The namespace with that name; without a name the primary, or the only namespace."""
+    return config.home if name is None else config.namespaces[name]
+
+
+def address_of(endpoint: Endpoint, port_offset: int) -> str | None:
+    """The endpoint's address for local clients; None if its port is any free one."""
+    host, _, port = moved(endpoint.bind, port_offset).rpartition(":")
+    if port == "0":
+        return None
+    everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+    return f"{everywhere.get(host, host)}:{port}"
+
+
+def trust_of(endpoint: Endpoint, options: ClientTlsOptions) -> ClientTlsOptions | None:
+    """
+    TLS options for a local client of a configured endpoint; None if it has no TLS. Without an
+    authority only the endpoint's own certificate is trusted.
+    """
+    if endpoint.tls is None or not requires_tls(endpoint):
+        return None
+    if options.ca is not None:
+        return options
+    return PinnedTlsOptions(
+        certificate=options.certificate, key=options.key, pinned=endpoint.tls.certificate
+    )
+
+
+def context_of(endpoint: Endpoint, options: ClientTlsOptions) -> ssl.SSLContext | None:
+    """
+    As `trust_of`.
+
+    Raises:
+        Failure: a file can't be used.
+    """
+    trust = trust_of(endpoint, options)
+    try:
+        return None if trust is None else client_context(trust)
+    except TlsFileError as error:
+        raise Failure(f"{error}; name the authority with --ca", ExitCode.WRONG) from error
+
+
+async def answers(address: str) -> bool:
+    """True if something listens at the address."""
+    await trio.lowlevel.checkpoint()
+    host, _, port = address.rpartition(":")
+    with trio.move_on_after(KNOCK_SECONDS):
+        try:
+            stream = await trio.open_tcp_stream(host.strip("[]"), int(port))
+        except OSError:
+            return False
+        await stream.aclose()
+        return True
+    return False
+
+
+async def enter_or_ask(
+    stack: AsyncExitStack,
+    config: Config,
+    namespace: Namespace,
+    runtime: Runtime,
+    running: str | None,
+) -> Broker | None:
+    """
+    The namespace, or the gateway that has its store open.
+
+    None for the secondary of that gateway: its endpoint leads to the primary, and the gateway
+    created the secondary's backlog queues when it started. None, too, for a store that a gateway
+    has still to create, with everything it needs, if other namespaces remain to be provisioned.
+    """
+    await trio.lowlevel.checkpoint()
+    if is_to_come(namespace) and not all(map(is_own, config.namespaces.values())):
+        return None
+    try:
+        return await enter(stack, namespace, runtime)
+    except Failure as failure:
+        if failure.code is not ExitCode.TEMPORARY or running is None:
+            raise
+    if config.pairing is not None and config.pairing.primary != namespace.name:
+        return None
+    return await enter(stack, through(config, running, Right.MANAGE), runtime)

@@ -1,0 +1,32 @@
+"""`pairgate trigger`: announces a message to listeners that didn't come through the gateway."""
+
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.admin_endpoint import AdminChoice, admin_here
+from gateway.app.operations.asking import ask_once, reason_of
+from gateway.config.options import Config
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, InvalidRequest
+
+
+async def trigger(config: Config, queue: str, choice: AdminChoice, *, size: int = 0) -> str:
+    """
+    Announce a message in the queue; return the address of the gateway that has announced it to its
+    listeners.
+
+    Raises:
+        Failure: no gateway answers at an admin endpoint, or it refused.
+    """
+    try:
+        path = EntityPath.parse(queue)
+    except InvalidRequest as error:
+        raise Failure(str(error), ExitCode.WRONG) from error
+    endpoint = await admin_here(config, choice)
+    target = f"/triggers/{path.name}?size={size}"
+    try:
+        await ask_once(endpoint, Right.SEND, target, method="POST", success=202)
+    except (BrokerError, trio.TooSlowError) as error:
+        raise Failure(f"{endpoint}: {reason_of(error)}") from error
+    return str(endpoint)

@@ -1,0 +1,122 @@
+"""Endpoints of a running gateway that a command can use, each as a namespace."""
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import attrs
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.targets import address_of, answers, policy_with, trust_of
+from gateway.brokers.registry import options_class
+from gateway.config.checks import host_of_bind
+from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
+from gateway.config.places import is_loopback
+from gateway.domain.access import Right
+from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
+from gateway.net.tls import ClientTlsOptions
+from gateway.wire.amqp.options import why_no_engine
+
+
+@attrs.frozen(kw_only=True)
+class _Found:
+    """A listening endpoint."""
+
+    config: Config
+    right: Right
+    address: str
+    trust: ClientTlsOptions | None  # None: plain text
+
+    def policy(self) -> tuple[str, str]:
+        """Name and key of the policy."""
+        policy = policy_with(self.config, self.address, self.right)
+        return policy.name, policy.keys[0]
+
+    def namespace(self, url: str, key: str, **options: Any) -> Namespace:
+        options["key"] = key
+        if self.trust is not None:
+            options["tls"] = self.trust
+        name = f"the gateway at {self.address}"
+        return Namespace(name=name, url=url, options=options_class(url)(**options))
+
+
+def _rest(found: _Found) -> Namespace:
+    name, key = found.policy()
+    scheme = "http" if found.trust is None else "https"
+    return found.namespace(f"servicebus+{scheme}://{quote(name, safe='')}@{found.address}", key)
+
+
+def _amqp(found: _Found) -> Namespace:
+    name, key = found.policy()
+    plain = ";UseDevelopmentEmulator=true" if found.trust is None else ""
+    url = f"servicebus:Endpoint=sb://{found.address}/;SharedAccessKeyName={name}{plain}"
+    return found.namespace(url, key)
+
+
+def _storage(found: _Found) -> Namespace:
+    account = next(iter(found.config.accounts), EMULATOR_ACCOUNT)
+    scheme = "http" if found.trust is None else "https"
+    endpoint = f"{scheme}://{found.address}/{account.name}"
+    url = f"storage-queue:AccountName={account.name};QueueEndpoint={endpoint}"
+    return found.namespace(url, b64encode(account.keys[0]).decode(), keep_ids=False)
+
+
+# In order of preference: the first ones keep most of a message.
+_KINDS: Final[Mapping[str, Callable[[_Found], Namespace]]] = {
+    ONE_PORT: _rest,
+    "service-bus-http": _rest,
+    AMQP: _amqp,
+    STORAGE_QUEUE: _storage,
+}
+
+
+async def find_way_in(
+    config: Config, right: Right, *, port_offset: int = 0, tls: ClientTlsOptions
+) -> Namespace | None:
+    """
+    The first listening endpoint, Service Bus before Storage, plain text before TLS; None if none
+    listens. An endpoint that can't be received from isn't used to receive, and topics are created
+    through REST only.
+
+    Raises:
+        Failure: no configured policy has the right, or each listening endpoint demands a client
+            certificate and `tls` has none.
+    """
+    await trio.lowlevel.checkpoint()
+    kinds, demanding = list(_KINDS), None
+    for endpoint in sorted(
+        (each for each in config.endpoints if each.protocol in kinds),
+        key=lambda each: (kinds.index(each.protocol), trust_of(each, tls) is not None),
+    ):
+        address = address_of(endpoint, port_offset)
+        if address is None or not _fits(config, endpoint, right) or not await answers(address):
+            continue
+        trust = trust_of(endpoint, tls)
+        if trust is not None and trust.certificate is None and _demands_certificate(endpoint):
+            demanding = address
+            continue
+        found = _Found(config=config, right=right, address=address, trust=trust)
+        return _KINDS[endpoint.protocol](found)
+    if demanding is not None:
+        raise Failure(
+            f"the gateway at {demanding} demands a client certificate: name it with --cert and"
+            " --key, or use a --namespace directly",
+            ExitCode.WRONG,
+        )
+    return None
+
+
+def _demands_certificate(endpoint: Endpoint) -> bool:
+    return endpoint.tls is not None and endpoint.tls.client_ca is not None
+
+
+def _fits(config: Config, endpoint: Endpoint, right: Right) -> bool:
+    if endpoint.protocol == STORAGE_QUEUE:
+        # A Storage endpoint has no sessions and no dead letters.
+        known = bool(config.accounts) or is_loopback(host_of_bind(endpoint.bind))
+        return right is Right.SEND and known
+    if endpoint.protocol == AMQP:
+        return right is not Right.MANAGE and why_no_engine() is None
+    return True

@@ -1,0 +1,63 @@
+"""
+Resources of a process that serves clients: open files, and memory that is returned to the system.
+"""
+
+import ctypes
+import resource
+from typing import Final
+
+import attrs
+import trio
+
+TRIM_AFTER: Final = 5.0  # seconds
+MOST_MOMENTS: Final = 12
+_SPARE_FILES: Final = 200  # besides the connections
+
+
+def allow_files(connections: int) -> str | None:
+    """
+    Raise the limit of open files as far as possible; return a doubt if that doesn't suffice for
+    that many connections, or None.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    wanted = connections + _SPARE_FILES
+    if most == resource.RLIM_INFINITY or most >= wanted:
+        return None
+    return (
+        f"limits.max_connections: {connections} connections of all endpoints need {wanted} open"
+        f" files, and this process may have {most}: raise LimitNOFILE, or ulimit -n"
+    )
+
+
+@attrs.define(eq=False)
+class Trimmer:
+    """
+    Returns free memory to the system when connections have ended.
+
+    glibc keeps the memory of bodies for later ones, so that a process stays as large as it ever
+    was, and a container's limit kills it for memory that isn't in use. Without glibc nothing is
+    done.
+    """
+
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def note_end(self) -> None:
+        """Tell that a connection has ended."""
+        self._ended.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """
+        Until cancelled, trim when no connection has ended for a moment, or else each minute:
+        trimming a large and fragmented heap takes up to 0.1 s.
+        """
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda kept: 0)
+        task_status.started()
+        while True:
+            await self._ended.wait()
+            for _ in range(MOST_MOMENTS):
+                self._ended = trio.Event()
+                await trio.sleep(TRIM_AFTER)
+                if not self._ended.is_set():
+                    break
+            trim(0)

@@ -1,0 +1,64 @@
+"""
+The process's external dependencies: wall clock, random numbers, observer. Nothing else may read
+them directly.
+"""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import attrs
+
+from gateway.brokers.meter import Meter
+from gateway.domain.events.gateway import Event
+from gateway.ports import Observer
+from gateway.telemetry.abilities import AbilityWatch
+from gateway.telemetry.watch import Watch
+
+
+class Silence:
+    """An observer for commands that print only their result."""
+
+    def report(self, event: Event) -> None:
+        """Ignore the event."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _watched(observer: Observer) -> Watch:
+    return observer if isinstance(observer, Watch) else Watch(observer, _now)
+
+
+@attrs.frozen(kw_only=True)
+class Runtime:
+    """
+    The runtime of this process.
+
+    Random numbers come from the operating system, so that no lock token can be guessed from others;
+    a simulation gives each part a generator with its own seed.
+    """
+
+    # The given observer, with a watch before it, so that the process can report its past.
+    observer: Watch = attrs.field(factory=lambda: _watched(Silence()), converter=_watched)
+    started: datetime = attrs.field(factory=_now)
+    # Of the opened namespaces, by name.
+    meters: dict[str, Meter] = attrs.field(factory=dict)
+    abilities: dict[str, AbilityWatch] = attrs.field(factory=dict)
+    # Whether missing files are created; only a gateway does. In a wrong folder, any other command
+    # would take the files that it created itself for those of an empty gateway.
+    makes_stores: bool = False
+    generator: Callable[[str], random.Random] = lambda _part: random.SystemRandom()
+
+    def rng(self, part: str) -> random.Random:
+        """The random generator of that part."""
+        return self.generator(part)
+
+    def new_id(self) -> str:
+        return str(uuid4())
+
+    @staticmethod
+    def now() -> datetime:
+        return _now()

@@ -1,0 +1,112 @@
+"""Conditions for a start of `serve`, checked by `check`: certificates, ports, files."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from gateway.app.endpoints import moved, tls_of
+from gateway.app.failure import Failure
+from gateway.app.operations.findings import Findings, Grade
+from gateway.app.servers import why_not
+from gateway.config.options import AMQP, Config, Endpoint
+from gateway.net.listeners import CannotListen, open_listener
+
+_KNOCK_SECONDS: Final = 2.0
+_AMQP_HEADER: Final = b"AMQP\0\1\0\0"
+_REQUEST: Final = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+_ANYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+async def check_endpoints(
+    config: Config, findings: Findings, *, port_offset: int, is_served: bool
+) -> None:
+    """
+    Check that each endpoint can be served. `is_served`: a store of this configuration is open in
+    another process, so that a port in use is that gateway's.
+    """
+    await trio.lowlevel.checkpoint()
+    if not config.endpoints:
+        text = "no endpoint is configured, and `serve` needs one: add [[endpoints]] for clients"
+        findings.add("endpoints", Grade.BAD, text)
+    for index, endpoint in enumerate(config.endpoints):
+        subject = f"endpoints[{index}]"
+        why = why_not(endpoint.protocol)
+        if why is not None:
+            findings.add(subject, Grade.BAD, why)
+        try:
+            tls_of(config, index)
+        except Failure as failure:
+            findings.add(subject, Grade.BAD, str(failure))
+        bind = moved(endpoint.bind, port_offset)
+        grade, text = await _bound(config, endpoint, bind, is_served)
+        findings.add(f"{subject}.bind", grade, text)
+
+
+async def _bound(
+    config: Config, endpoint: Endpoint, bind: str, is_served: bool
+) -> tuple[Grade, str]:
+    await trio.lowlevel.checkpoint()
+    try:
+        listener = await open_listener(bind, on_crash=lambda peer, error: None)
+    except CannotListen as error:
+        is_taken = getattr(error.__cause__, "errno", None) == errno.EADDRINUSE
+        if is_taken and (is_served or await _is_gateway(config, endpoint, bind)):
+            return Grade.GOOD, f"{bind} is served by a running gateway"
+        return Grade.BAD, str(error)
+    await listener.aclose()
+    return Grade.GOOD, f"{bind} is free"
+
+
+async def _is_gateway(config: Config, endpoint: Endpoint, bind: str) -> bool:
+    """True if the process that listens there speaks as this endpoint would."""
+    await trio.lowlevel.checkpoint()
+    host, _, port = bind.rpartition(":")
+    host = host.strip("[]")
+    is_amqp = endpoint.protocol == AMQP and endpoint.tls is None
+    answer = b""
+    with trio.move_on_after(_KNOCK_SECONDS):
+        try:
+            async with await trio.open_tcp_stream(_ANYWHERE.get(host, host), int(port)) as stream:
+                await stream.send_all(_AMQP_HEADER if is_amqp else _REQUEST)
+                while (data := await stream.receive_some()) and len(answer) < 1024:
+                    answer += data
+                    if is_amqp:
+                        break
+        except (OSError, trio.BrokenResourceError):
+            return False
+    name = config.limits.http.server_name
+    return answer.startswith(b"AMQP") if is_amqp else f"\r\nServer: {name}\r\n".encode() in answer
+
+
+def check_files(config: Config, findings: Findings) -> None:
+    """Check that `serve` can write its files where they are configured."""
+    for key, path in _files_of(config):
+        why = _why_not_there(path)
+        if why is not None:
+            findings.add(key, Grade.BAD, f"{path}: {why}")
+
+
+def _files_of(config: Config) -> Iterator[tuple[str, Path]]:
+    for name, namespace in config.namespaces.items():
+        scheme, _, path = namespace.url.partition(":")
+        if scheme == "embedded":
+            yield f"namespaces.{name}.url", Path(path)
+    if config.pairing is not None:
+        yield "pairing.state", config.pairing.state
+        if config.pairing.spool is not None:
+            yield "pairing.spool", config.pairing.spool
+
+
+def _why_not_there(path: Path) -> str | None:
+    if path.is_dir():
+        return "is a folder, and a file is expected"
+    nearest = next(folder for folder in path.parents if folder.exists())
+    if not nearest.is_dir():
+        return f"{nearest} is a file, and a folder is expected"
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        return f"{nearest} can't be written"
+    return None

@@ -1,0 +1,72 @@
+"""Wakes the tasks that wait for messages of one queue, no more of them than there are messages."""
+
+import math
+
+import attrs
+import trio
+
+from gateway.engine.records import State
+
+EVERYBODY = 10**9
+
+
+@attrs.define(eq=False)
+class Notifier:
+    """
+    The condition variable of a queue and its dead-letter sub-queues, which are one since time moves
+    messages between them.
+
+    The task that has waited the longest is the timekeeper: it wakes when messages may become due,
+    and the step that it runs then wakes the others.
+    """
+
+    _due: float = math.inf
+    _rings: dict[State, int] = attrs.field(factory=lambda: dict.fromkeys(State, 0))
+    _waiting: dict[State, dict[trio.CancelScope, None]] = attrs.field(
+        factory=lambda: {state: {} for state in State}
+    )
+
+    def rings(self, state: State) -> int:
+        """
+        How often the notifier has rung. A task that found nothing waits only if the number is
+        unchanged since before it looked.
+        """
+        return self._rings[state]
+
+    def ring(self, state: State, messages: int) -> None:
+        """Wake as many tasks as there are new messages."""
+        if messages <= 0:
+            return
+        self._rings[state] += 1
+        waiting = self._waiting[state]
+        while waiting and messages > 0:
+            scope = next(iter(waiting))
+            del waiting[scope]
+            scope.cancel()
+            messages -= 1
+        self._appoint_timekeeper()
+
+    def set_due(self, due: float | None) -> None:
+        """Set when (by Trio's clock) messages become due by themselves."""
+        self._due = math.inf if due is None else due
+        self._appoint_timekeeper()
+
+    async def wait(self, state: State) -> None:
+        """
+        Return when the notifier rings, or when messages may be due. A cancellation changes nothing.
+        """
+        scope = trio.CancelScope()
+        self._waiting[state][scope] = None
+        self._appoint_timekeeper()
+        try:
+            with scope:
+                await trio.sleep_forever()
+        finally:
+            self._waiting[state].pop(scope, None)
+            self._appoint_timekeeper()
+
+    def _appoint_timekeeper(self) -> None:
+        for waiting in self._waiting.values():
+            first = next(iter(waiting), None)
+            if first is not None and first.deadline != self._due:
+                first.deadline = self._due

@@ -1,0 +1,256 @@
+"""Receives from a namespace that Pairgate keeps itself."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar
+
+import attrs
+import trio
+
+from gateway.brokers.local.notifier import Notifier
+from gateway.brokers.meter import Meter
+from gateway.domain.billing import Operation
+from gateway.domain.clocks.times import Now, to_date
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, InternalError, MessageError, MessageNotFound
+from gateway.domain.message import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    Delivery,
+    Message,
+    MessageState,
+    ReceiveMode,
+    Settlement,
+)
+from gateway.engine.deliveries import Taken
+from gateway.engine.queue import Queue
+from gateway.engine.records import State
+
+T = TypeVar("T")
+
+_STATES: Final = {
+    State.DEFERRED: MessageState.DEFERRED,
+    State.SCHEDULED: MessageState.SCHEDULED,
+}
+
+
+class QueueRunner(Protocol):
+    """The operations of its broker that a receiver needs."""
+
+    @property
+    def meter(self) -> Meter: ...
+
+    def on_queue(
+        self,
+        entity: EntityPath,
+        work: Callable[[Queue, Now], T],
+        *,
+        undo: Callable[[T], None] | None = None,
+    ) -> Awaitable[T]: ...
+
+    def post_on_queue(self, entity: EntityPath, work: Callable[[Queue, Now], None]) -> None: ...
+
+    def unpack(self, content: Any) -> Message: ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class LocalReceiver:
+    """Receives messages of one queue. Closing it makes its locked messages available again."""
+
+    _broker: QueueRunner
+    _entity: EntityPath
+    _mode: ReceiveMode
+    _state: State
+    _notifier: Notifier
+    _held: dict[str, float] = attrs.field(factory=dict)  # the end of each lock, by Trio's clock
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`. If cancelled, messages in transit become available again at once,
+        without counting as delivered; in receive-and-delete mode they are lost.
+        """
+        try:
+            while True:
+                rings = self._notifier.rings(self._state)
+                taken = await self._run_taking(
+                    lambda queue, now: self._take_from(queue, limit, now)
+                )
+                deliveries = [made for each in taken if (made := self._read(each)) is not None]
+                if deliveries:
+                    return deliveries
+                if not taken and self._notifier.rings(self._state) == rings:
+                    await self._notifier.wait(self._state)
+        except trio.Cancelled:
+            # It may have rung for this task: another one must look.
+            self._notifier.ring(self._state, 1)
+            raise
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """As `TakesBack.takes_back_uncounted`."""
+        return True
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        """As `ReceivesDeferred.receive_deferred`."""
+        if self._state is not State.ACTIVE:
+            raise MessageNotFound(f"{self._entity}: a dead letter is never deferred")
+        taken = await self._run_taking(
+            lambda queue, now: self._take_deferred_from(queue, sequence_numbers, now)
+        )
+        return [made for each in taken if (made := self._read(each)) is not None]
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """
+        As `Receiver.settle`. Any receiver of the queue may settle messages that another one
+        received.
+        """
+        token = delivery.lock_token
+        await self._broker.on_queue(
+            self._entity, lambda queue, now: self._settle_on(queue, token, settlement, now)
+        )
+        self._broker.meter.settled(1)
+        self._held.pop(token or "", None)
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`: all settlements are in one transaction."""
+
+        def work(queue: Queue, now: Now) -> list[BrokerError | None]:
+            return [
+                self._verdict_on(queue, delivery.lock_token, settlement, now)
+                for delivery, settlement in settlements
+            ]
+
+        try:
+            verdicts = await self._broker.on_queue(self._entity, work)
+        except InternalError as error:  # a bug ended one settlement, and therefore all of them
+            await trio.lowlevel.checkpoint()
+            if len(settlements) == 1:
+                return [error]
+            return [await self._settle_alone(*each) for each in settlements]
+        self._broker.meter.settled(len(settlements))
+        for (delivery, _), verdict in zip(settlements, verdicts, strict=True):
+            if verdict is None:
+                self._held.pop(delivery.lock_token or "", None)
+        return verdicts
+
+    async def _settle_alone(self, delivery: Delivery, settlement: Settlement) -> BrokerError | None:
+        try:
+            await self.settle(delivery, settlement)
+        except BrokerError as error:
+            await trio.lowlevel.checkpoint()
+            return error
+        return None
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        token = delivery.lock_token
+
+        def work(queue: Queue, now: Now) -> tuple[int, float]:
+            return queue.renew(token, now), now.monotonic + _seconds(queue)
+
+        until, end = await self._broker.on_queue(self._entity, work)
+        self._broker.meter.request(Operation.RENEW)
+        if self._held.pop(token or "", None) is not None:
+            self._held[token or ""] = end
+        return to_date(until)
+
+    def close(self) -> None:
+        """Make all locked messages available again soon; their delivery counts."""
+        self._give_back(list(self._held), delivered=True)
+        self._held.clear()
+
+    # Overridden for sessions.
+
+    def _take_from(self, queue: Queue, limit: int, now: Now) -> list[Taken]:
+        return queue.take(self._state, limit, self._mode, now)
+
+    def _take_deferred_from(self, queue: Queue, numbers: Sequence[int], now: Now) -> list[Taken]:
+        return queue.take_deferred(numbers, self._mode, now)
+
+    def _settle_on(self, queue: Queue, token: str | None, settlement: Settlement, now: Now) -> None:
+        queue.settle(token, settlement, now)
+
+    def _verdict_on(
+        self, queue: Queue, token: str | None, settlement: Settlement, now: Now
+    ) -> BrokerError | None:
+        try:
+            self._settle_on(queue, token, settlement, now)
+        except BrokerError as error:  # a rule that refuses has changed nothing
+            return error
+        return None
+
+    async def _run_taking(self, take: Callable[[Queue, Now], list[Taken]]) -> list[Taken]:
+        def work(queue: Queue, now: Now) -> tuple[list[Taken], float]:
+            return take(queue, now), now.monotonic + _seconds(queue)
+
+        def undo(result: tuple[list[Taken], float]) -> None:
+            tokens = [each.token for each in result[0] if each.token is not None]
+            self._give_back(tokens, delivered=False)
+
+        taken, end = await self._broker.on_queue(self._entity, work, undo=undo)
+        if taken:
+            size = sum(each.row.size for each in taken)
+            self._broker.meter.carried(Operation.RECEIVE, len(taken), size)
+        self._forget_ended()
+        self._held.update((each.token, end) for each in taken if each.token is not None)
+        return taken
+
+    def _forget_ended(self) -> None:
+        """
+        Forget ended locks, so that a consumer that never settles doesn't fill the memory. The dict
+        is ordered by the ends of the locks.
+        """
+        now = trio.current_time()
+        while self._held and self._held[first := next(iter(self._held))] <= now:
+            del self._held[first]
+
+    def _give_back(self, tokens: list[str], *, delivered: bool) -> None:
+        if tokens:
+            self._broker.post_on_queue(
+                self._entity, lambda queue, now: queue.release(tokens, now, delivered=delivered)
+            )
+
+    def _read(self, taken: Taken) -> Delivery | None:
+        try:
+            message = self._broker.unpack(taken.row.content)
+        except MessageError:
+            self._quarantine(taken)
+            return None
+        return to_delivery(taken, message)
+
+    def _quarantine(self, taken: Taken) -> None:
+        token = taken.token
+        if token is not None:
+            self._held.pop(token, None)
+            self._broker.post_on_queue(
+                self._entity, lambda queue, now: queue.quarantine(token, now)
+            )
+
+
+def to_delivery(taken: Taken, message: Message) -> Delivery:
+    """
+    Make the delivery that a client sees. A dead letter has its reason in the application
+    properties.
+    """
+    row, locked_until = taken.row, taken.locked_until
+    if row.reason is not None:
+        why = {DEAD_LETTER_REASON: row.reason, DEAD_LETTER_DESCRIPTION: row.description or ""}
+        message = attrs.evolve(message, properties={**message.properties, **why})
+    return Delivery(
+        message=message,
+        sequence_number=row.sequence,
+        lock_token=taken.token,
+        delivery_count=taken.deliveries,
+        enqueued=to_date(row.enqueued),
+        enqueued_sequence_number=row.first,
+        locked_until=None if locked_until is None else to_date(locked_until),
+        expires=None if row.expires is None else to_date(row.expires),
+        received=None if taken.at is None else to_date(taken.at),
+        state=_STATES.get(row.state, MessageState.ACTIVE),
+        dead_letter_source=row.source,
+    )
+
+
+def _seconds(queue: Queue) -> float:
+    return queue.properties.lock_duration.total_seconds()

@@ -1,0 +1,31 @@
+"""The sequence numbers of recently sent messages by message id. In memory, and bounded."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import attrs
+
+from gateway.domain.bounded import Bounded
+
+MOST: Final = 100_000  # messages, per namespace
+_LONGEST: Final = 128  # characters; longer ids aren't remembered
+
+
+@attrs.define(eq=False)
+class Recent:
+    """Maps a message id to the sequence number of the last message sent with it."""
+
+    most: int = MOST
+    _numbers: Bounded[tuple[str, str], int] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._numbers = Bounded(self.most)
+
+    def note(self, queue: str, sent: Iterable[tuple[Any, int]]) -> None:
+        """Remember the ids and sequence numbers of messages sent to the queue with this key."""
+        for message_id, number in sent:
+            if isinstance(message_id, str) and len(message_id) <= _LONGEST:
+                self._numbers[queue, message_id] = number
+
+    def number_of(self, queue: str, message_id: str) -> int | None:
+        return self._numbers.get((queue, message_id))

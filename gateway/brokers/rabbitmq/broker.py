@@ -1,0 +1,418 @@
+"""
+A namespace in RabbitMQ, or a compatible broker, over AMQP 0-9-1.
+
+Uses two connections: one for sending, which the broker blocks when it runs out of memory or disk,
+and one for everything else. At run time no configure right is needed: sending needs write on
+`amq.default`; receiving needs read on the queue, and dead-lettering the same as sending.
+"""
+
+import math
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+from urllib.parse import unquote
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.brokers.meter import Meter
+from gateway.brokers.rabbitmq.channels import Channels
+from gateway.brokers.rabbitmq.holding import Holding
+from gateway.brokers.rabbitmq.management import Management, open_management
+from gateway.brokers.rabbitmq.names import candidates, name_to_make
+from gateway.brokers.rabbitmq.options import RabbitmqOptions
+from gateway.brokers.rabbitmq.own_receivers import OwnReceivers
+from gateway.brokers.rabbitmq.publishing import Publishing, encoded
+from gateway.brokers.rabbitmq.receiver import WORK, RabbitmqReceiver
+from gateway.brokers.rabbitmq.sender import MAX_LANES, RabbitmqSender
+from gateway.brokers.rabbitmq.settings import arguments_for, doubts_of, properties_of
+from gateway.domain.backoff import Backoff
+from gateway.domain.billing import Operation
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    MessageTooLarge,
+    NotSupported,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.domain.identity import Identity, known_to_all, rabbitmq_identity
+from gateway.domain.message import Message, ReceiveMode
+from gateway.net.dialing import Place
+from gateway.net.hosts import Hosts, places_of
+from gateway.net.rabbitmq.connection import RabbitmqConnection, Target, connect
+from gateway.net.reconnecting import ANY_TIME, Failures, Reconnecting
+from gateway.net.tls import TlsFileError, client_context
+from gateway.ports import WallClock
+from gateway.wire.http.hosts import parse_server_url
+from gateway.wire.rabbitmq.content import MAX_SHORT
+from gateway.wire.rabbitmq.frames import Login
+from gateway.wire.rabbitmq.management import ManagementLogin
+from gateway.wire.rabbitmq.properties import Outgoing
+
+_PORTS: Final = {"rabbitmq": 5672, "rabbitmqs": 5671}
+_CLOSE_TIMEOUT: Final = 2.0
+# Bytes per message, as in Service Bus; assumed until the first message arrives.
+_USUAL_LIMIT: Final = 256 * 1024
+_MANAGEMENT_LAG: Final = 10.0  # seconds; the longest delay of the plugin's counts
+_BACKOFF: Final = Backoff(first=0.1, cap=5.0, jitter=0.3)
+
+CANNOT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sessions": "a session id travels with its message, but no receiver can hold a session",
+        "scheduling": "a message with a date in the future is refused; a diverted one keeps it",
+        "duplicate detection": "consumers must be idempotent",
+        "deferral": "refused",
+        "peek": "refused",
+        "topics": "queues only; bind exchanges to them for producers that aren't Pairgate's",
+        "listing of queues": "queues are asked for by name, unless `management` is set",
+        "changes of a queue": "make another one, or set a policy",
+        "new properties with an abandonment": "refused",
+    }
+)
+"""The operations that this kind of namespace can't do, each with its substitute."""
+
+
+def open_namespace(
+    scheme: str, rest: str, options: RabbitmqOptions, clock: WallClock, rng: random.Random
+) -> "RabbitmqBroker":
+    """
+    Make the adapter for `rabbitmq(s)://user:password@host:port,.../vhost`; `rest` is the part after
+    the scheme.
+
+    The hosts are the nodes of one cluster. Without a path, or with `/` alone, the vhost is `/`. The
+    user may be missing if a client certificate identifies the client.
+
+    Raises:
+        InvalidRequest: a part of the URL is invalid, or a certificate can't be read.
+    """
+    try:
+        parts = parse_server_url(f"{scheme}:{rest}")
+    except InvalidRequest as error:
+        raise InvalidRequest(f"URL of a namespace: {error}") from error
+    vhost = unquote(parts.path[1:]) or "/"
+    if parts.more or "/" in parts.path[1:]:
+        raise InvalidRequest(
+            f"URL of a namespace: {scheme}://user:password@host:port/vhost expected"
+        )
+    if parts.password and options.password:
+        raise InvalidRequest("password: given in the URL, too; remove one of the two")
+    if len(vhost.encode()) > MAX_SHORT:
+        raise InvalidRequest(f"URL of a namespace: vhost: at most {MAX_SHORT} bytes expected")
+    certified = scheme == "rabbitmqs" and options.tls.certificate is not None
+    if not parts.user and not certified:
+        raise InvalidRequest("URL of a namespace: a user expected, or a tls.certificate")
+    if parts.user and not (parts.password or options.password):
+        raise InvalidRequest('password: missing; set password = { env = "NAME" }')
+    try:
+        tls = client_context(options.tls) if scheme == "rabbitmqs" else None
+    except TlsFileError as error:
+        raise InvalidRequest(f"tls: {error}") from error
+    login = Login(
+        user=parts.user,
+        password=parts.password or options.password,
+        vhost=vhost,
+        heartbeat=math.ceil(options.heartbeat),
+    )
+    management = open_management(
+        options.management,
+        ManagementLogin(user=login.user, password=login.password, vhost=vhost),
+        options.tls,
+        options.connect_timeout,
+        rng,
+    )
+    return RabbitmqBroker(
+        places=places_of(parts.hosts, _PORTS[scheme], tls),
+        login=login,
+        options=options,
+        clock=clock,
+        rng=rng,
+        management=management,
+    )
+
+
+@attrs.define(eq=False, kw_only=True)
+class RabbitmqBroker:
+    """`ports.Broker` and `capabilities.Verifies`. Connects on first use."""
+
+    _places: Sequence[Place]
+    _login: Login
+    _options: RabbitmqOptions
+    _clock: WallClock
+    _rng: random.Random
+    _management: Management | None = None
+    _max_lanes: int = MAX_LANES  # channels for sends
+    _work: float = WORK  # seconds between two receives, before others get the rest
+    meter: Meter = attrs.field(factory=Meter, init=False)
+    _stack: AsyncExitStack = attrs.field(factory=AsyncExitStack, init=False)
+    _nursery: trio.Nursery = attrs.field(init=False)
+    _sender: RabbitmqSender = attrs.field(init=False)
+    _channels: Channels = attrs.field(init=False)
+    _publishing: Publishing = attrs.field(init=False)
+    _own: OwnReceivers = attrs.field(factory=OwnReceivers, init=False)
+    _connections: list[Reconnecting[RabbitmqConnection]] = attrs.field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._sender = RabbitmqSender(
+            connections=self._reconnecting("sends"),
+            clock=self._clock,
+            rng=self._rng,
+            has_other_hosts=len(self._places) > 1,
+            max_lanes=self._max_lanes,
+        )
+        self._channels = Channels(self._reconnecting("receives"))
+        self._publishing = Publishing(sender=self._sender, channels=self._channels)
+
+    async def __aenter__(self) -> Self:
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            for each in self._connections:
+                if each.current is not None:
+                    await each.current.close()
+            if self._management is not None:
+                await self._management.aclose()
+        self._nursery.cancel_scope.cancel()
+        await self._stack.aclose()
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """
+        As `Broker.send`. Several messages are published one after the other; unless all have the
+        same outcome, the outcome of the batch is unknown.
+
+        Raises:
+            NotSupported: a message is scheduled for later.
+        """
+        await self._send(entity, messages, trio.current_time())
+
+    async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `FailsFast.try_send`. Raises as `send`."""
+        await self._send(entity, messages, ANY_TIME)
+
+    async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> None:
+        if entity.is_dead_letter or entity.is_subscription:
+            raise InvalidRequest(f"{entity}: a queue expected, not a sub-queue or subscription")
+        prepared = [self._prepared(message) for message in messages]
+        await self._publish(entity, prepared, since)
+
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        """
+        Add a message to the dead letters of that queue. Returns once the broker has confirmed it.
+
+        Raises:
+            InvalidRequest: AMQP can't encode a field of the message.
+            EntityNotFound: the queue has no dead-letter queue.
+        """
+        try:
+            await self._publish(entity.dead_letter, [encoded(message)], ANY_TIME)
+        except EntityNotFound as error:
+            raise EntityNotFound(
+                f"{error}: the dead-letter queue of {entity} is missing; create it with"
+                " `pairgate provision`"
+            ) from error
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[RabbitmqReceiver]:
+        """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
+        candidates(entity)
+        holding = Holding(
+            max_bytes=self._options.max_held_bytes,
+            next_weight=min(_USUAL_LIMIT, self._options.max_message_size),
+            longest_lock=self._options.longest_lock,
+            meter=self.meter,
+        )
+        receiver = RabbitmqReceiver(
+            entity=entity,
+            mode=mode,
+            channels=self._channels,
+            dead_letters=self,
+            clock=self._clock,
+            lock_duration=self._options.lock_duration,
+            holding=holding,
+            nonce=self._rng.getrandbits(60),
+            work=self._work,
+        )
+        self._nursery.start_soon(receiver.tend)
+        with self._own.note(receiver, entity):
+            try:
+                yield receiver
+            finally:
+                with trio.move_on_after(_CLOSE_TIMEOUT, shield=True), suppress(BrokerError):
+                    await receiver.give_back()
+                receiver.close()
+
+    async def probe(self, entity: EntityPath) -> None:
+        """
+        As `Broker.probe`: checks that the queue exists, and that the sending connection isn't
+        blocked.
+        """
+        await self._sender.check()
+        await self._channels.look(await self._channels.name_of(entity))
+        self.meter.request(Operation.INSPECT)
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        """
+        As `Broker.inspect`. Without further rights, a broker tells how many messages are ready and
+        how many consumers exist. `active` lacks the messages that receivers have locked; it is
+        unknown while receivers of this process receive and settle too fast to be counted.
+        """
+        name = await self._channels.name_of(entity)
+        count = await self._own.count(entity, partial(self._channels.look, name))
+        self.meter.request(Operation.INSPECT)
+        return attrs.evolve(
+            self._info(entity, count.ready), locked_here=count.held, other_consumers=count.others
+        )
+
+    async def identity(self) -> Identity:
+        """
+        As `Identifies.identity`: made of the cluster's name and the vhost.
+
+        Raises:
+            NotSupported: there is no such name; or the URL has several hosts, and the cluster has
+                the default name, which differs from node to node after a failure.
+        """
+        cluster = await self._channels.cluster()
+        if not cluster:
+            raise NotSupported("the broker has no cluster name")
+        return known_to_all(rabbitmq_identity(cluster, self._login.vhost), len(self._places))
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        """
+        As `Broker.list_queues`, through the management plugin: `active` is some seconds old, and
+        includes locked messages.
+
+        Raises:
+            NotSupported: `management` isn't set (AMQP 0-9-1 can't list queues); or the plugin
+                doesn't answer although the broker does.
+            NotAuthorized: the user lacks the tag `management`.
+            BrokerError: the broker doesn't answer.
+        """
+        if self._management is None:
+            await self._channels.server()
+            raise NotSupported(
+                "RabbitMQ can't list queues over AMQP; set `management` to the URL of its plugin"
+            )
+        try:
+            found = await self._management.queues(prefix, skip, top)
+        except (Unavailable, OutcomeUnknown) as error:
+            silence = error
+        else:
+            self.meter.request(Operation.INSPECT)
+            infos = [self._info(EntityPath(each.name), each.messages) for each in found]
+            return [attrs.evolve(info, lag=_MANAGEMENT_LAG) for info in infos]
+        await self._channels.server()
+        raise NotSupported(f"the management plugin doesn't answer: {silence}") from silence
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        """
+        As `Broker.create_queue`: creates a durable quorum queue, and another one for its dead
+        letters. Needs the rights configure and write on both, and read on the first.
+
+        Raises:
+            NotSupported: RabbitMQ doesn't have that property.
+        """
+        if entity.is_dead_letter:
+            raise InvalidRequest(f"{entity}: a sub-queue is created with its queue")
+        main, dead = name_to_make(entity), name_to_make(entity.dead_letter)
+        _, version = await self._channels.server()
+        arguments = arguments_for(properties, dead, version)
+        if await self._is_there(entity):
+            raise EntityExists(f"{entity}: a queue of this name exists already")
+        # The dead-letter queue comes first: without it, the queue would lose its dead letters.
+        for name, each in ((dead, arguments_for(None, None, version)), (main, arguments)):
+            await self._channels.ask(
+                commands.Queue.Declare(queue=name, durable=True, arguments=dict(each))
+            )
+        self.meter.request(Operation.MANAGE)
+        return await self.inspect(EntityPath(main))
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        """As `Broker.delete_queue`; deletes the dead-letter queue, too. Needs configure on both."""
+        name = await self._channels.name_of(entity)
+        await self._channels.look(name)
+        await self._channels.ask(commands.Queue.Delete(queue=name))
+        self._channels.forget(entity)
+        if not entity.is_dead_letter:
+            dead = name_to_make(entity.dead_letter)
+            await self._channels.ask(commands.Queue.Delete(queue=dead))
+        self.meter.request(Operation.MANAGE)
+
+    async def verify(self, entity: EntityPath, *, is_backlog: bool) -> Sequence[str]:
+        """As `Verifies.verify`."""
+        name = await self._channels.name_of(entity)
+        return await doubts_of(self._channels, self._management, name, is_backlog=is_backlog)
+
+    def _info(self, entity: EntityPath, active: int | None) -> EntityInfo:
+        return EntityInfo(
+            path=entity,
+            properties=properties_of(self._options.lock_duration),
+            max_message_size=self._options.max_message_size,
+            active=active,
+        )
+
+    def _reconnecting(self, name: str) -> Reconnecting[RabbitmqConnection]:
+        login = attrs.evolve(self._login, name=f"pairgate {name}")
+        hosts = Hosts(places=self._places, rng=self._rng)
+
+        async def try_host(place: Place, seconds: float) -> RabbitmqConnection:
+            target = Target(place=place, login=login, connect_timeout=seconds)
+            return await connect(target, self._nursery)
+
+        async def dial() -> RabbitmqConnection:
+            return await hosts.first(try_host, self._options.connect_timeout)
+
+        made = Reconnecting(dial=dial, failures=Failures(backoff=_BACKOFF, rng=self._rng))
+        self._connections.append(made)
+        return made
+
+    def _prepared(self, message: Message) -> Outgoing:
+        if message.scheduled is not None and message.scheduled > self._clock():
+            raise NotSupported(
+                "scheduled: RabbitMQ can't schedule messages; send it when it is due"
+            )
+        outgoing = encoded(message)
+        if outgoing.size > self._options.max_message_size:
+            raise MessageTooLarge(
+                f"message: {outgoing.size} bytes, at most {self._options.max_message_size} expected"
+            )
+        return outgoing
+
+    async def _publish(
+        self, entity: EntityPath, messages: Sequence[Outgoing], since: float
+    ) -> None:
+        if not messages:
+            await trio.lowlevel.checkpoint()
+            return
+        name = await self._channels.name_of(entity, since)
+        try:
+            await self._publishing.send(name, messages, since)
+        except EntityNotFound:
+            self._channels.forget(entity)
+            raise
+        size = sum(message.size for message in messages)
+        self.meter.carried(Operation.SEND, len(messages), size)
+
+    async def _is_there(self, entity: EntityPath) -> bool:
+        for name in candidates(entity):
+            with suppress(EntityNotFound):
+                await self._channels.look(name)
+                return True
+        return False  # noqa: ASYNC910 the looks have waited

@@ -1,0 +1,146 @@
+"""
+The connection for everything but sending: channels for receivers, short requests, names of queues.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import attrs
+import trio
+from pamqp import base, commands
+
+from gateway.brokers.rabbitmq.names import candidates
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, EntityNotFound
+from gateway.domain.message import Message
+from gateway.net.rabbitmq.channel import Channel
+from gateway.net.rabbitmq.connection import RabbitmqConnection
+from gateway.net.reconnecting import ANY_TIME, Reconnecting
+
+_MAX_NAMES: Final = 10_000  # remembered names
+_MAX_QUESTIONS: Final = 32  # concurrent requests
+
+
+class DeadLetters(Protocol):
+    """Adds messages to the dead letters of a queue."""
+
+    async def dead_letter(self, entity: EntityPath, message: Message) -> None:
+        """
+        Return once the broker has confirmed the message in the dead-letter queue. Raises
+        BrokerError.
+        """
+        ...
+
+
+@attrs.define(eq=False)
+class Channels:
+    """Channels for receivers and requests. The broker never blocks this connection."""
+
+    _connections: Reconnecting[RabbitmqConnection]
+    _spare: list[Channel] = attrs.field(factory=list, init=False)
+    _turns: trio.Semaphore = attrs.field(factory=lambda: trio.Semaphore(_MAX_QUESTIONS), init=False)
+    # The name in the request -> the name in RabbitMQ.
+    _names: dict[str, str] = attrs.field(factory=dict, init=False)
+
+    async def open(self) -> Channel:
+        """
+        Open a new channel.
+
+        Raises:
+            BrokerError: there is no connection, or the connection can't have more channels.
+        """
+        return await (await self._connections.get()).open_channel()
+
+    async def server(self) -> tuple[str, str]:
+        """Product and version of the broker. Raises as `open`."""
+        opened = (await self._connections.get()).opened
+        return (opened.product, opened.version) if opened is not None else ("", "")
+
+    async def cluster(self) -> str:
+        """The name of the broker's cluster; empty if it has none. Raises as `open`."""
+        opened = (await self._connections.get()).opened
+        return opened.cluster if opened is not None else ""
+
+    async def ask(self, method: base.Frame) -> base.Frame:
+        """
+        Return the answer to one request. A refusal closes the channel.
+
+        Raises:
+            BrokerError: as `open`, or the broker's refusal.
+        """
+        async with self._channel() as channel:
+            return await channel.call(method)
+
+    async def refusal(self, method: base.Frame) -> tuple[int, str] | None:
+        """Code and text of the broker's refusal; None if it doesn't refuse. Raises as `open`."""
+        async with self._channel() as channel:
+            [answer] = channel.ask(method)
+            try:
+                await answer.wait()
+            except BrokerError:
+                if channel.closed_by is None:
+                    raise
+            return channel.closed_by
+
+    async def look(self, queue: str) -> commands.Queue.DeclareOk:
+        """
+        The queue's counts, which the broker tells without any right.
+
+        Raises:
+            EntityNotFound: the queue doesn't exist.
+        """
+        answer = await self.ask(commands.Queue.Declare(queue=queue, passive=True))
+        assert isinstance(answer, commands.Queue.DeclareOk)
+        return answer
+
+    async def name_of(self, entity: EntityPath, since: float = ANY_TIME) -> str:
+        """
+        The queue's name in RabbitMQ.
+
+        A name in lower case is used as it is. Otherwise the broker is asked which spelling exists;
+        the answer is remembered until `forget`. `since` is that of `Reconnecting.get`.
+
+        Raises:
+            EntityNotFound: the broker was asked, and the queue doesn't exist.
+        """
+        names = candidates(entity)
+        if len(names) == 1:
+            return names[0]  # noqa: ASYNC910 who asks for it asks the broker next
+        known = self._names.get(names[0])
+        if known is None:
+            await self._connections.get(since)
+            known = await self._find(names)
+            if len(self._names) >= _MAX_NAMES:
+                self._names.clear()
+            self._names[names[0]] = known
+        return known  # noqa: ASYNC910 as above
+
+    def forget(self, entity: EntityPath) -> None:
+        """Forget the remembered name after an error: the queue may have been deleted."""
+        self._names.pop(candidates(entity)[0], None)
+
+    async def _find(self, names: list[str]) -> str:
+        for name in names[:-1]:
+            try:
+                await self.look(name)
+            except EntityNotFound:
+                continue
+            return name  # noqa: ASYNC910 the look has waited
+        await self.look(names[-1])
+        return names[-1]
+
+    @asynccontextmanager
+    async def _channel(self) -> AsyncIterator[Channel]:
+        """Lend a channel that no other request uses meanwhile."""
+        async with self._turns:
+            connection = await self._connections.get()
+            self._spare = [each for each in self._spare if not each.is_over]
+            channel = self._spare.pop() if self._spare else await connection.open_channel()
+            try:
+                yield channel
+            except BaseException:
+                channel.close()
+                raise
+            if not channel.is_over:
+                self._spare.append(channel)

@@ -1,0 +1,237 @@
+"""
+The unsettled deliveries of a RabbitMQ receiver, and their settlement.
+
+RabbitMQ doesn't answer an acknowledgement. So another request follows on the same channel: its
+answer shows that the broker has handled everything written before.
+
+Unsettled deliveries keep their messages in memory, so they are limited in bytes and in number. At
+the limit, a receive waits until a delivery is settled or its lock ends.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.brokers.meter import Meter
+from gateway.brokers.rabbitmq.deliveries import Consumer, Held
+from gateway.domain.billing import Operation
+from gateway.domain.errors import BrokerError, LockLost, NotSupported, OutcomeUnknown
+from gateway.domain.message import Delivery, Message
+from gateway.net.rabbitmq.channel import Answer, Channel
+
+MAX_DELIVERIES: Final = 10_000  # per receiver
+MAX_PREFETCH: Final = 1000  # per consumer
+_FADES: Final = 8
+_NO_MESSAGE: Final = Message()
+
+
+@attrs.define(eq=False)
+class Holding:
+    """
+    The deliveries of one channel that the broker counts as unsettled, in its order.
+
+    A settlement claims its delivery with `take`, so that no other one can; until it is written, the
+    broker still counts the delivery as unsettled.
+    """
+
+    _max_bytes: int
+    # The expected size of the next message: the largest recent size, which decays with each smaller
+    # message.
+    _next_weight: int
+    _longest_lock: float = math.inf  # seconds, with renewals
+    _max_deliveries: int = MAX_DELIVERIES
+    meter: Meter = attrs.field(factory=Meter)
+    _weight: int = attrs.field(default=0, init=False)  # bytes of all unsettled deliveries
+    _room: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    # Deliveries that can be claimed, by lock token, ordered by the ends of their locks.
+    _held: dict[str, Held] = attrs.field(factory=dict, init=False)
+    # By delivery tag, ascending.
+    _unsettled: dict[int, Held] = attrs.field(factory=dict, init=False)
+    # The pending answer, shared by all that is written before it is sent.
+    _flushing: Answer | None = attrs.field(default=None, init=False)
+
+    @property
+    def next_end(self) -> float:
+        """When the first lock ends, by `trio.current_time()`."""
+        first = next(iter(self._held.values()), None)
+        return math.inf if first is None else first.ends
+
+    @property
+    def unsettled(self) -> int:
+        """The number of deliveries that the broker counts as unacknowledged rather than ready."""
+        return len(self._unsettled)
+
+    @property
+    def tags(self) -> set[str]:
+        """The tags of the consumers that the unsettled deliveries came to."""
+        return {held.consumer.tag for held in self._unsettled.values()}
+
+    @property
+    def is_full(self) -> bool:
+        """True if a limit is reached. One delivery is always allowed, however large."""
+        return self._weight >= self._max_bytes or len(self._unsettled) >= self._max_deliveries
+
+    def room_for(self, limit: int) -> int:
+        """How many more deliveries may come, at most `limit`; at least one."""
+        of_that_weight = (self._max_bytes - self._weight) // max(1, self._next_weight)
+        of_any = min(limit, MAX_PREFETCH, self._max_deliveries - len(self._unsettled))
+        return max(1, min(of_that_weight, of_any))
+
+    def outgrows(self, consumer: Consumer, limit: int) -> bool:
+        """
+        True if the consumer should be replaced by one with a larger prefetch: all that it may have
+        is delivered, nothing is in transit, and there is room for at least twice its prefetch.
+        """
+        is_used_up = consumer.unsettled >= consumer.prefetch
+        return is_used_up and 2 * consumer.prefetch <= self.room_for(limit)
+
+    async def wait_for_room(self) -> None:
+        """Return when no limit is reached."""
+        await trio.lowlevel.checkpoint()
+        while self.is_full:
+            await self._room.park()
+
+    def add(self, held: Held) -> None:
+        """Add a delivery that arrived."""
+        held.consumer.unsettled += 1
+        self._weight += held.weight
+        self._next_weight = max(held.weight, self._next_weight - self._next_weight // _FADES)
+        self._unsettled[held.tag] = held
+        self.put_back(held)
+
+    def hand_out(self, held: Sequence[Held]) -> list[Delivery]:
+        """Return the deliveries to their receiver, and count them."""
+        self.meter.carried(Operation.RECEIVE, len(held), sum(each.weight for each in held))
+        return [each.delivery for each in held]
+
+    def take(self, delivery: Delivery) -> Held | None:
+        """
+        Claim the right to settle a delivery; None if its lock is lost or another settlement has it.
+        """
+        held = self._held.pop((delivery.lock_token or "").lower(), None)
+        return None if held is None or held.channel.is_over else held
+
+    def found(self, deliveries: Iterable[Delivery]) -> list[Held]:
+        """Claim those of the deliveries that can still be claimed."""
+        taken = [self.take(each) for each in deliveries]
+        return [each for each in taken if each is not None]
+
+    def ended(self, now: float) -> list[Held]:
+        """Claim the deliveries whose locks have expired."""
+        over = []
+        for held in self._held.values():
+            if held.ends > now:
+                break
+            over.append(held.delivery)
+        return self.found(over)
+
+    def put_back(self, held: Held) -> None:
+        """Release a claimed delivery that wasn't settled after all."""
+        if self._unsettled.get(held.tag) is held and held.delivery.lock_token is not None:
+            self._held[held.delivery.lock_token] = held
+
+    def renew(self, delivery: Delivery, seconds: float) -> None:
+        """
+        Extend the lock to `seconds` from now, which makes it the last to end.
+
+        Raises:
+            LockLost: the lock is lost.
+            NotSupported: the lock would exceed `longest_lock`; it ends as before.
+        """
+        token = (delivery.lock_token or "").lower()
+        held, ends = self._held.get(token), trio.current_time() + seconds
+        if held is None or held.channel.is_over:
+            raise lock_lost(delivery)
+        if ends > held.taken + self._longest_lock:
+            raise NotSupported(
+                f"the lock can't be renewed beyond `longest_lock` ({self._longest_lock:g} s)"
+            )
+        held.ends = ends
+        self._held[token] = self._held.pop(token)
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """Drop the message's content; what is needed to acknowledge or abandon it stays."""
+        held = self._held.get((delivery.lock_token or "").lower())
+        if held is not None and not held.without_message:
+            held.delivery = attrs.evolve(held.delivery, message=_NO_MESSAGE)
+            held.without_message = True
+            self._lighten(held)
+
+    def lose(self) -> None:
+        """Forget all deliveries, since the channel is closed: the broker delivers them again."""
+        self._held.clear()
+        self._unsettled.clear()
+        self._weight = 0
+        self._room.unpark_all()
+        self._flushing = None
+
+    def acknowledge(self, taken: Sequence[Held]) -> None:
+        """
+        Acknowledge claimed deliveries. As far as they are the oldest, one frame acknowledges all of
+        them.
+        """
+        if not taken:
+            return
+        channel, oldest = taken[0].channel, 0
+        left = {held.tag: held for held in taken if self._unsettled.get(held.tag) is held}
+        self.meter.settled(len(left))
+        while left and (first := next(iter(self._unsettled))) in left:
+            self._settled(left.pop(first))
+            oldest = first
+        if oldest:
+            channel.tell(commands.Basic.Ack(delivery_tag=oldest, multiple=True))
+        for held in left.values():
+            self._settled(held)
+        channel.tell(*[commands.Basic.Ack(delivery_tag=tag) for tag in left])
+
+    def give_back(self, taken: Sequence[Held]) -> None:
+        """Return claimed deliveries to the queue, in this order."""
+        for held in taken:
+            if self._unsettled.get(held.tag) is held:
+                self._settled(held)
+                self.meter.settled(1)
+                held.channel.tell(commands.Basic.Nack(delivery_tag=held.tag, requeue=True))
+
+    async def flush(self, channel: Channel) -> None:
+        """
+        Return once the broker has handled what was written on the channel; concurrent calls share
+        one answer.
+
+        Raises:
+            OutcomeUnknown: the channel was closed before the answer.
+        """
+        if self._flushing is None:
+            self._flushing = flushing = Answer()
+            try:
+                await trio.lowlevel.checkpoint()  # other calls may join
+            finally:
+                if self._flushing is flushing:
+                    self._flushing = None
+                channel.ask_for(flushing, commands.Basic.Qos(prefetch_count=1))
+        else:
+            flushing = self._flushing
+        try:
+            await flushing.wait()
+        except BrokerError as error:
+            raise OutcomeUnknown(f"the channel was closed: {error}") from error
+
+    def _settled(self, held: Held) -> None:
+        held.consumer.unsettled -= 1
+        del self._unsettled[held.tag]
+        self._lighten(held)
+
+    def _lighten(self, held: Held) -> None:
+        self._weight -= held.weight
+        held.weight = 0
+        if self._room and not self.is_full:
+            self._room.unpark_all()
+
+
+def lock_lost(delivery: Delivery) -> LockLost:
+    return LockLost(
+        f"the lock {delivery.lock_token} expired or is unknown; the message is delivered again"
+    )

@@ -1,0 +1,94 @@
+"""
+Publishing to queues of a cluster, where a refusal can have two meanings.
+
+A quorum queue without a leader refuses (`basic.nack`) the first message on a channel, as a full
+queue does: from the loss of its leader's node until the next election, which took 0.1 to 0.4 s with
+RabbitMQ 3.10; or as long as its nodes are in the minority. That channel then refuses all further
+messages, because it knows only the old leader. A queue without a leader reports no messages and no
+consumers; a full queue has messages, or a consumer that holds them. While the home node of a
+classic queue is down, a message to the queue is returned as if the queue didn't exist.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.rabbitmq.channels import Channels
+from gateway.brokers.rabbitmq.sender import LeaderUnknown, RabbitmqSender
+from gateway.domain.errors import (
+    EntityNotFound,
+    InvalidRequest,
+    MessageError,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.domain.message import Message
+from gateway.wire.rabbitmq.properties import Outgoing, prepare
+
+ELECTION: Final = 1.0  # seconds that a send waits for an election
+_PAUSE: Final = 0.1
+
+
+@attrs.frozen(kw_only=True)
+class Publishing:
+    """Distinguishes a queue that refuses, or doesn't exist, from a queue that is unavailable."""
+
+    _sender: RabbitmqSender
+    _channels: Channels
+
+    async def send(self, queue: str, messages: Sequence[Outgoing], since: float) -> None:
+        """
+        As `RabbitmqSender.send`; a queue without a leader gets a second to elect a leader.
+
+        Raises:
+            QuotaExceeded: the queue refuses although it has a leader.
+            EntityNotFound: the queue doesn't exist, as the broker confirmed.
+            Unavailable: the queue has no leader, or the only node that has the queue is down.
+            BrokerError: as `RabbitmqSender.send`.
+        """
+        deadline = trio.current_time() + ELECTION
+        led_since = math.inf
+        while True:
+            is_missing = False
+            try:
+                await self._sender.send(queue, messages, since, led_since)
+            except EntityNotFound:
+                is_missing = True
+            except LeaderUnknown as error:
+                if trio.current_time() >= deadline:
+                    raise Unavailable(str(error)) from error
+            else:
+                return
+            if is_missing:
+                await self._channels.look(queue)
+                raise Unavailable(
+                    f"{queue}: the broker returned the message, although the queue exists; its"
+                    " node may be down"
+                )
+            if await self._has_leader(queue):
+                led_since = trio.current_time()
+            else:
+                await trio.sleep(_PAUSE)
+
+    async def _has_leader(self, queue: str) -> bool:
+        try:
+            found = await self._channels.look(queue)
+        except Unavailable as error:  # a classic queue may have kept an unconfirmed message
+            raise OutcomeUnknown(f"{queue} didn't confirm, then: {error}") from error
+        return bool(found.message_count or found.consumer_count)
+
+
+def encoded(message: Message) -> Outgoing:
+    """
+    Encode the message as RabbitMQ takes it.
+
+    Raises:
+        InvalidRequest: AMQP can't encode a field of the message.
+    """
+    try:
+        return prepare(message)
+    except MessageError as error:
+        raise InvalidRequest(str(error)) from error

@@ -1,0 +1,443 @@
+"""
+Receiving from RabbitMQ: a consumer exists only while a receive waits, with no more prefetch than
+was asked for.
+
+  receive        without a consumer, or if its prefetch is used up: a new consumer
+  a delivery     goes to the buffer; a waiting receive takes it from there
+  none waits     a moment later the consumer is cancelled and the buffer returned to the
+  queue, so that no message is kept from other receivers
+  limit reached  the consumer is cancelled, messages in transit are returned; receives wait
+  settle         see `holding`
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.brokers.rabbitmq.channels import Channels, DeadLetters
+from gateway.brokers.rabbitmq.deliveries import (
+    Consumer,
+    Held,
+    as_dead_letter,
+    check_settlement,
+    delivery_of,
+    lock_token,
+)
+from gateway.brokers.rabbitmq.holding import Holding, lock_lost
+from gateway.brokers.rabbitmq.keeper import Keeper
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Unavailable
+from gateway.domain.message import Abandon, DeadLetter, Delivery, ReceiveMode, Settlement
+from gateway.net.rabbitmq.channel import Channel, Unasked
+from gateway.ports import WallClock
+from gateway.wire.rabbitmq.frames import ContentArrived, Deliver
+from gateway.wire.rabbitmq.properties import read
+
+_LINGER: Final = 0.05  # seconds that a consumer stays after a receive was given up
+# Seconds that the application may work on its messages before others get the rest.
+WORK: Final = 1.0
+# Seconds without a delivery, after which the broker is assumed to have sent all that it could.
+_GAP: Final = 0.005
+
+
+@attrs.define(eq=False, kw_only=True)
+class RabbitmqReceiver:
+    """`SettlesMany` and `KeepsMessages`. `tend` must run in a task beside it; `close` ends both."""
+
+    _entity: EntityPath
+    _mode: ReceiveMode
+    _channels: Channels
+    _dead_letters: DeadLetters
+    _clock: WallClock
+    _lock_duration: float
+    _holding: Holding
+    _nonce: int  # unique among all receivers, past ones included
+    _work: float = WORK
+    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    _channel: Channel | None = None
+    _consumer: Consumer | None = None
+    _keeper: Keeper = attrs.field(factory=Keeper)
+    _consumers: int = 0
+    _buffer: deque[Held] = attrs.field(factory=deque)
+    _taken: int = 0
+    _waiting: int = 0
+    _gives_back_at: float = 0.0
+    _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
+    _arrived: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+    _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
+
+    @property
+    def consumers(self) -> int:
+        """
+        The number of consumers that the broker counts for this receiver. A quorum queue counts a
+        cancelled consumer until all of its deliveries are settled.
+        """
+        tags = self._holding.tags
+        if self._consumer is not None:
+            tags.add(self._consumer.tag)
+        return len(tags) + int(self._keeper.is_there)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The number of deliveries so far, and the number of unsettled ones."""
+        return self._taken, self._holding.unsettled
+
+    async def catch_up(self) -> None:
+        """
+        Return when all messages have arrived that the broker sent to this receiver before the call.
+
+        Raises:
+            OutcomeUnknown: the channel was closed.
+        """
+        if self._channel is None or self._channel.is_over:
+            await trio.lowlevel.checkpoint()
+            return
+        await self._holding.flush(self._channel)
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`. At `max_held_bytes` it waits until a delivery is settled or a lock
+        ends. A classic queue counts at most two deliveries of a message.
+        """
+        self._waiting += 1
+        try:
+            await trio.lowlevel.checkpoint()
+            while not self._buffer:
+                if self._holding.is_full:
+                    await self._holding.wait_for_room()
+                await self._wait_for_one(limit)
+                await self._gather(limit)  # other receives may have taken everything meanwhile
+        finally:
+            self._waiting -= 1
+            self._gives_back_at = trio.current_time() + (self._work if self._buffer else _LINGER)
+            self._changed.unpark_all()
+        held = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
+        taken = self._holding.hand_out(held)
+        if self._consumer is not None and self._holding.outgrows(self._consumer, limit):
+            self._part()
+        if self._mode is ReceiveMode.PEEK_LOCK:
+            return taken
+        return await self._deleted(taken)
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """
+        As `Receiver.settle`. AMQP 0-9-1 has no answer to a settlement, so it returns once the
+        broker has handled it.
+
+        Raises:
+            NotSupported: a deferral, an abandonment with new properties, or the dead-lettering of a
+                message that was dropped by `forget_message`.
+            EntityNotFound: there is no dead-letter queue; the message stays locked.
+        """
+        check_settlement(settlement, self._entity)
+        held = self._take(delivery)
+        if isinstance(settlement, DeadLetter):
+            await self._dead_letter(held, settlement)
+        if isinstance(settlement, Abandon):
+            self._holding.give_back([held])
+        else:
+            self._holding.acknowledge([held])
+        await self._holding.flush(held.channel)
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `SettlesMany.settle_many`: dead letters last; all other settlements share one answer.
+        """
+        await trio.lowlevel.checkpoint()
+        verdicts, channel = self._write(settlements)
+        if channel is not None:
+            await self._holding.flush(channel)
+        for index, (delivery, settlement) in enumerate(settlements):
+            if isinstance(settlement, DeadLetter):
+                try:
+                    await self.settle(delivery, settlement)
+                except BrokerError as error:
+                    verdicts[index] = error
+        return verdicts
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """
+        As `Receiver.renew`: the lock is the receiver's own, unknown to the broker.
+
+        Raises:
+            NotSupported: the lock would exceed `longest_lock`.
+        """
+        await trio.lowlevel.checkpoint()
+        self._holding.renew(delivery, self._lock_duration)
+        return self._clock() + timedelta(seconds=self._lock_duration)
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """As `KeepsMessages.forget_message`."""
+        self._holding.forget_message(delivery)
+
+    async def tend(self) -> None:
+        """
+        Return messages to the queue that no receive waits for, or whose locks have expired, until
+        closed.
+        """
+        with self._scope:
+            while True:
+                now = trio.current_time()
+                self._expire(now)
+                next_end = self._holding.next_end
+                if (self._consumer is not None or self._buffer) and not self._waiting:
+                    if now >= self._gives_back_at:
+                        await self._pause()
+                        continue
+                    next_end = min(next_end, self._gives_back_at)
+                with trio.move_on_at(next_end):
+                    await self._changed.park()
+
+    async def give_back(self) -> None:
+        """
+        Return all unsettled messages to the queue, and end.
+
+        Raises:
+            BrokerError: the broker didn't confirm it; it requeues the messages when it notices the
+                end of the channel.
+        """
+        self._scope.cancel()
+        channel, consumer = self._channel, self._consumer
+        if channel is None or channel.is_over:
+            await trio.lowlevel.checkpoint()
+            return
+        if consumer is not None:
+            await self._stop(channel, consumer)
+        # in one frame, which keeps their order
+        channel.tell(commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=True))
+        await self._holding.flush(channel)
+
+    def close(self) -> None:
+        """Close the channel, by which the broker requeues all of its messages. Doesn't wait."""
+        self._scope.cancel()
+        if self._channel is not None:
+            self._channel.close()
+
+    # --- subscribing
+
+    async def _wait_for_one(self, limit: int) -> None:
+        async with self._subscribing:
+            if not self._buffer:
+                await self._subscribe(limit)
+        channel = self._channel
+        while not self._buffer and channel is self._channel and self._consumer is not None:
+            await self._arrived.park()
+
+    async def _gather(self, limit: int) -> None:  # noqa: ASYNC910 its caller has waited
+        """
+        Return when the messages that the broker sends in a row have arrived, or enough of them.
+
+        Otherwise the rest would be returned to the queue while the first is processed, and sent
+        again and again.
+        """
+        with trio.move_on_after(_LINGER):
+            before = 0
+            while before < len(self._buffer) < limit:
+                before = len(self._buffer)
+                with trio.move_on_after(_GAP):
+                    await self._arrived.park()
+
+    async def _subscribe(self, limit: int) -> None:
+        """
+        Have a consumer that may get messages.
+
+        Raises:
+            BrokerError: the queue can't be consumed.
+        """
+        channel = self._channel
+        if channel is None or channel.is_over:
+            channel = await self._open()
+        consumer = self._consumer
+        if consumer is not None and consumer.unsettled < consumer.prefetch:
+            await trio.lowlevel.checkpoint()
+            return
+        prefetch = limit if consumer is None else max(limit, 2 * consumer.prefetch)
+        if consumer is not None:
+            with suppress(Unavailable):  # the channel was lost meanwhile
+                await self._stop(channel, consumer)
+            if self._buffer:
+                return  # noqa: ASYNC910 the cancel has waited
+            if channel.is_over:
+                channel = await self._open()
+        queue = await self._channels.name_of(self._entity)
+        self._consumers += 1
+        consumer = Consumer(f"c{self._consumers}", self._holding.room_for(prefetch))
+        self._consumer = consumer  # also if the caller is cancelled before the answer
+        asked = channel.ask(
+            commands.Basic.Qos(prefetch_count=consumer.prefetch),
+            commands.Basic.Consume(queue=queue, consumer_tag=consumer.tag),
+        )
+        self._changed.unpark_all()
+        try:
+            for answer in asked:
+                await answer.wait()
+        except BrokerError:
+            self._channels.forget(self._entity)
+            raise
+
+    async def _open(self) -> Channel:
+        self._lose()
+        channel = await self._keeper.open(self._entity, self._channels)
+        channel.on_unasked = self._on_unasked
+        channel.on_end = lambda error: self._on_end(channel, error)
+        self._channel = channel
+        return channel
+
+    def _part(self) -> None:
+        """Cancel the consumer without waiting, so some deliveries may still arrive."""
+        if self._consumer is not None and self._channel is not None:
+            self._channel.ask(commands.Basic.Cancel(consumer_tag=self._consumer.tag))
+        self._consumer = None
+        self._arrived.unpark_all()
+
+    async def _stop(self, channel: Channel, consumer: Consumer) -> None:
+        if self._consumer is consumer:
+            self._consumer = None
+        await channel.call(commands.Basic.Cancel(consumer_tag=consumer.tag))
+
+    async def _pause(self) -> None:
+        """Cancel the consumer and return the buffer to the queue, unless a receive waits by now."""
+        async with self._subscribing:
+            channel, consumer = self._channel, self._consumer
+            if channel is None or self._waiting:
+                return
+            if consumer is not None:
+                try:
+                    await self._stop(channel, consumer)
+                except BrokerError:
+                    return
+            if self._waiting:
+                return
+            left, self._buffer = self._buffer, deque()
+            self._holding.give_back(self._holding.found(each.delivery for each in left))
+
+    # --- events from the broker
+
+    def _on_unasked(self, event: Unasked) -> None:
+        match event.method:
+            case Deliver():
+                assert isinstance(event, ContentArrived)
+                self._on_delivery(event, event.method)
+            case commands.Basic.Cancel(consumer_tag=tag):
+                # The queue was deleted, or its leader is lost: waiting receives ask again, and get
+                # the error.
+                if self._keeper.ends_by(tag):
+                    self._lose()
+                elif self._consumer is not None and self._consumer.tag == tag:
+                    self._consumer = None
+                    self._channels.forget(self._entity)
+                self._arrived.unpark_all()
+
+    def _on_delivery(self, event: ContentArrived, method: Deliver) -> None:
+        consumer, channel = self._consumer, self._channel
+        if channel is None:
+            return
+        if self._holding.is_full:  # it was in transit when the consumer was cancelled
+            self._part()
+            channel.tell(commands.Basic.Nack(delivery_tag=method.delivery_tag, requeue=True))
+            return
+        if consumer is None or consumer.tag != method.consumer_tag:
+            consumer = Consumer(method.consumer_tag, 0)  # of a consumer that was cancelled
+            self._changed.unpark_all()
+        now = trio.current_time()
+        self._taken += 1
+        delivery = delivery_of(
+            read(event.header, event.body, is_dead_letter=self._entity.is_dead_letter),
+            token=lock_token(self._nonce, self._taken),
+            number=self._taken,
+            redelivered=method.redelivered,
+            now=self._clock(),
+            lock_duration=timedelta(seconds=self._lock_duration),
+        )
+        held = Held(
+            delivery=delivery,
+            channel=channel,
+            tag=method.delivery_tag,
+            consumer=consumer,
+            taken=now,
+            ends=now + self._lock_duration,
+            weight=len(event.header) + len(event.body),
+        )
+        self._holding.add(held)
+        self._buffer.append(held)
+        if self._holding.is_full:
+            self._part()
+        if self._arrived:  # the check is cheaper than waking no task
+            self._arrived.unpark_all()
+
+    def _on_end(self, channel: Channel, error: BrokerError) -> None:
+        if channel is self._channel:
+            self._lose()
+            self._arrived.unpark_all()
+
+    def _lose(self) -> None:
+        """
+        Forget the channel, which is closed, and its deliveries: the broker delivers them again.
+        """
+        self._channel = self._consumer = None
+        self._holding.lose()
+        self._buffer.clear()
+
+    # --- settling
+
+    def _write(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> tuple[list[BrokerError | None], Channel | None]:
+        """
+        Write all settlements except dead-letterings. Return the verdicts known so far, and the
+        channel to flush for the others.
+        """
+        verdicts: list[BrokerError | None] = [None] * len(settlements)
+        completed, returned = list[Held](), list[Held]()
+        for index, (delivery, settlement) in enumerate(settlements):
+            if isinstance(settlement, DeadLetter):
+                continue
+            try:
+                check_settlement(settlement, self._entity)
+                held = self._take(delivery)
+            except BrokerError as error:
+                verdicts[index] = error
+            else:
+                (returned if isinstance(settlement, Abandon) else completed).append(held)
+        self._holding.acknowledge(completed)
+        self._holding.give_back(returned)
+        return verdicts, next((held.channel for held in completed + returned), None)
+
+    def _take(self, delivery: Delivery) -> Held:
+        held = self._holding.take(delivery)
+        if held is None:
+            raise lock_lost(delivery)
+        return held
+
+    async def _dead_letter(self, held: Held, settlement: DeadLetter) -> None:
+        try:
+            await self._dead_letters.dead_letter(self._entity, as_dead_letter(held, settlement))
+        except BaseException:
+            self._holding.put_back(held)  # not acknowledged: stays locked until its lock expires
+            raise
+
+    async def _deleted(self, taken: list[Delivery]) -> Sequence[Delivery]:
+        held = self._holding.found(taken)
+        self._holding.acknowledge(held)
+        await trio.lowlevel.checkpoint()
+        if held:
+            await self._holding.flush(held[0].channel)
+        return [attrs.evolve(each, lock_token=None, locked_until=None) for each in taken]
+
+    def _expire(self, now: float) -> None:
+        """
+        Return the messages whose locks have expired. All locks last equally long, so the first ends
+        first.
+        """
+        for held in self._holding.ended(now):
+            if self._buffer and self._buffer[0] is held:
+                self._buffer.popleft()
+            self._holding.give_back([held])

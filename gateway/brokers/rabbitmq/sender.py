@@ -1,0 +1,378 @@
+"""
+Sending to RabbitMQ: publisher confirms with many messages in flight; unroutable messages are
+errors.
+
+Each queue has a lane, that is a channel of its own: an error of one queue closes that channel only,
+and one queue's confirms don't wait for another's.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+from pamqp import commands
+
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityNotFound,
+    Outcome,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Unavailable,
+)
+from gateway.domain.message import Message
+from gateway.net.rabbitmq.channel import Channel, Unasked
+from gateway.net.rabbitmq.connection import RabbitmqConnection
+from gateway.net.reconnecting import ANY_TIME, Reconnecting
+from gateway.ports import WallClock
+from gateway.wire.rabbitmq.errors import error_after_hand_over
+from gateway.wire.rabbitmq.frames import ContentArrived, content_frames, method_frame
+from gateway.wire.rabbitmq.properties import CopyId, Outgoing, copy_in, prepare
+
+MAX_LANES: Final = 256  # channels that are kept for recently used queues
+MAX_UNCONFIRMED: Final = 10_000  # messages per queue; a queue with more doesn't confirm at all
+# Seconds without a confirm after which a cancelled send makes the sender try another node.
+_SILENCE: Final = 2.0
+_PROMPT: Final = 1.0  # seconds; a slower refusal comes from a queue without a majority
+_EMPTY: Final = prepare(Message(body=b""))
+
+
+class LeaderUnknown(BrokerError):
+    """
+    A queue refused the first message on a channel, and kept nothing: it is full, or has no leader
+    at the moment. Never leaves the adapter.
+    """
+
+
+@attrs.define(eq=False)
+class _Sending:
+    """
+    One call of `send`: the number of messages that wait for their confirm, and the results so far.
+    """
+
+    queue: str
+    open: int
+    accepted: int = 0
+    refused: int = 0  # because the queue is full
+    unroutable: int = 0
+    error: BrokerError | None = None
+    done: trio.Event = attrs.field(factory=trio.Event)
+
+    def verdict(self, error: BrokerError | None = None) -> None:
+        """Count one confirmed message. An error ends the whole send."""
+        self.error = self.error or error
+        self.open -= 1
+        if self.open == 0 or self.error is not None:
+            self.done.set()
+
+    @property
+    def is_refused(self) -> bool:
+        """True if the queue refused messages, accepted none, and there was no other error."""
+        return bool(self.refused) and self.error is None and not self.accepted
+
+    def check(self) -> None:
+        """
+        Check that all messages were accepted. If only some were, the outcome is unknown.
+
+        Raises:
+            BrokerError: not all messages were accepted.
+        """
+        error = self.error
+        if error is None and self.unroutable:
+            error = EntityNotFound(f"{self.queue}: no such queue")
+        elif error is None and self.refused:
+            error = QuotaExceeded(f"{self.queue}: refused by the queue, which is full")
+        if error is None:
+            return
+        if self.accepted:
+            raise OutcomeUnknown(f"{self.accepted} messages were accepted, then: {error}")
+        raise error
+
+
+@attrs.frozen
+class _InFlight:
+    sending: _Sending
+    begin: int  # of its frames, as a position in all that the connection ever wrote
+
+
+@attrs.define(eq=False)
+class _Lane:
+    """The channel of one queue, in confirm mode. Its tags count the messages published on it."""
+
+    queue: str
+    connection: RabbitmqConnection
+    channel: Channel
+    nonce: str
+    opened: float = attrs.field(factory=trio.current_time)
+    last_tag: int = 0
+    users: int = 0
+    heard: float = -math.inf  # the time of the last confirm
+    # Whether the channel knows the queue's leader, so that a refusal means a full queue.
+    is_known: bool = False
+    is_retired: bool = False  # whether the lane is out of use
+    in_flight: dict[int, _InFlight] = attrs.field(factory=dict)
+    returned: set[int] = attrs.field(factory=set)
+    publish: bytes = b""
+
+    def __attrs_post_init__(self) -> None:
+        self.channel.on_unasked = self.on_unasked
+        self.channel.on_end = self.on_end
+        method = commands.Basic.Publish(exchange="", routing_key=self.queue, mandatory=True)
+        self.publish = method_frame(self.channel.number, method)
+
+    def retire(self) -> None:
+        """Close the channel as soon as no send waits for its confirms."""
+        self.is_retired = True
+        if not self.users:
+            self.channel.close()
+
+    async def prove(self, sent: int) -> None:
+        """
+        Return if the user may publish. Publishes a message that isn't routed to any queue.
+
+        The broker checks rights at a channel's first publish, and closes the channel without naming
+        the message: with several messages in flight, their outcomes would be unknown.
+
+        Raises:
+            BrokerError: as `RabbitmqSender.send`; nothing was sent.
+        """
+        nowhere = commands.Basic.Publish(
+            exchange="", routing_key=f"pairgate-asks-{self.nonce}", mandatory=True
+        )
+        sending = self.put([_EMPTY], sent, method_frame(self.channel.number, nowhere))
+        await sending.done.wait()
+        self.is_known = False  # the probe says nothing about the queue
+        if sending.error is not None:
+            known = sending.error.outcome is Outcome.NOT_SENT
+            raise sending.error if known else Unavailable(str(sending.error))
+
+    def put(
+        self, messages: Sequence[Outgoing], sent: int, publish: bytes | None = None
+    ) -> _Sending:
+        """
+        Write the messages to the connection, together and in their order. `publish` is the method
+        frame, if not the one for the lane's queue.
+
+        Raises:
+            MessageTooLarge: a message doesn't fit the broker's frames; none was written.
+        """
+        sending = _Sending(self.queue, len(messages))
+        tags = range(self.last_tag + 1, self.last_tag + 1 + len(messages))
+        channel, max_frame = self.channel.number, self.connection.max_frame
+        method = publish or self.publish
+        frames = []
+        for tag, message in zip(tags, messages, strict=True):
+            head = message.header(CopyId(sent, tag, self.nonce))
+            frames.append(method)
+            frames += content_frames(channel, head, message.body, max_frame)
+        # the broker counts what is written: nothing may fail from here on
+        self.last_tag += len(messages)
+        in_flight = _InFlight(sending, self.connection.written)
+        self.in_flight.update(dict.fromkeys(tags, in_flight))
+        self.connection.write_frames(frames)
+        return sending
+
+    def on_unasked(self, event: Unasked) -> None:
+        match event.method:
+            case commands.Basic.Ack(delivery_tag=tag, multiple=multiple):
+                self.heard = trio.current_time()
+                for each in self._taken(tag, multiple=multiple):
+                    self._accept(each)
+            case commands.Basic.Nack(delivery_tag=tag, multiple=multiple):
+                self.heard = trio.current_time()
+                for each in self._taken(tag, multiple=multiple):
+                    if each in self.in_flight:
+                        sending = self.in_flight.pop(each).sending
+                        sending.refused += 1
+                        sending.verdict()
+            case commands.Basic.Return():
+                assert isinstance(event, ContentArrived)
+                copy = copy_in(event.header)
+                if copy is not None and copy.tag in self.in_flight:
+                    self.returned.add(copy.tag)  # its confirm follows
+
+    def on_end(self, error: BrokerError) -> None:
+        """
+        End all sends in flight: their outcome is unknown, unless their frames were never written or
+        the broker's refusal is known.
+        """
+        waiting, self.in_flight = self.in_flight, {}
+        closed_by = self.channel.closed_by
+        if closed_by is not None:
+            error = error_after_hand_over(*closed_by, len(waiting))
+        for each in waiting.values():
+            if closed_by is None:
+                left = each.begin < self.connection.handed
+                text = f"{error}, and {self.queue} had not confirmed" if left else str(error)
+                each.sending.verdict(OutcomeUnknown(text) if left else Unavailable(text))
+            else:
+                each.sending.verdict(type(error)(str(error)))
+
+    def _accept(self, tag: int) -> None:
+        sending = self.in_flight.pop(tag).sending
+        if tag in self.returned:
+            self.returned.discard(tag)
+            sending.unroutable += 1
+        else:
+            sending.accepted += 1
+            self.is_known = True
+        sending.verdict()
+
+    def _taken(self, tag: int, *, multiple: bool) -> list[int]:
+        if not multiple:
+            return [tag] if tag in self.in_flight else []
+        taken = []
+        for each in self.in_flight:  # in ascending order
+            if tag and each > tag:
+                break
+            taken.append(each)
+        return taken
+
+
+@attrs.define(eq=False, kw_only=True)
+class RabbitmqSender:
+    """
+    Publishes to queues over one connection, which the broker may block; so it carries nothing else.
+    """
+
+    _connections: Reconnecting[RabbitmqConnection]
+    _clock: WallClock
+    _rng: random.Random
+    _has_other_hosts: bool = False
+    _max_lanes: int = MAX_LANES
+    _lanes: dict[str, _Lane] = attrs.field(factory=dict, init=False)  # the last used lane is last
+    _opening: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+
+    async def send(
+        self,
+        queue: str,
+        messages: Sequence[Outgoing],
+        since: float = ANY_TIME,
+        led_since: float = -math.inf,
+    ) -> None:
+        """
+        Return once the broker has confirmed all messages. `since` is that of `Reconnecting.get`.
+
+        `led_since` is when the queue was last seen with a leader. Only channels opened later surely
+        know that leader.
+
+        Raises:
+            LeaderUnknown: refused on a channel that may not know the leader; the next send opens
+                another channel.
+            EntityNotFound: the queue doesn't exist; nothing was kept.
+            QuotaExceeded: the queue is full and refuses (`reject-publish`).
+            NotAuthorized, MessageTooLarge: the broker refuses.
+            Unavailable: not connected, or the broker takes no messages at the moment.
+            OutcomeUnknown: the connection was lost, or the channel while other messages were in
+                flight on it.
+            Busy: the queue doesn't confirm, and too many messages wait.
+        """
+        lane = await self._lane(queue, since)
+        lane.users += 1
+        try:
+            if not lane.connection.has_room:
+                await lane.connection.wait_for_room()
+            self.check_blocked(lane.connection)
+            if lane.channel.error is not None:
+                raise Unavailable(str(lane.channel.error))
+            if len(lane.in_flight) + len(messages) > MAX_UNCONFIRMED:
+                raise Busy(
+                    f"{queue} doesn't confirm messages: {MAX_UNCONFIRMED} wait for a confirm",
+                    retry_after=1.0,
+                )
+            began = trio.current_time()
+            sending = lane.put(messages, self._now())
+            try:
+                await sending.done.wait()
+            except trio.Cancelled:
+                self._leave_silent_node(lane.connection, began)
+                raise
+        finally:
+            lane.users -= 1
+            if lane.is_retired:
+                lane.retire()
+        if sending.is_refused and not lane.is_known:
+            is_prompt = trio.current_time() - began < _PROMPT
+            lane.is_known = is_prompt and lane.opened >= led_since
+            if not lane.is_known:
+                self._retire(lane)
+                raise LeaderUnknown(f"{queue} takes no messages: it has no leader, or is full")
+        sending.check()
+
+    async def check(self) -> None:
+        """
+        Return if messages could be sent now, as far as known.
+
+        Raises:
+            BrokerError: they couldn't.
+        """
+        self.check_blocked(await self._connections.get())
+
+    def check_blocked(self, connection: RabbitmqConnection) -> None:
+        if connection.blocked is not None:
+            raise Unavailable(f"the broker takes no messages now: {connection.blocked}")
+
+    async def _lane(self, queue: str, since: float) -> _Lane:
+        # On the path of every message: awaits only if there is something to wait for.
+        connection = self._connections.current or await self._connections.get(since)
+        lane = self._usable(queue, connection)
+        if lane is None:
+            async with self._opening:
+                lane = self._usable(queue, connection) or await self._open(queue, connection)
+        self._lanes[queue] = self._lanes.pop(queue, lane)
+        return lane  # noqa: ASYNC910 who sends waits for its confirm
+
+    def _usable(self, queue: str, connection: RabbitmqConnection) -> _Lane | None:
+        lane = self._lanes.get(queue)
+        if lane is None or lane.connection is not connection or lane.channel.is_over:
+            return None
+        return lane
+
+    async def _open(self, queue: str, connection: RabbitmqConnection) -> _Lane:
+        self.check_blocked(connection)  # a blocked connection opens no channels either
+        self._lanes.pop(queue, None)
+        self._make_room()
+        channel = await connection.open_channel()
+        nonce = f"{self._rng.getrandbits(64):016x}"
+        lane = _Lane(queue, connection, channel, nonce)
+        try:
+            await channel.call(commands.Confirm.Select())
+            await lane.prove(self._now())
+        except BaseException:
+            channel.close()
+            raise
+        self._lanes[queue] = lane
+        return lane
+
+    def _leave_silent_node(self, connection: RabbitmqConnection, began: float) -> None:
+        """
+        Leave a node that is cut off from its cluster: it accepts messages, but doesn't confirm any.
+        """
+        silence = trio.current_time() - began
+        lanes = [lane for lane in self._lanes.values() if lane.connection is connection]
+        if self._has_other_hosts and silence >= _SILENCE and all(e.heard < began for e in lanes):
+            connection.fail(Unavailable(f"{connection}: no confirm for {silence:.1f} s"))
+
+    def _retire(self, lane: _Lane) -> None:
+        if self._lanes.get(lane.queue) is lane:
+            del self._lanes[lane.queue]
+        lane.retire()
+
+    def _now(self) -> int:
+        return int(self._clock().timestamp() * 1000)
+
+    def _make_room(self) -> None:
+        """Close unused lanes, the least recently used first."""
+        idle = [queue for queue, lane in self._lanes.items() if not lane.users]
+        for queue in idle[: max(0, len(self._lanes) - self._max_lanes + 1)]:
+            self._lanes.pop(queue).channel.close()
+        if len(self._lanes) >= self._max_lanes:
+            raise Busy(
+                f"sends to {self._max_lanes} queues are in progress, the most allowed; try again"
+                " later",
+                retry_after=1.0,
+            )

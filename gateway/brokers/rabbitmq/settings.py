@@ -1,0 +1,231 @@
+"""
+The settings of RabbitMQ's queues: the arguments to create them with, and what can be read of them
+later.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import attrs
+from pamqp import commands
+
+from gateway.brokers.rabbitmq.channels import Channels
+from gateway.brokers.rabbitmq.management import Management
+from gateway.domain.entity import EntityStatus, QueueProperties
+from gateway.domain.errors import NotSupported
+from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, PRECONDITION_FAILED, error_of
+from gateway.wire.rabbitmq.management import ManagedQueue
+
+UNLIMITED: Final = 2**31 - 1  # deliveries; the number that the legacy client asks for
+_MEBIBYTE: Final = 1024 * 1024
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LONGEST: Final = 2**32 - 1
+# The major version of RabbitMQ since which queues have a delivery limit by default.
+_LIMITED_BY_DEFAULT: Final = 4
+_NEVER: Final = "pairgate-asks"  # not a type of queue, so a missing queue isn't created by asking
+_MOST_QUESTIONS: Final = 20
+_LIMITS: Final = frozenset(
+    {"x-delivery-limit", "x-expires", "x-max-length", "x-max-length-bytes", "x-message-ttl"}
+)
+_INEQUIVALENT: Final = re.compile(
+    r"inequivalent arg '(?P<name>[^']+)' .* but current is "
+    r"(?:none|(?:the value )?'(?P<value>[^']*)'(?: of type '(?P<type>\w+)')?)"
+)
+
+
+def arguments_for(
+    properties: QueueProperties | None, dead_letters: str | None, version: str
+) -> Mapping[str, Any]:
+    """
+    The arguments of a quorum queue; without properties, of a dead-letter queue.
+
+    Raises:
+        NotSupported: names the property that RabbitMQ doesn't have.
+    """
+    arguments: dict[str, Any] = {"x-queue-type": "quorum", "x-overflow": "reject-publish"}
+    limit = UNLIMITED if properties is None else properties.max_delivery_count
+    if limit < UNLIMITED:
+        arguments["x-delivery-limit"] = limit - 1  # RabbitMQ counts failed deliveries only
+    elif _major(version) >= _LIMITED_BY_DEFAULT:
+        arguments["x-delivery-limit"] = -1
+    if properties is None:
+        return arguments
+    _refuse(properties)
+    if dead_letters is not None:
+        arguments["x-dead-letter-exchange"] = ""
+        arguments["x-dead-letter-routing-key"] = dead_letters
+        arguments["x-dead-letter-strategy"] = "at-least-once"
+    arguments["x-max-length-bytes"] = properties.max_size_in_megabytes * _MEBIBYTE
+    if properties.default_time_to_live is not None:
+        milliseconds = properties.default_time_to_live // _MILLISECOND
+        if milliseconds <= _LONGEST:
+            arguments["x-message-ttl"] = milliseconds
+    if properties.auto_delete_on_idle is not None:
+        arguments["x-expires"] = min(properties.auto_delete_on_idle // _MILLISECOND, _LONGEST)
+    return arguments
+
+
+def properties_of(lock_duration: float) -> QueueProperties:
+    """The properties of a queue of which nothing more was asked: without limits."""
+    return QueueProperties(
+        lock_duration=timedelta(seconds=lock_duration), max_delivery_count=UNLIMITED
+    )
+
+
+def _refuse(properties: QueueProperties) -> None:
+    asked = {
+        "requires_session": properties.requires_session,
+        "requires_duplicate_detection": properties.requires_duplicate_detection,
+        "forward_to": properties.forward_to is not None,
+        "forward_dead_lettered_messages_to": (
+            properties.forward_dead_lettered_messages_to is not None
+        ),
+        "status": properties.status is not EntityStatus.ACTIVE,
+        "user_metadata": properties.user_metadata is not None,
+        "max_message_size": properties.max_message_size is not None,
+    }
+    wrong = next((name for name, is_wrong in asked.items() if is_wrong), None)
+    if wrong is not None:
+        raise NotSupported(f"{wrong}: a RabbitMQ queue doesn't have this property; leave it out")
+
+
+def _major(version: str) -> int:
+    first = version.partition(".")[0]
+    return int(first) if first.isdecimal() else 0
+
+
+# The settings in effect: arguments of the queue, and policies.
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """
+    The settings in effect for a queue, by the names of arguments.
+
+    `by_policy` names the settings that come from a policy, and `policies` names those policies.
+    """
+
+    values: Mapping[str, str | int]
+    by_policy: frozenset[str] = frozenset()
+    policies: tuple[str, ...] = ()
+
+    def of(self, name: str) -> str | None:
+        value = self.values.get(name)
+        return None if value is None else str(value)
+
+    def said_by(self, *names: str) -> str:
+        """The end of a sentence about these settings: names the policies, if they come from any."""
+        return f", by policy {', '.join(self.policies)}" if self.by_policy & {*names} else ""
+
+
+def settings_of(queue: ManagedQueue) -> Settings | None:
+    """
+    The settings in effect for a queue; None if its policies aren't known yet.
+
+    Of two limits the smaller one is in effect. Otherwise an argument overrides a policy, except for
+    the overflow of a quorum queue (observed with RabbitMQ 3.10.8; not documented).
+    """
+    if queue.policy is None:
+        return None
+    values: dict[str, str | int] = {f"x-{name}": value for name, value in queue.policy.items()}
+    by_policy = set(values)
+    for name, value in queue.arguments.items():
+        if name in by_policy and _policy_wins(name, value, values[name], queue.kind):
+            continue
+        values[name] = value
+        by_policy.discard(name)
+    values["x-queue-type"] = queue.kind
+    return Settings(values=values, by_policy=frozenset(by_policy), policies=queue.policies)
+
+
+def _policy_wins(name: str, argument: str | int, policy: str | int, kind: str) -> bool:
+    if name in _LIMITS and isinstance(argument, int) and isinstance(policy, int):
+        return 0 <= policy < argument or argument < 0  # -1 means no limit
+    return name == "x-overflow" and kind == "quorum"
+
+
+async def doubts_of(
+    channels: Channels, management: Management | None, queue: str, *, is_backlog: bool
+) -> list[str]:
+    """
+    The settings of the queue by which messages may be lost.
+
+    Raises:
+        BrokerError: the queue doesn't exist, or there is no answer.
+    """
+    await channels.look(queue)
+    if management is not None:
+        settings = settings_of(await management.queue(queue))
+        unknown = "its policies aren't known: new queues have statistics after ten seconds"
+    else:
+        arguments = await _arguments(channels, queue)
+        settings = None if arguments is None else Settings(values=arguments)
+        unknown = (
+            "its settings can't be read without the right configure on it, or `management`; see to"
+            " it that it is a quorum queue, that overflow is reject-publish, and that no policy"
+            " says else"
+        )
+    if settings is None:
+        return [unknown]
+    _, version = await channels.server()
+    doubts = list(_doubts(settings))
+    if is_backlog:
+        doubts += _doubts_of_backlog(settings, version)
+    return doubts
+
+
+def _doubts(settings: Settings) -> Iterator[str]:
+    kind = settings.of("x-queue-type") or "classic"
+    if kind != "quorum":
+        yield f"it is a {kind} queue, not quorum"
+    limits = [name for name in ("x-max-length", "x-max-length-bytes") if settings.of(name)]
+    if limits and settings.of("x-overflow") not in {"reject-publish", "reject-publish-dlx"}:
+        by = settings.said_by("x-overflow", *limits)
+        yield f"it drops its oldest messages when it is full (overflow drop-head{by})"
+
+
+def _doubts_of_backlog(settings: Settings, version: str) -> Iterator[str]:
+    limit = settings.of("x-delivery-limit")
+    if limit is None and _major(version) >= _LIMITED_BY_DEFAULT:
+        limit = "20 (the broker's default)"
+    if limit not in {None, "-1"}:
+        by = settings.said_by("x-delivery-limit")
+        yield f"it gives a message up after {limit} failed deliveries{by}"
+    if settings.of("x-message-ttl") is not None:
+        yield f"its messages expire{settings.said_by('x-message-ttl')}"
+    if settings.of("x-expires") is not None:
+        yield f"it is deleted when idle{settings.said_by('x-expires')}"
+
+
+async def _arguments(channels: Channels, queue: str) -> dict[str, str] | None:
+    """
+    The arguments of a queue, as text; None if the right to see them is missing.
+
+    Declaring a queue again with different arguments is refused, and the refusal names the first
+    difference and its current value, so each answer tells one argument. The type is wrong until it
+    is known, so that a missing queue isn't created.
+    """
+    known: dict[str, str] = {}
+    asked: dict[str, Any] = {"x-queue-type": _NEVER}
+    for _ in range(_MOST_QUESTIONS):
+        method = commands.Queue.Declare(queue=queue, durable=True, arguments=dict(asked))
+        refusal = await channels.refusal(method)
+        if refusal is None:
+            return known
+        code, text = refusal
+        if code == ACCESS_REFUSED:
+            return None
+        match = _INEQUIVALENT.search(text) if code == PRECONDITION_FAILED else None
+        if match is None:
+            raise error_of(code, text)
+        name, value = match["name"], match["value"]
+        if name in known or not name.startswith("x-"):
+            return known
+        if value is None:
+            asked.pop(name, None)
+        else:
+            known[name] = value
+            asked[name] = value if match["type"] in {None, "longstr"} else int(value)
+    return known  # noqa: ASYNC910 the refusals have waited

@@ -1,0 +1,223 @@
+"""Sends signed requests to a Service Bus REST namespace, and finds out whether it is a Pairgate."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import attrs
+
+from gateway.brokers.meter import Meter
+from gateway.domain.billing import Operation as Billed
+from gateway.domain.billing import is_billed
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
+from gateway.domain.identity import Identity
+from gateway.ports import WallClock
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.answers import parse_identity_response, parse_response
+from gateway.wire.servicebus.errors import PAIRGATE, parse_error
+from gateway.wire.servicebus.operations import (
+    Answer,
+    Delivered,
+    Operation,
+    PeekMessages,
+    ProbeEntity,
+    ReceiveMessages,
+    RenewLock,
+    SendMessages,
+    SettleMessage,
+)
+from gateway.wire.servicebus.rest import IDENTITY_PATH, build_identity_request, build_request
+from gateway.wire.servicebus.sas import sign_sas
+
+_RENEWED_AT: Final = 0.8  # share of a token's lifetime
+_MAX_TOKENS: Final = 1000
+_NOT_IMPLEMENTED: Final = 501
+_BILLED: Final[Mapping[type, Billed]] = {
+    ReceiveMessages: Billed.EMPTY,
+    SettleMessage: Billed.SETTLE,
+    RenewLock: Billed.RENEW,
+    PeekMessages: Billed.PEEK,
+    ProbeEntity: Billed.INSPECT,
+}
+
+Ask = Callable[[Request], Awaitable[Response]]
+"""Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class Tokens:
+    """
+    Shared access signatures, one for each entity, so that the keys of single entities work, too.
+
+    A token is kept for 80 % of its lifetime. If the wall clock is set back, a new token is made.
+    """
+
+    _origin: str
+    _key_name: str
+    _key: str = attrs.field(repr=False)
+    _lifetime: float
+    _clock: WallClock
+    _kept: dict[str, tuple[float, str]] = attrs.field(factory=dict, repr=False)
+
+    def of(self, path: str) -> str:
+        """The value of the Authorization header for requests at or under that path."""
+        now = self._clock().timestamp()
+        made, token = self._kept.get(path, (0.0, ""))
+        if not made <= now < made + _RENEWED_AT * self._lifetime:
+            expires = int(now + self._lifetime)
+            token = sign_sas(f"{self._origin}/{path}", self._key_name, self._key, expires)
+            if len(self._kept) >= _MAX_TOKENS:
+                self._kept.clear()
+            self._kept[path] = (now, token)
+        return token
+
+    def forget(self, path: str) -> None:
+        self._kept.pop(path, None)
+
+
+@attrs.define(eq=False, kw_only=True)
+class RestPeer:
+    """
+    Sends operations and reads their results.
+
+    Each answer, a 401 included, shows whether a Pairgate gave it. If that isn't known, it is asked:
+    at the start, and again after a failure, since another server may answer then.
+    """
+
+    _ask: Ask
+    _tokens: Tokens
+    meter: Meter = attrs.field(factory=Meter)
+    _is_pairgate: bool | None = None
+
+    @property
+    def is_known_pairgate(self) -> bool:
+        """True if a Pairgate gave the last answer."""
+        return self._is_pairgate is True
+
+    async def run(self, operation: Operation) -> Answer:
+        """
+        Return the namespace's answer.
+
+        Raises:
+            BrokerError: the namespace refused, or the outcome is unknown.
+        """
+        request = build_request(operation)
+        response = await self._exchange(operation.entity.parent.name, request)
+        answer: Answer | None = None
+        try:
+            answer = parse_response(operation, response)
+            return answer
+        finally:
+            if is_billed(response.status):
+                self._count(operation, answer, len(request.body), len(response.body))
+
+    async def manage(self, path: str, request: Request) -> Response:
+        """
+        Return the answer to a management request. As `run`.
+
+        Raises:
+            BrokerError: there is no answer.
+        """
+        response = await self._exchange(path, request)
+        if is_billed(response.status):
+            self.meter.request(Billed.INSPECT if request.method == "GET" else Billed.MANAGE)
+        return response
+
+    async def _exchange(self, path: str, request: Request) -> Response:
+        """Send a request signed for `path`. After a 401 it is tried again with a new token."""
+        token = self._tokens.of(path)
+        response = await self._signed(request, token)
+        if response.status == 401:
+            self._tokens.forget(path)
+            if (renewed := self._tokens.of(path)) != token:
+                response = await self._signed(request, renewed)
+        return response
+
+    async def is_pairgate(self, entity: EntityPath) -> bool:
+        """
+        Return whether the namespace is a Pairgate. If that isn't known, probe the entity.
+
+        Raises:
+            BrokerError: the answers don't tell. Nothing was sent.
+        """
+        if self._is_pairgate is not None:
+            return self._is_pairgate  # noqa: ASYNC910 what is asked next waits
+        return is_from_pairgate(await self.probe(entity))
+
+    async def probe(self, entity: EntityPath) -> Response:
+        """
+        Return the answer to a probe, which only a Pairgate understands.
+
+        Raises:
+            BrokerError: there is no answer, or it doesn't tell who gave it. Nothing was sent.
+        """
+        operation = ProbeEntity(entity=entity)
+        try:
+            response = await self._exchange(entity.parent.name, build_request(operation))
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error
+        if is_billed(response.status):
+            self.meter.request(Billed.INSPECT)
+        if _answered_by_pairgate(response) is None:
+            said = parse_error(response)
+            raise Unavailable(str(said)) if isinstance(said, OutcomeUnknown) else said
+        return response
+
+    async def identity(self) -> Identity:
+        """
+        Return the identity that the namespace reports.
+
+        Raises:
+            NotSupported: the namespace isn't a Pairgate, and others don't report it.
+            BrokerError: there is no answer, or a refusal.
+        """
+        try:
+            response = await self._exchange(IDENTITY_PATH, build_identity_request())
+        except OutcomeUnknown as error:
+            raise Unavailable(str(error)) from error
+        match _answered_by_pairgate(response):
+            case True:
+                return parse_identity_response(response)
+            case False:
+                raise NotSupported("Service Bus REST doesn't tell the identity of the namespace")
+        raise Unavailable(f"HTTP status {response.status} from a server that isn't Pairgate")
+
+    def _count(self, operation: Operation, answer: Answer | None, asked: int, told: int) -> None:
+        """`asked` and `told` are the sizes of the request and of the answer, in bytes."""
+        match operation, answer:
+            case SendMessages(), None:
+                self.meter.request(Billed.SEND)
+            case SendMessages(messages=messages), _:
+                self.meter.carried(Billed.SEND, len(messages), asked)
+            case ReceiveMessages(), Delivered(deliveries=found) if found:
+                self.meter.carried(Billed.RECEIVE, len(found), told)
+            case _:
+                self.meter.request(_BILLED[type(operation)])
+
+    async def _signed(self, request: Request, token: str) -> Response:
+        signed = Request(
+            method=request.method,
+            target=request.target,
+            headers=Headers((*request.headers.items, ("Authorization", token))),
+            body=request.body,
+        )
+        try:
+            response = await self._ask(signed)
+        except (Unavailable, OutcomeUnknown):
+            self._is_pairgate = None
+            raise
+        self._is_pairgate = _answered_by_pairgate(response)
+        return response
+
+
+def is_from_pairgate(response: Response) -> bool:
+    return response.headers.get(PAIRGATE[0]) is not None
+
+
+def _answered_by_pairgate(response: Response) -> bool | None:
+    """True if a Pairgate answered; None if the answer may be an intermediary's."""
+    if is_from_pairgate(response):
+        return True
+    if response.status < 500 or response.status == _NOT_IMPLEMENTED:
+        return False
+    return None

@@ -1,0 +1,163 @@
+"""
+Receives over Service Bus REST, by one long poll after the other, and releases its locks at the end.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.servicebus.peer import RestPeer
+from gateway.domain.bounded import Bounded
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, LockLost, NotSupported
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Delivery,
+    Message,
+    ReceiveMode,
+    Settlement,
+)
+from gateway.ports import WallClock
+from gateway.wire.servicebus.operations import (
+    MAX_LIMIT,
+    Delivered,
+    Operation,
+    ReceiveMessages,
+    Renewed,
+    RenewLock,
+    SettleMessage,
+)
+
+_MAX_HELD: Final = 10_000  # locks that are remembered, to be released at the end
+_GIVERS: Final = 16  # locks that are released concurrently
+_SHORT_POLL: Final = 1.0  # seconds; after an earlier "nothing", the next poll is delayed
+_NO_MESSAGE: Final = Message()
+_LOCK: Final = timedelta(seconds=30)  # if the namespace doesn't tell the end of a lock
+
+
+@attrs.define(eq=False, kw_only=True)
+class RestReceiver:
+    """Receives messages of one queue; abandons those that are still locked at the end."""
+
+    _peer: RestPeer
+    _polls: RestPeer  # the same namespace over other connections
+    _entity: EntityPath
+    _mode: ReceiveMode
+    _poll: float
+    _most: int
+    _clock: WallClock
+    # Lock token -> the delivery without its message, and the duration of its lock on arrival.
+    # Beyond the bound the oldest is dropped: its lock expired first.
+    _held: Bounded[str, tuple[Delivery, timedelta]] = attrs.field(
+        factory=lambda: Bounded(_MAX_HELD)
+    )
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`. A namespace that isn't a Pairgate returns one message at a time.
+        """
+        while True:
+            began = trio.current_time()
+            if deliveries := await self.poll(limit):
+                return deliveries
+            if trio.current_time() - began < _SHORT_POLL:
+                await trio.sleep(_SHORT_POLL)
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`, which waits. The queue's lock duration applies; `lock` is ignored."""
+        is_pairgate = await self._peer.is_pairgate(self._entity)
+        operation = ReceiveMessages(
+            entity=self._entity,
+            mode=self._mode,
+            timeout=self._poll,
+            limit=min(limit, self._most, MAX_LIMIT) if is_pairgate else None,
+        )
+        answer = await self._polls.run(operation)
+        if not isinstance(answer, Delivered):
+            return ()
+        self._hold(answer.deliveries)
+        return answer.deliveries
+
+    @property
+    def takes_back_uncounted(self) -> bool:
+        """As `TakesBack.takes_back_uncounted`: true for a Pairgate."""
+        return self._polls.is_known_pairgate
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """
+        As `Receiver.settle`.
+
+        Raises:
+            NotSupported: a dead-lettering on a namespace that isn't a Pairgate; or new properties,
+                which REST can't carry.
+        """
+        token = _token_of(delivery)
+        if not isinstance(settlement, Complete) and settlement.properties:
+            raise NotSupported(
+                "properties: Service Bus REST can't change a message when it settles it"
+            )
+        if isinstance(settlement, DeadLetter) and not await self._peer.is_pairgate(self._entity):
+            raise NotSupported("Service Bus REST can't dead-letter a message")
+        try:
+            await self._peer.run(self._settlement(delivery, token, settlement))
+        except LockLost:
+            self._held.pop(token, None)
+            raise
+        self._held.pop(token, None)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """
+        As `Receiver.renew`. If the namespace doesn't report the new end, the former lock duration
+        is assumed.
+        """
+        token = _token_of(delivery)
+        lock = RenewLock(
+            entity=self._entity, message=str(delivery.sequence_number), lock_token=token
+        )
+        asked = self._clock()
+        answer = await self._peer.run(lock)
+        if isinstance(answer, Renewed) and answer.locked_until is not None:
+            return answer.locked_until
+        _, duration = self._held.get(token, (delivery, _LOCK))
+        return asked + duration
+
+    async def give_back(self) -> None:
+        """Abandon all locked messages, as far as the namespace can be reached. Runs until done."""
+        limiter = trio.CapacityLimiter(_GIVERS)
+        async with trio.open_nursery() as nursery:
+            for token, (delivery, _) in list(self._held.items()):
+                abandon = self._settlement(delivery, token, Abandon())
+                nursery.start_soon(self._give, abandon, limiter)
+
+    async def _give(self, abandon: Operation, limiter: trio.CapacityLimiter) -> None:
+        async with limiter:
+            with suppress(BrokerError):  # its lock expires instead
+                await self._peer.run(abandon)
+
+    def _settlement(self, delivery: Delivery, token: str, settlement: Settlement) -> SettleMessage:
+        return SettleMessage(
+            entity=self._entity,
+            message=str(delivery.sequence_number),
+            lock_token=token,
+            settlement=settlement,
+        )
+
+    def _hold(self, deliveries: Sequence[Delivery]) -> None:
+        now = self._clock()
+        for delivery in deliveries:
+            if delivery.lock_token is not None:
+                until = delivery.locked_until
+                handle = attrs.evolve(delivery, message=_NO_MESSAGE)
+                self._held[delivery.lock_token] = (handle, until - now if until else _LOCK)
+
+
+def _token_of(delivery: Delivery) -> str:
+    if delivery.lock_token is None:
+        raise LockLost("this delivery was never locked")
+    return delivery.lock_token

@@ -1,0 +1,386 @@
+"""
+A namespace in Azure Storage: its queues, or those of Azurite or of another Pairgate.
+
+A Storage queue carries text only: see `wire.storage_queue.body` for the rest of a message. An
+entity may have several queues, its shards, on several accounts, since one queue takes some 2,000
+requests a second.
+"""
+
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+
+import attrs
+import trio
+
+from gateway.brokers.meter import Meter
+from gateway.brokers.storage_queue.arrivals import Arrivals
+from gateway.brokers.storage_queue.deliveries import Numbers, shown
+from gateway.brokers.storage_queue.names import POISON, beginnings, entity_of, queue_name
+from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
+from gateway.brokers.storage_queue.peer import Shard, StorageAccountPeer
+from gateway.brokers.storage_queue.poison import PoisonQueue
+from gateway.brokers.storage_queue.receiver import MAX_KEPT, StorageQueueReceiver
+from gateway.domain.backlog import is_backlog
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    NotAuthorized,
+    Outcome,
+    OutcomeUnknown,
+)
+from gateway.domain.message import Delivery, Message, ReceiveMode
+from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.net.tls import TlsFileError, client_context
+from gateway.ports import WallClock
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.body import MAX_ENCODED, build_put, parse_item
+from gateway.wire.storage_queue.metadata import build_metadata, parse_metadata
+from gateway.wire.storage_queue.xml import MAX_ANSWER
+
+CANNOT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sessions": "a session id travels with its message, but no receiver can hold a session",
+        "strict order": "nearly the order of the sends; what is abandoned goes behind the rest",
+        "duplicate detection": "consumers must be idempotent",
+        "deferral": "refused",
+        "cancelling of a schedule": "what is scheduled comes",
+        "dead-lettering of what expires": "it's gone",
+        "topics": "queues only",
+        "peek beyond the first 32 messages": "locked and scheduled ones aren't shown either",
+        "changes of a queue": "make another one",
+        "long polls": "receivers ask again and again, after longer and longer pauses",
+    }
+)
+"""The operations that this kind of namespace can't do, each with its substitute."""
+
+_CLOSE_TIMEOUT: Final = 5.0
+
+
+def open_namespace(
+    rest: str, options: StorageQueueNamespaceOptions, clock: WallClock, rng: random.Random
+) -> "StorageQueueBroker":
+    """
+    Make the adapter for `storage-queue:` with a connection string; `rest` is the part after the
+    scheme.
+
+    Raises:
+        InvalidRequest: the connection string or the key is missing or wrong, or a certificate can't
+            be read.
+    """
+    clients, accounts, meter = [], [], Meter()
+    for connection in options.connections(rest):
+        try:
+            tls = client_context(options.tls) if connection.secure else None
+        except TlsFileError as error:
+            raise InvalidRequest(f"tls: {error}") from error
+        client = HttpClient(
+            connection.host,
+            connection.port,
+            tls=tls,
+            options=HttpClientOptions(
+                max_connections=options.max_connections,
+                connect_timeout=options.connect_timeout,
+                idle_timeout=options.idle_timeout,
+                max_body=MAX_ANSWER,
+            ),
+        )
+        clients.append(client)
+        accounts.append(
+            StorageAccountPeer(ask=client.request, connection=connection, clock=clock, meter=meter)
+        )
+    return StorageQueueBroker(
+        clients=clients, accounts=accounts, options=options, clock=clock, rng=rng
+    )
+
+
+@attrs.define(eq=False, kw_only=True)
+class StorageQueueBroker:
+    """`ports.Broker`, with `Peeks`. Connects on first use."""
+
+    _clients: Sequence[HttpClient]
+    _accounts: Sequence[StorageAccountPeer]
+    _options: StorageQueueNamespaceOptions
+    _clock: WallClock
+    _rng: random.Random
+    _max_kept: int = MAX_KEPT  # bytes of the messages that a receiver holds
+    _numbers: Numbers = attrs.field(init=False)
+    _arrivals: Arrivals = attrs.field(factory=Arrivals, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._numbers = Numbers(self._clock, self._rng)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            await trio.lowlevel.checkpoint()
+            for client in self._clients:
+                await client.aclose()
+
+    @property
+    def meter(self) -> Meter:
+        """The meter, which all accounts share."""
+        return self._accounts[0].meter
+
+    # --- messages
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """
+        As `Broker.send`, one request per message: a failure after the first accepted message is an
+        unknown outcome. With several shards, each gets a part of the batch, concurrently.
+
+        A scheduled date more than seven days away is kept in the message: a receiver that gets the
+        message earlier hides it again.
+        """
+        await trio.lowlevel.checkpoint()
+        if entity.is_dead_letter:
+            raise InvalidRequest(f"{entity}: a queue expected, not its dead-letter queue")
+        shards = self._shards_of(entity)
+        first, now = self._rng.randrange(len(shards)), self._clock()
+        parts: dict[Shard, list[storage.PutMessage]] = {}
+        for number, message in enumerate(messages):
+            shard = shards[(first + number) % len(shards)]
+            put = build_put(shard.queue, message, now, keep_ids=self._options.keep_ids)
+            parts.setdefault(shard, []).append(put)
+        sending = _Sending()
+        if len(parts) == 1:
+            await sending.put_all(*parts.popitem())
+        async with trio.open_nursery() as nursery:
+            for shard, puts in parts.items():
+                nursery.start_soon(sending.put_all, shard, puts)
+        if sending.accepted:
+            self._arrivals.ring(entity.key, sending.accepted)
+        sending.judge(len(messages))
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[StorageQueueReceiver]:
+        """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
+        await trio.lowlevel.checkpoint()
+        shards = self._shards_of(entity)
+        with self._arrivals.of(entity.key) as notifier:
+            receiver = StorageQueueReceiver(
+                shards=shards,
+                poison=None if _has_dead_letters(shards) else self._poison_of(entity),
+                mode=mode,
+                poll=self._options.poll,
+                notifier=notifier,
+                numbers=self._numbers,
+                clock=self._clock,
+                rng=self._rng,
+                max_kept=self._max_kept,
+            )
+            try:
+                yield receiver
+            finally:
+                with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                    await receiver.give_back()
+
+    async def peek(
+        self, entity: EntityPath, *, from_sequence: int = 0, limit: int = 1
+    ) -> Sequence[Delivery]:
+        """As `Peeks.peek`, but only among the first 32 available messages of each shard."""
+        await trio.lowlevel.checkpoint()
+        found: list[Delivery] = []
+        for shard in self._shards_of(entity):
+            answer = await shard.peer.run(
+                storage.PeekMessages(queue=shard.queue, limit=storage.MAX_MESSAGES)
+            )
+            for item in answer.items if isinstance(answer, storage.Messages) else ():
+                number = self._numbers.of(shard.queue, item.message_id)
+                if number >= from_sequence:
+                    found.append(shown(item, parse_item(item), number))
+        return found[:limit]
+
+    # --- queues
+
+    async def probe(self, entity: EntityPath) -> None:
+        """
+        As `Broker.probe`: reads the metadata of each shard.
+
+        Without the right to read it, the refusal shows only that the service answers.
+        """
+        await trio.lowlevel.checkpoint()
+        for shard in self._shards_of(entity):
+            try:
+                await shard.peer.run(storage.GetMetadata(queue=shard.queue))
+            except NotAuthorized as error:
+                if "AuthorizationPermissionMismatch" not in str(error):
+                    raise
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        """As `Broker.inspect`; locked and scheduled messages count as active."""
+        await trio.lowlevel.checkpoint()
+        shards = self._shards_of(entity)
+        found = [await self._metadata_of(shard) for shard in shards]
+        dead = 0
+        if not _has_dead_letters(shards):
+            with suppress(EntityNotFound):
+                dead = (await self._metadata_of(self._dead_letters_of(entity))).count
+        return EntityInfo(
+            path=entity,
+            properties=parse_metadata(found[0].metadata),
+            max_message_size=MAX_ENCODED,
+            active=sum(each.count for each in found),
+            dead_lettered=dead,
+        )
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        """As `Broker.list_queues`; dead letters and further shards are counted with their queue."""
+        await trio.lowlevel.checkpoint()
+        names: set[str] = set()
+        for beginning in beginnings(prefix):
+            names.update(await self._names(beginning))
+        keys = {found.key for name in names if (found := entity_of(name)) is not None}
+        wanted = sorted(key for key in keys if key.startswith(prefix.lower()))
+        infos: list[EntityInfo] = []
+        for key in wanted[skip : skip + top]:
+            with suppress(EntityNotFound):  # deleted meanwhile, or a shard is missing
+                infos.append(await self.inspect(EntityPath(key)))
+        return infos
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        """
+        As `Broker.create_queue`: creates all shards, and the queue for dead letters. The queue
+        exists if none of these is missing.
+
+        Raises:
+            NotSupported: names the property. The service can't dead-letter expired messages; for a
+                backlog queue this property is ignored, since nothing expires there.
+        """
+        if entity.is_dead_letter:
+            raise InvalidRequest(f"{entity}: a dead-letter queue is created with its queue")
+        if is_backlog(entity):
+            properties = attrs.evolve(properties, dead_lettering_on_expiration=False)
+        metadata = build_metadata(properties)
+        shards = self._shards_of(entity)
+        is_new = False
+        if not _has_dead_letters(shards):
+            is_new = await _made(self._dead_letters_of(entity), {})
+        for shard in reversed(shards):  # the first shard comes last: it stands for the queue
+            is_new |= await _made(shard, metadata)
+        if not is_new:
+            raise EntityExists(f"{entity}: a queue of this name exists already")
+        return await self.inspect(entity)
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        """As `Broker.delete_queue`: deletes all shards and the dead letters."""
+        if entity.is_dead_letter:
+            raise InvalidRequest(f"{entity}: a dead-letter queue is deleted with its queue")
+        first, *others = self._shards_of(entity)
+        await first.peer.run(storage.DeleteQueue(queue=first.queue))
+        if not _has_dead_letters([first]):
+            others.append(self._dead_letters_of(entity))
+        for shard in others:
+            with suppress(EntityNotFound):
+                await shard.peer.run(storage.DeleteQueue(queue=shard.queue))
+
+    async def _names(self, beginning: str) -> set[str]:
+        """The queues of the first account, where each entity has its first shard."""
+        await trio.lowlevel.checkpoint()
+        names: set[str] = set()
+        marker = ""
+        while True:
+            answer = await self._accounts[0].run(
+                storage.ListQueues(prefix=beginning, marker=marker)
+            )
+            if not isinstance(answer, storage.QueueList):
+                return names
+            names.update(item.name for item in answer.items)
+            marker = answer.next_marker
+            if not marker:
+                return names
+
+    async def _metadata_of(self, shard: Shard) -> storage.QueueMetadata:
+        answer = await shard.peer.run(storage.GetMetadata(queue=shard.queue))
+        assert isinstance(answer, storage.QueueMetadata), "the codec reads it so"
+        return answer
+
+    def _shards_of(self, entity: EntityPath) -> list[Shard]:
+        """
+        The entity's queues. The first has the entity's name and is on the first account.
+
+        Raises:
+            InvalidRequest: the entity can't have a queue.
+        """
+        name = queue_name(entity)
+        if name.endswith(POISON):
+            return [Shard(self._accounts[0], name)]
+        accounts = self._accounts
+        return [
+            Shard(accounts[number % len(accounts)], queue_name(entity, number))
+            for number in range(self._options.shards)
+        ]
+
+    def _dead_letters_of(self, entity: EntityPath) -> Shard:
+        return Shard(self._accounts[0], queue_name(entity.dead_letter))
+
+    def _poison_of(self, entity: EntityPath) -> PoisonQueue:
+        return PoisonQueue(shard=self._dead_letters_of(entity), clock=self._clock)
+
+
+@attrs.define(eq=False)
+class _Sending:
+    """The results of a batch."""
+
+    accepted: int = 0
+    errors: list[BrokerError] = attrs.field(factory=list)
+
+    async def put_all(self, shard: Shard, puts: Sequence[storage.PutMessage]) -> None:
+        """Send one message after the other, until one fails."""
+        await trio.lowlevel.checkpoint()
+        for put in puts:
+            try:
+                await shard.peer.run(put)
+            except BrokerError as error:
+                self.errors.append(error)
+                return
+            self.accepted += 1
+
+    def judge(self, wanted: int) -> None:
+        """
+        Check the results.
+
+        Raises:
+            BrokerError: not all messages were accepted.
+        """
+        if not self.errors:
+            return
+        error = self.errors[0]
+        unknown = [each for each in self.errors if each.outcome is Outcome.UNKNOWN]
+        if self.accepted:
+            raise OutcomeUnknown(
+                f"{self.accepted} of {wanted} messages were accepted, then: {error}"
+            ) from error
+        raise unknown[0] if unknown else error
+
+
+async def _made(shard: Shard, metadata: Mapping[str, str]) -> bool:
+    """Create the queue; return False if it exists already."""
+    await trio.lowlevel.checkpoint()
+    try:
+        answer = await shard.peer.run(
+            storage.CreateQueue(queue=shard.queue, metadata=dict(metadata))
+        )
+    except EntityExists:
+        return False
+    return isinstance(answer, storage.Created)
+
+
+def _has_dead_letters(shards: Sequence[Shard]) -> bool:
+    return shards[0].queue.endswith(POISON)

@@ -1,0 +1,140 @@
+"""Messages that a receiver of Storage Queue holds, and their sequence numbers."""
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from gateway.brokers.local.lock_tokens import lock_tokens
+from gateway.brokers.storage_queue.peer import Shard
+from gateway.domain.bounded import Bounded
+from gateway.domain.message import Delivery, Message
+from gateway.ports import WallClock
+from gateway.wire.storage_queue.body import Read, parse_item
+from gateway.wire.storage_queue.operations import QueueMessage
+
+_MOST: Final = 100_000  # messages whose numbers are remembered
+_SECOND: Final = timedelta(seconds=1)
+
+
+@attrs.define(eq=False)
+class Numbers:
+    """
+    Assigns sequence numbers, which the service doesn't have, in the order in which messages are
+    first seen.
+
+    A message keeps its number as long as the number is remembered. Numbers start with the time of
+    the start, so that those of different runs differ.
+    """
+
+    _clock: WallClock
+    _rng: random.Random
+    _known: Bounded[tuple[str, str], int] = attrs.field(factory=lambda: Bounded(_MOST))
+    _last: int = 0
+    new_token: Callable[[], str] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.new_token = lock_tokens(self._rng)
+
+    def of(self, queue: str, message_id: str) -> int:
+        """The number of a message."""
+        key = queue, message_id
+        if (known := self._known.get(key)) is not None:
+            return known
+        self._last = self._last + 1 if self._last else int(self._clock().timestamp() * 1e6)
+        self._known[key] = self._last
+        return self._last
+
+
+@attrs.define(eq=False, kw_only=True)
+class Held:
+    """A hidden message with its current pop receipt."""
+
+    shard: Shard
+    id: str
+    token: str
+    receipt: str
+    message: Message | None  # None: dropped
+    weight: int  # bytes in memory
+    deliveries: int
+    expires: datetime | None  # as the sender set it, by the sender's clock
+    may_be_gone: bool = False  # whether a delete request had an unknown outcome
+
+    def forget_message(self) -> None:
+        self.message, self.weight = None, 0
+
+
+@attrs.frozen(kw_only=True)
+class Taken:
+    """A message as the service returned it, before it is delivered."""
+
+    held: Held
+    delivery: Delivery
+    is_expired: bool
+
+
+def read_taken(
+    shard: Shard,
+    item: QueueMessage,
+    lock: timedelta,
+    asked: datetime,
+    *,
+    number: int,
+    token: str,
+) -> Taken:
+    """
+    Read a message of the service's answer.
+
+    `asked` is the local date before the request. By the local clock the lock lasts at least from
+    then on, whatever the service's clock says.
+    """
+    read = parse_item(item)
+    delivery = attrs.evolve(
+        shown(item, read, number),
+        lock_token=token,
+        locked_until=asked + lock,
+        received=None if item.visible is None else item.visible - lock,
+    )
+    held = Held(
+        shard=shard,
+        id=item.message_id,
+        token=token,
+        receipt=item.pop_receipt or "",
+        message=read.message,
+        weight=len(item.body or b""),
+        deliveries=delivery.delivery_count,
+        expires=read.expires,
+    )
+    past = _is_past(item, read.expires, lock, asked)
+    return Taken(held=held, delivery=delivery, is_expired=past)
+
+
+def shown(item: QueueMessage, read: Read, number: int) -> Delivery:
+    """Make the delivery, without a lock. A scheduled message counts as enqueued when it is due."""
+    scheduled = read.message.scheduled
+    return Delivery(
+        message=read.message,
+        sequence_number=number,
+        delivery_count=max(1, item.dequeues or 0),
+        enqueued=item.inserted if scheduled is None else max(item.inserted, scheduled),
+        expires=read.expires or item.expires,
+    )
+
+
+def _is_past(item: QueueMessage, expires: datetime | None, lock: timedelta, now: datetime) -> bool:
+    """
+    True if the message has expired by the service's clock; the local clock and the sender's may be
+    wrong.
+
+    The service's clock is derived from the date at which the message becomes visible. It has whole
+    seconds, so within the last seconds the local clock decides. Some emulators return messages that
+    expired long ago.
+    """
+    if item.expires is None or item.visible is None:
+        return False
+    there = item.visible - lock
+    if item.expires + _SECOND < there:
+        return True
+    return expires is not None and expires <= now and item.expires - 2 * _SECOND <= there

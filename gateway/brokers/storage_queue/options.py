@@ -1,0 +1,73 @@
+"""Options of a namespace in Azure Storage."""
+
+from typing import Final
+
+import attrs
+from attrs import validators
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.errors import InvalidRequest
+from gateway.net.tls import ClientTlsOptions
+from gateway.wire.storage_queue.connection_string import (
+    StorageConnection,
+    decode_account_key,
+    parse_storage_connection,
+)
+
+_MAX_SHARDS: Final = 1000
+_KEY_EXPECTED: Final = 'key: is missing; write key = { env = "NAME" }'
+
+
+@attrs.frozen(kw_only=True)
+class StorageQueueNamespaceOptions:
+    """Options of a namespace in one account, or several. Times are seconds."""
+
+    key: str = attrs.field(default="", repr=False)
+    connection_string: str = attrs.field(default="", repr=False)
+    further_accounts: tuple[str, ...] = attrs.field(default=(), repr=False)  # connection strings
+    shards: int = attrs.field(default=1, validator=[validators.ge(1), validators.le(_MAX_SHARDS)])
+    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
+    max_connections: int = attrs.field(
+        default=32, validator=[validators.ge(1), validators.le(10_000)]
+    )  # per account
+    # Shorter than the timeout of one attempt, so that a hanging connect is known as "not sent".
+    connect_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
+    # Azurite closes connections that are idle for 5 s; a request at that moment has an unknown
+    # outcome.
+    idle_timeout: float = attrs.field(default=4.0, validator=validators.gt(0.0))
+    poll: Backoff = Backoff(first=0.1, cap=5.0)
+    keep_ids: bool = True
+
+    def connections(self, rest: str) -> tuple[StorageConnection, ...]:
+        """
+        The accounts to connect to; `rest` is the part of the URL after the scheme.
+
+        Raises:
+            InvalidRequest: a part is missing or given twice; the text says which.
+        """
+        if self.connection_string:
+            if rest or self.key:
+                raise InvalidRequest(
+                    "connection_string: nothing expected in url after 'storage-queue:', and no key"
+                )
+            first = parse_storage_connection(self.connection_string)
+        else:
+            first = self._from_url(rest)
+        found = (first, *map(parse_storage_connection, self.further_accounts))
+        if any(not each.key and not each.sas for each in found):
+            raise InvalidRequest(_KEY_EXPECTED)
+        if len(found) > self.shards:
+            raise InvalidRequest(
+                f"shards: at least one for each account expected, {len(found)}, got {self.shards}"
+            )
+        return found
+
+    def _from_url(self, rest: str) -> StorageConnection:
+        found = parse_storage_connection(rest)
+        is_public = rest.strip(" ;").lower() == "usedevelopmentstorage=true"
+        if (found.key and not is_public) or found.sas:
+            raise InvalidRequest(
+                "URL of a namespace: no secret in a URL; leave AccountKey out and write"
+                ' key = { env = "NAME" }'
+            )
+        return attrs.evolve(found, key=found.key or decode_account_key(self.key, "key"))

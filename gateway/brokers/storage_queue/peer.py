@@ -1,0 +1,100 @@
+"""One Storage account: sends signed requests and reads the answers."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import attrs
+
+from gateway.brokers.meter import Meter
+from gateway.domain.billing import Operation as Billed
+from gateway.domain.billing import is_billed
+from gateway.domain.errors import OutcomeUnknown
+from gateway.ports import WallClock
+from gateway.wire.http.date import format_http_date
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.answers import parse_response
+from gateway.wire.storage_queue.connection_string import StorageConnection
+from gateway.wire.storage_queue.errors import StorageRefusal
+from gateway.wire.storage_queue.fields import VERSION
+from gateway.wire.storage_queue.operations import Answer, Operation
+from gateway.wire.storage_queue.rest import build_request
+from gateway.wire.storage_queue.signing import signed
+
+# Newer than every feature that is used here, and older than all servers in use.
+_SPOKEN: Final = "2020-12-06"
+_BILLED: Final[Mapping[type, Billed]] = {
+    storage.PutMessage: Billed.SEND,
+    storage.PeekMessages: Billed.PEEK,
+    storage.DeleteMessage: Billed.SETTLE,
+    storage.UpdateMessage: Billed.RENEW,
+    storage.ClearMessages: Billed.SETTLE,
+    storage.ListQueues: Billed.INSPECT,
+    storage.GetMetadata: Billed.INSPECT,
+}
+
+Ask = Callable[[Request], Awaitable[Response]]
+"""Sends a request; raises Unavailable, Untrusted, OutcomeUnknown or InvalidRequest."""
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class StorageAccountPeer:
+    """Signs requests with the account's key, or with a shared access signature."""
+
+    ask: Ask
+    connection: StorageConnection
+    clock: WallClock
+    meter: Meter = attrs.field(factory=Meter)
+
+    async def run(self, operation: Operation) -> Answer:
+        """
+        Return the service's answer.
+
+        Raises:
+            BrokerError: the service refused, or the outcome is unknown.
+        """
+        response = await self.ask(self._authorized(build_request(operation)))
+        answer: Answer | None = None
+        try:
+            answer = _read(operation, response)
+            return answer
+        finally:
+            if is_billed(response.status):
+                self._count(operation, answer)
+
+    def _count(self, operation: Operation, answer: Answer | None) -> None:
+        """Each request is billed as one operation, whatever it carries."""
+        if isinstance(operation, storage.GetMessages):
+            found = len(answer.items) if isinstance(answer, storage.Messages) else 0
+            self.meter.request(Billed.RECEIVE if found else Billed.EMPTY, found)
+            return
+        billed = _BILLED.get(type(operation), Billed.MANAGE)
+        sent = billed is Billed.SEND and answer is not None
+        self.meter.request(billed, messages=int(sent))
+
+    def _authorized(self, request: Request) -> Request:
+        target = f"{self.connection.path}{request.target}"
+        fields = [("x-ms-date", format_http_date(self.clock())), (VERSION, _SPOKEN)]
+        headers = Headers((*request.headers.items, *fields))
+        if self.connection.sas:
+            joint = "&" if "?" in target else "?"
+            target = f"{target}{joint}{self.connection.sas}"
+            return attrs.evolve(request, target=target, headers=headers)
+        unsigned = attrs.evolve(request, target=target, headers=headers)
+        return signed(unsigned, account=self.connection.account, key=self.connection.key)
+
+
+def _read(operation: Operation, response: Response) -> Answer:
+    try:
+        return parse_response(operation, response)
+    except StorageRefusal as error:
+        # The server understood the request, but the answer has no known meaning.
+        raise OutcomeUnknown(f"the answer isn't one of the Queue service: {error}") from error
+
+
+@attrs.frozen(eq=False)
+class Shard:
+    """A queue of one account. An entity has one or several."""
+
+    peer: StorageAccountPeer
+    queue: str

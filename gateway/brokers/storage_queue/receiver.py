@@ -1,0 +1,369 @@
+"""
+Receiving from Storage Queue, which has no long polls: a receive that finds nothing asks again after
+a pause.
+
+  take        Get Messages hides up to 32 messages for the queue's lock duration
+  renew       Update Message hides the message again, and returns another receipt
+  abandon     Update Message shows the message at once, behind all others
+  dead-letter hide it again (is the receipt still valid?), put it into the poison queue, delete it
+  complete    Delete Message
+"""
+
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.brokers.storage_queue.arrivals import ArrivalNotifier
+from gateway.brokers.storage_queue.deliveries import Held, Numbers, Taken, read_taken
+from gateway.brokers.storage_queue.peer import Shard
+from gateway.brokers.storage_queue.poison import PoisonQueue
+from gateway.domain.backoff import Backoff, jittered
+from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    LockLost,
+    MessageNotFound,
+    NotAuthorized,
+    NotSupported,
+    Outcome,
+    OutcomeUnknown,
+)
+from gateway.domain.message import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Delivery,
+    Message,
+    ReceiveMode,
+    Settlement,
+)
+from gateway.engine.queue_checks import check_reason
+from gateway.ports import WallClock
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.body import build_body
+from gateway.wire.storage_queue.metadata import parse_metadata
+
+_MAX_HELD: Final = 10_000  # locks that are remembered, to be released at the end
+MAX_KEPT: Final = 64 * 1024 * 1024  # bytes of their messages; the oldest are dropped first
+_TOO_OFTEN: Final = "MaxDeliveryCountExceeded"
+
+
+@attrs.define(eq=False, kw_only=True)
+class StorageQueueReceiver:
+    """
+    `ports.Receiver` and `capabilities.KeepsMessages`. Shows all messages that it still holds at the
+    end.
+    """
+
+    _shards: Sequence[Shard]
+    _poison: PoisonQueue | None  # None: this is a dead-letter queue
+    _mode: ReceiveMode
+    _poll: Backoff
+    _notifier: ArrivalNotifier
+    _numbers: Numbers
+    _clock: WallClock
+    _rng: random.Random
+    _max_kept: int = MAX_KEPT
+    _properties: QueueProperties | None = None
+    _held: dict[str, Held] = attrs.field(factory=dict)  # by lock token
+    _kept: int = 0  # bytes of the held messages
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        """
+        As `Receiver.receive`. A cancelled receive may leave messages hidden until their locks
+        expire.
+
+        While the service is busy, it waits as long as the service asks.
+        """
+        looks = 0
+        while True:
+            rings = self._notifier.rings
+            pause = 0.0
+            try:
+                taken = await self.poll(limit)
+            except Busy as error:
+                pause = jittered(error.retry_after, self._poll.jitter, self._rng)
+            else:
+                if taken:
+                    return taken
+            looks += 1
+            pause = max(pause, self._poll.delay(looks, self._rng))
+            if await self._notifier.wait(rings, pause):
+                looks = 0
+
+    async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
+        """As `Polls.poll`. With shards, asks one after the other until one has messages."""
+        lock = None if lock is None else min(lock, timedelta(seconds=storage.MAX_VISIBILITY))
+        await self._read_properties()
+        return await self._take(min(limit, storage.MAX_MESSAGES), lock or self._lock)
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        """
+        As `Receiver.settle`. A message that was abandoned as often as the queue allows is
+        dead-lettered; if its content was dropped, on its next delivery.
+
+        Raises:
+            LockLost: the content that the settlement needs was dropped; the message is delivered
+                again.
+            NotSupported: a deferral, or the dead-lettering of a dead letter.
+        """
+        await trio.lowlevel.checkpoint()
+        held = self._held_of(delivery)
+        try:
+            match settlement:
+                case Complete():
+                    await self._delete(held)
+                case Abandon():
+                    await self._abandon(held, settlement)
+                case DeadLetter():
+                    check_reason(settlement)
+                    await self._dead_letter(held, settlement)
+                case Defer():
+                    raise NotSupported(
+                        "Azure Storage can't defer a message; complete, abandon or dead-letter it"
+                    )
+        except LockLost:
+            self._drop(held.token)
+            raise
+        self._drop(held.token)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        """As `Receiver.renew`."""
+        held = self._held_of(delivery)
+        try:
+            return await self._hide(held, self._lock)
+        except LockLost:
+            self._drop(held.token)
+            raise
+
+    def forget_message(self, delivery: Delivery) -> None:
+        """As `KeepsMessages.forget_message`."""
+        held = self._held.get(delivery.lock_token or "")
+        if held is not None:
+            self._forget_message(held)
+
+    async def give_back(self) -> None:
+        """Show all held messages, the oldest first, as far as the service can be reached."""
+        await trio.lowlevel.checkpoint()
+        for held in list(self._held.values()):
+            with suppress(BrokerError):  # its lock expires instead
+                await self._hide(held, timedelta(0))
+
+    # --- receiving
+
+    async def _take(self, limit: int, lock: timedelta) -> list[Delivery]:
+        """
+        Take messages from the first shard that has some, beginning with a random one.
+
+        Raises:
+            BrokerError: no shard has messages, and a shard couldn't be asked.
+        """
+        await trio.lowlevel.checkpoint()
+        first = self._rng.randrange(len(self._shards))
+        problem: BrokerError | None = None
+        for shard in [*self._shards[first:], *self._shards[:first]]:
+            try:
+                if taken := await self._take_from(shard, limit, lock):
+                    return taken
+            except BrokerError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+        return []
+
+    async def _take_from(self, shard: Shard, limit: int, lock: timedelta) -> list[Delivery]:
+        asked = self._clock()
+        hidden = -(-lock // timedelta(seconds=1))  # rounded up
+        answer = await shard.peer.run(
+            storage.GetMessages(queue=shard.queue, limit=limit, visibility=hidden)
+        )
+        items = answer.items if isinstance(answer, storage.Messages) else ()
+        found: list[Delivery] = []
+        problem: BrokerError | None = None
+        for item in items:
+            number = self._numbers.of(shard.queue, item.message_id)
+            token = self._numbers.new_token()
+            taken = read_taken(shard, item, lock, asked, number=number, token=token)
+            try:
+                if await self._is_for_somebody(taken):
+                    found.append(self._handed_over(taken))
+            except BrokerError as error:  # delivered again after its lock expires
+                problem = error
+        if problem is not None and not found:
+            raise problem
+        return found
+
+    async def _is_for_somebody(self, taken: Taken) -> bool:
+        """
+        True if the message is to be delivered: it hasn't expired, and wasn't delivered too early or
+        too often.
+        """
+        held, message, now = taken.held, taken.delivery.message, self._clock()
+        if self._poison is None:
+            return await self._deleted(held)
+        if taken.is_expired:
+            await self._delete(held)
+            return False
+        scheduled = message.scheduled
+        if scheduled is not None and scheduled > now:
+            longest = timedelta(seconds=storage.MAX_VISIBILITY)
+            await self._hide(held, min(scheduled - now, longest))
+            return False
+        if held.deliveries > self._most:
+            await self._dead_letter(held, self._too_often())
+            return False
+        return await self._deleted(held)
+
+    async def _deleted(self, held: Held) -> bool:
+        """In receive-and-delete mode, delete the message."""
+        await trio.lowlevel.checkpoint()
+        if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
+            # It may be deleted: a second delivery is better than none.
+            with suppress(OutcomeUnknown):
+                await self._delete(held)
+        return True
+
+    def _handed_over(self, taken: Taken) -> Delivery:
+        if self._mode is ReceiveMode.RECEIVE_AND_DELETE:
+            return attrs.evolve(taken.delivery, lock_token=None, locked_until=None)
+        self._held[taken.held.token] = taken.held
+        self._kept += taken.held.weight
+        while len(self._held) > _MAX_HELD:  # the oldest, whose lock ended first
+            self._drop(next(iter(self._held)))
+        if self._kept > self._max_kept:
+            for held in self._held.values():
+                self._forget_message(held)
+                if self._kept <= self._max_kept:
+                    break
+        return taken.delivery
+
+    def _drop(self, token: str) -> None:
+        held = self._held.pop(token, None)
+        if held is not None:
+            self._forget_message(held)
+
+    def _forget_message(self, held: Held) -> None:
+        self._kept -= held.weight
+        held.forget_message()
+
+    async def _read_properties(self) -> None:
+        """
+        Read the properties that the queue was created with; without the right to read them, assume
+        the defaults.
+        """
+        if self._properties is not None:
+            return  # noqa: ASYNC910 who asks takes messages next
+        await trio.lowlevel.checkpoint()
+        shard = self._shards[0]
+        try:
+            answer = await shard.peer.run(storage.GetMetadata(queue=shard.queue))
+        except NotAuthorized:
+            answer = storage.QueueMetadata()
+        if isinstance(answer, storage.QueueMetadata):
+            self._properties = parse_metadata(answer.metadata)
+
+    @property
+    def _lock(self) -> timedelta:
+        return (self._properties or QueueProperties()).lock_duration
+
+    @property
+    def _most(self) -> int:
+        return (self._properties or parse_metadata({})).max_delivery_count
+
+    # --- settling
+
+    def _held_of(self, delivery: Delivery) -> Held:
+        held = self._held.get(delivery.lock_token or "")
+        if held is None:
+            raise LockLost(
+                "the delivery isn't locked by this receiver any more; the message is delivered"
+                " again"
+            )
+        return held
+
+    async def _delete(self, held: Held) -> None:
+        """
+        Delete the message.
+
+        Raises:
+            LockLost: another client has it, or it was deleted; unless an earlier request of this
+                receiver may have deleted it.
+        """
+        await trio.lowlevel.checkpoint()
+        operation = storage.DeleteMessage(
+            queue=held.shard.queue, message_id=held.id, pop_receipt=held.receipt
+        )
+        was_asked, held.may_be_gone = held.may_be_gone, True  # also if this request is cancelled
+        try:
+            await held.shard.peer.run(operation)
+        except MessageNotFound as error:
+            if not was_asked:
+                raise LockLost(str(error)) from error
+        except BrokerError as error:
+            held.may_be_gone = was_asked or error.outcome is Outcome.UNKNOWN
+            raise
+
+    async def _abandon(self, held: Held, settlement: Abandon) -> None:
+        is_last = self._poison is not None and held.deliveries >= self._most
+        if is_last and held.message is not None:
+            why = attrs.evolve(self._too_often(), properties=settlement.properties)
+            await self._dead_letter(held, why)
+            return
+        body = None
+        if settlement.properties:
+            message = _kept_of(held)
+            properties = {**message.properties, **settlement.properties}
+            amended = attrs.evolve(message, properties=properties)
+            body = build_body(amended, held.expires)
+        await self._hide(held, timedelta(0), body)
+        self._notifier.ring(1)
+
+    async def _hide(self, held: Held, hidden: timedelta, body: bytes | None = None) -> datetime:
+        """Hide the message for that long from now on; return when it becomes visible."""
+        asked = self._clock()
+        seconds = -(-hidden // timedelta(seconds=1))  # rounded up
+        operation = storage.UpdateMessage(
+            queue=held.shard.queue,
+            message_id=held.id,
+            pop_receipt=held.receipt,
+            visibility=seconds,
+            body=body,
+        )
+        try:
+            answer = await held.shard.peer.run(operation)
+        except MessageNotFound as error:
+            raise LockLost(str(error)) from error
+        if isinstance(answer, storage.Updated):
+            held.receipt = answer.pop_receipt
+        return asked + timedelta(seconds=seconds)
+
+    async def _dead_letter(self, held: Held, why: DeadLetter) -> None:
+        if self._poison is None:
+            raise NotSupported("a dead letter can't be dead-lettered")
+        message = _kept_of(held)
+        await self._hide(held, self._lock)
+        await self._poison.put(message, why)
+        with suppress(LockLost):  # another client was faster: then it is in both queues
+            await self._delete(held)
+
+    def _too_often(self) -> DeadLetter:
+        return DeadLetter(
+            reason=_TOO_OFTEN,
+            description=f"delivered {self._most} times, and never completed",
+        )
+
+
+def _kept_of(held: Held) -> Message:
+    if held.message is None:
+        raise LockLost(
+            "the content of this message was dropped, since too many messages are unsettled;"
+            " it is delivered again"
+        )
+    return held.message

@@ -1,0 +1,40 @@
+"""
+Computes since when an entity's failures may have been one outage, as seen from outside the gateway.
+"""
+
+from math import inf
+
+import attrs
+
+
+@attrs.define(eq=False)
+class Outage:
+    """
+    The failures since the last success. A silence ends the outage, and the next failure begins
+    another.
+
+    An observer can't know whether an attempt that was cut off counted, so the outage before such an
+    attempt may have continued.
+    """
+
+    silence: float  # seconds; longer if the outage was ended by something other than a success
+    # Each possible case: when its outage began, and when its last failure was.
+    _cases: list[tuple[float, float]] = attrs.field(factory=list, init=False)
+
+    @property
+    def since(self) -> float:
+        """The earliest time at which the outage may have begun; infinity if there is none."""
+        return min((since for since, _ in self._cases), default=inf)
+
+    def note(self, began: float, at: float, *, counts: bool) -> None:
+        """Note a failed attempt, the last so far. `counts`: it surely counts; otherwise it may."""
+        counted = min(
+            (since for since, last in self._cases if began - last <= self.silence), default=at
+        )
+        # A case that began and failed earlier may still turn out to be the longer outage.
+        others = [] if counts else [case for case in self._cases if case[0] < counted]
+        self._cases = [(counted, at), *others]
+
+    def forget(self) -> None:
+        """Forget all failures, after a success or because they are void."""
+        self._cases.clear()

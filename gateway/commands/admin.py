@@ -1,0 +1,101 @@
+"""Options that select an admin endpoint, and the credentials for it."""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.admin_endpoint import AdminChoice, tls_files
+from gateway.commands.terminal import Invocation, add_port_offset
+
+PASSWORD: Final = "PAIRGATE_PASSWORD"
+
+_file = click.Path(dir_okay=False, path_type=Path)
+_CERTIFICATE: Final = (
+    click.option(
+        "--cert",
+        "--certificate",
+        "cert",
+        type=_file,
+        metavar="FILE",
+        help="The client certificate.",
+    ),
+    click.option("--key", type=_file, metavar="FILE", help="The private key of --cert."),
+)
+_OPTIONS: Final = (
+    click.option(
+        "--ca", type=_file, metavar="FILE", help="The authority that signed its certificate."
+    ),
+    *_CERTIFICATE,
+    click.option(
+        "--user",
+        metavar="NAME",
+        help=f"The name of an access policy. Its key is read from ${PASSWORD}, or prompted for.",
+    ),
+)
+_add_url = click.option(
+    "--url",
+    metavar="URL",
+    help="The admin endpoint, as http(s)://HOST[:PORT]. Default: that of the configuration.",
+)
+
+
+def add_certificate(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of a client certificate alone: `cert` and `key`."""
+    for add in reversed(_CERTIFICATE):
+        function = add(function)
+    return function
+
+
+def add_admin(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options; the function gets an `AdminChoice` as `admin`."""
+    return _add_url(add_admin_access(function))
+
+
+def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the same options without `--url`, for a command that has URLs of its own."""
+
+    @wraps(function)
+    def wrapper(invocation: Invocation, **rest: Any) -> None:
+        names = ("port_offset", "url", "ca", "cert", "key", "user")
+        function(invocation, admin=_choice(**{n: rest.pop(n, None) for n in names}), **rest)
+
+    named: Callable[..., None] = add_port_offset(wrapper)
+    for add in reversed(_OPTIONS):
+        named = add(named)
+    return named
+
+
+def _choice(
+    *,
+    port_offset: int,
+    url: str | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    user: str | None,
+) -> AdminChoice:
+    return AdminChoice(
+        port_offset=port_offset,
+        url=url,
+        tls=tls_files(ca=ca, certificate=cert, key=key),
+        credentials=None if user is None else f"{user}:{_password(user)}",
+    )
+
+
+def _password(user: str) -> str:
+    """
+    The password from the environment, else from the terminal; never from an argument, which other
+    users may see.
+    """
+    if PASSWORD not in os.environ:
+        if not sys.stdin.isatty():
+            raise Failure(f"--user: put the key of {user} into ${PASSWORD}", ExitCode.WRONG)
+        # Processes that this command starts find it there, too.
+        os.environ[PASSWORD] = click.prompt(f"Key of {user}", hide_input=True, err=True)
+    return os.environ[PASSWORD]

@@ -1,0 +1,64 @@
+"""The one way to wait for an answer of a namespace no longer than so many seconds."""
+
+from collections.abc import Callable
+from types import TracebackType
+
+import attrs
+import trio
+
+from gateway.domain.errors import BrokerError, OutcomeUnknown
+
+
+@attrs.define(eq=False)
+class AnswerDeadline:
+    """Made by `answered_within`. Entering it returns its scope, whose deadline may be moved."""
+
+    _seconds: float
+    _what: str
+    _at: str
+    _error: Callable[[str], BrokerError]
+    _scope: trio.CancelScope
+
+    def __enter__(self) -> trio.CancelScope:
+        return self._scope.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._scope.__exit__(kind, error, traceback)
+        if self._scope.cancelled_caught:
+            where = f"{self._at}: " if self._at else ""
+            # The cancellation was only how the wait ended: it tells a reader nothing.
+            raise self._error(
+                f"{where}no answer {self._what} within {round(self._seconds, 2):g} s"
+            ) from None
+
+
+def answered_within(
+    seconds: float,
+    what: str = "from the namespace",
+    *,
+    at: str = "",
+    since: float | None = None,
+    error: Callable[[str], BrokerError] = OutcomeUnknown,
+    shield: bool = False,
+) -> AnswerDeadline:
+    """
+    A context manager that cancels its body `seconds` after `since` (Trio's clock; None: now) and
+    raises `error` with the text "AT: no answer WHAT within SECONDS s".
+
+    An answer is never thrown away: a body that ends without having been cancelled ends well, even
+    after the deadline. A cancellation from outside passes through; `shield` delays it until the
+    body has ended.
+
+    Raises:
+        OutcomeUnknown: the body was cancelled at the deadline; or the error that was asked for.
+    """
+    began = trio.current_time() if since is None else since
+    deadline = began + max(seconds, 0.0)
+    return AnswerDeadline(
+        seconds, what, at, error, trio.CancelScope(deadline=deadline, shield=shield)
+    )

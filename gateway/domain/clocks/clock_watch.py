@@ -1,0 +1,40 @@
+"""
+Detects steps of a wall clock, by comparison with a monotonic clock.
+
+A wrong date for a moment must not expire every message that has a time to live. After a step the
+wall clock is therefore in doubt for a minute, as either date, the one before the step or the one
+after it, may be wrong.
+"""
+
+import math
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from gateway.domain.clocks.times import Now, to_micros
+
+STEP: Final = 2.0  # seconds; less is drift
+GRACE: Final = 60.0  # seconds for which a step may be a mistake that is corrected again
+
+
+@attrs.define(eq=False)
+class ClockWatch:
+    """Watches one wall clock. A step is noticed at the next `look`."""
+
+    _offset: float | None = None  # of the wall clock to the monotonic one, at the last reading
+    _before: float = 0.0  # the offset before the steps that are in doubt
+    _held_until: float = -math.inf
+
+    def look(self, date: datetime, monotonic: float) -> Now:
+        """The moment by both clocks, which were just read, with the date from before a step."""
+        wall = to_micros(date)
+        offset = wall / 1e6 - monotonic
+        if self._offset is not None and abs(offset - self._offset) > STEP:
+            if monotonic >= self._held_until:
+                self._before = self._offset
+            self._held_until = monotonic + GRACE
+        self._offset = offset
+        if monotonic >= self._held_until:
+            return Now(wall, monotonic, self._held_until)
+        return Now(wall, monotonic, self._held_until, round((monotonic + self._before) * 1e6))

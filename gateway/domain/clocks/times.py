@@ -1,0 +1,64 @@
+"""
+Dates as microseconds since 1970 UTC, and a moment on both clocks.
+
+An int compares the same way in SQL and in Python.
+"""
+
+import math
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from gateway.domain.values import value
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+_END_OF_TIME: Final = (datetime(9999, 12, 31, tzinfo=UTC) - EPOCH) // MICROSECOND
+
+
+def to_micros(date: datetime) -> int:
+    return (date - EPOCH) // MICROSECOND
+
+
+def to_date(micros: int) -> datetime:
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def later(micros: int, duration: timedelta) -> int | None:
+    """The date after `duration`; None: later than the year 9998, which means never."""
+    date = micros + duration // MICROSECOND
+    return date if date < _END_OF_TIME else None
+
+
+@value
+class Now:
+    """
+    One moment on both clocks.
+
+    Dates that users see (enqueued, scheduled, expires) are on the wall clock. Locks use the
+    monotonic clock, so that setting the wall clock doesn't end every lock at once.
+    """
+
+    wall: int  # microseconds since 1970
+    monotonic: float  # seconds
+    held_until: float = (
+        -math.inf
+    )  # monotonic; after a step of the wall clock nothing is due until then
+    before: int | None = None  # as `wall`, without the step; None: the wall clock isn't in doubt
+
+    @property
+    def trusted(self) -> bool:
+        return self.monotonic >= self.held_until
+
+    @property
+    def earliest(self) -> int:
+        """The earlier candidate for the date, in microseconds: for events that mustn't be early."""
+        return self.wall if self.before is None else min(self.wall, self.before)
+
+    @property
+    def latest(self) -> int:
+        """The later candidate for the date, in microseconds: for spans that mustn't end early."""
+        return self.wall if self.before is None else max(self.wall, self.before)
+
+    def when(self, wall: int) -> float:
+        """The time on the monotonic clock at which the wall clock shows `wall`."""
+        return max(self.monotonic + (wall - self.wall) / 1e6, self.held_until)

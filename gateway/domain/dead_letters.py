@@ -1,0 +1,69 @@
+"""The dead letters of the backlog queues: their number, reasons and age."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from gateway.domain.message import DEAD_LETTER_REASON, Delivery, Message
+
+EXPIRED: Final = "TTLExpiredException"
+MALFORMED: Final = "EnvelopeMalformed"
+OTHER: Final = "other"
+UNKNOWN: Final = "unknown"
+# The reasons that a syphon or a namespace writes. All others count as `other`, so that a metric has
+# a bounded number of labels.
+REASONS: Final = (
+    MALFORMED,
+    EXPIRED,
+    "EntityNotFound",
+    "EntityDisabled",
+    "MessageTooLarge",
+    "InvalidRequest",
+    "NotSupported",
+    "MaxDeliveryCountExceeded",
+    "HeaderSizeExceeded",
+    "ClaimMissing",
+    "ClaimCorrupt",
+    "PackCorrupt",
+)
+_LABELS: Final = frozenset(REASONS)
+
+
+@attrs.frozen(kw_only=True)
+class DeadLetters:
+    """The dead letters of all backlog queues of a label. None: not known."""
+
+    messages: int | None = None
+    oldest_age: float | None = None  # seconds since the oldest of them came to the backlog
+    # By `label_of`. `unknown`: dead letters that the namespace counts but can't peek.
+    reasons: Mapping[str, int] = attrs.field(factory=dict)
+
+    @property
+    def text(self) -> str:
+        """As `20 EnvelopeMalformed, 1 other`, the most frequent reason first."""
+        ordered = sorted(self.reasons.items(), key=lambda each: (-each[1], each[0]))
+        return ", ".join(f"{count} {reason}" for reason, count in ordered)
+
+
+def reason_of(message: Message) -> str:
+    """The reason that a dead letter carries."""
+    reason = message.properties.get(DEAD_LETTER_REASON)
+    return reason if isinstance(reason, str) and reason else UNKNOWN
+
+
+def label_of(reason: str) -> str:
+    """The reason, if it is one of `REASONS`; else `other`."""
+    return reason if reason in _LABELS or reason == UNKNOWN else OTHER
+
+
+def summary(messages: int | None, shown: Sequence[Delivery], now: datetime) -> DeadLetters:
+    """Summarize `messages` dead letters, of which `shown`, each queue's oldest, were peeked."""
+    reasons = Counter(label_of(reason_of(each.message)) for each in shown)
+    if messages is not None and messages > len(shown):
+        reasons[UNKNOWN] += messages - len(shown)
+    dates = [each.enqueued for each in shown if each.enqueued is not None]
+    age = max(0.0, (now - min(dates)).total_seconds()) if dates else None
+    return DeadLetters(messages=messages, oldest_age=age, reasons=dict(reasons))

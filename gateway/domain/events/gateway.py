@@ -1,0 +1,400 @@
+"""Events of the gateway, for observers: telemetry, tests, the demo."""
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import AcceptedBy
+
+
+@attrs.frozen(kw_only=True)
+class Event:
+    """The base of all events. The class names the event; its fields have subject and reason."""
+
+
+@attrs.frozen(kw_only=True)
+class Doubtful(Event):
+    """A setting of the configuration or the system is allowed, but seldom right."""
+
+    text: str
+
+
+@attrs.frozen(kw_only=True)
+class Listening(Event):
+    """An endpoint accepts connections."""
+
+    protocol: str
+    address: str  # the host:port that is bound
+
+
+@attrs.frozen(kw_only=True)
+class Started(Event):
+    """All parts are running."""
+
+    configuration: str  # its source
+
+
+@attrs.frozen(kw_only=True)
+class Reloaded(Event):
+    """The configuration was read again. Changes in `needs_restart` take effect at a restart."""
+
+    configuration: str
+    log_level: str  # in effect now
+    access: str  # the names of the policies in effect now
+    needs_restart: str
+
+
+@attrs.frozen(kw_only=True)
+class Draining(Event):
+    """No connection is accepted any more; requests in progress have `seconds` to end."""
+
+    reason: str
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class EntityStateChanged(Event):
+    """An entity changed its state, by the failover table."""
+
+    entity: EntityPath
+    before: str
+    after: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Diverted(Event):
+    """A send was accepted by the backlog or the spool instead of the primary."""
+
+    entity: EntityPath
+    accepted_by: AcceptedBy
+    queue: EntityPath
+    messages: int
+    in_doubt: bool = False  # an earlier attempt has an unknown outcome: perhaps a duplicate
+
+
+@attrs.frozen(kw_only=True)
+class SendFailed(Event):
+    """A send failed, and the client got an error."""
+
+    entity: EntityPath
+    outcome: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class BusyPause(Event):
+    """The primary asked for a pause; all sends to the entity wait for `seconds`."""
+
+    entity: EntityPath
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class BacklogQueueFailed(Event):
+    """A backlog queue failed and cools down for `seconds`."""
+
+    queue: EntityPath
+    seconds: float
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class EntitiesMade(Event):
+    """Missing queues or topics of a namespace were created."""
+
+    namespace: str
+    entities: str  # their names
+
+
+@attrs.frozen(kw_only=True)
+class BacklogReady(Event):
+    """The backlog is ready: the number of its usable queues, and the reasons for the others."""
+
+    wanted: int
+    usable: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Syphoned(Event):
+    """Messages of one entity arrived at the primary and left the backlog."""
+
+    entity: EntityPath
+    queue: EntityPath
+    messages: int
+
+
+@attrs.frozen(kw_only=True)
+class SyphonBackedOff(Event):
+    """The syphon backs off from one entity for `seconds`."""
+
+    entity: EntityPath
+    seconds: float
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class DeadLettered(Event):
+    """A backlog message was moved to the dead-letter sub-queue of its backlog queue."""
+
+    queue: EntityPath
+    message_id: str
+    reason: str
+    description: str
+
+
+@attrs.frozen(kw_only=True)
+class DeadLettersRedriven(Event):
+    """Dead letters of the backlog were moved back into the backlog, by an operator's command."""
+
+    messages: int
+    left: int  # selected messages that couldn't be moved
+
+
+@attrs.frozen(kw_only=True)
+class LeftUntouched(Event):
+    """The syphon leaves these messages untouched: an operator must act (a red state)."""
+
+    queue: EntityPath
+    messages: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class PrimaryReplaced(Event):
+    """
+    Another namespace answers at the primary's address (a red state). `was` and `now` are
+    fingerprints.
+    """
+
+    was: str
+    now: str
+    told: str
+
+
+@attrs.frozen(kw_only=True)
+class SyphonFailed(Event):
+    """A backlog queue couldn't be read; the syphon tries again."""
+
+    queue: EntityPath
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class SyphonStalled(Event):
+    """Messages wait on the backlog and nothing moved for `seconds` (a red state)."""
+
+    pending: int
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class BacklogOrphaned(Event):
+    """
+    Messages wait, the primary is healthy, and no message has moved for `seconds`: no syphon runs,
+    or none that works (a red state).
+    """
+
+    pending: int
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class LoopPaused(Event):
+    """The gateway itself was paused (suspended, stopped, stalled): earlier failures don't count."""
+
+    seconds: float
+
+
+@attrs.frozen(kw_only=True)
+class StateNotSaved(Event):
+    """The state file couldn't be written: a restart would forget which entities failed over."""
+
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class MovedToPoison(Event):
+    """A message was dequeued too often, and was moved to the poison queue."""
+
+    queue: EntityPath
+    to: EntityPath
+    sequence_number: int  # of the message in `queue`
+    deliveries: int
+
+
+@attrs.frozen(kw_only=True)
+class ClaimHeld(Event):
+    """A message's body can't be read from the claim store now: the message waits for it."""
+
+    queue: EntityPath
+    claim: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimLost(Event):
+    """A message's body is missing or damaged: the message was dead-lettered (a red state)."""
+
+    queue: EntityPath
+    claim: str
+    reason: str
+    description: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimCopyDropped(Event):
+    """A duplicate arrived long after its message was completed, and was completed as well."""
+
+    queue: EntityPath
+    claim: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimLeftBehind(Event):
+    """An unneeded body couldn't be marked or removed: it will be removed because of its age."""
+
+    claim: str
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ClaimsCollected(Event):
+    """A collection of unneeded bodies in the claim store has ended."""
+
+    kept: int
+    removed: int
+
+
+@attrs.frozen(kw_only=True)
+class ClaimCollectionFailed(Event):
+    """A collection of unneeded bodies in the claim store failed; the next one follows."""
+
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class LogLinesDropped(Event):
+    """Log lines before this one were dropped: the log wasn't read, or its disk was full."""
+
+    lines: int
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionLost(Event):
+    """A client's connection ended with an error of the transport or the protocol."""
+
+    peer: str  # host:port; empty: not known
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionCrashed(Event):
+    """A bug ended one connection; the others continue."""
+
+    peer: str
+    traceback: str
+
+
+@attrs.frozen(kw_only=True)
+class WorkDetected(Event):
+    """A queue has new work, or more of it, and gets that many tasks."""
+
+    queue: EntityPath
+    depth: int | None
+    tasks: int
+
+
+@attrs.frozen(kw_only=True)
+class TasksEnded(Event):
+    """Tasks of an idle queue have ended; `tasks` are left."""
+
+    queue: EntityPath
+    tasks: int
+
+
+@attrs.frozen(kw_only=True)
+class ItemFailed(Event):
+    """A handler failed on a message, which is redelivered or is poison."""
+
+    queue: EntityPath
+    message_id: str
+    attempts: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class Poisoned(Event):
+    """A listener moved a poison message out of its queue."""
+
+    queue: EntityPath
+    message_id: str
+    attempts: int
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class SettledTooLate(Event):
+    """A message was processed, but its lock expired before it was settled: it is redelivered."""
+
+    queue: EntityPath
+    message_id: str
+
+
+@attrs.frozen(kw_only=True)
+class LockTooShort(Event):
+    """Too many settlements were late: messages of the queue should be locked for `seconds`."""
+
+    queue: EntityPath
+    seconds: float
+    late_share: float
+
+
+@attrs.frozen(kw_only=True)
+class Billed(Event):
+    """The billed operations of a listener's queue since the start. None: not known yet."""
+
+    queue: EntityPath
+    operations: int
+    messages: int
+    per_message: float | None
+    per_idle_day: float | None
+
+
+@attrs.frozen(kw_only=True)
+class ListenerPaused(Event):
+    """A listener receives nothing for `seconds`, because its endpoint is down."""
+
+    seconds: float
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class ListenerFailed(Event):
+    """A queue couldn't be read, or a message couldn't be settled; the listener tries again."""
+
+    queue: EntityPath
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class TriggersLost(Event):
+    """No triggers arrive any more: listeners poll their queues."""
+
+    gateway: str  # or the topic
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
+class TriggersRegained(Event):
+    """Triggers arrive again: listeners stop polling."""
+
+    gateway: str  # or the topic
+
+
+@attrs.frozen(kw_only=True)
+class TriggersHeldUp(Event):
+    """The topic of the triggers accepts none now: listeners learn later of new messages."""
+
+    topic: str
+    reason: str

@@ -1,0 +1,66 @@
+"""
+Decides if a namespace can be reached, by the evidence from all of its entities.
+
+A namespace is lost as soon as no connection can be made, or when requests for several entities have
+no answer in time and no later request was answered. Errors about one entity (missing, full,
+disabled) don't count. No clock: `now` is an argument, in seconds of any monotonic clock.
+"""
+
+from typing import Final
+
+import attrs
+
+SILENT: Final = 3  # entities without an answer that make the namespace lost
+
+
+@attrs.define(eq=False)
+class Reachability:
+    """The evidence about one namespace, valid until a request that began after it is answered."""
+
+    reason: str = ""
+    _found: float | None = attrs.field(
+        default=None, init=False
+    )  # the newest evidence; None: the namespace isn't lost
+    since: float = attrs.field(default=float("-inf"), init=False)  # when it was lost, while it is
+    _silent: dict[str, float] = attrs.field(factory=dict, init=False)  # the time by entity
+    _answered: float = attrs.field(
+        default=float("-inf"), init=False
+    )  # the start of the newest answered request
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the namespace counts as unreachable."""
+        return self._found is not None
+
+    def unconnected(self, reason: str, now: float) -> None:
+        """Record that no connection could be made."""
+        if not self.is_lost:
+            self.since = now
+        self._found, self.reason = now, reason
+        self._silent.clear()
+
+    def silent(self, entity: str, began: float, now: float) -> None:
+        """Record that a request for the entity, which began at `began`, got no answer in time."""
+        if began <= self._answered:
+            return
+        if self.is_lost:
+            self._found = now
+            return
+        self._silent[entity] = now
+        if len(self._silent) >= SILENT:
+            self.unconnected(f"{SILENT} entities had no answer in time", now)
+
+    def answered(self, began: float) -> bool:
+        """Record an answer to a request begun at `began`. True: the namespace is no longer lost."""
+        self._answered = max(self._answered, began)
+        if self._silent:
+            self._silent = {key: at for key, at in self._silent.items() if at > began}
+        if self._found is None or began < self._found:
+            return False
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Discard all evidence."""
+        self._found, self.reason = None, ""
+        self._silent.clear()

@@ -1,0 +1,31 @@
+"""Pop receipts: the proof that a client may change or delete a message that it has hidden."""
+
+import attrs
+
+from gateway.domain.message import Delivery
+
+
+@attrs.frozen
+class PopReceipt:
+    """
+    A pop receipt, valid until the message is received or changed again.
+
+    `deliveries` is the delivery count at that time, since a lock doesn't change the stamp.
+    """
+
+    sequence: int
+    stamp: int
+    deliveries: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class TakenMessage:
+    """
+    A message as its receiver gets it.
+
+    The message is visible to others from `delivery.locked_until` on; None: it is visible now.
+    `receipt` is None if the namespace reports no pop receipt.
+    """
+
+    delivery: Delivery
+    receipt: PopReceipt | None

@@ -1,0 +1,145 @@
+"""Delivers the messages of one queue, and keeps the locks of the delivered ones."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from gateway.domain.clocks.times import MICROSECOND, Now
+from gateway.domain.errors import LockLost, MessageNotFound
+from gateway.domain.message import ReceiveMode
+from gateway.engine.deliveries import Taken
+from gateway.engine.journal import Journal
+from gateway.engine.locks import Lock, Locks
+from gateway.engine.queue_content import SWEEP, QueueContent
+from gateway.engine.records import Row, State, without_content
+from gateway.engine.sessions import HeldSession
+
+
+@attrs.define(eq=False)
+class Dispatch:
+    """A delivered row stays locked until `end`, or until its lock expires."""
+
+    _content: QueueContent
+    _new_token: Callable[[], str]
+    _journal: Journal = attrs.field(factory=Journal)
+    _locks: Locks[Row] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._locks = Locks(self._journal)
+
+    def clear(self) -> None:
+        """Forget all locks."""
+        self._locks.clear()
+
+    def take(
+        self,
+        next_rows: Callable[[int], Sequence[Row]],
+        limit: int,
+        mode: ReceiveMode,
+        now: Now,
+        session: HeldSession | None = None,
+    ) -> list[Taken]:
+        """
+        Deliver the rows that `next_rows` returns. With a session, a row stays locked as long as the
+        session.
+        """
+        self._content.entity.touch(now)
+        fit = self._content.fit
+        taken: list[Taken] = []
+        looked_at = 0
+        while len(taken) < limit and looked_at < limit + SWEEP:
+            rows = next_rows(limit - len(taken))
+            looked_at += len(rows)
+            if not rows:
+                break
+            taken += [self._deliver(row, mode, now, session) for row in rows if fit(row, now)]
+        return taken
+
+    def _deliver(self, row: Row, mode: ReceiveMode, now: Now, session: HeldSession | None) -> Taken:
+        deliveries = row.deliveries + 1
+        if mode is ReceiveMode.RECEIVE_AND_DELETE:
+            self._content.index.remove(row)
+            return Taken(row, deliveries, at=now.wall)
+        properties = self._content.entity.properties
+        last_but_one = properties.max_delivery_count - 1
+        # Stored at once for the last deliveries: a message that crashes the process of its consumer
+        # would otherwise be delivered again and again without reaching its limit.
+        durable = row.state is State.ACTIVE and deliveries >= last_but_one
+        self._content.storage.rows.count_delivery(row, deliveries, durable=durable)
+        duration = properties.lock_duration
+        token = self._new_token()
+        until = now.monotonic + duration.total_seconds()
+        if session is not None:
+            self._journal.note(session.tokens.discard, token)
+            session.tokens.add(token)
+            until = math.inf  # locked as long as the session
+        self._locks.add(token, without_content(row, deliveries), until)
+        self._content.index.lock(row)
+        return Taken(row, deliveries, token, now.wall + duration // MICROSECOND, now.wall)
+
+    def take_deferred(
+        self,
+        sequences: Sequence[int],
+        mode: ReceiveMode,
+        now: Now,
+        session: HeldSession | None = None,
+    ) -> list[Taken]:
+        """
+        Deliver deferred messages, all or none. With a session, they stay locked as long as the
+        session.
+
+        Raises:
+            MessageNotFound: a message doesn't exist, has expired, is locked, or belongs to another
+                session.
+        """
+        path, find = self._content.entity.path, self._content.find
+        rows = [find(sequence, State.DEFERRED) for sequence in dict.fromkeys(sequences)]
+        for row in rows:
+            strange = session is not None and row.session != session.id
+            locked = row.sequence in self._content.index.locked
+            if strange or locked or not self._content.fit(row, now):
+                raise MessageNotFound(f"{path}: there is no deferred message {row.sequence}")
+        return [self._deliver(row, mode, now, session) for row in rows]
+
+    def find(self, token: str | None, now: Now) -> Lock[Row]:
+        """
+        Return the lock of a token.
+
+        Raises:
+            LockLost: the lock expired, or never existed.
+        """
+        lock = self._locks.find(token, now.monotonic)
+        if lock is None:
+            path = self._content.entity.path
+            raise LockLost(
+                f"{path}: the message's lock expired or is unknown; the message may be"
+                " delivered again"
+            )
+        return lock
+
+    def find_if_held(self, token: str, now: Now) -> Lock[Row] | None:
+        return self._locks.find(token, now.monotonic)
+
+    def renew(self, token: str | None, now: Now) -> int:
+        """Extend a lock by the queue's lock duration; return its new end (wall clock)."""
+        duration = self._content.entity.properties.lock_duration
+        self._locks.extend(self.find(token, now), now.monotonic + duration.total_seconds())
+        return now.wall + duration // MICROSECOND
+
+    def end(self, lock: Lock[Row]) -> None:
+        self._locks.drop(lock.token)
+        self._content.index.unlock(lock.held)
+
+    def next_end(self) -> float | None:
+        """When (monotonic) the first lock expires."""
+        return self._locks.next_end()
+
+    def run_out(self, now: Now) -> Iterator[Row]:
+        """
+        Drop the locks that have expired, and yield their rows, which the caller makes available
+        again.
+        """
+        for lock in self._locks.run_out(now.monotonic):
+            yield lock.held
+            self._content.index.unlock(lock.held)

@@ -1,0 +1,86 @@
+"""When each entity of a namespace has due work, though no client asks for anything."""
+
+import math
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.clocks.times import Now
+from gateway.engine.deadlines import Deadlines
+from gateway.engine.journal import Journal
+from gateway.engine.queue import Queue
+
+_FOREVER: Final = timedelta(days=10_675_199)  # TimeSpan.MaxValue of .NET, less its hours
+
+
+@attrs.define(eq=False)
+class DueWork:
+    """The dates of due work in one namespace, by key of the entity."""
+
+    _journal: Journal = attrs.field(factory=Journal)
+    _deadlines: Deadlines = attrs.field(factory=Deadlines)
+
+    def add(self, queue: Queue) -> None:
+        """Have the entity looked at as soon as possible, to find out what is due."""
+        if _has_any(queue):
+            self._set(queue.path.key, -math.inf)
+
+    def note(self, queue: Queue, due: float | None, now: Now) -> None:
+        """Note that an entity has changed; `due` is when (monotonic) it has work to do."""
+        if not _has_any(queue):
+            return
+        key = queue.path.key
+        first = min(idle_end(queue, now), math.inf if due is None else due)
+        if first == math.inf:
+            self.drop(key)
+        elif first != self._deadlines.get(key):
+            self._set(key, first)
+
+    def drop(self, key: str) -> None:
+        """Forget an entity that was deleted."""
+        self._journal.note(self._put_back, key, self._deadlines.get(key))
+        self._deadlines.drop(key)
+
+    def clear(self) -> None:
+        self._deadlines.clear()
+
+    def first(self) -> float | None:
+        """When (monotonic) the first entity must be looked at."""
+        return self._deadlines.first()
+
+    def run_out(self, now: Now) -> Iterator[str]:
+        """Drop and yield the keys of the entities that must be looked at now."""
+        while (over := self._deadlines.over(now.monotonic)) is not None:
+            self.drop(over[0])
+            yield over[0]
+
+    def _set(self, key: str, moment: float) -> None:
+        self._journal.note(self._put_back, key, self._deadlines.get(key))
+        self._deadlines.set(key, moment)
+
+    def _put_back(self, key: str, moment: float | None) -> None:
+        if moment is None:
+            self._deadlines.drop(key)
+        else:
+            self._deadlines.set(key, moment)
+
+
+def idle_end(queue: Queue, now: Now) -> float:
+    """
+    When (monotonic) the entity will have been idle for `auto_delete_on_idle`, if nobody uses it
+    until then; infinity if it has no such limit. An entity that forwards is never idle.
+    """
+    idle = queue.properties.auto_delete_on_idle
+    if idle is None or idle >= _FOREVER or queue.properties.forward_to is not None:
+        return math.inf
+    used = queue.entity.used
+    if used is None or queue.has_scheduled:
+        used = now.monotonic
+        queue.entity.use(used)
+    return used + idle.total_seconds()
+
+
+def _has_any(queue: Queue) -> bool:
+    return queue.has_due_work or queue.properties.auto_delete_on_idle is not None

@@ -1,0 +1,128 @@
+"""Adds messages to a queue: sent by a client, or forwarded by another queue."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from gateway.domain.clocks.times import Now, later
+from gateway.domain.entity import EntityStatus
+from gateway.domain.errors import EntityDisabled, MessageTooLarge, QuotaExceeded
+from gateway.engine.duplicates import Duplicates
+from gateway.engine.queue_checks import accept, check_message
+from gateway.engine.queue_content import NO_SESSION, Onward, QueueContent, Target
+from gateway.engine.records import Incoming, Row, State
+
+_TAKES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.SEND_DISABLED})
+
+
+@attrs.define(eq=False)
+class EnqueueRules:
+    """The enqueue side of one queue. `id_of` reads the message id from stored content."""
+
+    _content: QueueContent
+    _id_of: Callable[[Any], str | None]
+    _duplicates: Duplicates = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._duplicates = Duplicates(self._content.storage.seen)
+
+    def check_sendable(self) -> None:
+        """
+        Check that the entity's status allows sending.
+
+        Raises:
+            EntityDisabled: the entity is disabled, or disabled for sending.
+        """
+        entity = self._content.entity
+        if entity.properties.status in _TAKES_NOTHING:
+            raise EntityDisabled(f"{entity.path} is {entity.properties.status.value}")
+
+    def check_size(self, size: int) -> None:
+        """
+        Check a message's size in bytes.
+
+        Raises:
+            MessageTooLarge: the message is larger than the entity allows.
+        """
+        entity = self._content.entity
+        if size > entity.max_message_size:
+            raise MessageTooLarge(
+                f"{entity.path}: a message of {size} bytes,"
+                f" at most {entity.max_message_size} expected"
+            )
+
+    def check_quota(self, added: int) -> None:
+        """
+        Check that `added` more bytes fit.
+
+        Raises:
+            QuotaExceeded: the entity would hold more than `max_size_in_megabytes`.
+        """
+        entity, held = self._content.entity, self._content.usage.bytes
+        quota = entity.properties.max_size_in_megabytes * 2**20
+        if added and held + added > quota:
+            raise QuotaExceeded(f"{entity.path} holds {held} of {quota} bytes")
+
+    def send(self, messages: Sequence[Incoming], now: Now) -> list[int]:
+        """As `Queue.send`, after its sweep."""
+        properties = self._content.entity.properties
+        for message in messages:
+            self.check_size(message.size)
+            check_message(message, properties)
+        numbered = [(self._content.next_sequence(), message) for message in messages]
+        kept = self._duplicates.sift(numbered, properties, now)
+        self.check_quota(sum(message.size for _, message in kept))
+        rows = [accept(message, number, properties, now) for number, message in kept]
+        if self._content.onward is None:
+            self._content.add(rows)
+        else:
+            self._forward_new(rows, self._content.onward, now)
+        self._duplicates.remember([message for _, message in kept], properties, now)
+        return [number for number, _ in numbered]
+
+    def arrive(self, row: Row, hops: int, now: Now) -> None:
+        """As `Target.arrive`."""
+        properties = self._content.entity.properties
+        if not self._is_new(row, now):
+            return
+        life = properties.default_time_to_live
+        ends = (row.expires, None if life is None else later(now.latest, life))
+        new = attrs.evolve(
+            row,
+            sequence=self._content.next_sequence(),
+            state=State.ACTIVE,
+            enqueued=now.wall,
+            expires=min((end for end in ends if end is not None), default=None),
+            deliveries=0,
+            original=row.first,
+        )
+        if properties.requires_session and row.session is None:
+            self._content.dead_letter_new(new, NO_SESSION, hops + 1, now)
+        elif self._content.onward is not None:
+            self._content.forward(new, self._content.onward, hops + 1, now)
+        else:
+            self._content.add([new])
+
+    def _forward_new(self, rows: Sequence[Row], onward: Onward, now: Now) -> None:
+        ready = [row for row in rows if row.state is State.ACTIVE]
+        ways: list[tuple[Row, Sequence[Target]]] = []
+        if onward.to_sender:
+            ways = [(row, onward.targets(row, 1, now)) for row in ready]
+            self.check_quota(sum(row.size * len(targets) for row, targets in ways))
+            ready = []
+        self._content.add([row for row in rows if row.state is not State.ACTIVE])
+        for row, targets in ways:
+            for target in targets:
+                target.arrive(row, 1, now)
+        for row in ready:
+            self._content.forward(row, onward, 1, now)
+
+    def _is_new(self, row: Row, now: Now) -> bool:
+        properties = self._content.entity.properties
+        if not properties.requires_duplicate_detection:
+            return True
+        message = Incoming(content=None, size=0, message_id=self._id_of(row.content))
+        kept = self._duplicates.sift([(0, message)], properties, now)
+        self._duplicates.remember([each for _, each in kept], properties, now)
+        return len(kept) > 0

@@ -1,0 +1,76 @@
+"""Stores the entities of a namespace: in memory, or on disk."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import Properties
+from gateway.engine.journal import Journal
+from gateway.engine.records import Storage
+
+
+@attrs.frozen(kw_only=True)
+class StoredEntity:
+    """
+    A queue, topic or subscription as the storage has it. The class of `properties` says which.
+
+    Dates are microseconds since 1970. Only a subscription has rules.
+    """
+
+    path: EntityPath
+    properties: Properties
+    created: int
+    updated: int
+    version: int = 0
+    rules: tuple[Rule, ...] = ()
+
+
+class EntityStore(Protocol):
+    """
+    The entities of one namespace. A change is durable once the batch that it belongs to is.
+
+    The journal undoes what a failed step changed in memory. The storage undoes by itself, with the
+    batch, what the step changed on disk.
+    """
+
+    @property
+    def journal(self) -> Journal: ...
+
+    def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
+        """
+        Yield everything that is stored when the namespace opens, each topic before its
+        subscriptions.
+        """
+        ...
+
+    def add(self, entity: StoredEntity) -> Storage: ...
+
+    def update(self, entity: StoredEntity) -> None:
+        """Store changed properties; rules are left as they are."""
+        ...
+
+    def remove(self, path: EntityPath) -> None:
+        """
+        Remove an entity and its messages; the messages may be deleted later, in the background.
+        """
+        ...
+
+    def put_rule(self, subscription: EntityPath, rule: Rule) -> None: ...
+
+    def remove_rule(self, subscription: EntityPath, name: str) -> None: ...
+
+    def check_room(self) -> None:
+        """
+        Check that the storage can grow.
+
+        Raises:
+            StorageFull: nothing more can be stored; stored messages can still be settled.
+        """
+        ...
+
+    def next_sequence(self) -> int:
+        """Return a sequence number that no message of the namespace ever had."""
+        ...

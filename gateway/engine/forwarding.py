@@ -1,0 +1,66 @@
+"""Autoforwarding: finds the queue or topic that another entity's messages are forwarded to."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from gateway.domain.clocks.times import Now
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import EntityNotFound
+from gateway.engine.queue_content import TooManyHops
+from gateway.engine.records import Row
+
+if TYPE_CHECKING:
+    from gateway.engine.queue import Queue
+
+MAX_HOPS: Final = 4  # forwards in a row; a longer chain is taken for a circle
+
+
+@attrs.frozen
+class Forward:
+    """
+    `Onward` to a queue or topic. It is looked up for each message, since it may be created or
+    deleted at any time.
+    """
+
+    _target: EntityPath
+    _find: "Callable[[str], Queue | None]"
+    to_sender: bool = attrs.field(default=False, init=False)
+
+    def targets(self, row: Row, hops: int, now: Now) -> "Sequence[Queue]":
+        """
+        The queue that gets the message, checked so that it takes it.
+
+        Raises:
+            TooManyHops, EntityNotFound, EntityDisabled, MessageTooLarge, QuotaExceeded: the target
+                refuses the message.
+        """
+        if hops > MAX_HOPS:
+            raise TooManyHops(
+                f"{self._target}: the message was forwarded {MAX_HOPS} times already, the most"
+                " allowed"
+            )
+        queue = self._find(self._target.key)
+        if queue is None:
+            raise EntityNotFound(f"{self._target}: no such queue or topic to forward to")
+        queue.enqueue.check_sendable()
+        queue.sweep(now)  # earlier due messages come first, and expired ones free their room
+        queue.enqueue.check_size(row.size)
+        queue.enqueue.check_quota(row.size)
+        queue.entity.touch(now)
+        return [queue]
+
+
+def leads_to(start: str, goal: str, next_of: Callable[[str], Iterable[str]]) -> bool:
+    """
+    True if messages that are forwarded from `start` may reach `goal`; both are keys of entities.
+    """
+    seen, ahead = {start}, [start]
+    while ahead:
+        if (key := ahead.pop()) == goal:
+            return True
+        found = set(next_of(key)) - seen
+        seen |= found
+        ahead += found
+    return False

@@ -1,0 +1,233 @@
+"""The index of one queue's messages: counts, bytes, delivery order and dates."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from gateway.domain.clocks.times import Now
+from gateway.engine.journal import Journal, take_out
+from gateway.engine.records import Row, Rows, State
+
+
+@attrs.define(eq=False)
+class QuotaUsage:
+    """The bytes that count against one quota, which a topic shares with its subscriptions."""
+
+    bytes: int = 0
+
+
+@attrs.define(eq=False)
+class Lane:
+    """
+    The order in which messages of one state are delivered.
+
+    Every row that isn't locked is either in `returned` or comes after `cursor`, so the next row is
+    found without looking at locked ones.
+    """
+
+    cursor: int = 0
+    returned: list[int] = attrs.field(factory=list)  # a heap
+    fresh: int = 0  # messages that became available since the last `drain_fresh`
+    messages: int = 0
+    _known: set[int] = attrs.field(factory=set)  # the entries of `returned`, as a set
+
+    def push(self, sequence: int, journal: Journal) -> None:
+        """
+        Have the message delivered again. A message that is already in `returned` isn't added twice.
+        """
+        if sequence not in self._known:
+            journal.note(self._take_out, sequence)
+            self._known.add(sequence)
+            heapq.heappush(self.returned, sequence)
+
+    def pop(self, journal: Journal) -> int:
+        journal.note(self.push, self.returned[0], journal)
+        sequence = heapq.heappop(self.returned)
+        self._known.discard(sequence)
+        return sequence
+
+    def recount(self, messages: int, fresh: int) -> None:
+        self.messages, self.fresh = messages, fresh
+
+    def _take_out(self, sequence: int) -> None:
+        self._known.discard(sequence)
+        take_out(self.returned, sequence)
+
+
+@attrs.define(eq=False)
+class MessageIndex:
+    """All changes of a queue's rows go through here, so that counts and rows can't disagree."""
+
+    rows: Rows
+    usage: QuotaUsage
+    journal: Journal = attrs.field(factory=Journal)
+    locked: set[int] = attrs.field(factory=set)  # sequence numbers
+    bytes: int = 0
+    next_due: int | None = None  # no scheduled message is due earlier
+    next_expiry: int | None = None
+    _swept: int = -1  # available messages that expired up to this date are already removed
+    _lanes: Mapping[State, Lane] = attrs.field(factory=dict)
+    # Sequence numbers, since the last `drain_news`.
+    quarantined: list[int] = attrs.field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.reload()
+
+    def reload(self) -> None:
+        """Forget the state in memory, and read it again from the storage."""
+        self.journal.keep(self)
+        totals = self.rows.totals()
+        self._lanes = {state: Lane() for state in State}
+        for state, total in totals.items():
+            lane = self._lanes[state]
+            lane.messages = lane.fresh = total.messages
+        self._hold(sum(total.bytes for total in totals.values()) - self.bytes)
+        self.locked.clear()
+        self._swept = -1
+        self.next_due = self.rows.next_due()
+        self.next_expiry = self.rows.next_expiry(self._swept)
+
+    def forsake(self) -> None:
+        """Take all bytes of this queue out of the shared quota."""
+        self._hold(-self.bytes)
+
+    # --- changes
+
+    def add(self, rows: Sequence[Row]) -> None:
+        self.rows.add(rows)
+        for row in rows:
+            self._note_dates(row)
+            self._count(row.state, 1)
+            self._hold(row.size)
+
+    def replace(self, old: Row, new: Row) -> None:
+        self.rows.replace(old, new)
+        self._count(old.state, -1)
+        self._count(new.state, 1)
+        self._note_dates(new)
+
+    def rewrite(self, row: Row, content: Any, size: int) -> Row:
+        """Replace a row's content; return the row without content, as locks hold it."""
+        self.rows.rewrite(row.sequence, content, size)
+        self._hold(size - row.size)
+        return attrs.evolve(row, size=size, content=None)
+
+    def remove(self, row: Row) -> None:
+        self.rows.remove(row.sequence)
+        self._count(row.state, -1)
+        self._hold(-row.size)
+
+    def quarantine(self, row: Row) -> None:
+        self.rows.quarantine(row.sequence)
+        self.journal.note(self.quarantined.pop)
+        self.quarantined.append(row.sequence)
+        self._count(row.state, -1)
+        self._hold(-row.size)
+
+    # --- order
+
+    def next(self, state: State, limit: int) -> Sequence[Row]:
+        """
+        The next rows to deliver. A row that isn't delivered must be given back with `give_back`.
+        """
+        lane = self._lanes[state]
+        self.journal.keep(lane)
+        returned: list[Row] = []
+        while lane.returned and len(returned) < limit:
+            row = self.rows.get(lane.pop(self.journal))
+            # Otherwise the message has expired or was hidden since it was given back.
+            if row is not None and row.state is state:
+                returned.append(row)
+        if returned:
+            return returned
+        rows = self.rows.after(state, lane.cursor, limit)
+        lane.cursor = rows[-1].sequence if rows else lane.cursor
+        return rows
+
+    def give_back(self, row: Row) -> None:
+        lane = self._lanes[row.state]
+        self.journal.keep(lane)
+        lane.push(row.sequence, self.journal)
+        lane.fresh += 1
+
+    def show(self, old: Row, new: Row) -> None:
+        """Replace a row that isn't available by one that is, with the same sequence number."""
+        self.replace(old, new)
+        lane = self._lanes[new.state]
+        if new.sequence <= lane.cursor:
+            lane.push(new.sequence, self.journal)
+
+    # --- locks
+
+    def lock(self, row: Row) -> None:
+        """Mark the row as locked, so that it doesn't expire meanwhile."""
+        self.journal.note(self.locked.discard, row.sequence)
+        self.locked.add(row.sequence)
+
+    def unlock(self, row: Row) -> None:
+        if row.sequence in self.locked:
+            self.journal.note(self.locked.add, row.sequence)
+            self.locked.discard(row.sequence)
+
+    # --- dates
+
+    def expired(self, now: Now, limit: int) -> list[Row]:
+        """
+        Some rows that have expired and aren't locked. A locked row is checked when its lock ends.
+        """
+        self.journal.keep(self)
+        limit += len(self.locked)
+        rows = self.rows.expired(self._swept, now.wall, limit)
+        # Several rows may expire at the same date, so the next search starts again at the last
+        # row's.
+        last = rows[-1].expires if len(rows) == limit else None
+        self._swept = now.wall if last is None else last - 1
+        return [row for row in rows if row.sequence not in self.locked]
+
+    def look_for_due(self) -> None:
+        self.journal.keep(self)
+        self.next_due = self.rows.next_due()
+
+    def look_for_expiry(self) -> None:
+        self.journal.keep(self)
+        self.next_expiry = self.rows.next_expiry(self._swept)
+
+    def _note_dates(self, row: Row) -> None:
+        if row.due is not None:
+            self.journal.keep(self)
+            self.next_due = min(row.due, self.next_due or row.due)
+        elif row.expires is not None and row.state is State.ACTIVE:
+            self.journal.keep(self)
+            self.next_expiry = min(row.expires, self.next_expiry or row.expires)
+            self._swept = min(self._swept, row.expires - 1)  # the wall clock may have been set back
+
+    # --- telling
+
+    def count(self, state: State) -> int:
+        return self._lanes[state].messages
+
+    def drain_fresh(self) -> tuple[int, int, int]:
+        """
+        How many active, dead-lettered and transfer dead-lettered messages became available since
+        the last call.
+        """
+        lanes = self._lanes
+        active, dead, transfer = lanes[State.ACTIVE], lanes[State.DEAD], lanes[State.TRANSFER]
+        fresh = active.fresh, dead.fresh, transfer.fresh
+        active.fresh = dead.fresh = transfer.fresh = 0
+        return fresh
+
+    def _count(self, state: State, change: int) -> None:
+        lane = self._lanes[state]
+        self.journal.note(lane.recount, lane.messages, lane.fresh)
+        lane.messages += change
+        lane.fresh += max(change, 0)
+
+    def _hold(self, change: int) -> None:
+        self.journal.note(self._weigh, self.bytes, self.usage.bytes)
+        self._weigh(self.bytes + change, self.usage.bytes + change)
+
+    def _weigh(self, own: int, of_quota: int) -> None:
+        self.bytes, self.usage.bytes = own, of_quota

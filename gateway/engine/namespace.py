@@ -1,0 +1,434 @@
+"""The entities of the broker's own namespace: found by path, listed by name."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from gateway.domain.backlog import ROOM, is_backlog
+from gateway.domain.clocks.times import Now
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import (
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    PreconditionFailed,
+    QuotaExceeded,
+)
+from gateway.domain.topics.topology import (
+    Properties,
+    SubscriptionProperties,
+    TopicProperties,
+    as_queue,
+)
+from gateway.engine.content_needs import Packing
+from gateway.engine.deliveries import News, Report
+from gateway.engine.due_work import DueWork, idle_end
+from gateway.engine.entity_names import Names
+from gateway.engine.entity_store import EntityStore, StoredEntity
+from gateway.engine.forwarding import Forward, leads_to
+from gateway.engine.journal import Journal, put_entry
+from gateway.engine.queue import Queue, QueueDependencies
+from gateway.engine.queue_checks import check_properties, check_update
+from gateway.engine.queue_content import Entity, Onward
+from gateway.engine.records import Storage
+from gateway.engine.topic_routing import CompileSql, Subscription, TopicRouting
+
+PAUSE: Final = 1.0  # seconds that due work waits after a failure
+
+
+@attrs.define(eq=False, kw_only=True)
+class Namespace:
+    """
+    All entities, by path. Their number is limited, so all of them are kept in memory.
+
+    A topic or subscription is a `Queue` here too, for all that it has in common with a queue;
+    `Topics` has the rest.
+    """
+
+    max_message_size: int  # bytes; an entity's own limit takes precedence
+    max_queues: int  # topics and subscriptions count, too
+    create_missing: bool
+    store: EntityStore
+    _new_token: Callable[[], str]
+    _packing: Packing
+    _compile_sql: CompileSql
+    _queues: dict[str, Queue] = attrs.field(factory=dict)  # by key, with those of topics
+    _routings: dict[str, TopicRouting] = attrs.field(factory=dict)  # by key of the topic
+    _names: Names = attrs.field(factory=Names)
+    # Entities that steps have used since the last report, by key.
+    _touched: dict[str, EntityPath] = attrs.field(factory=dict)
+    # Receivers that wait there must look again.
+    _changed: list[EntityPath] = attrs.field(factory=list)
+    _due_work: DueWork = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._due_work = DueWork(self.journal)
+        self.reload()
+        self.journal.forget()
+
+    @property
+    def journal(self) -> Journal:
+        """Undoes all steps since the journal's last `forget`."""
+        return self.store.journal
+
+    def reload(self) -> None:
+        """Forget the state in memory, all locks included, and read it again from the storage."""
+        for index in (self._queues, self._routings, self._names, self._touched, self._changed):
+            index.clear()
+        self._due_work.clear()
+        for stored, storage in self.store.load():
+            self.put(stored, storage)
+
+    # --- finding
+
+    def find(self, path: EntityPath) -> Queue:
+        """
+        The queue, subscription or topic with this path, which may name a sub-queue of it.
+
+        Raises:
+            EntityNotFound: no entity has this path.
+        """
+        queue = self._queues.get(path.parent_key)
+        if queue is None:
+            raise EntityNotFound(f"there is no entity {path.parent}")
+        return queue
+
+    def find_or_create(self, path: EntityPath, now: Now) -> Queue:
+        """As `find`; a missing queue is created if `create_missing` is set."""
+        missing = self.create_missing and path.parent_key not in self._queues
+        if missing and not path.is_subscription:
+            stored = StoredEntity(
+                path=path.parent, properties=QueueProperties(), created=now.wall, updated=now.wall
+            )
+            return self.add(stored)
+        return self.find(path)
+
+    def known(self, path: EntityPath) -> Queue | None:
+        return self._queues.get(path.parent_key)
+
+    def inspect(self, path: EntityPath, now: Now) -> EntityInfo:
+        """
+        The properties and counts of a queue or subscription.
+
+        Raises:
+            EntityNotFound: no queue or subscription has this path.
+        """
+        queue = self.find(path)
+        if path.parent_key in self._routings:
+            raise EntityNotFound(f"{path.parent} is a topic, not a queue")
+        queue.sweep(now)
+        return queue.info()
+
+    def routing(self, topic: EntityPath) -> TopicRouting:
+        """
+        The routing of a topic.
+
+        Raises:
+            EntityNotFound: no topic has this path.
+        """
+        routing = self._routings.get(topic.key)
+        if routing is None:
+            raise EntityNotFound(f"there is no topic {topic}")
+        return routing
+
+    def page(self, prefix: str, skip: int, top: int) -> Sequence[EntityInfo]:
+        """
+        A page of the queues whose path starts with `prefix`, case ignored, in the order of names.
+        """
+        keys = self.page_of(QueueProperties, prefix, skip, top)
+        return [self._queues[key].info() for key in keys]
+
+    def page_of(self, kind: type[Properties], prefix: str, skip: int, top: int) -> Sequence[str]:
+        """The keys of a page of entities of one kind, in the order of names."""
+        return self._names.page(kind, prefix, skip, top)
+
+    def check_room(self) -> None:
+        """
+        Check that the storage can grow.
+
+        Raises:
+            StorageFull: nothing more can be stored.
+        """
+        self.store.check_room()
+
+    # --- queues
+
+    def create(self, path: EntityPath, properties: QueueProperties, now: Now) -> EntityInfo:
+        """
+        Create a queue.
+
+        Raises:
+            EntityExists, InvalidRequest, QuotaExceeded: the queue wasn't created.
+        """
+        if path.is_dead_letter or path.is_subscription:
+            raise InvalidRequest(
+                f"{path}: a queue expected, not the path of a sub-queue or subscription"
+            )
+        stored = StoredEntity(path=path, properties=properties, created=now.wall, updated=now.wall)
+        self.check_new(stored)
+        return self.add(stored).info()
+
+    def update(
+        self, path: EntityPath, properties: QueueProperties, if_version: int | None, now: Now
+    ) -> EntityInfo:
+        """
+        Replace a queue's properties. With `if_version`, only if the queue still has that version.
+
+        Raises:
+            EntityNotFound, PreconditionFailed, InvalidRequest: nothing was changed.
+        """
+        self._check_queue(path)
+        self.change(path, properties, if_version, now)
+        return self._queues[path.key].info()
+
+    def delete(self, path: EntityPath) -> None:
+        """
+        Delete a queue and its messages.
+
+        Raises:
+            EntityNotFound: no queue has this path.
+        """
+        self._check_queue(path)
+        self.remove(path)
+
+    def _check_queue(self, path: EntityPath) -> None:
+        if path.key not in self._queues or path.key in self._routings or path.is_subscription:
+            raise EntityNotFound(f"there is no queue {path}")
+
+    # --- entities of every kind
+
+    def check_new(self, stored: StoredEntity) -> None:
+        """
+        Check that an entity can be created.
+
+        Raises:
+            EntityExists, InvalidRequest, StorageFull: the entity can't be created.
+        """
+        if stored.path.key in self._queues:
+            raise EntityExists(f"{stored.path}: an entity of this name exists already")
+        properties = as_queue(stored.properties)
+        check_properties(stored.path, properties)
+        self._check_no_circle(stored.path, properties)
+        self.check_room()
+
+    def add(self, stored: StoredEntity) -> Queue:
+        """
+        Store and add an entity.
+
+        Raises:
+            QuotaExceeded: the namespace has `max_queues` entities already.
+        """
+        if len(self._queues) >= self.max_queues:
+            raise QuotaExceeded(
+                f"this namespace has {self.max_queues} entities, the most allowed; delete"
+                " unused ones"
+            )
+        return self.put(stored, self.store.add(stored))
+
+    def change(
+        self, path: EntityPath, properties: Properties, if_version: int | None, now: Now
+    ) -> None:
+        """As `update`, for an entity that exists."""
+        queue = self._queues[path.key]
+        entity, new = queue.entity, as_queue(properties)
+        if if_version is not None and if_version != entity.version:
+            raise PreconditionFailed(
+                f"{path}: version {if_version} expected, the entity has {entity.version}"
+            )
+        check_update(path, entity.properties, new)
+        self._check_no_circle(path, new)
+        stored = StoredEntity(
+            path=entity.path,
+            properties=properties,
+            created=entity.created,
+            updated=now.wall,
+            version=entity.version + 1,
+        )
+        self.store.update(stored)
+        self.journal.keep(entity)
+        entity.properties = new
+        entity.updated, entity.version = stored.updated, stored.version
+        entity.max_message_size = new.max_message_size or self._limit(path)
+        entity.touch(now)
+        self._lead(queue)
+        queue.sweep(now)
+        self._changed.append(entity.path)
+
+    def put(self, stored: StoredEntity, storage: Storage) -> Queue:
+        """Add an entity that is stored already."""
+        path, properties = stored.path, as_queue(stored.properties)
+        routing = None
+        if isinstance(stored.properties, SubscriptionProperties):
+            routing = self._routings[path.topic.key]
+        queue = Queue.make(
+            Entity(
+                path=path,
+                properties=properties,
+                created=stored.created,
+                updated=stored.updated,
+                version=stored.version,
+                max_message_size=properties.max_message_size or self._limit(path),
+                journal=self.journal,
+            ),
+            storage,
+            QueueDependencies(
+                next_sequence=self.store.next_sequence,
+                new_token=self._new_token,
+                packing=self._packing,
+                concern=self.concern,
+            ),
+            usage=None if routing is None else self._queues[path.topic.key].usage,
+        )
+        self.journal.note(self._forget, path, type(stored.properties))
+        self._queues[path.key] = queue
+        if isinstance(stored.properties, TopicProperties):
+            self._routings[path.key] = TopicRouting(
+                self._packing.unpack, self._compile_sql, stored.properties, self.journal
+            )
+        if routing is not None and isinstance(stored.properties, SubscriptionProperties):
+            routing.add(Subscription(path.subscription, stored.properties, queue), stored.rules)
+        self._names.add(type(stored.properties), path.key)
+        self._lead(queue)
+        self._due_work.add(queue)
+        return queue
+
+    def remove(self, path: EntityPath) -> None:
+        """Remove an existing entity and its messages."""
+        queue, routing = self._queues[path.key], self._routings.get(path.key)
+        kind: type[Properties] = QueueProperties
+        if path.is_subscription:
+            kind = SubscriptionProperties
+        elif routing is not None:
+            kind = TopicProperties
+        self.store.remove(path)
+        self.journal.note(self._put_back, queue, routing, kind)
+        self._forget(path, kind)
+        queue.forsake()
+        self._touched.pop(path.key, None)
+        self._due_work.drop(path.key)
+        self._changed.append(path)
+
+    def _forget(self, path: EntityPath, kind: type[Properties]) -> None:
+        self._queues.pop(path.key, None)
+        self._routings.pop(path.key, None)
+        self._names.drop(kind, path.key)
+
+    def _put_back(self, queue: Queue, routing: TopicRouting | None, kind: type[Properties]) -> None:
+        key = queue.path.key
+        self._queues[key] = queue
+        put_entry(self._routings, key, routing)
+        self._names.add(kind, key)
+
+    def _limit(self, path: EntityPath) -> int:
+        """
+        A backlog queue has room for the envelope on top, so that a message which the entity takes
+        can be diverted too.
+        """
+        return self.max_message_size + (ROOM if is_backlog(path) else 0)
+
+    def _lead(self, queue: Queue) -> None:
+        properties = queue.properties
+        onward: Onward | None = self._routings.get(queue.path.key)
+        queue.lead(
+            onward or self._forward(properties.forward_to),
+            self._forward(properties.forward_dead_lettered_messages_to),
+        )
+
+    def _forward(self, target: str | None) -> Forward | None:
+        return None if target is None else Forward(EntityPath(target), self._queues.get)
+
+    def _check_no_circle(self, path: EntityPath, properties: QueueProperties) -> None:
+        """Refuse a circle of forwarding. Through a topic, messages would multiply in a circle."""
+        goal = path.topic.key  # a topic forwards to each of its subscriptions
+        for target in _targets(properties):
+            if leads_to(target, goal, self._next_of):
+                raise InvalidRequest(f"{path}: messages forwarded to {target} would come back")
+
+    def _next_of(self, key: str) -> Iterable[str]:
+        if key in self._routings:
+            for subscription in self._routings[key].subscriptions.values():
+                yield subscription.queue.path.key
+        elif key in self._queues:
+            yield from _targets(self._queues[key].properties)
+
+    # --- reports, and due work
+
+    def concern(self, path: EntityPath) -> None:
+        """Note that a step used `path`: the next report wakes the receivers that wait there."""
+        self._touched[path.parent_key] = path
+
+    def report(self, now: Now) -> Report:
+        """The changes since the last report."""
+        news: list[tuple[EntityPath, News | None]] = [(path, None) for path in self._changed]
+        self._changed.clear()
+        for key, path in self._touched.items():
+            queue = self._queues.get(key)
+            told = (path.parent, None) if queue is None else (queue.path, self._news_of(queue, now))
+            news.append(told)
+        self._touched.clear()
+        return Report(news, self.next_due_work())
+
+    def report_all(self, now: Now) -> Report:
+        """
+        Wake all receivers, after a failure. Due work is put off: a full disk stays full for a
+        while.
+        """
+        news = [(queue.path, None) for queue in self._queues.values()]
+        return Report(news, now.monotonic + PAUSE)
+
+    def next_due_work(self) -> float | None:
+        """When (monotonic) `run_due_work` must be called."""
+        return self._due_work.first()
+
+    def run_due_work(self, now: Now, is_watched: Callable[[str], bool]) -> None:
+        """
+        Do the work that is due in entities though no client asks for anything.
+
+        `is_watched` says whether a receiver waits on the entity with this key: such an entity isn't
+        idle.
+        """
+        for key in list(self._due_work.run_out(now)):
+            queue = self._queues.get(key)
+            if queue is None:
+                continue
+            queue.sweep(now)
+            if idle_end(queue, now) <= now.monotonic:
+                self._note_use(queue, now, is_watched)
+            if idle_end(queue, now) > now.monotonic:
+                self.concern(queue.path)
+            else:
+                self.remove_whole(queue.path)
+
+    def _note_use(self, queue: Queue, now: Now, is_watched: Callable[[str], bool]) -> None:
+        """
+        A waiting receiver uses its entity, and the use of a subscription is a use of its topic.
+        """
+        users = [queue]
+        if (routing := self._routings.get(queue.path.key)) is not None:
+            users += [subscription.queue for subscription in routing.subscriptions.values()]
+        dates = [now.monotonic if is_watched(each.path.key) else each.entity.used for each in users]
+        queue.entity.use(max(date for date in dates if date is not None))
+
+    def remove_whole(self, path: EntityPath) -> None:
+        """
+        Remove an entity and all that belongs to it: a topic's subscriptions, a subscription's
+        routing.
+        """
+        routing = self._routings.get(path.key)
+        if routing is not None:
+            for subscription in list(routing.subscriptions.values()):
+                self.remove(subscription.queue.path)
+        elif path.is_subscription and path.topic.key in self._routings:
+            self._routings[path.topic.key].drop(path.subscription)
+        self.remove(path)
+
+    def _news_of(self, queue: Queue, now: Now) -> News:
+        news = queue.drain_news(now)
+        self._due_work.note(queue, news.due, now)
+        return news
+
+
+def _targets(properties: QueueProperties) -> list[str]:
+    names = (properties.forward_to, properties.forward_dead_lettered_messages_to)
+    return [EntityPath(name).key for name in names if name is not None]

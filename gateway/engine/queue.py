@@ -1,0 +1,346 @@
+"""
+The rules of one queue and its sub-queues, for every namespace that Pairgate keeps itself.
+
+The rules decide; `Storage` stores and finds. Each rule changes the stored rows first and the state
+in memory after. A rule that refuses (raises `BrokerError`) does so before any change.
+"""
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import attrs
+
+from gateway.domain.clocks.times import Now, to_date
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import EntityDisabled, InvalidRequest, MessageNotFound, SessionRequired
+from gateway.domain.message import Abandon, Complete, DeadLetter, Defer, ReceiveMode, Settlement
+from gateway.engine.content_needs import Packing
+from gateway.engine.deliveries import News, Taken
+from gateway.engine.dispatch import Dispatch
+from gateway.engine.enqueue import EnqueueRules
+from gateway.engine.message_index import QuotaUsage
+from gateway.engine.queue_checks import check_reason
+from gateway.engine.queue_content import Entity, Onward, QueueContent
+from gateway.engine.records import MAX_SEQUENCE, Incoming, Row, State, Storage
+from gateway.engine.session_rules import SessionRules
+from gateway.engine.sessions import Sessions
+from gateway.engine.visibility import VisibilityRules
+
+_GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
+
+
+@attrs.frozen(kw_only=True)
+class QueueDependencies:
+    """The values and functions that a queue gets from its namespace."""
+
+    next_sequence: Callable[[], int]  # each number is higher than all before
+    new_token: Callable[[], str]
+    packing: Packing
+    # Called with the path of each queue that a message was forwarded to.
+    concern: Callable[[EntityPath], None]
+
+
+@attrs.define(eq=False, kw_only=True)
+class Queue:
+    """One queue. Each method is one step; none waits."""
+
+    entity: Entity
+    enqueue: EnqueueRules
+    visibility: VisibilityRules
+    _content: QueueContent
+    _dispatch: Dispatch
+    _concern: Callable[[EntityPath], None]
+
+    @classmethod
+    def make(
+        cls,
+        entity: Entity,
+        storage: Storage,
+        dependencies: QueueDependencies,
+        usage: QuotaUsage | None = None,
+    ) -> "Queue":
+        """Make a queue from its stored messages."""
+        sessions = None
+        if entity.properties.requires_session:
+            sessions = Sessions(entity.path, storage, dependencies.new_token, entity.journal)
+        usage, number = usage or QuotaUsage(), dependencies.next_sequence
+        content = QueueContent(entity, storage, number, usage, sessions, dependencies.packing)
+        return cls(
+            entity=entity,
+            enqueue=EnqueueRules(content, dependencies.packing.id_of),
+            visibility=VisibilityRules(content),
+            content=content,
+            dispatch=Dispatch(content, dependencies.new_token, entity.journal),
+            concern=dependencies.concern,
+        )
+
+    def reload(self) -> None:
+        """Forget the state in memory, all locks included, and read it again from the storage."""
+        self._content.reload()
+        self._dispatch.clear()
+
+    @property
+    def path(self) -> EntityPath:
+        return self.entity.path
+
+    @property
+    def properties(self) -> QueueProperties:
+        return self.entity.properties
+
+    # --- sending
+
+    def send(self, messages: Sequence[Incoming], now: Now) -> list[int]:
+        """
+        Add all messages, in this order, or none; return their sequence numbers.
+
+        A duplicate is accepted but not stored: no message has its sequence number.
+        """
+        self.enqueue.check_sendable()
+        self.sweep(now)
+        self.entity.touch(now)
+        return self.enqueue.send(messages, now)
+
+    def arrive(self, row: Row, hops: int, now: Now) -> None:
+        """As `Target.arrive`."""
+        self._concern(self.path)
+        self.enqueue.arrive(row, hops, now)
+
+    def lead(self, onward: Onward | None, onward_dead: Onward | None) -> None:
+        """
+        Set where messages and dead letters are forwarded to from now on; None: they stay here.
+        """
+        self._content.lead(onward, onward_dead)
+
+    @property
+    def forwards(self) -> bool:
+        """True if the queue forwards its messages."""
+        return self._content.onward is not None
+
+    def cancel(self, sequences: Sequence[int], now: Now) -> None:
+        """
+        Remove scheduled messages, all or none.
+
+        Raises:
+            MessageNotFound: a message doesn't exist, has become due, or is hidden rather than
+                scheduled.
+        """
+        self.sweep(now)
+        find = self._content.find
+        rows = [find(sequence, State.SCHEDULED) for sequence in dict.fromkeys(sequences)]
+        for row in rows:
+            if row.stamp:
+                raise MessageNotFound(f"{self.path}: message {row.sequence} isn't scheduled")
+        self.entity.touch(now)
+        for row in rows:
+            self._content.index.remove(row)
+
+    # --- receiving
+
+    def check_active(self) -> None:
+        """
+        Check that the queue's status allows receiving.
+
+        Raises:
+            EntityDisabled: the queue is disabled, or disabled for receiving.
+        """
+        status = self.properties.status
+        if status in _GIVES_NOTHING:
+            raise EntityDisabled(f"{self.path} is {status.value}")
+
+    def check_receivable(self, state: State = State.ACTIVE) -> None:
+        """
+        Check that a receiver without a session may receive messages of this state.
+
+        Raises:
+            EntityDisabled: the queue is disabled, or disabled for receiving.
+            SessionRequired: the queue requires sessions; accept a session instead.
+            InvalidRequest: the queue forwards all its messages.
+        """
+        self.check_active()
+        if self.forwards and state is State.ACTIVE:
+            raise InvalidRequest(
+                f"{self.path} forwards its messages: receive from the entity that it forwards to"
+            )
+        if self._content.sessions is not None and state is State.ACTIVE:
+            raise SessionRequired(f"{self.path} requires sessions: a receiver must accept one")
+
+    @property
+    def sessions(self) -> SessionRules:
+        """
+        The operations on sessions.
+
+        Raises:
+            InvalidRequest: the queue doesn't require sessions.
+        """
+        if self._content.sessions is None:
+            raise InvalidRequest(
+                f"{self.path} doesn't require sessions: receive from it without one"
+            )
+        return SessionRules(self, self._content.sessions, self._dispatch)
+
+    def take(self, state: State, limit: int, mode: ReceiveMode, now: Now) -> list[Taken]:
+        """Deliver up to `limit` messages, the oldest first; an empty list if none is available."""
+        self.check_receivable(state)
+        self.sweep(now)
+        index = self._content.index
+        return self._dispatch.take(lambda more: index.next(state, more), limit, mode, now)
+
+    def take_deferred(self, sequences: Sequence[int], mode: ReceiveMode, now: Now) -> list[Taken]:
+        """
+        Deliver deferred messages, all or none. An expired message is removed or dead-lettered
+        first.
+
+        Raises:
+            MessageNotFound: a message doesn't exist, has expired, or is locked.
+        """
+        self.check_receivable()
+        self.sweep(now)
+        return self._dispatch.take_deferred(sequences, mode, now)
+
+    # --- settling
+
+    def settle(self, token: str | None, settlement: Settlement, now: Now) -> None:
+        self.sweep(now)
+        lock = self._dispatch.find(token, now)
+        match settlement:
+            case Complete():
+                self._content.index.remove(lock.held)
+            case DeadLetter():
+                self._check_main(lock.held)
+                check_reason(settlement)
+                row = self._content.amended(lock.held, settlement.properties)
+                self._content.dead_letter(row, settlement, now)
+            case Defer():
+                self._check_main(lock.held)
+                row = self._content.amended(lock.held, settlement.properties)
+                self._content.index.replace(row, attrs.evolve(row, state=State.DEFERRED))
+            case Abandon(delivered=delivered):
+                row = self._content.amended(lock.held, settlement.properties)
+                self._give_back(row, now, delivered=delivered)
+        self._dispatch.end(lock)
+        self.entity.touch(now)
+
+    def renew(self, token: str | None, now: Now) -> int:
+        """Extend a lock by the lock duration; return its new end (wall clock)."""
+        return self._dispatch.renew(token, now)
+
+    def release(self, tokens: Iterable[str], now: Now, *, delivered: bool = True) -> None:
+        """
+        Make the messages that are still locked by `tokens` available again.
+
+        With `delivered=False` the delivery isn't counted, since no client has seen the messages.
+        """
+        for token in tokens:
+            lock = self._dispatch.find_if_held(token, now)
+            if lock is None:
+                continue
+            self._give_back(lock.held, now, delivered=delivered)
+            self._dispatch.end(lock)
+
+    def _give_back(self, row: Row, now: Now, *, delivered: bool) -> None:
+        if not delivered:
+            row = attrs.evolve(row, deliveries=row.deliveries - 1)
+            self._content.storage.rows.count_delivery(row, row.deliveries, durable=False)
+        self._content.give_back(row, now)
+
+    def quarantine(self, token: str, now: Now) -> None:
+        """Move a locked message out of the queue because its content can't be read."""
+        lock = self._dispatch.find(token, now)
+        self._content.index.quarantine(lock.held)
+        self._dispatch.end(lock)
+
+    def _check_main(self, row: Row) -> None:
+        if row.state in {State.DEAD, State.TRANSFER}:
+            raise InvalidRequest(f"{self.path}: a dead letter can only be completed or abandoned")
+
+    # --- what becomes due
+
+    def sweep(self, now: Now) -> None:
+        """
+        Apply what time has brought: end expired locks, enqueue scheduled messages, expire messages.
+        """
+        first_end = self._dispatch.next_end()
+        if first_end is not None and first_end <= now.monotonic:
+            for row in self._dispatch.run_out(now):
+                self._content.give_back(row, now)
+        sessions = self._content.sessions
+        if sessions is not None:
+            for session in sessions.run_out(now):
+                self.release(session.held.tokens, now)
+                sessions.release(session)
+        self._content.sweep(now)
+
+    def next_event(self, now: Now) -> float | None:
+        """When (monotonic) `sweep` may have work to do; it may then turn out to have none."""
+        first = self._dispatch.next_end()
+        sessions = self._content.sessions
+        session_end = None if sessions is None else sessions.next_end()
+        for moment in (session_end, self._content.next_date(now)):
+            if moment is not None and (first is None or moment < first):
+                first = moment
+        return None if first == math.inf else first
+
+    @property
+    def usage(self) -> QuotaUsage:
+        return self._content.usage
+
+    @property
+    def has_scheduled(self) -> bool:
+        return self._content.index.count(State.SCHEDULED) > 0
+
+    def forsake(self) -> None:
+        """
+        Delete the queue: its bytes no longer count against a quota that is shared with others.
+        """
+        self._content.index.forsake()
+
+    @property
+    def has_due_work(self) -> bool:
+        """True if `sweep` must be called in time even if no receiver waits on this queue."""
+        content = self._content
+        onward = content.onward is not None or content.onward_dead is not None
+        return onward or content.sessions is not None
+
+    # --- telling
+
+    def drain_news(self, now: Now) -> News:
+        """The changes since the last call."""
+        index, sessions = self._content.index, self._content.sessions
+        active, dead, transfer = index.drain_fresh()
+        news = News(active=active, dead=dead, transfer=transfer, due=self.next_event(now))
+        if index.quarantined:
+            news.quarantined, index.quarantined = index.quarantined, []
+        if sessions is not None:
+            news.active, news.sessions = sessions.drain_fresh(), sessions.drain_woken()
+            news.damaged = sessions.drain_damaged()
+        return news
+
+    def peek(self, states: Sequence[State], from_sequence: int, limit: int) -> list[Row]:
+        """
+        Rows from that sequence number on, in order, including locked ones, without damaged ones.
+        """
+        stored = self._content.storage.rows
+        first = min(max(from_sequence, 0), MAX_SEQUENCE)
+        found = (stored.after(state, first - 1, limit) for state in states)
+        rows = heapq.merge(*found, key=lambda row: row.sequence)
+        return [row for row in rows if not row.damaged][:limit]
+
+    def info(self) -> EntityInfo:
+        entity, index = self.entity, self._content.index
+        return EntityInfo(
+            path=entity.path,
+            properties=entity.properties,
+            max_message_size=entity.max_message_size,
+            active=index.count(State.ACTIVE),
+            dead_lettered=index.count(State.DEAD),
+            scheduled=index.count(State.SCHEDULED),
+            deferred=index.count(State.DEFERRED),
+            transfer_dead_lettered=index.count(State.TRANSFER),
+            size=index.bytes,
+            created=to_date(entity.created),
+            updated=to_date(entity.updated),
+            accessed=to_date(entity.accessed) if entity.accessed else None,
+            version=entity.version,
+        )

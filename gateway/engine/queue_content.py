@@ -1,0 +1,369 @@
+"""
+The messages of one queue, and how they move without a client: scheduled ones become active, expired
+ones are removed or dead-lettered, forwarded ones go to another queue.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import attrs
+
+from gateway.domain.clocks.times import Now
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, MessageNotFound, MessageTooLarge
+from gateway.domain.message import MAX_REASON_LENGTH, DeadLetter, Properties
+from gateway.engine.content_needs import Packing
+from gateway.engine.journal import Journal
+from gateway.engine.message_index import MessageIndex, QuotaUsage
+from gateway.engine.records import Row, State, Storage
+from gateway.engine.sessions import Sessions
+
+# The reasons and descriptions that Service Bus sets when it dead-letters a message by itself.
+EXPIRED: Final = DeadLetter(
+    reason="TTLExpiredException", description="The message expired and was dead lettered."
+)
+TOO_MANY_DELIVERIES: Final = "MaxDeliveryCountExceeded"
+NO_SESSION: Final = DeadLetter(
+    reason="Session ID is null.",
+    description="An entity that requires sessions takes no message without a session id.",
+)
+
+
+class TooManyHops(BrokerError):
+    """A message was forwarded as often as allowed. Never leaves the namespace."""
+
+
+# Service Bus's reason; for other errors the reason is the name of the error's class.
+_TRANSFER_REASONS: Final[dict[type[BrokerError], str]] = {
+    TooManyHops: "MaxTransferHopCountExceeded"
+}
+# Rows that one operation moves besides its own work; the next operation continues.
+SWEEP: Final = 200
+_CAN_EXPIRE: Final = frozenset({State.ACTIVE, State.DEFERRED})
+
+
+@attrs.define(eq=False, kw_only=True)
+class Entity:
+    """The properties of a queue. Dates are microseconds since 1970; `used` is monotonic."""
+
+    path: EntityPath
+    properties: QueueProperties
+    created: int
+    updated: int
+    max_message_size: int  # bytes
+    version: int = 0
+    accessed: int = 0  # 0: not accessed since the namespace was opened
+    used: float | None = None
+    journal: Journal = attrs.field(factory=Journal)
+
+    def touch(self, now: Now) -> None:
+        self.journal.note(self._was_used, self.accessed, self.used)
+        self._was_used(now.wall, now.monotonic)
+
+    def use(self, monotonic: float) -> None:
+        """Note that the entity is in use, though no client has accessed it."""
+        self.journal.note(self._was_used, self.accessed, self.used)
+        self.used = monotonic
+
+    def _was_used(self, accessed: int, used: float | None) -> None:
+        self.accessed, self.used = accessed, used
+
+
+class Target(Protocol):
+    """A queue that messages are forwarded to."""
+
+    def arrive(self, row: Row, hops: int, now: Now) -> None:
+        """Take a message that was forwarded `hops` times; never refuses."""
+        ...
+
+
+class Onward(Protocol):
+    """A destination that messages go to instead of staying in a queue."""
+
+    @property
+    def to_sender(self) -> bool:
+        """
+        True if the sender is told of a refusal; otherwise the message is transfer dead-lettered.
+        """
+        ...
+
+    def targets(self, row: Row, hops: int, now: Now) -> Sequence[Target]:
+        """
+        The queues that get a copy of the message.
+
+        Raises:
+            BrokerError: the message can't be forwarded; the error says why.
+        """
+        ...
+
+
+@attrs.define(eq=False)
+class QueueContent:
+    """
+    The content of one queue. `onward` and `onward_dead` say where messages and dead letters are
+    forwarded to.
+    """
+
+    entity: Entity
+    storage: Storage
+    next_sequence: Callable[[], int]  # each number is higher than all before
+    usage: QuotaUsage
+    sessions: Sessions | None
+    packing: Packing
+    onward: Onward | None = None
+    onward_dead: Onward | None = None
+    index: MessageIndex = attrs.field(init=False)
+    _unfinished: bool = False  # more messages must be forwarded than one sweep does
+
+    def __attrs_post_init__(self) -> None:
+        self.index = MessageIndex(self.storage.rows, self.usage, self.journal)
+
+    @property
+    def journal(self) -> Journal:
+        return self.entity.journal
+
+    def lead(self, onward: Onward | None, onward_dead: Onward | None) -> None:
+        """
+        Set where messages and dead letters are forwarded to from now on; None: they stay here.
+        """
+        self.journal.keep(self)
+        self.onward, self.onward_dead = onward, onward_dead
+
+    def reload(self) -> None:
+        """Forget the state in memory, and read it again from the storage."""
+        self.index.reload()
+        if self.sessions is not None:
+            self.sessions.reload()
+
+    def find(self, sequence: int, state: State) -> Row:
+        """
+        Return the row with this sequence number.
+
+        Raises:
+            MessageNotFound: no message of that state has this number.
+        """
+        row = self.storage.rows.get(sequence)
+        if row is None or row.state is not state:
+            raise MessageNotFound(f"{self.entity.path}: no {state.name.lower()} message {sequence}")
+        return row
+
+    # --- in
+
+    def add(self, rows: Sequence[Row]) -> None:
+        self.index.add(rows)
+        if self.sessions is not None:
+            for row in rows:
+                self._note_session(row)
+
+    def give_back(self, row: Row, now: Now) -> None:
+        """Make a row available again whose lock has ended."""
+        if not self.fit(row, now) or row.state is State.DEFERRED:
+            return
+        if self.sessions is not None and row.state is State.ACTIVE:
+            self.sessions.give_back(row)
+        else:
+            self.index.give_back(row)
+
+    def fit(self, row: Row, now: Now) -> bool:
+        """
+        True if a row may be delivered. A row that may not is moved where it belongs: quarantined,
+        expired, or dead-lettered for too many deliveries.
+        """
+        properties = self.entity.properties
+        if row.damaged:
+            self.index.quarantine(row)
+        elif self._is_expired(row, now):
+            if properties.dead_lettering_on_expiration:
+                self.dead_letter(row, EXPIRED, now)
+            else:
+                self.index.remove(row)
+        elif row.state is State.ACTIVE and row.deliveries >= properties.max_delivery_count:
+            self.dead_letter(row, _too_many_deliveries(row), now)
+        else:
+            return True
+        return False
+
+    def amended(self, row: Row, properties: Properties) -> Row:
+        """
+        Set application properties of a locked message; return its row.
+
+        Raises:
+            InvalidRequest: AMQP can't encode the properties.
+            MessageTooLarge: the message would exceed the entity's limit.
+        """
+        stored = self.storage.rows.get(row.sequence) if properties else None
+        if stored is None or stored.damaged:
+            return row
+        content, size = self.packing.amended(stored.content, properties)
+        if size > max(self.entity.max_message_size, row.size):
+            limit = self.entity.max_message_size
+            raise MessageTooLarge(
+                f"with the new properties the message has {size} bytes, at most {limit} expected"
+            )
+        return self.index.rewrite(row, content, size)
+
+    # --- what becomes due
+
+    def sweep(self, now: Now) -> None:
+        """Apply what time has brought: scheduled and expired messages, and messages to forward."""
+        index = self.index
+        if index.next_due is not None and index.next_due <= now.wall and now.trusted:
+            for row in self.storage.rows.due(now.wall, SWEEP):
+                self._enqueue(row)
+            index.look_for_due()
+        if index.next_expiry is not None and index.next_expiry <= now.wall and now.trusted:
+            for row in index.expired(now, SWEEP):
+                self.fit(row, now)
+            index.look_for_expiry()
+        self._finish(finished=True)
+        if self.onward is not None and index.count(State.ACTIVE) > 0:
+            self._send_on(self.onward, now)
+
+    def next_date(self, now: Now) -> float | None:
+        """When (monotonic) `sweep` may have work to do; it may then turn out to have none."""
+        if self._unfinished:
+            return now.monotonic
+        due, expiry = self.index.next_due, self.index.next_expiry
+        if due is None or (expiry is not None and expiry < due):
+            due = expiry
+        return None if due is None else now.when(due)
+
+    def is_due(self, now: Now) -> bool:
+        """True if the last sweep left work that was already due."""
+        date = self.next_date(now)
+        return date is not None and date <= now.monotonic
+
+    def _enqueue(self, row: Row) -> None:
+        """
+        Make a scheduled row active, with a new sequence number, as Service Bus does when a
+        scheduled message becomes due.
+
+        A hidden message keeps its number, because its receipt names it.
+        """
+        if row.stamp:
+            self.index.show(row, attrs.evolve(row, state=State.ACTIVE, due=None))
+            return
+        active = attrs.evolve(
+            row,
+            sequence=self.next_sequence(),
+            state=State.ACTIVE,
+            due=None,
+            original=row.sequence,
+        )
+        self.index.replace(row, active)
+        self._note_session(active)
+
+    def _note_session(self, row: Row) -> None:
+        if self.sessions is not None and row.state is State.ACTIVE:
+            self.sessions.note(row)
+
+    def _is_expired(self, row: Row, now: Now) -> bool:
+        live = row.state not in _CAN_EXPIRE or row.expires is None or row.expires > now.wall
+        return not live and now.trusted
+
+    # --- out
+
+    def dead_letter(self, row: Row, why: DeadLetter, now: Now) -> None:
+        """Dead-letter a row, here or in the queue that dead letters are forwarded to."""
+        dead = attrs.evolve(
+            row,
+            sequence=self.next_sequence(),
+            state=State.DEAD,
+            expires=None,
+            original=row.first,
+            reason=why.reason,
+            description=why.description,
+        )
+        if self.onward_dead is None or row.state is State.DEAD:
+            self.index.replace(row, dead)
+            return
+        stored = self.storage.rows.get(row.sequence)  # `row` may come without its content
+        if stored is None:
+            raise RuntimeError(f"row {row.sequence} is gone while it's locked")
+        self.index.remove(row)
+        dead = attrs.evolve(dead, content=stored.content, source=self.entity.path.name)
+        self.forward(dead, self.onward_dead, 1, now)
+
+    def move(self, row: Row, why: DeadLetter, targets: Sequence[Target], now: Now) -> None:
+        """Move a row, with its content, to other queues. The moved message doesn't expire."""
+        self.index.remove(row)
+        moved = attrs.evolve(
+            row,
+            expires=None,
+            reason=why.reason,
+            description=why.description,
+            source=self.entity.path.name,
+        )
+        for target in targets:
+            target.arrive(moved, 1, now)
+
+    def dead_letter_new(self, row: Row, why: DeadLetter, hops: int, now: Now) -> None:
+        """Dead-letter a row that isn't stored yet."""
+        dead = attrs.evolve(
+            row,
+            state=State.DEAD,
+            expires=None,
+            reason=why.reason,
+            description=why.description,
+            source=self.entity.path.name,
+        )
+        if self.onward_dead is None:
+            self.add([attrs.evolve(dead, source=row.source)])
+        else:
+            self.forward(dead, self.onward_dead, hops, now)
+
+    def forward(self, row: Row, onward: Onward, hops: int, now: Now) -> None:
+        """
+        Forward a row that isn't stored (any more). If the target refuses it, transfer dead-letter
+        it.
+        """
+        try:
+            targets = onward.targets(row, hops, now)
+        except BrokerError as error:
+            kept = _kept_aside(row, self.next_sequence(), error)
+            self.index.add([kept])
+            if kept.deliveries:  # `add` stores no delivery count
+                self.storage.rows.count_delivery(kept, kept.deliveries, durable=False)
+            return
+        for target in targets:
+            target.arrive(row, hops, now)
+
+    def _finish(self, *, finished: bool) -> None:
+        if self._unfinished is finished:
+            self.journal.keep(self)
+            self._unfinished = not finished
+
+    def _send_on(self, onward: Onward, now: Now) -> None:
+        rows = self.index.next(State.ACTIVE, SWEEP)
+        self._finish(finished=len(rows) < SWEEP)
+        for row in rows:
+            if self.fit(row, now):
+                self.index.remove(row)
+                self.forward(row, onward, 1, now)
+
+
+def _too_many_deliveries(row: Row) -> DeadLetter:
+    return DeadLetter(
+        reason=TOO_MANY_DELIVERIES,
+        description=f"Message could not be consumed after {row.deliveries} delivery attempts.",
+    )
+
+
+def _kept_aside(row: Row, sequence: int, error: BrokerError) -> Row:
+    """
+    Return the row as it is stored in the transfer dead-letter sub-queue.
+
+    The old row may have been removed just before, so this one needs a new sequence number.
+    """
+    description = str(error)
+    if row.reason is not None:
+        description = f"{description}; it was dead-lettered for {row.reason}: {row.description}"
+    return attrs.evolve(
+        row,
+        sequence=sequence,
+        original=row.first,
+        state=State.TRANSFER,
+        expires=None,
+        reason=_TRANSFER_REASONS.get(type(error), type(error).__name__),
+        description=description[:MAX_REASON_LENGTH],
+    )

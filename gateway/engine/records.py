@@ -1,0 +1,230 @@
+"""
+The stored form of messages and sessions, and the protocols that a storage implements.
+
+Dates are microseconds since 1970 UTC as int, which compare alike in SQL and in Python.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Protocol
+
+import attrs
+
+from gateway.domain.values import value
+
+MAX_SEQUENCE: Final = 2**63 - 1  # the highest number that a storage can be asked for
+
+
+class State(enum.IntEnum):
+    """
+    The state of a message in its queue. A lock isn't stored, so a locked message keeps its state.
+    """
+
+    ACTIVE = 0
+    SCHEDULED = 1
+    DEAD = 2  # in the dead-letter sub-queue
+    DEFERRED = 3  # set aside by a receiver: found only by its sequence number
+    TRANSFER = 4  # couldn't be forwarded: in the transfer dead-letter sub-queue
+
+
+@value(kw_only=True)
+class Incoming:
+    """
+    A message to enqueue: the fields that the rules need, and the content that only the storage
+    reads.
+    """
+
+    content: Any
+    size: int  # bytes, encoded
+    time_to_live: timedelta | None = None
+    scheduled: datetime | None = None
+    session: str | None = None
+    message_id: str | None = None  # as text; None: the message is never a duplicate
+
+
+@value(kw_only=True)
+class Row:
+    """
+    A stored message. `deliveries` counts the deliveries begun so far; `due` is set while it is
+    scheduled.
+
+    Each time that a message is hidden it gets a new stamp: `original` is then a number above its
+    own sequence number, unique to that stamp. The stamp stays when the message is visible again.
+    """
+
+    sequence: int
+    state: State
+    enqueued: int
+    size: int
+    content: Any
+    due: int | None = None
+    expires: int | None = None
+    deliveries: int = 0
+    original: int | None = None  # its first sequence number, if it has had another; or its stamp
+    reason: str | None = None
+    description: str | None = None
+    session: str | None = None
+    # The queue that dead-lettered it, if that queue forwards its dead letters.
+    source: str | None = None
+    damaged: bool = False  # its checksum doesn't match: it must never be served
+
+    @property
+    def stamp(self) -> int:
+        """Identifies the last time that the message was hidden; 0 if it never was."""
+        return 0 if self.original is None or self.original < self.sequence else self.original
+
+    @property
+    def first(self) -> int:
+        """The sequence number that the message had first."""
+        return self.original if self.original and not self.stamp else self.sequence
+
+
+def without_content(row: Row, deliveries: int) -> Row:
+    """
+    Return the row as a lock holds it. Written out, since `attrs.evolve` would take as long as all
+    the rest of a delivery.
+    """
+    return Row(
+        sequence=row.sequence,
+        state=row.state,
+        enqueued=row.enqueued,
+        size=row.size,
+        content=None,
+        due=row.due,
+        expires=row.expires,
+        deliveries=deliveries,
+        original=row.original,
+        reason=row.reason,
+        description=row.description,
+        session=row.session,
+        source=row.source,
+    )
+
+
+@attrs.frozen
+class Total:
+    messages: int
+    bytes: int
+
+
+class Rows(Protocol):
+    """
+    The messages of one queue, by sequence number. Each query uses an index, never a scan.
+
+    A change is durable once the batch that it runs in is.
+    """
+
+    def add(self, rows: Iterable[Row]) -> None: ...
+
+    def get(self, sequence: int) -> Row | None: ...
+
+    def after(self, state: State, sequence: int, limit: int) -> Sequence[Row]:
+        """Rows of one state with a higher sequence number, in order."""
+        ...
+
+    def due(self, wall: int, limit: int) -> Sequence[Row]:
+        """Scheduled rows that are due, the earliest first."""
+        ...
+
+    def expired(self, since: int, wall: int, limit: int) -> Sequence[Row]:
+        """ACTIVE rows that expire after `since` and no later than `wall`, the earliest first."""
+        ...
+
+    def in_session(self, session: str, sequence: int, limit: int) -> Sequence[Row]:
+        """ACTIVE rows of one session with a higher sequence number, in order."""
+        ...
+
+    def next_due(self) -> int | None:
+        """The earliest due date of a scheduled row."""
+        ...
+
+    def next_expiry(self, since: int) -> int | None:
+        """The earliest expiry of an ACTIVE row, among those after `since`."""
+        ...
+
+    def count_delivery(self, row: Row, deliveries: int, *, durable: bool) -> None:
+        """
+        Store how often a row was delivered; with `durable` in this batch, otherwise possibly later.
+        """
+        ...
+
+    def replace(self, old: Row, new: Row) -> None:
+        """Replace `old` by `new`, which has the same size, session and content."""
+        ...
+
+    def rewrite(self, sequence: int, content: Any, size: int) -> None:
+        """Replace the content and size of a row, and nothing else."""
+        ...
+
+    def remove(self, sequence: int) -> None: ...
+
+    def quarantine(self, sequence: int) -> None:
+        """Set a row aside: nothing serves it, but an operator can find it."""
+        ...
+
+    def totals(self) -> Mapping[State, Total]:
+        """Count all messages. Takes time in proportion to their number; nothing else here does."""
+        ...
+
+
+@attrs.frozen(kw_only=True)
+class SessionRecord:
+    """
+    The stored form of a session.
+
+    `first` is the sequence number of its oldest ACTIVE row, or that of an older row which has been
+    removed since; None: the session has no rows.
+    """
+
+    id: str
+    first: int | None = None
+    state: bytes | None = None
+    updated: int = 0  # when the state was set
+    damaged: bool = False  # the state's checksum doesn't match: it must never be served
+    reported: bool = False  # the damage was already reported
+
+
+class SessionRows(Protocol):
+    """
+    The sessions of one queue that have messages or a state. Uses indexes only, as `Rows` does.
+    """
+
+    def get(self, session: str) -> SessionRecord | None: ...
+
+    def put(self, record: SessionRecord) -> None: ...
+
+    def remove(self, session: str) -> None: ...
+
+    def next(self, after: int) -> SessionRecord | None:
+        """The session with the lowest `first` above `after`."""
+        ...
+
+    def page(self, updated_since: int | None, skip: int, top: int) -> Sequence[str]:
+        """
+        Ids of the sessions with messages, or of those whose state was updated after that date.
+        """
+        ...
+
+
+class SeenIds(Protocol):
+    """The message ids that one queue accepted recently. Uses indexes only, as `Rows` does."""
+
+    def until(self, message_id: str) -> int | None:
+        """Until when the id counts as a duplicate; None if it is unknown."""
+        ...
+
+    def put(self, message_id: str, until: int) -> None: ...
+
+    def forget(self, wall: int, limit: int) -> None:
+        """Remove up to `limit` ids whose time has passed."""
+        ...
+
+
+@attrs.frozen
+class Storage:
+    """All storage of one queue."""
+
+    rows: Rows
+    sessions: SessionRows
+    seen: SeenIds

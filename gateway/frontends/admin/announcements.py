@@ -1,0 +1,78 @@
+"""Announces new messages in the queues of this gateway to clients that subscribed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import attrs
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.wire.pairgate.announcements import EVERYTHING, MOST, with_topics
+
+
+@attrs.define(eq=False)
+class Stream:
+    """
+    The announcements that one reader hasn't read yet: at most one per queue, however slow the
+    reader is.
+
+    A stream keeps announcements only of the queues that it subscribed to; None subscribes to all
+    queues. Then it keeps at most a hundred, and beyond that a single `EVERYTHING`.
+    """
+
+    _queues: frozenset[EntityPath] | None
+    _waiting: dict[EntityPath, int] = attrs.field(factory=dict, init=False)
+    _came: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def note(self, queue: EntityPath, size: int) -> None:
+        if self._queues is not None and queue not in self._queues:
+            return
+        if self._queues is None and (len(self._waiting) >= MOST or EVERYTHING in self._waiting):
+            self._waiting, queue, size = {}, EVERYTHING, 0
+        self._waiting[queue] = self._waiting.get(queue, 0) + size
+        self._came.set()
+
+    async def next(self) -> Mapping[EntityPath, int]:
+        """
+        Wait for an announcement; return the queues, each with the known size of its new messages in
+        bytes.
+        """
+        await self._came.wait()
+        return self.take()
+
+    def take(self) -> Mapping[EntityPath, int]:
+        """As `next`, but return at once: empty if nothing was announced."""
+        self._came = trio.Event()
+        came, self._waiting = self._waiting, {}
+        return came
+
+
+@attrs.define(eq=False)
+class Announcements:
+    """Publishes new messages to every open stream."""
+
+    _streams: set[Stream] = attrs.field(factory=set, init=False)
+
+    @property
+    def has_readers(self) -> bool:
+        return bool(self._streams)
+
+    def publish(self, queue: EntityPath, size: int = 0) -> None:
+        """Announce that a message is in `queue`, or soon will be; `size` in bytes, 0 if unknown."""
+        for stream in self._streams:
+            stream.note(queue, size)
+
+    @contextmanager
+    def subscribe(self, queues: Iterable[EntityPath] | None = None) -> Iterator[Stream]:
+        """
+        Open a stream of these queues' announcements, from now on; without `queues`, of all queues,
+        with `EVERYTHING` among them.
+
+        A subscription is also announced when its topic is, because senders name the topic.
+        """
+        stream = Stream(None if queues is None else with_topics(queues))
+        self._streams.add(stream)
+        try:
+            yield stream
+        finally:
+            self._streams.discard(stream)

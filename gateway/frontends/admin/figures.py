@@ -1,0 +1,81 @@
+"""
+Health and metrics of a process (a gateway or a listener) for operators, orchestrators and
+Prometheus.
+
+    GET /livez      200 as long as the process answers
+    GET /readyz     503 once the process drains; a namespace that fails changes neither
+    GET /status     the state of the process, as JSON (`wire/status`)
+    GET /metrics    the same figures in Prometheus's text format
+
+`/livez` and `/readyz` need no credentials. The others need the right to listen to every entity.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.access import Right
+from gateway.domain.errors import BrokerError
+from gateway.domain.status import Status
+from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
+from gateway.frontends.auth import Authorizer
+from gateway.wire.http.messages import Request, Response
+from gateway.wire.pairgate.status import build_status
+
+# Prometheus's exposition formats, version 0.0.4.
+PROMETHEUS_TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
+_READS: Final = frozenset({"GET", "HEAD"})
+
+
+@attrs.define(eq=False, kw_only=True)
+class FiguresFrontend:
+    """`handle`, `check_head` and `refuse` are what `net.http_server.HttpServer` asks for."""
+
+    authorizer: Authorizer
+    read: Callable[[], Awaitable[Status]]
+    exposition: Callable[[Status], bytes]
+    # once set, the process isn't ready any more
+    draining: trio.Event = attrs.field(factory=trio.Event)
+
+    async def handle(self, request: Request) -> Response:
+        """
+        Answer one request; every `BrokerError` has become a response. The request changes nothing.
+        """
+        await trio.lowlevel.checkpoint()
+        if request.method not in _READS:
+            return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
+        try:
+            answer = await self.answer(request)
+        except BrokerError as error:
+            return refused(error)
+        return answer or self.refuse(404, f"{request.path} not found")
+
+    async def answer(self, request: Request) -> Response | None:
+        """
+        The answer to `/status` or `/metrics`; None if the request is for another path.
+
+        Raises:
+            NotAuthorized: the client may not read the status.
+        """
+        await trio.lowlevel.checkpoint()
+        if request.path == "/status":
+            status = await self._status(request)
+            return body_answer(200, "application/json", build_status(status))
+        if request.path == "/metrics":
+            status = await self._status(request)
+            return body_answer(200, PROMETHEUS_TEXT, self.exposition(status))
+        return health(request, self.draining)
+
+    def check_head(self, request: Request) -> Response | None:
+        """Refuse a body: no request here has one."""
+        return self.refuse(400, f"{request.method} {request.path} takes no body")
+
+    def refuse(self, status: int, text: str) -> Response:
+        """The response to a request that is malformed, unknown or not allowed."""
+        return json_answer(status, {"error": text})
+
+    async def _status(self, request: Request) -> Status:
+        check_right(self.authorizer, request, Right.LISTEN, None)
+        return await self.read()

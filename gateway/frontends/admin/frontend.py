@@ -1,0 +1,233 @@
+"""
+The HTTP interface for operators and their tools: health, queue depth, triggers and redrive.
+
+    GET /livez, /readyz            health; /status and /metrics: state and figures (`figures`)
+    GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them
+    GET /triggers?queues=A,B       new messages in these queues, as events (`wire/announcements`)
+    POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
+    POST /redrive                  counts or moves dead letters of the backlog (`wire/redrive`)
+
+`/livez` and `/readyz` need no credentials. The others take HTTP Basic, with name and key of an
+access policy, or a token that Service Bus would accept. On loopback without access policies they
+need neither.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+import attrs
+import trio
+from attrs import validators
+
+from gateway.capabilities import Peeks
+from gateway.deadlines import answered_within
+from gateway.domain.access import Right
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
+from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
+from gateway.domain.redrive import Redriven, Selection, Survey
+from gateway.frontends.admin.announcements import Announcements
+from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
+from gateway.frontends.auth import Authorizer
+from gateway.offering import offered
+from gateway.ports import Broker, WallClock
+from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, build_event
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate.announcements import OPEN, build_announcement
+from gateway.wire.pairgate.redrive import build_answer, parse_order
+from gateway.wire.pairgate.scale import Figures, build_figures
+
+_SCALE: Final = "/scale/"
+_TRIGGERS: Final = "/triggers"
+_REDRIVE: Final = "/redrive"
+_MOST_QUEUES: Final = 1000  # queues of one stream
+_LARGEST: Final = 2**63 - 1  # bytes
+_READS: Final = frozenset({"GET", "HEAD"})
+# Nobody can receive from entities in these states, however many listeners there are.
+_GIVES_NOTHING: Final = frozenset({EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED})
+
+
+@attrs.frozen(kw_only=True)
+class AdminOptions:
+    """Times are seconds."""
+
+    answer_timeout: float = attrs.field(default=5.0, validator=validators.gt(0.0))
+    # A stream is never silent for longer than that, so that its reader knows that it still works.
+    keep_alive: float = attrs.field(default=15.0, validator=validators.gt(0.0))
+
+
+class Redrives(Protocol):
+    """Counts and moves dead letters, as `gateway.pairing.syphon.redrive.Redrive` does."""
+
+    async def survey(self, selection: Selection) -> Survey: ...
+
+    async def run(
+        self,
+        selection: Selection,
+        *,
+        moved: Callable[[int], None],
+        rate: float | None = None,
+        most: float,
+    ) -> Redriven: ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class AdminFrontend:
+    """
+    Answers requests of operators, orchestrators and scalers.
+
+    `handle`, `check_head` and `refuse` are what `gateway.net.http.server.HttpServer` asks for.
+    """
+
+    broker: Broker
+    authorizer: Authorizer
+    wall_clock: WallClock
+    figures: FiguresFrontend | None = None
+    redrive: Redrives | None = None  # only if the gateway has a pair
+    redrive_spool: Redrives | None = None  # only if the pair has a spool
+    announcements: Announcements = attrs.field(factory=Announcements)
+    options: AdminOptions = attrs.field(factory=AdminOptions)
+    # once set, the gateway isn't ready any more
+    draining: trio.Event = attrs.field(factory=trio.Event)
+
+    async def handle(self, request: Request) -> Response:
+        """
+        Answer one request; every `BrokerError` has become a response.
+
+        Only `/redrive` changes anything in a namespace; `/triggers` may wake readers of triggers.
+        """
+        await trio.lowlevel.checkpoint()
+        try:
+            if request.method in _READS:
+                return await self._read(request)
+            if request.method == "POST" and request.path.startswith(f"{_TRIGGERS}/"):
+                return self._trigger(request)
+            if request.method == "POST" and request.path == _REDRIVE:
+                return await self._redrive(request)
+        except BrokerError as error:
+            return refused(error)
+        return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
+
+    def check_head(self, request: Request) -> Response | None:
+        """
+        The refusal of a client without the right to do this, before its body is read; None if the
+        body may be read.
+        """
+        if request.method != "POST":
+            return self.refuse(400, f"{request.method} {request.path} takes no body")
+        try:
+            if request.path.startswith(f"{_TRIGGERS}/"):
+                self._check(request, self._queue_of(request), Right.SEND)
+            else:  # the least right that any other path needs
+                check_right(self.authorizer, request, Right.LISTEN, None)
+        except BrokerError as error:
+            return refused(error)
+        return None
+
+    def refuse(self, status: int, text: str) -> Response:
+        """The response to a request that is malformed, unknown or not allowed."""
+        return json_answer(status, {"error": text})
+
+    async def _read(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        if request.path.startswith(_SCALE):
+            return json_answer(200, await self._scale(request))
+        if request.path == _TRIGGERS:
+            return self._stream(request)
+        answer = health(request, self.draining)
+        if answer is None and self.figures is not None:
+            answer = await self.figures.answer(request)
+        return answer or self.refuse(404, f"{request.path} not found")
+
+    async def _scale(self, request: Request) -> Mapping[str, object]:
+        entity = EntityPath.parse(request.path.removeprefix(_SCALE))
+        self._check(request, entity, Right.LISTEN)
+        with answered_within(self.options.answer_timeout, f"from {entity}"):
+            info = await self.broker.inspect(entity)
+            return build_figures(_figures(info, await self._age(info)))
+
+    def _trigger(self, request: Request) -> Response:
+        queue = self._queue_of(request)
+        self._check(request, queue, Right.SEND)
+        text = request.query.get("size", "0")
+        if not text.isascii() or not text.isdigit() or int(text[:20]) > _LARGEST:
+            raise InvalidRequest(f"size: 0 to {_LARGEST} bytes expected, got {text!r:.40}")
+        self.announcements.publish(queue, int(text))
+        return json_answer(202, {"queue": queue.name})
+
+    async def _redrive(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        order = parse_order(request.body)
+        right = Right.MANAGE if order.executes else Right.LISTEN
+        check_right(self.authorizer, request, right, None)
+        redrive = self.redrive_spool if order.spool else self.redrive
+        if redrive is None:
+            raise NotSupported(f"this gateway has no {'spool' if order.spool else 'backlog'}")
+        answer: Survey | Redriven
+        if order.executes:
+            answer = await redrive.run(
+                order.selection, moved=lambda _: None, rate=order.rate, most=order.most
+            )
+        else:
+            answer = await redrive.survey(order.selection)
+        return body_answer(200, "application/json", build_answer(answer))
+
+    def _queue_of(self, request: Request) -> EntityPath:
+        return EntityPath.parse(request.path.removeprefix(f"{_TRIGGERS}/"))
+
+    def _stream(self, request: Request) -> Response:
+        names = request.query.get("queues", "").split(",")
+        if len(names) > _MOST_QUEUES:
+            raise InvalidRequest(f"queues: up to {_MOST_QUEUES} expected, got {len(names)}")
+        queues = [EntityPath.parse(name) for name in names]
+        for queue in queues:
+            self._check(request, queue, Right.LISTEN)
+        headers = Headers.of({"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
+        return Response(status=200, headers=headers, parts=self._events(queues))
+
+    async def _events(self, queues: Sequence[EntityPath]) -> AsyncGenerator[bytes, None]:
+        await trio.lowlevel.checkpoint()
+        with self.announcements.subscribe(queues) as stream:
+            yield build_event(OPEN)
+            while True:
+                came: Mapping[EntityPath, int] = {}
+                with trio.move_on_after(self.options.keep_alive):
+                    came = await stream.next()
+                events = (build_event(build_announcement(*each)) for each in came.items())
+                yield b"".join(events) or COMMENT
+
+    def _check(self, request: Request, entity: EntityPath, right: Right) -> None:
+        check_right(self.authorizer, request, right, entity)
+
+    async def _age(self, info: EntityInfo) -> float | None:
+        """Seconds since the oldest message was enqueued; None if the namespace can't tell."""
+        await trio.lowlevel.checkpoint()
+        peeks = offered(self.broker, Peeks)
+        if peeks is None:
+            return None
+        try:
+            oldest = await peeks.peek(info.path, limit=1)
+        except NotSupported:
+            return None
+        if not oldest:
+            return 0.0
+        enqueued = oldest[0].enqueued
+        if enqueued is None:
+            return None
+        return max(0.0, (self.wall_clock() - enqueued).total_seconds())
+
+
+def _figures(info: EntityInfo, age: float | None) -> Figures:
+    """
+    The figures of an entity for a scaler. The depth of an entity that can't be received from is 0,
+    because more listeners would find no more messages.
+
+    `depth` is omitted if the namespace can't tell it, so that a scaler keeps its last value.
+    """
+    mute = info.properties.status in _GIVES_NOTHING
+    return Figures(
+        entity=info.path.name,
+        status=info.properties.status.value,
+        depth=0 if mute else info.active,
+        age=0.0 if mute else age,
+    )

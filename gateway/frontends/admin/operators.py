@@ -1,0 +1,85 @@
+"""Authorization and response formats that all requests of operators and their tools share."""
+
+import binascii
+import json
+from base64 import b64decode
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.access import Access, Claim, Refusal, Refused, Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, InvalidRequest, NotAuthorized
+from gateway.frontends.auth import Authorizer
+from gateway.net.visits import note_authorized
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.errors import build_error
+
+_BASIC: Final = "basic "
+
+
+def check_right(
+    authorizer: Authorizer, request: Request, right: Right, entity: EntityPath | None
+) -> None:
+    """
+    Return if the client has the right on the entity; None stands for the whole namespace.
+
+    A client authenticates by HTTP Basic with name and key of a policy, or by a token that Service
+    Bus would accept. On loopback without access policies it needs neither.
+
+    Raises:
+        NotAuthorized: the text says why not.
+        InvalidRequest: the Authorization header is malformed.
+    """
+    text = request.headers.get("Authorization")
+    if text is None and authorizer.is_open:
+        note_authorized()
+        return
+    path = "" if entity is None else entity.name
+    access = Access(right=right, entity=entity, path=path)
+    authorizer.require(_claim(authorizer, text), access)
+
+
+def _claim(authorizer: Authorizer, text: str | None) -> Claim:
+    if text is None or not text.lower().startswith(_BASIC):
+        return authorizer.claim(text)
+    try:
+        name, _, key = b64decode(text[len(_BASIC) :], validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeError) as error:
+        authorizer.note_refused(Refused("no NAME:KEY in Base64", Refusal.MALFORMED))
+        raise InvalidRequest("Authorization: NAME:KEY in Base64 expected") from error
+    return authorizer.claim_by_key(name, key)
+
+
+def health(request: Request, draining: trio.Event) -> Response | None:
+    """The answer to `/livez` and `/readyz`; None if the request is for another path."""
+    if request.path == "/livez":
+        return text_answer(200, "ok")
+    if request.path == "/readyz":
+        return text_answer(503, "draining") if draining.is_set() else text_answer(200, "ok")
+    return None
+
+
+def refused(error: BrokerError) -> Response:
+    """The error with the status that Service Bus REST gives it, as JSON."""
+    known = build_error(error)
+    fields = [(name, value) for name, value in known.headers.items if name != "Content-Type"]
+    if isinstance(error, NotAuthorized):
+        fields.append(("WWW-Authenticate", 'Basic realm="pairgate"'))
+    answer = json_answer(known.status, {"error": str(error)})
+    return attrs.evolve(answer, headers=Headers.of([*answer.headers.items, *fields]))
+
+
+def json_answer(status: int, value: Mapping[str, object]) -> Response:
+    return body_answer(status, "application/json", json.dumps(value).encode() + b"\n")
+
+
+def text_answer(status: int, text: str) -> Response:
+    return body_answer(status, "text/plain", f"{text}\n".encode())
+
+
+def body_answer(status: int, content_type: str, body: bytes) -> Response:
+    headers = Headers.of({"Content-Type": content_type, "Cache-Control": "no-store"})
+    return Response(status=status, headers=headers, body=body)

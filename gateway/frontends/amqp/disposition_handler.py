@@ -1,0 +1,97 @@
+"""Settles deliveries as the client of a link asks."""
+
+from collections.abc import Sequence
+
+import attrs
+import trio
+
+from gateway.capabilities import SettlesMany
+from gateway.domain.errors import NotSupported
+from gateway.domain.message import Delivery, Settlement
+from gateway.frontends.amqp.context import Context
+from gateway.frontends.amqp.errors import amqp_error
+from gateway.frontends.amqp.settling import confirmation_of, settlement_of
+from gateway.offering import offered
+from gateway.ports import Receiver
+from gateway.settling import settle_all
+from gateway.wire.amqp.events import DispositionReceived, Rejected
+
+
+@attrs.define(eq=False)
+class _Asked:
+    event: DispositionReceived
+    delivery: Delivery
+    settlement: Settlement
+
+
+@attrs.define(eq=False)
+class DispositionHandler:
+    """
+    Settles the deliveries of one link as its client asks, and confirms each only then.
+
+    A receiver that can settle several deliveries in one step gets one step at a time, with every
+    disposition that has arrived meanwhile; any other receiver gets each disposition at once.
+    Dispositions that the client has already settled, and so awaits no answer for, may wait a moment
+    for more of them.
+    """
+
+    _context: Context
+    _receiver: Receiver
+    _nursery: trio.Nursery
+    _together: bool = attrs.field(init=False)
+    _asked: list[_Asked] = attrs.field(factory=list, init=False)
+    # the client waits for at least one of them
+    _awaited: bool = attrs.field(default=False, init=False)
+    _collecting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _working: bool = attrs.field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._together = offered(self._receiver, SettlesMany) is not None
+
+    def settle(self, event: DispositionReceived, delivery: Delivery) -> None:
+        """Have a delivery settled soon; returns at once."""
+        try:
+            asked = _Asked(event, delivery, settlement_of(event.state))
+        except NotSupported as error:
+            self._context.engine.settle(event.delivery, Rejected(error=amqp_error(error)))
+            return
+        self._context.pending.add()
+        if not self._together:
+            self._nursery.start_soon(self._settle, (asked,))
+            return
+        self._asked.append(asked)
+        self._awaited = self._awaited or not event.settled
+        if self._urgent:
+            self._collecting.cancel()
+        if not self._working:  # the task starts after all input that was read has been handled
+            self._working = True
+            self._nursery.start_soon(self._work)
+
+    @property
+    def _urgent(self) -> bool:
+        enough = len(self._asked) >= self._context.options.max_taken
+        return self._awaited or enough or self._context.pending.closing
+
+    async def _work(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while self._asked:
+            if not self._urgent:
+                with trio.move_on_after(self._context.options.settle_delay) as self._collecting:
+                    await trio.sleep_forever()
+            group, self._asked, self._awaited = self._asked, [], False
+            await self._settle(group)
+        self._working = False
+
+    async def _settle(self, group: Sequence[_Asked]) -> None:
+        settlements = [(each.delivery, each.settlement) for each in group]
+        seconds = self._context.options.answer_timeout
+        try:
+            errors = await settle_all(self._receiver, settlements, seconds)
+        finally:
+            self._context.pending.drop(count=len(group))
+        engine = self._context.engine
+        for each, error in zip(group, errors, strict=True):
+            if error is None:
+                engine.settle(each.event.delivery, confirmation_of(each.event.state))
+            else:
+                engine.settle(each.event.delivery, Rejected(error=amqp_error(error)))

@@ -1,0 +1,147 @@
+"""
+Service Bus management operations become calls of a namespace.
+
+Updates of queues need a namespace that is `Updates`; topics, subscriptions and rules need one that
+is a `Topology`.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import trio
+
+from gateway.capabilities import Topology, Updates
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import EntityNotFound, NotSupported
+from gateway.offering import offered, required
+from gateway.ports import Broker
+from gateway.wire.servicebus import atom_operations as atom
+
+
+async def manage(
+    broker: Broker, operation: atom.Operation, namespace: atom.NamespaceInfo
+) -> atom.Answer:
+    """
+    Return the answer once the operation is done; `namespace` describes this gateway.
+
+    Raises:
+        BrokerError: as the method of `Broker`, `Updates` or `Topology` that it calls.
+        NotSupported: the namespace lacks the capability that the operation needs.
+    """
+    await trio.lowlevel.checkpoint()
+    match operation:
+        case atom.GetNamespace():
+            return namespace
+        case atom.GetEntity(entity=entity):
+            return await _inspect(broker, entity)
+        case atom.DeleteEntity(entity=entity):
+            await _delete(broker, entity)
+            return None
+        case atom.ListQueues(prefix=prefix, skip=skip, top=top):
+            return tuple(await broker.list_queues(prefix, skip=skip, top=top))
+        case atom.PutQueue():
+            return await _put_queue(broker, operation)
+    return await _WITH_TOPICS[type(operation)](required(broker, Topology), operation)
+
+
+async def _inspect(broker: Broker, entity: EntityPath) -> atom.Answer:
+    """The queue or topic with that name, or None."""
+    await trio.lowlevel.checkpoint()
+    try:
+        return await broker.inspect(entity)
+    except EntityNotFound:
+        topology = offered(broker, Topology)
+        if topology is None:
+            return None
+    try:
+        return await topology.inspect_topic(entity)
+    except EntityNotFound:
+        return None
+
+
+async def _delete(broker: Broker, entity: EntityPath) -> None:
+    await trio.lowlevel.checkpoint()
+    try:
+        await broker.delete_queue(entity)
+    except EntityNotFound:
+        topology = offered(broker, Topology)
+        if topology is None:
+            raise
+        await topology.delete_topic(entity)
+
+
+async def _put_queue(broker: Broker, wish: atom.PutQueue) -> atom.Answer:
+    await trio.lowlevel.checkpoint()
+    if not wish.update:
+        return await broker.create_queue(wish.entity, wish.properties)
+    updates = offered(broker, Updates)
+    if updates is None:
+        raise NotSupported(
+            f"queue {wish.entity} can't be changed in this namespace: delete and recreate it"
+        )
+    return await updates.update_queue(wish.entity, wish.properties, if_version=wish.if_version)
+
+
+async def _put_topic(broker: Topology, wish: atom.PutTopic) -> atom.Answer:
+    if wish.update:
+        return await broker.update_topic(wish.entity, wish.properties, if_version=wish.if_version)
+    return await broker.create_topic(wish.entity, wish.properties)
+
+
+async def _list_topics(broker: Topology, wish: atom.ListTopics) -> atom.Answer:
+    return tuple(await broker.list_topics(wish.prefix, skip=wish.skip, top=wish.top))
+
+
+async def _get_subscription(broker: Topology, wish: atom.GetSubscription) -> atom.Answer:
+    return await broker.inspect_subscription(wish.topic, wish.name)
+
+
+async def _put_subscription(broker: Topology, wish: atom.PutSubscription) -> atom.Answer:
+    if wish.update:
+        return await broker.update_subscription(
+            wish.topic, wish.name, wish.properties, if_version=wish.if_version
+        )
+    return await broker.create_subscription(wish.topic, wish.name, wish.properties, wish.rule)
+
+
+async def _list_subscriptions(broker: Topology, wish: atom.ListSubscriptions) -> atom.Answer:
+    return tuple(await broker.list_subscriptions(wish.topic, skip=wish.skip, top=wish.top))
+
+
+async def _delete_subscription(broker: Topology, wish: atom.DeleteSubscription) -> atom.Answer:
+    await broker.delete_subscription(wish.topic, wish.name)
+    return None
+
+
+async def _get_rule(broker: Topology, wish: atom.GetRule) -> atom.Answer:
+    return await broker.inspect_rule(wish.topic, wish.subscription, wish.name)
+
+
+async def _put_rule(broker: Topology, wish: atom.PutRule) -> atom.Answer:
+    if wish.update:
+        return await broker.update_rule(wish.topic, wish.subscription, wish.rule)
+    return await broker.create_rule(wish.topic, wish.subscription, wish.rule)
+
+
+async def _list_rules(broker: Topology, wish: atom.ListRules) -> atom.Answer:
+    found = await broker.list_rules(wish.topic, wish.subscription, skip=wish.skip, top=wish.top)
+    return tuple(found)
+
+
+async def _delete_rule(broker: Topology, wish: atom.DeleteRule) -> atom.Answer:
+    await broker.delete_rule(wish.topic, wish.subscription, wish.name)
+    return None
+
+
+_WITH_TOPICS: Final[dict[type, Callable[[Topology, Any], Awaitable[atom.Answer]]]] = {
+    atom.PutTopic: _put_topic,
+    atom.ListTopics: _list_topics,
+    atom.GetSubscription: _get_subscription,
+    atom.PutSubscription: _put_subscription,
+    atom.ListSubscriptions: _list_subscriptions,
+    atom.DeleteSubscription: _delete_subscription,
+    atom.GetRule: _get_rule,
+    atom.PutRule: _put_rule,
+    atom.ListRules: _list_rules,
+    atom.DeleteRule: _delete_rule,
+}

@@ -1,0 +1,265 @@
+"""
+Service Bus REST: clients' requests become calls of a `Broker`, and its results become responses.
+
+    bytes -> HttpServer -> Request -> authenticate -> codec: operation -> authorize -> Broker
+                                                        answer or error -> codec -> Response
+
+A token is checked before a body is read (`check_head`), unless the body came together with the
+head; its rights are checked once the operation is known.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID, uuid4
+
+import attrs
+import trio
+from attrs import validators
+
+from gateway.capabilities import Identifies, Peeks, send_accepted_by
+from gateway.deadlines import answered_within
+from gateway.domain.access import Access, Claim, Right
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    InvalidRequest,
+    Outcome,
+    SessionRequired,
+    Unavailable,
+)
+from gateway.domain.message import Complete, Delivery, Message, ReceiveMode
+from gateway.domain.topics.property_values import check_message_id
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.leases import Leases
+from gateway.frontends.servicebus.management import manage
+from gateway.net.http.server import RETRY_AFTER
+from gateway.offering import required
+from gateway.ports import Broker, WallClock
+from gateway.wire.http.messages import Request, Response
+from gateway.wire.servicebus import answers as servicebus_answers
+from gateway.wire.servicebus import atom, atom_answers
+from gateway.wire.servicebus import operations as rest
+from gateway.wire.servicebus import rest as servicebus_rest
+from gateway.wire.servicebus.atom_operations import NamespaceInfo, entity_of
+from gateway.wire.servicebus.errors import build_error, build_refusal
+
+_TIMEOUT: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?", re.ASCII)
+_RIGHTS: Final = {
+    rest.SendMessages: Right.SEND,
+    rest.ProbeEntity: Right.SEND,
+    rest.ReceiveMessages: Right.LISTEN,
+    rest.SettleMessage: Right.LISTEN,
+    rest.RenewLock: Right.LISTEN,
+    rest.PeekMessages: Right.LISTEN,
+}
+
+
+@attrs.frozen(kw_only=True)
+class RestOptions:
+    """Times are in seconds."""
+
+    namespace: str = "pairgate"  # reported by management
+    secure: bool = False  # whether clients connect with TLS, so that Location says https
+    send_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
+    answer_timeout: float = attrs.field(default=30.0, validator=validators.gt(0.0))
+    longest_wait: float = attrs.field(default=240.0, validator=validators.gt(0.0))
+    # How long a receive waits that the client asked not to wait.
+    shortest_wait: float = attrs.field(default=0.5, validator=validators.gt(0.0))
+
+
+def is_long_poll(request: Request) -> bool:
+    """
+    True if the request ends when its client disconnects.
+
+    A send, a settlement and all of management run to their end instead.
+    """
+    return request.path.lower().endswith("/messages/head")
+
+
+@attrs.define(eq=False, kw_only=True)
+class ServiceBusRestFrontend:
+    """
+    Answers requests of Service Bus REST, of its Atom management, and of other Pairgates.
+
+    The caller also has to run `leases`, over the same broker. `handle`, `check_head` and `refuse`
+    are the interface that `gateway.net.http.server.HttpServer` calls, with `is_long_poll`.
+    """
+
+    broker: Broker
+    leases: Leases
+    authorizer: Authorizer
+    wall_clock: WallClock
+    new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it
+    options: RestOptions = attrs.field(factory=RestOptions)
+
+    async def handle(self, request: Request) -> Response:
+        """
+        Answer one request; every `BrokerError` has become a response.
+
+        If cancelled, the outcome is unknown. A cancelled receive loses nothing.
+        """
+        try:
+            claim = self.authorizer.claim(request.headers.get("Authorization"))
+            if servicebus_rest.is_message_request(request):
+                return await self._message(request, claim)
+            if servicebus_rest.is_identity_request(request):
+                return await self._identity()
+            return await self._management(request, claim)
+        except BrokerError as error:
+            await trio.lowlevel.checkpoint()  # a refusal may have had none
+            # The table's 400 is for a send; a receive without a session uses the wrong path
+            # altogether.
+            wrong_way = isinstance(error, SessionRequired) and is_long_poll(request)
+            return build_error(error, status=405 if wrong_way else None, tracking=self._tracking())
+
+    def check_head(self, request: Request) -> Response | None:
+        """
+        The refusal of a client without a valid token, before its body is read; None if the body may
+        be read.
+        """
+        try:
+            self.authorizer.claim(request.headers.get("Authorization"))
+        except BrokerError as error:
+            return build_error(error, tracking=self._tracking())
+        return None
+
+    def refuse(self, status: int, text: str) -> Response:
+        """
+        The response to a request that was never read as a whole: cut short, too large or malformed.
+        """
+        if status == 503:  # none of it was sent, and there will be room again soon
+            busy = Busy(text, retry_after=float(RETRY_AFTER))
+            return build_error(busy, tracking=self._tracking())
+        return build_refusal(status, text, tracking=self._tracking())
+
+    async def _message(self, request: Request, claim: Claim) -> Response:
+        operation = servicebus_rest.parse_request(request)
+        self._check(claim, request, _RIGHTS[type(operation)], operation.entity)
+        origin = servicebus_rest.origin_of(request, secure=self.options.secure)
+        answer: rest.Answer
+        if isinstance(operation, rest.ReceiveMessages):
+            answer = await self._receive(operation)  # the parts that need a timeout have their own
+        else:
+            with answered_within(self._seconds(request, operation), f"from {operation.entity}"):
+                answer = await self._answer(operation)
+        return servicebus_answers.build_response(operation, answer, origin)
+
+    async def _identity(self) -> Response:
+        """The namespace's identity. Any valid token suffices, because no entity is concerned."""
+        await trio.lowlevel.checkpoint()
+        identifies = required(self.broker, Identifies)
+        with answered_within(self.options.answer_timeout, error=Unavailable):
+            return servicebus_answers.build_identity(await identifies.identity())
+
+    async def _management(self, request: Request, claim: Claim) -> Response:
+        operation = atom.parse_request(request)
+        self._check(claim, request, Right.MANAGE, entity_of(operation))
+        origin = servicebus_rest.origin_of(request, secure=self.options.secure)
+        with answered_within(self.options.answer_timeout):
+            answer = await manage(self.broker, operation, self._namespace())
+        return atom_answers.build_response(operation, answer, origin)
+
+    def _check(
+        self, claim: Claim, request: Request, right: Right, entity: EntityPath | None
+    ) -> None:
+        self.authorizer.require(claim, Access(right=right, entity=entity, path=request.path))
+
+    async def _answer(  # noqa: ASYNC910 all wait
+        self, operation: rest.BriefOperation
+    ) -> rest.Answer:
+        entity = operation.entity
+        match operation:
+            case rest.SendMessages(messages=messages):
+                ready = [self._with_id(message) for message in messages]
+                accepted_by = await send_accepted_by(self.broker, entity, ready)
+                return rest.Accepted(accepted_by=accepted_by)
+            case rest.SettleMessage(lock_token=token, settlement=settlement):
+                await self.leases.settle(entity, token, settlement)
+                return rest.Done()
+            case rest.RenewLock(lock_token=token):
+                renewed = await self.leases.renew(entity, token)
+                return rest.Renewed(locked_until=renewed.locked_until)
+            case rest.PeekMessages(from_sequence=first, limit=limit):
+                return await self._peek(entity, first, limit)
+            case rest.ProbeEntity():
+                await self.broker.probe(entity)
+                return rest.Done()
+
+    def _with_id(self, message: Message) -> Message:
+        if message.message_id is not None:
+            check_message_id(message.message_id)
+            return message
+        return attrs.evolve(message, message_id=str(self.new_id()))
+
+    async def _peek(self, entity: EntityPath, first: int, limit: int) -> rest.Delivered:
+        peeks = required(self.broker, Peeks)
+        found = await peeks.peek(entity, from_sequence=first, limit=limit)
+        return rest.Delivered(deliveries=tuple(found))
+
+    async def _receive(self, operation: rest.ReceiveMessages) -> rest.Delivered:
+        deliveries: Sequence[Delivery] = ()
+        wait = max(operation.timeout, self.options.shortest_wait)
+        with trio.move_on_after(min(wait, self.options.longest_wait)):
+            deliveries = await self.leases.receive(operation.entity, operation.most)
+        if operation.mode is ReceiveMode.RECEIVE_AND_DELETE:
+            deliveries = await self._take_away(operation.entity, deliveries)
+        return rest.Delivered(deliveries=tuple(deliveries))
+
+    async def _take_away(
+        self, entity: EntityPath, deliveries: Sequence[Delivery]
+    ) -> Sequence[Delivery]:
+        """
+        Complete the locked deliveries; return those that are the client's now.
+
+        A receiver that deletes by itself could lose a message whose client has just given up.
+        """
+        kept: set[int] = set()
+
+        async def take(index: int, delivery: Delivery) -> None:
+            if not await self._completed(entity, delivery):
+                kept.add(index)
+
+        async with trio.open_nursery() as nursery:
+            for index, delivery in enumerate(deliveries):
+                nursery.start_soon(take, index, delivery)
+        return [
+            attrs.evolve(delivery, lock_token=None, locked_until=None)
+            for index, delivery in enumerate(deliveries)
+            if index not in kept
+        ]
+
+    async def _completed(self, entity: EntityPath, delivery: Delivery) -> bool:
+        """
+        True if the delivery was completed. If not, it is delivered again. An unknown outcome counts
+        as completed, because the client may rather get a message twice than never.
+        """
+        await trio.lowlevel.checkpoint()
+        assert delivery.lock_token is not None, "a lease has one"
+        try:
+            with answered_within(self.options.answer_timeout):
+                await self.leases.settle(entity, delivery.lock_token, Complete())
+        except BrokerError as error:
+            return error.outcome is Outcome.UNKNOWN
+        return True
+
+    def _seconds(self, request: Request, operation: rest.BriefOperation) -> float:
+        """The client's timeout if it gives one, else the default."""
+        if not isinstance(operation, rest.SendMessages):
+            return self.options.answer_timeout
+        text = request.query.get("timeout")
+        if text is None:
+            return self.options.send_timeout
+        if not _TIMEOUT.fullmatch(text) or float(text) == 0:
+            raise InvalidRequest(f"timeout: above 0 seconds expected, got {text!r:.60}")
+        return min(float(text), self.options.longest_wait)
+
+    def _namespace(self) -> NamespaceInfo:
+        return NamespaceInfo(name=self.options.namespace)
+
+    def _tracking(self) -> str:
+        now = self.wall_clock().strftime("%Y-%m-%dT%H:%M:%S")
+        return (
+            f"TrackingId:{self.new_id()}, SystemTracker:{self.options.namespace}, Timestamp:{now}"
+        )

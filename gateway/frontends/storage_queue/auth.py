@@ -1,0 +1,303 @@
+"""
+Authentication at the Queue service: as the owner of an account, or by a shared access signature.
+"""
+
+import functools
+import hmac
+import ipaddress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+from gateway.domain.access import OnRefused, Refusal
+from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT, StorageAccount
+from gateway.net.visits import note_authorized
+from gateway.ports import WallClock
+from gateway.wire.http.date import parse_http_date
+from gateway.wire.http.messages import Request
+from gateway.wire.storage_queue import operations as storage
+from gateway.wire.storage_queue.address import Address, locate, parameters_of
+from gateway.wire.storage_queue.errors import StorageRefusal
+from gateway.wire.storage_queue.sas import Sas, parse_sas, parse_time
+from gateway.wire.storage_queue.signing import parse_authorization, sign, strings_to_sign
+
+MAX_CLOCK_SKEW: Final = timedelta(minutes=15)
+
+_ACCOUNT: Final = "s"  # signed resource types: the service, a container, an object
+_QUEUE: Final = "c"
+_MESSAGE: Final = "o"
+
+
+@attrs.frozen
+class Needs:
+    """The needed rights: an account SAS must have one of these types and permissions."""
+
+    types: str
+    permissions: str
+    of_queue: str = ""  # the permission that a queue SAS needs; empty: a queue SAS never suffices
+
+
+NEEDS: Final[Mapping[type[storage.Operation], Needs]] = {
+    storage.ListQueues: Needs(_ACCOUNT, "l"),
+    storage.GetServiceProperties: Needs(_ACCOUNT, "r"),
+    storage.SetServiceProperties: Needs(_ACCOUNT, "w"),
+    storage.GetStats: Needs(_ACCOUNT, "r"),
+    storage.CreateQueue: Needs(_QUEUE, "cw"),
+    storage.DeleteQueue: Needs(_QUEUE, "d"),
+    storage.GetMetadata: Needs(_QUEUE, "r", "r"),
+    storage.SetMetadata: Needs(_QUEUE, "w"),
+    storage.PutMessage: Needs(_MESSAGE, "a", "a"),
+    storage.GetMessages: Needs(_MESSAGE, "p", "p"),
+    storage.PeekMessages: Needs(_MESSAGE, "r", "r"),
+    storage.UpdateMessage: Needs(_MESSAGE, "u", "u"),
+    storage.DeleteMessage: Needs(_MESSAGE, "p", "p"),
+    storage.ClearMessages: Needs(_MESSAGE + _QUEUE, "d"),
+}
+
+
+@attrs.frozen(kw_only=True)
+class Circumstances:
+    """Circumstances of a request that a SAS may restrict besides the operation."""
+
+    secure: bool
+    peer: str | None  # the client's address; None if unknown
+    account: str = ""
+
+
+def _ignore(name: str, why: Refusal) -> None:
+    """Ignore the refusal."""
+
+
+class Accounts:
+    """
+    The storage accounts of one endpoint.
+
+    An endpoint without accounts accepts the emulators' well-known account if it is on loopback, and
+    no account otherwise.
+    """
+
+    def __init__(
+        self,
+        accounts: Iterable[StorageAccount],
+        *,
+        wall_clock: WallClock,
+        loopback: bool,
+        on_refused: OnRefused = _ignore,
+    ) -> None:
+        """
+        Use these accounts. `on_refused` is called for each client whose credentials are refused.
+        """
+        self._on_refused = on_refused
+        self._wall_clock = wall_clock
+        self._loopback = loopback
+        self._accounts: dict[str, StorageAccount] = {}
+        self.replace(accounts)
+
+    def replace(self, accounts: Iterable[StorageAccount]) -> None:
+        """Replace all accounts."""
+        chosen = tuple(accounts) or ((EMULATOR_ACCOUNT,) if self._loopback else ())
+        self._accounts = {account.name: account for account in chosen}
+
+    @property
+    def is_open(self) -> bool:
+        """True if the only account is the emulators', whose key is public."""
+        return self._accounts == {EMULATOR_ACCOUNT.name: EMULATOR_ACCOUNT}
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._accounts
+
+    def locate(self, request: Request, *, secure: bool) -> Address:
+        """
+        Find the account and the entity of a request.
+
+        Raises:
+            StorageRefusal: ResourceNotFound: there is no such account.
+        """
+        try:
+            return locate(request, self._accounts, secure=secure)
+        except StorageRefusal as error:
+            if error.code == "ResourceNotFound":
+                self._on_refused(_claimed_account(request), Refusal.UNKNOWN_NAME)
+            raise
+
+    def marks(self, text: bytes) -> Sequence[bytes]:
+        """The signatures of our own text, one for each key of each account."""
+        keys = [key for account in self._accounts.values() for key in account.keys]
+        return [hmac.digest(key, text, "sha256") for key in keys]
+
+    def authenticate(self, request: Request, address: Address, version: str | None) -> Sas | None:
+        """
+        Authenticate a request: None for the account's owner, else the SAS that it came with.
+
+        Raises:
+            StorageRefusal: the signature is invalid or missing, or the request's date is too far
+                from ours.
+        """
+        try:
+            return self._authenticated(request, address, version)
+        except StorageRefusal as error:
+            self._on_refused(address.account, _why(error, Refusal.MALFORMED))
+            raise
+
+    def _authenticated(self, request: Request, address: Address, version: str | None) -> Sas | None:
+        authorization = request.headers.get("Authorization")
+        if authorization is not None:
+            self._check_signature(request, address, version, authorization)
+            return None
+        sas = parse_sas(parameters_of(request.target))
+        if sas is None:
+            raise failed(
+                "The request has neither an Authorization header nor a shared access signature.",
+                Refusal.MISSING,
+            )
+        string = sas.string_to_sign(address.account, address.queue)
+        self._check(address.account, [string], sas.digest)
+        return sas
+
+    def _check_signature(
+        self, request: Request, address: Address, version: str | None, authorization: str
+    ) -> None:
+        signature = parse_authorization(authorization)
+        if signature.account != address.account:
+            raise failed("The signature is for another account.", Refusal.NOT_ALLOWED)
+        strings = strings_to_sign(request, signature.scheme, address.account, version)
+        self._check(address.account, strings, signature.digest)
+        text = request.headers.get("x-ms-date") or request.headers.get("Date") or ""
+        date = _date(text)
+        if date is None:
+            raise failed("x-ms-date or Date: a date is expected.")
+        if abs(date - self._wall_clock()) > MAX_CLOCK_SKEW:
+            detail = f"The request's date {text[:40]} is more than 15 minutes from ours."
+            raise failed(detail, Refusal.EXPIRED)
+
+    def _check(self, account: str, strings: Sequence[str], digest: bytes) -> None:
+        """Compare all keys with all strings, each in the same time."""
+        fits = [
+            hmac.compare_digest(sign(string, key), digest)
+            for key in self._accounts[account].keys
+            for string in strings
+        ]
+        if not any(fits):
+            raise failed("The signature is not by a key of the account.", Refusal.WRONG_KEY)
+        note_authorized()
+
+    def authorize(
+        self,
+        sas: Sas,
+        operation: storage.Operation,
+        policy: storage.StoredPolicy | None,
+        dependencies: Circumstances,
+    ) -> None:
+        """
+        Return if the SAS, together with the stored policy that it names, allows the operation now.
+
+        Raises:
+            StorageRefusal: the code says which condition isn't met.
+        """
+        try:
+            self._check_terms(sas, operation, policy, dependencies)
+        except StorageRefusal as error:
+            stored = sas.get("si")
+            name = f"{dependencies.account}/{stored}" if stored else dependencies.account
+            malformed = error.code == "AuthenticationFailed"
+            why = Refusal.MALFORMED if malformed else Refusal.NOT_ALLOWED
+            self._on_refused(name, _why(error, why))
+            raise
+
+    def _check_terms(
+        self,
+        sas: Sas,
+        operation: storage.Operation,
+        policy: storage.StoredPolicy | None,
+        dependencies: Circumstances,
+    ) -> None:
+        terms = _terms(sas, policy)
+        _check_times(terms, self._wall_clock())
+        _check_circumstances(sas, dependencies)
+        needs = NEEDS.get(type(operation))
+        if needs is None:
+            raise StorageRefusal("AuthorizationFailure", "Only the account's key allows it.")
+        allowed = set(terms["sp"])
+        if not sas.of_account:
+            if not needs.of_queue or needs.of_queue not in allowed:
+                raise StorageRefusal("AuthorizationPermissionMismatch")
+            return
+        if "q" not in sas.get("ss"):
+            raise StorageRefusal("AuthorizationServiceMismatch")
+        if not set(sas.get("srt")) & set(needs.types):
+            raise StorageRefusal("AuthorizationResourceTypeMismatch")
+        if not allowed & set(needs.permissions):
+            raise StorageRefusal("AuthorizationPermissionMismatch")
+
+
+def _claimed_account(request: Request) -> str:
+    try:
+        return parse_authorization(request.headers.get("Authorization") or "").account
+    except StorageRefusal:
+        return ""
+
+
+@functools.lru_cache(maxsize=64)  # thousands of requests have the same second
+def _date(text: str) -> datetime | None:
+    return parse_http_date(text)
+
+
+class _Refused(StorageRefusal):
+    def __init__(self, detail: str, why: Refusal) -> None:
+        super().__init__("AuthenticationFailed", extra={"AuthenticationErrorDetail": detail})
+        self.why = why
+
+
+def failed(detail: str, why: Refusal = Refusal.MALFORMED) -> StorageRefusal:
+    return _Refused(detail, why)
+
+
+def _why(error: StorageRefusal, otherwise: Refusal) -> Refusal:
+    return error.why if isinstance(error, _Refused) else otherwise
+
+
+def _terms(sas: Sas, policy: storage.StoredPolicy | None) -> dict[str, str]:
+    """The terms of the SAS; each comes from the SAS or from its stored policy, never from both."""
+    own = {name: sas.get(name) for name in ("st", "se", "sp")}
+    if sas.of_account or not sas.get("si"):  # an account's signature doesn't cover `si`
+        return own
+    if policy is None:
+        raise failed(
+            "The stored policy that the signature names doesn't exist.", Refusal.UNKNOWN_NAME
+        )
+    stored = {"st": policy.start, "se": policy.expiry, "sp": policy.permission}
+    both = [name for name, value in own.items() if value and stored[name]]
+    if both:
+        raise failed(f"{', '.join(both)}: given both in the signature and in its stored policy.")
+    return {name: value or stored[name] or "" for name, value in own.items()}
+
+
+def _check_times(terms: Mapping[str, str], now: datetime) -> None:
+    start, expiry = parse_time("st", terms["st"]), parse_time("se", terms["se"])
+    if expiry is None:
+        raise failed("se: is missing.")
+    if expiry <= now:
+        raise failed(f"The signature expired at {terms['se'][:40]}.", Refusal.EXPIRED)
+    if start is not None and start > now:
+        detail = f"The signature isn't valid before {terms['st'][:40]}."
+        raise failed(detail, Refusal.EXPIRED)
+
+
+def _check_circumstances(sas: Sas, dependencies: Circumstances) -> None:
+    if sas.get("spr").lower() == "https" and not dependencies.secure:
+        raise StorageRefusal("AuthorizationProtocolMismatch")
+    first, dash, last = sas.get("sip").partition("-")
+    if not first:
+        return
+    try:
+        peer = int(ipaddress.IPv4Address(dependencies.peer or ""))
+        low = int(ipaddress.IPv4Address(first))
+        high = int(ipaddress.IPv4Address(last)) if dash else low
+    except ValueError:
+        peer, low, high = 0, 1, 0
+    if not low <= peer <= high:
+        extra = {"SourceIP": dependencies.peer or ""}
+        raise StorageRefusal("AuthorizationSourceIPMismatch", extra=extra)

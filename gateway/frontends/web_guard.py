@@ -1,0 +1,101 @@
+"""
+Keeps pages of other sites out of endpoints that need no secret.
+
+On loopback an endpoint without access policies accepts a public key, or none. So a page in a local
+browser could do whatever a client can. The browser tells where the page is from (`Origin`), and
+which name it connects to (`Host`), which after DNS rebinding is the other site's. With access
+policies a page has no key, and this module checks nothing.
+
+A form that a page posts has an `Origin` too. The SDKs of Node and Python, curl and Prometheus send
+none.
+"""
+
+import functools
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from gateway.wire.http.messages import Headers, Request, Response
+
+_HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[^:\[\]]+)(?::[0-9]*)?")
+
+
+@attrs.frozen(kw_only=True)
+class WebGuard:
+    """
+    The guard of one endpoint. An allowed origin (`http://localhost:3000`) also allows its host.
+    """
+
+    is_open: Callable[[], bool]  # whether clients need no secret, now
+    allowed_origins: frozenset[str] = frozenset()
+
+    def refusal(self, headers: Headers) -> str | None:
+        """Why the request is refused; None if it isn't."""
+        if not self.is_open():
+            return None
+        host = (headers.get("Host") or "").lower()
+        if host and not (_is_loopback(host) or host in self._allowed_hosts()):
+            return (
+                f"Host {host:.100}: without access policies only loopback host names are accepted"
+            )
+        if headers.get("Origin") is None:  # all clients but browsers
+            return None
+        for origin in map(str.lower, headers.all("Origin")):
+            # A page that this endpoint serves itself is allowed: its origin's host is this machine.
+            if origin not in self.allowed_origins and origin.partition("://")[2] != host:
+                return f"Origin {origin:.100}: add it to the endpoint's allowed_origins"
+        return None
+
+    def _allowed_hosts(self) -> frozenset[str]:
+        return frozenset(origin.partition("://")[2] for origin in self.allowed_origins)
+
+
+class Frontend(Protocol):
+    """The front end behind the guard."""
+
+    async def handle(self, request: Request) -> Response: ...
+
+    def check_head(self, request: Request) -> Response | None:
+        """The refusal of a client that may not send a body at all; None if the body may be read."""
+
+    def refuse(self, status: int, text: str) -> Response: ...
+
+
+@attrs.frozen(kw_only=True)
+class Guarded:
+    """An HTTP front end whose requests the guard checks first."""
+
+    guard: WebGuard
+    frontend: Frontend
+    handler: Callable[[Request], Awaitable[Response]]
+
+    async def handle(self, request: Request) -> Response:
+        why = self.guard.refusal(request.headers)
+        if why is not None:
+            await trio.lowlevel.checkpoint()
+            return self.frontend.refuse(403, why)
+        return await self.handler(request)
+
+    def check_head(self, request: Request) -> Response | None:
+        """As `Frontend.check_head`."""
+        why = self.guard.refusal(request.headers)
+        if why is not None:
+            return self.frontend.refuse(403, why)
+        return self.frontend.check_head(request)
+
+
+@functools.lru_cache(maxsize=64)  # all requests of a client have the same host
+def _is_loopback(host: str) -> bool:
+    """True if a Host header names this machine, as every `*.localhost` does (RFC 6761, 6.3)."""
+    match = _HOST.fullmatch(host)
+    name = match[1].strip("[]").removesuffix(".") if match else ""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,97 @@
+"""Limits how many messages a listener holds at once, and which queue's message is handled next."""
+
+from collections import deque
+
+import attrs
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.scaling.concurrency import Shares
+
+
+@attrs.define(eq=False, kw_only=True)
+class ConcurrencyLimiter:
+    """Limits running handlers, divided among queues by weight, and the messages and bytes held."""
+
+    parallel: int
+    max_held: int
+    max_bytes: int
+    shares: Shares
+    running: int = attrs.field(default=0, init=False)
+    held: int = attrs.field(default=0, init=False)
+    bytes: int = attrs.field(default=0, init=False)
+    _waiting: dict[str, deque[trio.Event]] = attrs.field(factory=dict, init=False)
+    _changes: Changes = attrs.field(factory=Changes, init=False)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if messages wait for a handler: more of them would only wait too."""
+        return bool(self._waiting)
+
+    @property
+    def _is_full(self) -> bool:
+        return self.held >= self.max_held or self.bytes >= self.max_bytes
+
+    async def wait_for_more(self, queue: str) -> None:
+        """
+        Return when no message of that queue waits for a handler, and the limits have room for more.
+        """
+        await trio.lowlevel.checkpoint()
+        while queue in self._waiting or self._is_full:
+            await self._changes.wait_next()
+
+    def hold(self, size: int) -> None:
+        self.held += 1
+        self.bytes += size
+
+    def release(self, size: int) -> None:
+        was_full = self._is_full
+        self.held -= 1
+        self.bytes -= size
+        if was_full:
+            self._note()
+
+    def try_to_enter(self) -> bool:
+        """Acquire a place for a handler without waiting; return whether one was free."""
+        if self.running >= self.parallel:
+            return False
+        self.running += 1
+        return True
+
+    async def enter(self, queue: str) -> None:
+        """Wait for a place for a handler. A cancellation acquires none."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        turn = trio.Event()
+        self._waiting.setdefault(queue, deque()).append(turn)
+        self._call()
+        try:
+            await turn.wait()
+        except trio.Cancelled:
+            if turn.is_set():
+                self.leave()
+            else:
+                self._remove(queue, turn)
+            raise
+
+    def leave(self) -> None:
+        """Release the place, to the queue whose turn it is."""
+        self.running -= 1
+        self._call()
+
+    def _call(self) -> None:
+        while self._waiting and self.running < self.parallel:
+            queue = self.shares.choose(self._waiting)
+            turn = self._waiting[queue][0]
+            self._remove(queue, turn)
+            self.running += 1
+            turn.set()
+
+    def _remove(self, queue: str, turn: trio.Event) -> None:
+        self._waiting[queue].remove(turn)
+        if not self._waiting[queue]:
+            del self._waiting[queue]
+            self._note()
+
+    def _note(self) -> None:
+        if not self._is_full:
+            self._changes.note()

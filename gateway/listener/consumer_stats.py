@@ -1,0 +1,56 @@
+"""A listener's counts, and what a cloud would bill for them."""
+
+from collections.abc import Mapping
+
+import attrs
+import trio
+
+from gateway.domain.billing import Bill, Operation, QuotaUsage
+from gateway.domain.entity import EntityPath
+from gateway.domain.scaling.lock_tuning import Advice
+
+
+@attrs.define(eq=False)
+class ConsumerStats:
+    """Counts of one queue."""
+
+    tally: QuotaUsage = attrs.field(factory=QuotaUsage)
+    completed: int = 0
+    failed: int = 0  # handler calls
+    poisoned: int = 0
+    too_late: int = 0  # settlements
+    advice: Advice | None = None
+
+    def count(self, operation: Operation, messages: int = 0) -> None:
+        """Count one request, and the messages that it sent or received."""
+        self.tally.count(operation, trio.current_time(), messages=messages)
+
+    def bill(self) -> Bill:
+        """The billed operations up to now."""
+        return self.tally.bill(trio.current_time())
+
+
+@attrs.frozen(kw_only=True)
+class QueueState:
+    """A snapshot of one queue of a listener."""
+
+    queue: EntityPath
+    depth: int | None  # None: the namespace can't tell, or didn't answer
+    active_tasks: int  # receiving now; the others are idle
+    total_tasks: int
+    held: int  # messages, locked
+    completed: int
+    failed: int
+    poisoned: int
+    too_late: int
+    advice: Advice | None
+    bill: Bill
+
+    @property
+    def operations(self) -> Mapping[Operation, int]:
+        """Requests made to the namespace, by kind. Kinds with a count of zero are omitted."""
+        return {kind: count for kind, count in self.bill.operations.items() if count}
+
+    @property
+    def billed(self) -> int:
+        return self.bill.total

@@ -1,0 +1,239 @@
+"""The two kinds of outgoing links: to send on, and to receive on."""
+
+from collections import deque
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.errors import OutcomeUnknown
+from gateway.net.amqp.client import AmqpClient, ClientLink
+from gateway.wire.amqp.events import (
+    AmqpError,
+    DeliveryId,
+    DeliveryState,
+    DispositionReceived,
+    Event,
+    LinkFlow,
+    NewLink,
+    OtherState,
+    Outcome,
+    ReceiverSettles,
+    SessionId,
+    TransferReceived,
+)
+
+WINDOW: Final = 1000  # messages in flight per link
+_LARGE: Final = 16 * 1024  # bytes of a message that waits while much waits to be written
+
+
+class LinkVoid(Exception):
+    """Nothing was sent: the link has ended, and another link may work."""
+
+    def __init__(self, link: ClientLink) -> None:
+        super().__init__(link.name)
+        self.link = link
+
+
+@attrs.define(eq=False)
+class InFlight:
+    """A message or settlement in flight."""
+
+    link: ClientLink
+    answered: trio.Event = attrs.field(factory=trio.Event)
+    said: DispositionReceived | None = None
+
+    async def outcome(self) -> DeliveryState | None:
+        """
+        Return the peer's answer.
+
+        Raises:
+            OutcomeUnknown: the link ended before the answer.
+        """
+        await self.answered.wait()
+        if self.said is None:
+            raise OutcomeUnknown(f"no answer, then: {self.link.failure()}")
+        return self.said.state
+
+
+class SendingLink(ClientLink):
+    """A link to send on, with as many messages in flight as the peer gives credit for."""
+
+    def __init__(
+        self,
+        client: AmqpClient,
+        new: NewLink,
+        session: SessionId | None = None,
+        *,
+        window: int = WINDOW,
+    ) -> None:
+        """Attach the link, with at most `window` messages in flight."""
+        self._window = window
+        self._waiting = 0
+        self._in_flight: dict[DeliveryId, InFlight] = {}
+        self._tags = 0
+        super().__init__(client, new, session)
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing is in flight and no caller waits for credit."""
+        return not self._in_flight and not self._waiting
+
+    async def wait_credit(self) -> None:
+        """
+        Wait for credit.
+
+        Raises:
+            BrokerError: the link ended; nothing was sent.
+        """
+        await trio.lowlevel.checkpoint()
+        while self.why is None and not self._has_room():
+            await self._park()
+        if self.why is not None:
+            raise self.refusal()
+
+    async def send(self, payload: bytes, message_format: int = 0) -> DeliveryState | None:
+        """
+        Send a message; return the peer's answer, and settle the message. Raises as `post` and
+        `InFlight.outcome`; if cancelled, the outcome is unknown.
+        """
+        return await (await self.post(payload, message_format)).outcome()
+
+    async def post(self, payload: bytes, message_format: int = 0) -> InFlight:
+        """
+        Write a message as soon as there is credit. If cancelled, it wasn't written.
+
+        Raises:
+            LinkVoid: the link had ended before.
+        """
+        if len(payload) >= _LARGE and self.client.is_full:
+            await self.client.wait_for_room()
+        while self.why is None and (self._waiting or not self._has_room()):
+            await self._park()
+            if self._has_room():
+                break
+        if self.why is not None:
+            raise LinkVoid(self)  # noqa: ASYNC910 the caller tries another one
+        self._tags += 1
+        tag = self.id.to_bytes(4) + self._tags.to_bytes(8)
+        delivery = self.engine.send(self.id, tag, payload, message_format=message_format)
+        assert delivery is not None, "the link isn't void"
+        mine = self._in_flight[delivery] = InFlight(self)
+        return mine  # noqa: ASYNC910 its outcome waits
+
+    def handle(self, event: Event) -> None:
+        match event:
+            case DispositionReceived(delivery=delivery, state=state, settled=settled):
+                if not settled and (state is None or isinstance(state, OtherState)):
+                    return  # not an outcome yet (part 3, 3.4.1)
+                if not settled:
+                    self.engine.settle(delivery)
+                mine = self._in_flight.pop(delivery, None)
+                if mine is not None:
+                    mine.said = event
+                    mine.answered.set()
+                self._let_on()
+            case LinkFlow(drain=drain):
+                if drain and not self._waiting:
+                    self.engine.drained(self.id)
+                self._let_on()
+
+    def over(self, why: AmqpError) -> None:
+        super().over(why)
+        in_flight, self._in_flight = self._in_flight, {}
+        for each in in_flight.values():
+            each.answered.set()
+
+    def _has_room(self) -> bool:
+        return len(self._in_flight) < self._window and self.engine.credit(self.id) > 0
+
+    def _let_on(self) -> None:
+        if self._waiting and self._has_room():
+            room = self._window - len(self._in_flight)
+            self._changed.unpark(count=min(room, self.engine.credit(self.id)))
+
+    async def _park(self) -> None:
+        self._waiting += 1
+        try:
+            await self._changed.park()
+        finally:
+            self._waiting -= 1
+            self._let_on()  # a cancelled waiter leaves its room to others
+
+
+class ReceivingLink(ClientLink):
+    """
+    A link to receive on, with as much credit as set.
+
+    `arrived` has the messages that no receiver has taken yet. An unsettled delivery must be settled
+    by the receiver that takes it.
+    """
+
+    def __init__(self, client: AmqpClient, new: NewLink, session: SessionId | None = None) -> None:
+        self.arrived: deque[TransferReceived] = deque()
+        self._unsettled: dict[DeliveryId, InFlight] = {}
+        super().__init__(client, new, session)
+
+    def set_credit(self, credit: int) -> None:
+        """Allow that many messages, including those that have arrived or are in transit."""
+        if self.why is None:
+            more = max(0, credit) - self.engine.credit(self.id)
+            if more:
+                self.engine.grant(self.id, more)
+
+    async def wait_news(self) -> None:
+        """Wait until a message has arrived, or the link has ended."""
+        await self._changed.park()
+
+    def holds(self, delivery: DeliveryId) -> bool:
+        """True if the delivery can be settled on this link."""
+        return delivery in self._unsettled
+
+    def drop(self, delivery: DeliveryId, outcome: Outcome) -> None:
+        """Settle without waiting for the peer's confirmation."""
+        if self._unsettled.pop(delivery, None) is not None:
+            self.engine.settle(delivery, outcome)
+
+    async def settle(self, delivery: DeliveryId, outcome: Outcome) -> DeliveryState | None:
+        """Settle; return the peer's answer. Raises as `tell` and `InFlight.outcome`."""
+        return await self.tell(delivery, outcome).outcome()
+
+    def tell(self, delivery: DeliveryId, outcome: Outcome) -> InFlight:
+        """
+        Write an outcome, after those that were written before; the caller waits for the answer. If
+        the receiver settles first, the peer doesn't answer, and the outcome itself counts as the
+        answer.
+
+        Raises:
+            LinkVoid: the delivery can't be settled here: it was settled already, or the link has
+                ended.
+        """
+        mine = self._unsettled.get(delivery)
+        if mine is None:
+            raise LinkVoid(self)
+        if self.answer is None or self.answer.receiver_settles is ReceiverSettles.FIRST:
+            self.drop(delivery, outcome)
+            mine.said = DispositionReceived(self.id, delivery, outcome, settled=True)
+            mine.answered.set()
+        else:
+            self.engine.update(delivery, outcome)
+        return mine
+
+    def handle(self, event: Event) -> None:
+        match event:
+            case TransferReceived(delivery=delivery, settled=settled):
+                self.arrived.append(event)
+                if not settled:
+                    self._unsettled[delivery] = InFlight(self)
+                self._changed.unpark_all()
+            case DispositionReceived(delivery=delivery, settled=True):
+                mine = self._unsettled.pop(delivery, None)
+                if mine is not None:
+                    mine.said = event
+                    mine.answered.set()
+
+    def over(self, why: AmqpError) -> None:
+        super().over(why)
+        unsettled, self._unsettled = self._unsettled, {}
+        for each in unsettled.values():
+            each.answered.set()

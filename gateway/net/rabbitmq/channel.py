@@ -1,0 +1,150 @@
+"""
+One channel of a connection to RabbitMQ: requests with their answers, and events from the broker.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import attrs
+import trio
+from pamqp import base, commands
+
+from gateway.domain.errors import BrokerError, Unavailable
+from gateway.wire.rabbitmq.errors import error_of
+from gateway.wire.rabbitmq.frames import ContentArrived, MethodArrived
+
+Unasked = MethodArrived | ContentArrived
+
+_ANSWERS = (
+    commands.Channel.OpenOk,
+    commands.Channel.CloseOk,
+    commands.Confirm.SelectOk,
+    commands.Basic.QosOk,
+    commands.Basic.ConsumeOk,
+    commands.Basic.CancelOk,
+    commands.Queue.DeclareOk,
+    commands.Queue.DeleteOk,
+)
+
+
+class Line(Protocol):
+    """The operations of the connection that a channel needs."""
+
+    def write(self, channel: int, *methods: base.Frame) -> None: ...
+
+    def forget(self, number: int) -> None: ...
+
+
+@attrs.define(eq=False)
+class Answer:
+    """The pending answer to a request."""
+
+    method: base.Frame | None = None
+    error: BrokerError | None = None
+    _there: trio.Event = attrs.field(factory=trio.Event)
+
+    def settle(self, method: base.Frame | None, error: BrokerError | None = None) -> None:
+        self.method, self.error = method, error
+        self._there.set()
+
+    async def wait(self) -> base.Frame:
+        """
+        Return the answer.
+
+        Raises:
+            BrokerError: the channel was closed first. Whether the request was carried out is
+                unknown.
+        """
+        await self._there.wait()
+        if self.error is not None:
+            raise type(self.error)(str(self.error))
+        assert self.method is not None
+        return self.method
+
+
+@attrs.define(eq=False)
+class Channel:
+    """
+    Lives until one side closes it. `on_unasked` and `on_end` are called in the reader's task, and
+    must neither wait nor raise.
+
+    `closed_by` is the broker's code and text if the broker closed this channel only.
+    """
+
+    number: int
+    _line: Line
+    on_unasked: Callable[[Unasked], None] = attrs.field(default=lambda _: None)
+    on_end: Callable[[BrokerError], None] = attrs.field(default=lambda _: None)
+    closed_by: tuple[int, str] | None = attrs.field(default=None, init=False)
+    error: BrokerError | None = attrs.field(default=None, init=False)
+    _awaited: deque[Answer] = attrs.field(factory=deque, init=False)
+
+    @property
+    def is_over(self) -> bool:
+        return self.error is not None
+
+    def ask(self, *methods: base.Frame) -> list[Answer]:
+        """Write requests; their answers arrive in the same order."""
+        answers = [Answer() for _ in methods]
+        for answer, method in zip(answers, methods, strict=True):
+            self.ask_for(answer, method)
+        return answers
+
+    def ask_for(self, answer: Answer, method: base.Frame) -> None:
+        """Write one request with an existing `Answer`, which may have waiters already."""
+        if self.error is not None:
+            answer.settle(None, self.error)
+            return
+        self._awaited.append(answer)
+        self._line.write(self.number, method)
+
+    async def call(self, *methods: base.Frame) -> base.Frame:
+        """
+        Write requests; return the answer to the last.
+
+        Raises:
+            BrokerError: the channel was closed first, because of a request or with its connection.
+        """
+        answers = self.ask(*methods)
+        for answer in answers:
+            await answer.wait()
+        return await answers[-1].wait()
+
+    def tell(self, *methods: base.Frame) -> None:
+        """Write methods that have no answer. Does nothing if the channel has ended."""
+        if self.error is None:
+            self._line.write(self.number, *methods)
+
+    def close(self) -> None:
+        """Close without waiting. The broker requeues unacknowledged messages."""
+        if self.error is None:
+            self.ask(commands.Channel.Close(reply_code=200, reply_text="", class_id=0, method_id=0))
+            self._end(Unavailable("the channel was closed"), tell=False)
+
+    def handle(self, event: Unasked) -> None:
+        """Handle a method that the connection has read for this channel."""
+        method = event.method
+        if isinstance(method, commands.Channel.Close):
+            self.closed_by = method.reply_code or 0, method.reply_text
+            self._line.forget(self.number)
+            self._end(error_of(*self.closed_by), tell=True)
+        elif isinstance(method, commands.Channel.CloseOk):
+            self._line.forget(self.number)
+        elif isinstance(method, _ANSWERS) and self._awaited:
+            self._awaited.popleft().settle(method)
+        elif self.error is None:
+            self.on_unasked(event)
+
+    def end(self, error: BrokerError) -> None:
+        """Note that the connection has ended."""
+        if self.error is None:
+            self._end(error, tell=True)
+
+    def _end(self, error: BrokerError, *, tell: bool) -> None:
+        self.error = error
+        awaited, self._awaited = self._awaited, deque()
+        for answer in awaited:
+            answer.settle(None, error)
+        if tell:
+            self.on_end(error)

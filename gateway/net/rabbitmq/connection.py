@@ -1,0 +1,278 @@
+"""
+A connection to RabbitMQ on Trio: one task reads, one writes the outbox, one keeps time.
+
+Data handed to the socket has an unknown outcome when the connection is lost; data still in the
+outbox was never sent. The two are counted separately.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+from pamqp import base, commands
+
+from gateway.domain.errors import BrokerError, Busy, Unavailable, Unreachable
+from gateway.net.dialing import Place, dial
+from gateway.net.rabbitmq.channel import Channel
+from gateway.wire.rabbitmq.errors import error_of
+from gateway.wire.rabbitmq.frames import (
+    Blocked,
+    ConnectionClosed,
+    ContentArrived,
+    Conversation,
+    Event,
+    Login,
+    MethodArrived,
+    Opened,
+    ProtocolError,
+    Unblocked,
+    method_frame,
+)
+
+_RECEIVE_SIZE: Final = 64 * 1024
+_HIGH_WATER: Final = 1024 * 1024  # bytes in the outbox, above which senders wait
+_MISSED: Final = 2  # heartbeat intervals without a byte, after which the peer counts as lost
+_GRACE: Final = 0.2  # seconds
+_CLOSE_TIMEOUT: Final = 2.0
+_LARGEST: Final = 512 * 1024 * 1024  # bytes of a message; RabbitMQ's own limit
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """The address of a broker, and the login. `connect_timeout` includes the handshakes."""
+
+    place: Place
+    login: Login
+    connect_timeout: float
+
+    def __str__(self) -> str:
+        return str(self.place)
+
+
+async def connect(target: Target, nursery: trio.Nursery) -> "RabbitmqConnection":
+    """
+    Return an open connection, whose tasks run in `nursery` until it ends.
+
+    Raises:
+        Unreachable: no broker answered correctly in time.
+        Untrusted: its certificate isn't trusted.
+        NotAuthorized: the login is refused.
+        Busy: the broker has as many connections as it allows.
+    """
+    connection: RabbitmqConnection | None = None
+    with trio.move_on_after(target.connect_timeout):
+        connection = RabbitmqConnection(await dial(target.place), target)
+        await nursery.start(connection.run)
+        return connection
+    text = "no connection" if connection is None else "no handshake"
+    raise Unreachable(f"{target}: {text} within {target.connect_timeout:g} s")
+
+
+class RabbitmqConnection:
+    """One connection. It never raises by itself: `error` says why it has ended."""
+
+    def __init__(self, stream: trio.abc.Stream, target: Target) -> None:
+        self.blocked: str | None = None  # why the broker takes no messages at the moment
+        self.opened: Opened | None = None
+        self.error: BrokerError | None = None
+        self.ended = trio.Event()
+        self.handed = 0  # written bytes that were handed to the socket
+        self.written = 0
+        self._target = target
+        self._stream = stream
+        self._conversation = Conversation(target.login, max_body=_LARGEST)
+        self._channels: dict[int, Channel] = {}
+        self._last_number = 0
+        self._outbox: list[bytes] = []
+        self._wake = trio.lowlevel.ParkingLot()  # the writer waits here
+        self._room = trio.lowlevel.ParkingLot()
+        self._heard = self._sent = 0.0
+        self._scope = trio.CancelScope()
+
+    def __str__(self) -> str:
+        return str(self._target)
+
+    @property
+    def is_over(self) -> bool:
+        return self.error is not None
+
+    @property
+    def max_frame(self) -> int:
+        return self._conversation.max_frame
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """
+        Open the connection and run it; return when it has ended.
+
+        Raises:
+            BrokerError: it ended before it was open.
+        """
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._read, task_status)
+                    await self._keep_time()
+        finally:
+            self._finish(Unavailable(f"{self._target}: the connection was closed"))
+            with trio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await trio.aclose_forcefully(self._stream)
+        if self.opened is None and self.error is not None:
+            raise self.error
+
+    async def open_channel(self) -> Channel:
+        """
+        Open a channel.
+
+        Raises:
+            Busy: all channels that the broker allows are in use.
+            BrokerError: the connection has ended.
+        """
+        if self.error is not None:
+            await trio.lowlevel.checkpoint()
+            raise Unavailable(str(self.error))
+        channel = Channel(self._free_number(), self)
+        self._channels[channel.number] = channel
+        try:
+            await channel.call(commands.Channel.Open())
+        except BaseException:
+            channel.close()
+            raise
+        return channel
+
+    @property
+    def has_room(self) -> bool:
+        """True if the outbox is below its limit, or the connection has ended."""
+        return self.written - self.handed <= _HIGH_WATER or self.error is not None
+
+    async def wait_for_room(self) -> None:
+        """Return when `has_room`."""
+        await trio.lowlevel.checkpoint()
+        while not self.has_room:
+            await self._room.park()
+
+    def write(self, channel: int, *methods: base.Frame) -> None:
+        self.write_frames([method_frame(channel, method) for method in methods])
+
+    def write_frames(self, frames: Sequence[bytes]) -> None:
+        """Add frames to the outbox, to be written together."""
+        if self.error is None:
+            self._outbox += frames
+            self.written += sum(map(len, frames))
+            self._wake.unpark_all()
+
+    def forget(self, number: int) -> None:
+        self._channels.pop(number, None)
+
+    def fail(self, error: BrokerError) -> None:
+        """End the connection now, for that reason."""
+        self._finish(error)
+        self._scope.cancel()
+
+    async def close(self) -> None:
+        """Close in order; return when the broker has answered, or after two seconds."""
+        goodbye = commands.Connection.Close(reply_code=200, reply_text="", class_id=0, method_id=0)
+        self.write(0, goodbye)
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(_CLOSE_TIMEOUT):
+            await self.ended.wait()
+        self.fail(Unavailable("closed"))
+
+    def _free_number(self) -> int:
+        assert self.opened is not None
+        most = self.opened.max_channels
+        if len(self._channels) >= most:
+            raise Busy(f"{self._target}: all {most} channels are in use", retry_after=1.0)
+        while True:
+            self._last_number = self._last_number % most + 1
+            if self._last_number not in self._channels:
+                return self._last_number
+
+    async def _read(self, task_status: trio.TaskStatus[None]) -> None:
+        while True:
+            try:
+                data = await self._stream.receive_some(_RECEIVE_SIZE)
+            except (trio.BrokenResourceError, OSError) as error:
+                return self.fail(self._lost(str(error) or "reset"))  # noqa: ASYNC910 over
+            if not data:
+                return self.fail(self._lost("the broker ended it"))  # noqa: ASYNC910 over
+            self._heard = trio.current_time()
+            try:
+                events = self._conversation.feed(bytes(data))
+            except ProtocolError as error:
+                return self.fail(self._lost(str(error)))  # noqa: ASYNC910 over
+            for event in events:
+                self._handle(event)
+            if self.opened is not None and task_status is not None:
+                task_status.started()
+                task_status = trio.TASK_STATUS_IGNORED
+            if self._conversation.has_own:
+                self._wake.unpark_all()
+
+    def _lost(self, why: str) -> Unavailable:
+        return Unavailable(f"{self._target}: the connection was lost: {why}")
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case MethodArrived() | ContentArrived():
+                channel = self._channels.get(event.channel)
+                if channel is not None:
+                    channel.handle(event)
+                elif isinstance(event.method, commands.Connection.CloseOk):
+                    self.fail(Unavailable("closed"))
+            case Opened():
+                self.opened = event
+            case Blocked():
+                self.blocked = event.reason or "no reason given"
+            case Unblocked():
+                self.blocked = None
+            case ConnectionClosed():
+                error = error_of(event.code, event.text)
+                # Once the connection was open, its end is an outage: the next dial finds out the
+                # reason.
+                self.fail(error if self.opened is None else self._lost(str(error)))
+
+    async def _write(self) -> None:
+        while True:
+            if not self._outbox and not self._conversation.has_own:
+                await self._wake.park()
+                continue
+            own = self._conversation.take()
+            data = own + b"".join(self._outbox)
+            self.written += len(own)
+            self.handed += len(data)
+            self._outbox = []
+            self._sent = trio.current_time()
+            try:
+                await self._stream.send_all(data)
+            except (trio.BrokenResourceError, OSError) as error:
+                return self.fail(self._lost(str(error) or "reset"))  # noqa: ASYNC910 over
+            self._room.unpark_all()
+
+    async def _keep_time(self) -> None:
+        """Send heartbeats, and end the connection if none arrive."""
+        self._heard = self._sent = trio.current_time()
+        interval = float(self._target.login.heartbeat)
+        while True:
+            await trio.sleep(interval / 2)
+            if trio.current_time() - self._heard > _MISSED * interval:
+                # This process may have been paused: read the data that arrived meanwhile.
+                await trio.sleep(_GRACE)
+                silence = trio.current_time() - self._heard
+                if silence > _MISSED * interval:
+                    return self.fail(self._lost(f"not a byte for {silence:.1f} s"))
+            now = trio.current_time()
+            if not self._outbox and now - self._sent >= interval / 2:
+                self.write_frames([self._conversation.beat()])
+
+    def _finish(self, error: BrokerError) -> None:
+        if self.error is not None:
+            return
+        self.error = error
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            channel.end(error)
+        self._outbox = []
+        self._room.unpark_all()
+        self.ended.set()

@@ -1,0 +1,116 @@
+"""
+The state of a port's connections: whether a connection has authorized anything, and how long it has
+waited for its client.
+
+The code that checks a key calls `note_authorized`, from any task of the connection: the task's
+context tells the connection. So the layers between the port and the check needn't know of it.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import attrs
+import trio
+
+_current: ContextVar["Visit"] = ContextVar("visit")
+
+
+@attrs.define(eq=False)
+class Visit:
+    """
+    One connection. Until it has authorized something, it has a short timeout, and is closed first
+    when connections run out.
+    """
+
+    owner: str = ""
+    peer: str = ""  # the client's host:port; empty if unknown
+    # Seconds that it may wait for its client before anything was authorized.
+    patience: float = math.inf
+    is_authorized: bool = False
+    is_busy: bool = False  # whether a request is being processed
+    gave_way: bool = False  # whether it was closed for another connection
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    # The port's connections without any authorization, the longest idle first.
+    _strangers: dict["Visit", None] = attrs.field(factory=dict)
+
+    @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        host = self.peer.rpartition(":")[0]
+        return host.strip("[]").removeprefix("::ffff:")
+
+    def begin_wait(self) -> None:
+        """Note that the connection waits for its client from now on."""
+        if self.is_authorized:
+            return
+        self.is_busy = False
+        self._strangers.pop(self, None)
+        self._strangers[self] = None
+        self.scope.deadline = trio.current_time() + self.patience
+
+    def begin_work(self) -> None:
+        """Note that a request has arrived completely: from now on the server needs the time."""
+        if not self.is_authorized:
+            self.is_busy = True
+            self.scope.deadline = math.inf
+
+    def authorize(self) -> None:
+        """Note that the client has shown a valid key, or needs none."""
+        if not self.is_authorized:
+            self.is_authorized = True
+            self.scope.deadline = math.inf
+            self.end()
+
+    def end(self) -> None:
+        self._strangers.pop(self, None)
+
+
+@attrs.define(eq=False)
+class Visits:
+    """The connections of one port that haven't authorized anything."""
+
+    patience: float
+    _strangers: dict[Visit, None] = attrs.field(factory=dict, init=False)
+
+    @contextmanager
+    def begin(self, owner: str, peer: str = "") -> Iterator[Visit]:
+        """
+        Track a connection as long as the context lasts; its tasks find it with `current_visit`.
+        """
+        visit = Visit(owner=owner, peer=peer, patience=self.patience, strangers=self._strangers)
+        token = _current.set(visit)
+        visit.begin_wait()
+        try:
+            yield visit
+        finally:
+            visit.end()
+            _current.reset(token)
+
+    def close_longest_idle(self, owner: str | None = None) -> bool:
+        """
+        Close the connection that has waited longest for its client; only among those of `owner`, if
+        given.
+
+        Returns False if each connection has authorized something, or is busy.
+        """
+        for visit in self._strangers:
+            if not visit.is_busy and owner in {None, visit.owner}:
+                visit.end()
+                visit.gave_way = True
+                visit.scope.cancel()
+                return True
+        return False
+
+
+def current_visit() -> Visit:
+    """The connection that this task serves; outside of a port, a connection without limits."""
+    return _current.get(None) or Visit(is_authorized=True)
+
+
+def note_authorized() -> None:
+    """Note that the client of this task's connection has shown a valid key, or needs none."""
+    visit = _current.get(None)
+    if visit is not None:
+        visit.authorize()

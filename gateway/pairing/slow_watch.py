@@ -1,0 +1,165 @@
+"""
+Watches sends to the primary without an answer: after `slow_call_duration` their entity is suspect.
+
+Such a send goes on waiting for its answer, but no longer than `suspect_wait` if its entity shows no
+sign of life: then it is diverted, since its outcome is unknown.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice, takewhile
+from math import inf
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.failover import State
+from gateway.pairing.entity_record import Attempt
+from gateway.pairing.hedging import Hedge, HedgeBudget
+from gateway.pairing.options import PairOptions
+from gateway.pairing.states import EntityStates
+
+STALL: Final = 0.5  # seconds late: the gateway was paused, not the primary slow
+
+
+@attrs.define(eq=False)
+class Watched:
+    """A send without an answer."""
+
+    attempt: Attempt
+    patience: trio.CancelScope | None  # cancelled when the entity shows no sign of life
+    hedge: Hedge | None
+    due: float
+    since: float  # the last check for a sign of life
+    overtaken: bool = False  # a later send was accepted, so that this one doesn't count
+
+
+Queue = dict[Watched, None]  # in order of `due`
+
+
+@attrs.define(eq=False, kw_only=True)
+class SlowWatch:
+    """One task that watches all sends, and sleeps while there is none."""
+
+    options: PairOptions
+    states: EntityStates
+    budget: HedgeBudget
+    _waiting: dict[float, Queue] = attrs.field(factory=dict, init=False)  # by their time limit
+    _slow: Queue = attrs.field(factory=dict, init=False)  # whose entity became suspect
+    _alive: Queue = attrs.field(factory=dict, init=False)  # whose entity shows life
+    _by_entity: dict[str, Queue] = attrs.field(factory=dict, init=False)
+    _news: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _looks: float = attrs.field(default=inf, init=False)  # the next check
+    _hedges: trio.Nursery | None = attrs.field(default=None, init=False)
+
+    @contextmanager
+    def over(
+        self, attempt: Attempt, patience: trio.CancelScope | None, hedge: Hedge | None = None
+    ) -> Iterator[None]:
+        """
+        Watch the send until the block ends. With `patience` None it is never cancelled.
+
+        `hedge` begins after `hedge.after` seconds without an answer, or once the send is slow.
+        """
+        seconds = min(self.options.slow_call_duration or inf, hedge.after if hedge else inf)
+        if seconds == inf:
+            yield
+            return
+        watched = Watched(
+            attempt, patience, hedge, due=attempt.began + seconds, since=attempt.began
+        )
+        self._waiting.setdefault(seconds, {})[watched] = None
+        self._by_entity.setdefault(attempt.entity.key, {})[watched] = None
+        if hedge is not None:
+            self.budget.earn()
+        if watched.due < self._looks:
+            self._news.unpark_all()
+        try:
+            yield
+        finally:
+            for queue in self._queues:
+                queue.pop(watched, None)
+            self._forget(watched)
+            if hedge is not None:
+                hedge.end()
+
+    def accepted(self, attempt: Attempt) -> None:
+        """Record that a send was accepted: older sends of its entity don't count as slow."""
+        others = self._by_entity.get(attempt.entity.key, {})
+        for watched in list(takewhile(lambda one: one.attempt.began < attempt.began, others)):
+            watched.overtaken = True
+            self._forget(watched)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch until cancelled."""
+        async with trio.open_nursery() as self._hedges:
+            task_status.started()
+            while True:
+                firsts = (one.due for queue in self._queues for one in islice(queue, 1))
+                self._looks = min(firsts, default=inf)
+                with trio.move_on_at(self._looks):
+                    await self._news.park()
+                    continue
+                if trio.current_time() - self._looks > STALL:
+                    self._excuse()
+                else:
+                    self._look()
+
+    def _excuse(self) -> None:
+        """Restart the time of all sends, because the gateway was paused."""
+        now = trio.current_time()
+        for seconds, waiting in self._waiting.items():
+            for watched in waiting:
+                watched.due = now + seconds
+        self._slow.clear()
+        self._alive.clear()
+
+    def _look(self) -> None:
+        now = trio.current_time()
+        for watched in [one for queue in self._waiting.values() for one in _due(queue, now)]:
+            if self.options.slow_call_duration is not None:
+                self._suspect(watched, now)
+            if watched.hedge is not None:
+                self._begin_hedge(watched, watched.hedge)
+        for watched in [*_due(self._slow, now), *_due(self._alive, now)]:
+            if watched.overtaken or watched.patience is None:
+                continue
+            if not self.states.shows_life(watched.attempt.entity, watched.since):
+                watched.patience.cancel()
+            else:
+                watched.since, watched.due = now, now + (self.options.slow_call_duration or inf)
+                self._alive[watched] = None
+
+    def _suspect(self, watched: Watched, now: float) -> None:
+        self.states.evidence.slow(watched.attempt)
+        if not watched.overtaken:
+            self.states.slow(watched.attempt)
+            watched.due = now + self.options.suspect_wait
+            self._slow[watched] = None
+
+    def _begin_hedge(self, watched: Watched, hedge: Hedge) -> None:
+        if self._hedges is None or watched.patience is None:
+            return
+        in_doubt = self.states.state_of(watched.attempt.entity) is not State.PRIMARY
+        if in_doubt or self.budget.spend():
+            hedge.begin(self._hedges, watched.patience.cancel)
+
+    @property
+    def _queues(self) -> tuple[Queue, ...]:
+        return *self._waiting.values(), self._slow, self._alive
+
+    def _forget(self, watched: Watched) -> None:
+        key = watched.attempt.entity.key
+        mine = self._by_entity.get(key, {})
+        mine.pop(watched, None)
+        if not mine:
+            self._by_entity.pop(key, None)
+
+
+def _due(queue: Queue, now: float) -> list[Watched]:
+    """Remove the sends that are due from the queue, and return them."""
+    found = list(takewhile(lambda one: one.due <= now, queue))
+    for watched in found:
+        del queue[watched]
+    return found

@@ -1,0 +1,187 @@
+"""The state file: failed-over and pinned entities, and the entity cache, across restarts."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import cattrs
+import cattrs.preconf.json
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import GatewayError
+from gateway.domain.events.gateway import StateNotSaved
+from gateway.domain.identity import Identity, parse_identity
+from gateway.pairing.entity_cache import EntityCache, KnownEntity
+from gateway.pairing.entity_record import EntityState
+from gateway.pairing.states import DIVERTED, EntityStates
+from gateway.pairing.syphon.destination import Destination
+from gateway.ports import Observer
+
+VERSION: Final = 2
+BEFORE: Final = 1  # the version whose key of the entity states is `standings`
+BETWEEN_SAVES: Final = 0.2  # seconds: a burst of changes is one write
+RETRY: Final = 5.0
+LAST_SAVE: Final = 2.0
+
+_converter = cattrs.preconf.json.make_converter()
+_converter.register_structure_hook(EntityPath, lambda text, _: EntityPath(text))
+_converter.register_unstructure_hook(EntityPath, lambda entity: entity.name)
+_converter.register_structure_hook(Identity, lambda text, _: parse_identity(text))
+_converter.register_unstructure_hook(Identity, str)
+
+
+class StateFileError(GatewayError):
+    """The state file can't be read. It isn't overwritten: an operator must repair or remove it."""
+
+
+@attrs.frozen(kw_only=True)
+class SavedState:
+    """The content of the file. Dates are wall-clock dates, which survive the process."""
+
+    version: int = VERSION
+    states: tuple[EntityState, ...] = ()
+    known: tuple[KnownEntity, ...] = ()
+    primary: Identity | None = None  # as reported last
+
+
+@attrs.define(eq=False, kw_only=True)
+class StateFile:
+    """Keeps entity states, entity cache and the primary's identity in one small JSON file."""
+
+    path: Path
+    states: EntityStates
+    entity_cache: EntityCache
+    destination: Destination
+    observer: Observer
+    between_saves: float = BETWEEN_SAVES  # seconds
+    retry: float = RETRY  # seconds from a failed save to the next
+    _dirty: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _saved: tuple[int, ...] = attrs.field(default=(), init=False)  # the versions at the last save
+
+    def restore(self) -> None:
+        """
+        Restore the content of the file. A missing file counts as empty.
+
+        Raises:
+            StateFileError: the file can't be read, or is of another version.
+        """
+        try:
+            saved = parse(self.path.read_bytes())
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StateFileError(f"{self.path}: {error.strerror}") from error
+        except StateFileError as error:
+            raise StateFileError(f"{self.path}: {error}") from error
+        self.destination.restore(saved.primary)
+        self.entity_cache.restore(saved.known)
+        self.states.restore(saved.states)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """
+        Save after each change, atomically and durably; report a failure and try again.
+
+        On cancellation, unsaved changes are saved first, within `LAST_SAVE` seconds.
+        """
+        self._saved = self._versions
+        async with trio.open_nursery() as nursery:
+            for changes in self._watched:
+                nursery.start_soon(self._watch, changes, changes.version)
+            task_status.started()
+            try:
+                await self._save_after_changes()
+            finally:
+                if self._saved != self._versions:  # even if no watcher has noticed it
+                    with trio.move_on_after(LAST_SAVE, shield=True):
+                        await self.save()
+
+    @property
+    def _watched(self) -> tuple[Changes, ...]:
+        return self.states.changes, self.entity_cache.changes, self.destination.changes
+
+    @property
+    def _versions(self) -> tuple[int, ...]:
+        return tuple(changes.version for changes in self._watched)
+
+    async def _save_after_changes(self) -> None:
+        while True:
+            await self._dirty.wait()
+            await trio.sleep(self.between_saves)
+            self._dirty = trio.Event()
+            if not await self.save():
+                self._dirty.set()
+                await trio.sleep(self.retry)
+
+    async def _watch(self, changes: Changes, seen: int) -> None:
+        while True:
+            seen = await changes.wait(seen)
+            self._dirty.set()
+
+    async def save(self) -> bool:
+        """Write the file now. False: that failed, and the failure was reported."""
+        lasting = [each for each in self.states.troubled() if each.state in DIVERTED]
+        state = SavedState(
+            states=tuple(lasting),
+            known=tuple(self.entity_cache.all()),
+            primary=self.destination.identity,
+        )
+        versions = self._versions
+        try:
+            await trio.to_thread.run_sync(_write, self.path, build(state))
+        except OSError as error:
+            self.observer.report(StateNotSaved(reason=f"{self.path}: {error.strerror}"))
+            return False
+        except RuntimeError as error:  # no thread can be started
+            self.observer.report(StateNotSaved(reason=f"{self.path}: {error}"))
+            return False
+        self._saved = versions
+        return True
+
+
+def build(state: SavedState) -> bytes:
+    return json.dumps(_converter.unstructure(state), indent=1).encode()
+
+
+def parse(data: bytes) -> SavedState:
+    """
+    Read the file's content.
+
+    Raises:
+        StateFileError: the content isn't JSON, has other fields, or is of another version.
+    """
+    try:
+        content: Any = json.loads(data)
+    except ValueError as error:
+        raise StateFileError(f"JSON expected: {error}") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if version == BEFORE:
+        content = {**content, "version": VERSION, "states": content.get("standings", [])}
+    elif version != VERSION:
+        raise StateFileError(f"version {VERSION} expected, found {version!r}")
+    try:
+        saved: SavedState = _converter.structure(content, SavedState)
+    except cattrs.BaseValidationError as error:
+        problems = "; ".join(cattrs.transform_error(error))
+        raise StateFileError(f"the fields don't match: {problems}") from error
+    return saved
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace the file so that a crash leaves the old or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    beside = path.with_name(f"{path.name}.new")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

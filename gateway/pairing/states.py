@@ -1,0 +1,417 @@
+"""
+The state of every entity of one pair. Healthy entities need no memory.
+
+All methods except the waits are synchronous, so that no other task runs between read and write.
+"""
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, NoAnswer, Unreachable, no_answer
+from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
+from gateway.domain.failover import Event, Failover, State
+from gateway.pairing.entity_record import MAX_TROUBLED, Attempt, EntityState, Record, Records
+from gateway.pairing.evidence import Evidence
+from gateway.pairing.options import PairOptions, rule_for, shortest_pause
+from gateway.ports import Observer, WallClock
+
+HEARTBEAT: Final = 2.0  # seconds between two heartbeats
+FAILED_OVER: Final = frozenset({State.SECONDARY, State.HALF_OPEN})
+SUSPECT: Final = frozenset({State.SUSPECT})
+FAILING: Final = frozenset({State.SUSPECT, State.HALF_OPEN})  # where a failed probe counts
+PROBED: Final = FAILED_OVER | {State.SUSPECT}
+DIVERTED: Final = frozenset({State.SECONDARY, State.HALF_OPEN, State.PINNED})
+
+
+@attrs.define(eq=False, kw_only=True)
+class EntityStates:
+    """Runs the table of `domain.failover`, one row per troubled entity, for all senders."""
+
+    options: PairOptions
+    clock: WallClock
+    observer: Observer
+    rng: random.Random
+    address: str = ""  # of the primary, for the reasons; empty: it has no address
+    max_troubled: int = MAX_TROUBLED  # entities
+    _records: Records = attrs.field(init=False)
+    changes: Changes = attrs.field(factory=Changes, init=False)
+    evidence: Evidence = attrs.field(init=False)
+    _epoch: int = attrs.field(default=0, init=False)
+    _pauses: int = attrs.field(default=0, init=False)
+    _last_heartbeat: float | None = attrs.field(default=None, init=False)
+
+    @_records.default
+    def _no_records(self) -> Records:
+        return Records(self.max_troubled)
+
+    @evidence.default
+    def _no_evidence(self) -> Evidence:
+        return Evidence(slow_call_rate=self.options.slow_call_rate)
+
+    # For senders.
+
+    def state_of(self, entity: EntityPath) -> State:
+        record = self._records.get(entity.key)
+        return State.PRIMARY if record is None else record.failover.state
+
+    def unreachable(self, entity: EntityPath) -> BrokerError | None:
+        """The error of a probe that found the entity deleted or disabled; None: no such probe."""
+        record = self._records.get(entity.key)
+        return None if record is None else record.unreachable
+
+    def begin(self, entity: EntityPath) -> Attempt:
+        """Begin an attempt on the primary."""
+        return Attempt(
+            entity=entity, epoch=self._epoch, pauses=self._pauses, began=trio.current_time()
+        )
+
+    def begin_trial(self, entity: EntityPath) -> Attempt | None:
+        """
+        Begin the one trial of a suspect or half-open entity.
+
+        None: a trial is in progress, or none is due. The caller must end the attempt with `sent`,
+        `failed` or `release`; the first of these calls counts.
+        """
+        record, now = self._records.get(entity.key), trio.current_time()
+        if record is None or record.trial is not None or now < record.next_trial:
+            return None
+        failover = record.failover
+        if not (failover.answered or failover.state is State.HALF_OPEN):
+            return None
+        record.trial = attrs.evolve(self.begin(entity), trial=True)
+        record.wait_until = now + self.options.suspect_wait
+        return record.trial
+
+    def sent(self, attempt: Attempt, *, late: bool = False) -> None:
+        """Record that the primary accepted the send. `late`: so slowly that it's a failure."""
+        record = self._records.get(attempt.entity.key)
+        if late:
+            record = self._sent_late(attempt, record)
+        else:
+            self.evidence.in_time(attempt)
+            self._note_answer(attempt.began)
+        if record is None:
+            return
+        record.last_answer = max(record.last_answer, attempt.began)
+        if not late and attempt.epoch >= record.epoch:
+            self._note(record, Event.TRIAL_SENT if attempt.trial else Event.SENT, "sent")
+        self._end_trial(attempt, record)
+
+    def slow(self, attempt: Attempt) -> None:
+        """Suspect the entity, as the attempt has had no answer for `slow_call_duration`."""
+        self._notice_pause()
+        if attempt.pauses != self._pauses:
+            return
+        error = no_answer(self.address, "", trio.current_time() - attempt.began)
+        self.evidence.note_failure(attempt, error)
+        record = self._records.of(attempt.entity, self.clock())
+        if record is not None and attempt.epoch >= record.epoch:
+            record.shared = False
+            self._note(record, Event.SUSPECTED, str(error), began=attempt.began)
+
+    def shows_life(self, entity: EntityPath, since: float) -> bool:
+        """True if the entity is healthy, or has answered a request that began after `since`."""
+        record = self._records.get(entity.key)
+        return (
+            record is None or record.failover.state is State.PRIMARY or record.last_answer > since
+        )
+
+    def suspect(self, entity: EntityPath) -> None:
+        """Suspect a healthy entity if the namespace can't be reached."""
+        if not self.evidence.namespace.is_lost or self.state_of(entity) is not State.PRIMARY:
+            return
+        record = self._records.of(entity, self.clock())
+        if record is not None:
+            record.shared = True
+            self._note(record, Event.SUSPECTED, f"the namespace: {self.evidence.namespace.reason}")
+            # Waiting is useless once the namespace's probes have been silent for as long.
+            silent = self.evidence.namespace.since + self.options.suspect_wait
+            record.wait_until = min(record.wait_until, silent)
+
+    def failed(self, attempt: Attempt, error: BrokerError) -> None:
+        """Record that the attempt failed in a way that counts as an outage."""
+        self._notice_pause()
+        record = self._records.of(attempt.entity, self.clock())
+        if record is None:
+            return
+        if attempt.pauses == self._pauses:
+            self._assess(attempt, error)
+        if attempt.epoch >= record.epoch and attempt.pauses == self._pauses:
+            record.shared = False
+            self._note(record, Event.FAILED, str(error), began=attempt.began)
+            if attempt.trial:
+                self._delay_next_trial(record)
+        self._end_trial(attempt, record)
+
+    def refused(self, attempt: Attempt) -> None:
+        """Record an answer that says nothing about the entity's health."""
+        self._note_answer(attempt.began)
+        record = self._records.get(attempt.entity.key)
+        if record is not None and attempt.epoch >= record.epoch:
+            why = "no failure for a whole interval, and an answer"
+            self._note(record, Event.REFUSED, why, began=attempt.began)
+
+    def release(self, attempt: Attempt) -> None:
+        """End an attempt without a result."""
+        record = self._records.get(attempt.entity.key)
+        if record is not None:
+            self._end_trial(attempt, record)
+
+    async def wait_verdict(self, entity: EntityPath, deadline: float) -> bool:
+        """
+        Wait for the verdict on a suspect entity. False: there is none before the deadline, or
+        waiting is useless, as the trial or probe has failed or has been silent for `suspect_wait`.
+        """
+        await trio.lowlevel.checkpoint()
+        record = self._records.get(entity.key)
+        if record is None:
+            return True
+        until = min(deadline, record.wait_until)
+        if trio.current_time() >= until:
+            return False
+        with trio.move_on_at(until):
+            await record.verdict.park()
+        return trio.current_time() < until
+
+    # For the prober. `probe` is the attempt that `begin` returned.
+
+    def probed(self, entity: EntityPath, probe: Attempt | None = None) -> None:
+        """Record that a probe reached the entity on the primary."""
+        if probe is not None:
+            self._note_answer(probe.began)
+        record = self._records.get(entity.key)
+        if record is not None:
+            record.unreachable = None
+            record.last_answer = max(
+                record.last_answer, trio.current_time() if probe is None else probe.began
+            )
+            beside = record.trial is not None
+            event = Event.PROBED_BESIDE if beside else Event.PROBED
+            self._note(record, event, "a probe was answered")
+
+    def probed_late(self, probe: Attempt, seconds: float) -> None:
+        """Record that a probe was answered so slowly that it counts as a failure."""
+        self._probe_failed(probe, f"a probe was answered after {seconds:.3g} s", shared=True)
+
+    def probe_failed(
+        self, entity: EntityPath, error: BrokerError, probe: Attempt | None = None
+    ) -> None:
+        """Record a failed probe: it counts for a suspect entity, and ends the state half-open."""
+        probe = probe or self.begin(entity)
+        if probe.pauses == self._pauses:
+            self._assess(probe, error)
+        record = self._records.get(entity.key)
+        suspect = record is not None and record.failover.state is State.SUSPECT
+        if record is not None and suspect and not error.counts_as_outage:
+            self._note(record, Event.REFUSED, f"a probe was answered: {error}", began=probe.began)
+        else:
+            shared = isinstance(error, Unreachable | NoAnswer)
+            self._probe_failed(probe, f"a probe failed: {error}", shared=shared)
+
+    def found_unreachable(
+        self, entity: EntityPath, error: BrokerError, probe: Attempt | None = None
+    ) -> None:
+        """Record that a probe found the entity deleted or disabled."""
+        record = self._records.get(entity.key)
+        if record is None:
+            return
+        if (
+            record.failover.state is not State.SUSPECT
+        ):  # sends of a suspect get the error themselves
+            if record.unreachable is None:
+                record.reason = f"a probe found: {error}"
+                self.changes.note()
+            record.unreachable = error
+        self.probe_failed(entity, error, probe)
+
+    async def wait_moved(self, entity: EntityPath, state: State) -> None:
+        """Return when the entity's state isn't `state` any more."""
+        await trio.lowlevel.checkpoint()
+        while (record := self._records.get(entity.key)) and record.failover.state is state:
+            await record.moved.park()
+
+    # For operators.
+
+    def force_over(self, entity: EntityPath) -> None:
+        """Pin the entity to the backlog until `force_back`."""
+        record = self._records.setdefault(entity.key, Record(entity, self.clock()))
+        self._note(record, Event.FORCED_OVER, "forced by an operator")
+
+    def force_back(self, entity: EntityPath) -> None:
+        """Return the entity to the primary. Its failures are counted from zero again."""
+        record = self._records.get(entity.key)
+        if record is not None:
+            self._note(record, Event.FORCED_BACK, "forced by an operator")
+
+    # For observers.
+
+    def troubled(self) -> list[EntityState]:
+        """All entities that aren't healthy."""
+        return self._records.states()
+
+    @property
+    def is_any_troubled(self) -> bool:
+        """True if an entity isn't healthy. Cheap, as it is asked after each change of a state."""
+        return self._records.is_any_troubled
+
+    def failed_over(self) -> list[EntityPath]:
+        """The entities that are failed over: secondary or half-open."""
+        return self._records.those_in(FAILED_OVER)
+
+    def to_probe(self) -> list[EntityPath]:
+        """The entities that need probes: suspect, secondary or half-open."""
+        return self._records.those_in(PROBED)
+
+    def interval_ends(self, entity: EntityPath) -> float | None:
+        """The end of a suspect entity's failover interval, by Trio's clock."""
+        record = self._records.get(entity.key)
+        if record is None or record.failover.state is not State.SUSPECT:
+            return None
+        return record.failover.ends(rule_for(entity, self.options))
+
+    def restore(self, states: Iterable[EntityState]) -> None:
+        """Restore failed-over and pinned entities; suspect ones count as healthy."""
+        for state in states:
+            if state.state not in DIVERTED:
+                continue  # failures before the restart don't count
+            pinned = state.state is State.PINNED
+            known = State.PINNED if pinned else State.SECONDARY
+            self._records[state.entity.key] = Record(
+                entity=state.entity,
+                since=state.since,
+                reason=state.reason,
+                failover=Failover(state=known),
+                changed=trio.current_time(),
+            )
+        self.changes.note()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Beat, so that a paused gateway doesn't take its pause for an outage of the primary."""
+        self._last_heartbeat = trio.current_time()
+        task_status.started()
+        try:
+            while True:
+                await trio.sleep(HEARTBEAT)
+                self._notice_pause()
+                self._last_heartbeat = trio.current_time()
+                # Keep records as long as an attempt from before the recovery may be answered.
+                kept = 2 * self.options.send_timeout
+                self._records.forget_recovered(lambda e: rule_for(e, self.options), kept)
+                self.evidence.forget_old(self._last_heartbeat)
+        finally:
+            self._last_heartbeat = None
+
+    def _sent_late(self, attempt: Attempt, record: Record | None) -> Record | None:
+        """Count a late answer as a failure, if it is a trial's or too many are late."""
+        self._notice_pause()
+        if attempt.pauses != self._pauses:
+            return record
+        seconds = trio.current_time() - attempt.began
+        if self.evidence.too_many_late(attempt) or attempt.trial:
+            record = self._records.of(attempt.entity, self.clock())
+            if record is not None and attempt.epoch >= record.epoch:
+                record.shared = False
+                reason = f"answers are late, the last by {seconds:.3g} s"
+                self._note(record, Event.FAILED, reason, began=attempt.began)
+                if attempt.trial:
+                    self._delay_next_trial(record)
+        return record
+
+    def _delay_next_trial(self, record: Record) -> None:
+        """Delay the next trial, as one has failed."""
+        record.trial_failures += 1
+        record.next_trial = trio.current_time() + self._trial_pause(record)
+        record.stop_waiting()
+
+    def _probe_failed(self, probe: Attempt, reason: str, *, shared: bool) -> None:
+        self._notice_pause()
+        if probe.pauses != self._pauses:
+            return
+        record = self._records.get(probe.entity.key)
+        for_all = shared and self.evidence.namespace.is_lost
+        for each in list(self._records.values()) if for_all else [record]:
+            states = FAILING if each is record else SUSPECT
+            if each is not None and each.failover.state in states:
+                self._note(each, Event.FAILED, reason, began=probe.began)
+                each.stop_waiting()
+
+    def _assess(self, attempt: Attempt, error: BrokerError) -> None:
+        """Use an error as evidence about the namespace."""
+        if error.counts_as_outage:
+            self.evidence.note_failure(attempt, error)
+        else:
+            self._note_answer(attempt.began)
+
+    def _note_answer(self, began: float) -> None:
+        """Use an answer to a request that began at `began` as evidence about the namespace."""
+        if not self.evidence.note_answer(began):
+            return
+        for record in list(self._records.values()):
+            if record.shared and record.failover.state is State.SUSPECT:
+                self._note(record, Event.REFUSED, "the namespace answers", began=began)
+
+    def _trial_pause(self, record: Record) -> float:
+        """Seconds until the next trial: less than the interval, so that failures add up."""
+        pause = self.options.trial_pause.delay(record.trial_failures, self.rng)
+        return min(pause, rule_for(record.entity, self.options).interval / 2)
+
+    def _note(
+        self, record: Record, event: Event, reason: str, *, began: float | None = None
+    ) -> None:
+        before = record.failover
+        now = trio.current_time()
+        rule = rule_for(record.entity, self.options)
+        record.failover = before.advance(event, rule, now=now, began=began)
+        after = record.failover.state
+        if after is before.state:
+            if record.failover.answered and not before.answered:
+                record.verdict.unpark_all()
+            return
+        # Healthy and suspect entities are both sent to on the primary, so an answer still counts.
+        if {before.state, after} != {State.PRIMARY, State.SUSPECT}:
+            self._epoch += 1
+            record.epoch = self._epoch
+            if after is not State.HALF_OPEN:  # there a failed trial delays the next one
+                record.next_trial = now
+        if after is State.PRIMARY:
+            record.trial_failures = 0
+            record.next_trial = now
+            record.unreachable = None
+            record.shared = False
+        if after is State.SUSPECT:
+            record.wait_until = now + self.options.suspect_wait
+        if State.PRIMARY in (before.state, after):
+            record.since = self.clock()  # otherwise keep the date of the first failure
+        record.reason, record.changed = reason, now
+        record.verdict.unpark_all()
+        record.moved.unpark_all()
+        self.changes.note()
+        self.observer.report(
+            EntityStateChanged(
+                entity=record.entity, before=before.state.value, after=after.value, reason=reason
+            )
+        )
+
+    def _end_trial(self, attempt: Attempt, record: Record) -> None:
+        if record.trial is attempt:
+            record.trial = None
+            record.verdict.unpark_all()
+
+    def _notice_pause(self) -> None:
+        if self._last_heartbeat is None:
+            return
+        late = trio.current_time() - self._last_heartbeat - HEARTBEAT
+        if late < shortest_pause(self.options):
+            return
+        self._last_heartbeat = trio.current_time()
+        self._pauses += 1
+        self.observer.report(LoopPaused(seconds=late))
+        self.evidence.forget()
+        for record in self._records.values():
+            self._note(record, Event.PAUSED, f"the gateway was paused for {late:.1f} s")

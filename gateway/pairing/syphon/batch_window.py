@@ -1,0 +1,102 @@
+"""
+Limits how many batches a drain processes concurrently.
+
+The limit starts at 1, doubles after each batch that moved completely and at full speed, and drops
+back to 1 after any other. With a limit above 1, the drain receives while earlier batches are sent.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.clocks.lock_ends import USUAL_LOCK
+from gateway.domain.message import Body, DataBody, Delivery
+
+MAX_BATCHES: Final = 4
+MAX_AHEAD: Final = 4 * 1024 * 1024  # bytes of bodies: with more in progress, no further batch
+
+
+@attrs.define(eq=False, kw_only=True)
+class Batch:
+    """Messages that were received together, until each is moved, dead-lettered or suspended."""
+
+    deliveries: int
+    weight: int  # bytes of the bodies
+    began: float
+    moved: int = 0  # completed or dead-lettered
+    gently: bool = False  # in small sends, to an entity that has just returned
+
+
+@attrs.define(eq=False, kw_only=True)
+class BatchWindow:
+    """
+    The batches of one drain. `limit` is the maximum number of deliveries of the next batch: as many
+    as can be moved well within a lock. `stuck` counts consecutive batches that moved nothing.
+    """
+
+    largest: int  # deliveries
+    patience: float  # seconds after which slow batches aren't waited for
+    limit: int = attrs.field(init=False)
+    stuck: int = attrs.field(default=0, init=False)
+    _allowed: int = attrs.field(default=1, init=False)
+    _batches: list[Batch] = attrs.field(factory=list, init=False)
+    _changes: Changes = attrs.field(factory=Changes, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.limit = self.largest
+
+    def begin(self, deliveries: Sequence[Delivery]) -> Batch:
+        """Add a batch of these deliveries."""
+        batch = Batch(
+            deliveries=len(deliveries),
+            weight=sum(_weight(each.message.body) for each in deliveries),
+            began=trio.current_time(),
+        )
+        self._batches.append(batch)
+        return batch
+
+    def end(self, batch: Batch) -> None:
+        """Remove the batch, and adapt the limits to its result."""
+        if batch not in self._batches:
+            return  # `wait_for_room` removed it already
+        self._batches.remove(batch)
+        self.stuck = 0 if batch.moved else self.stuck + 1
+        slow = trio.current_time() - batch.began > USUAL_LOCK / 6
+        self.limit = max(1, self.limit // 2) if slow else min(self.largest, 2 * self.limit)
+        well = batch.moved == batch.deliveries and not batch.gently and not slow
+        self._allowed = min(MAX_BATCHES, 2 * self._allowed) if well else 1
+        self._changes.note()
+
+    async def wait_for_room(self) -> None:
+        """Return when another batch may begin. Batches that hang are waited for `patience`."""
+        with trio.move_on_after(self.patience) as scope:
+            while not self._has_room():
+                await self._changes.wait_next()
+        if scope.cancelled_caught:
+            for batch in list(self._batches):
+                self.end(batch)
+        await trio.lowlevel.checkpoint()
+
+    async def wait_empty(self) -> None:
+        """Return when no batch is in progress."""
+        await trio.lowlevel.checkpoint()
+        while self._batches:
+            await self._changes.wait_next()
+
+    def _has_room(self) -> bool:
+        if not self._batches:
+            return True
+        ahead = sum(batch.weight for batch in self._batches)
+        return len(self._batches) < self._allowed and ahead <= MAX_AHEAD
+
+
+def _weight(body: Body) -> int:
+    match body:
+        case bytes():
+            return len(body)
+        case DataBody(parts):
+            return sum(map(len, parts))
+    return 0

@@ -1,0 +1,331 @@
+"""
+Empties one backlog queue.
+
+Each message is moved, dead-lettered with its reason, or suspended: a suspended message stays locked
+while its entity is suspended, and is abandoned when the entity resumes, so that it is neither
+received again and again nor delayed until its lock expires. Messages of another pair or for another
+primary are left untouched until their lock expires; so are those with a wrong MAC, for
+`gone_grace`.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.capabilities import KeepsMessages
+from gateway.changes import Changes
+from gateway.domain.clocks.lock_ends import LockEnds
+from gateway.domain.copies import Copies, CopyEvent, CopyId, Step
+from gateway.domain.dead_letters import MALFORMED
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope, Unwrapped
+from gateway.domain.envelope_fields import Malformed, NotOurs, WrongMac
+from gateway.domain.errors import BrokerError, Unavailable
+from gateway.domain.events.gateway import LeftUntouched
+from gateway.domain.message import Abandon, Delivery
+from gateway.moments import Moments
+from gateway.offering import offered
+from gateway.pairing.options import SyphonOptions
+from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo, Progress
+from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.pairing.syphon.batch_window import Batch, BatchWindow
+from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.grace import Grace
+from gateway.pairing.syphon.mover import Mover
+from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
+from gateway.ports import Broker, Observer, Receiver, WallClock
+
+MAX_SUSPENDED: Final = 10_000  # handles per queue; the locks of further messages expire
+SCAN_PAUSE: Final = 0.6  # seconds, at least, after a batch that moved nothing
+LONGEST_SCAN_PAUSE: Final = 5.0
+MOST_DOUBLINGS: Final = 4  # of `SCAN_PAUSE`, until a pause is as long as the queue's depth allows
+PATIENCE: Final = 1.5  # attempt time-outs after which a slow batch isn't waited for
+
+
+@attrs.frozen
+class Suspended:
+    """A message whose entity is suspended."""
+
+    copy: CopyId
+    handle: Delivery  # without the message
+    until: float  # the latest end of its lock, by Trio's clock
+
+    @classmethod
+    def of(cls, message: BacklogMessage, now: datetime, lock: float) -> "Suspended":
+        """`lock` is the duration of a lock of its queue, in seconds."""
+        ends = LockEnds.of(message.delivery.locked_until, now, trio.current_time(), lock)
+        return cls(message.copy, message.delivery.handle, ends.latest)
+
+    @property
+    def is_locked(self) -> bool:
+        return self.until > trio.current_time()
+
+
+@attrs.define(eq=False, kw_only=True)
+class Drain:
+    """Moves messages from one backlog queue to the primary."""
+
+    primary: Broker
+    source: Broker
+    queue: EntityPath
+    envelope: Envelope
+    destination: Destination
+    options: SyphonOptions
+    backoffs: EntityBackoffs
+    copies: Copies
+    progress: Progress
+    wrong_macs: Grace  # by the id of the key
+    redelivery_guard: RedeliveryGuard
+    clock: WallClock
+    moments: Moments
+    observer: Observer
+    max_suspended: int = MAX_SUSPENDED
+    _info: BacklogQueueInfo = attrs.field(factory=BacklogQueueInfo, init=False)
+    _suspended: dict[str, list[Suspended]] = attrs.field(factory=dict, init=False)
+    _given_back: Changes = attrs.field(factory=Changes, init=False)
+
+    def update(self, info: BacklogQueueInfo) -> None:
+        """Use these facts about the queue from now on."""
+        self._info = info
+
+    async def run(self) -> BrokerError:
+        """Drain until the queue can't be read any more; return why. All locks are released."""
+        limit = self.options.attempt_timeout
+        try:
+            with trio.move_on_after(limit) as scope:
+                async with self.source.open_receiver(self.queue) as receiver:
+                    scope.deadline = math.inf
+                    error = await self._drain(receiver, self._mover(receiver))
+                    scope.deadline = trio.current_time() + limit
+                return error
+        except BrokerError as error:
+            return error
+        finally:
+            self._suspended.clear()
+            self.copies.forget_unsent(self.queue.key)
+        return Unavailable(f"{self.queue} could not be opened or left within {limit:g} s")
+
+    async def _drain(self, receiver: Receiver, mover: Mover) -> BrokerError:
+        limit = self.options.attempt_timeout
+        batches = BatchWindow(largest=self.options.batch, patience=PATIENCE * limit)
+        async with trio.open_nursery() as nursery:
+            while True:
+                try:
+                    deliveries = await receiver.receive(batches.limit)
+                except BrokerError as error:
+                    with trio.move_on_after(limit):  # sends in progress may still get their answer
+                        await batches.wait_empty()
+                    nursery.cancel_scope.cancel()
+                    return error
+                self.progress.note_received()
+                batch = batches.begin(deliveries)
+                nursery.start_soon(self._handle, batch, deliveries, batches, mover, nursery)
+                await batches.wait_for_room()
+                if batches.stuck:
+                    with trio.move_on_after(self._scan_pause(batches)):
+                        await self._given_back.wait_next()
+
+    async def _handle(
+        self,
+        batch: Batch,
+        deliveries: Sequence[Delivery],
+        batches: BatchWindow,
+        mover: Mover,
+        nursery: trio.Nursery,
+    ) -> None:
+        """Move each entity's messages in a task of its own."""
+        groups = await self._open_all(deliveries, batch, mover)
+
+        async def move(
+            backlog_messages: Sequence[BacklogMessage], wait_until: float | None = None
+        ) -> None:
+            entity = backlog_messages[0].unwrapped.entity
+            unmoved = await mover.move(entity, backlog_messages, wait_until=wait_until)
+            batch.moved += len(backlog_messages) - len(unmoved)
+            batch.gently |= self.backoffs.window(entity) < self.backoffs.largest
+            self._suspend(entity, unmoved, mover, nursery)
+
+        async with trio.open_nursery() as moving:
+            for backlog_messages in groups:
+                new, suspects, moment = self.redelivery_guard.split(backlog_messages)
+                if new:
+                    moving.start_soon(move, new)
+                if suspects:
+                    moving.start_soon(move, suspects, moment)
+        batches.end(batch)
+
+    async def _open_all(
+        self, deliveries: Sequence[Delivery], batch: Batch, mover: Mover
+    ) -> list[list[BacklogMessage]]:
+        """Unwrap the messages; settle those that need no transfer; return the others by entity."""
+        groups: dict[str, list[BacklogMessage]] = defaultdict(list)
+        untouched: dict[str, int] = defaultdict(int)
+        async with trio.open_nursery() as settling:
+            for delivery in deliveries:
+                try:
+                    unwrapped = self._open(delivery)
+                except NotOurs as error:
+                    untouched[str(error)] += 1
+                    _forget(mover.receiver, delivery)
+                except Malformed as error:
+                    batch.moved += 1
+                    settling.start_soon(mover.dead_letter, delivery, MALFORMED, str(error))
+                else:
+                    copy = self._copy(delivery, unwrapped)
+                    message = BacklogMessage(copy=copy, delivery=delivery, unwrapped=unwrapped)
+                    step = mover.claim(message)
+                    if step is Step.COMPLETE:
+                        batch.moved += 1
+                        settling.start_soon(mover.complete, delivery, copy)
+                    elif step is Step.MOVE:
+                        groups[unwrapped.entity.key].append(message)
+        for reason, messages in untouched.items():
+            self.observer.report(LeftUntouched(queue=self.queue, messages=messages, reason=reason))
+        return list(groups.values())
+
+    def _open(self, delivery: Delivery) -> Unwrapped:
+        """
+        Unwrap the diverted message, with its date of expiry.
+
+        Raises:
+            NotOurs: the message must be left untouched, at least for now.
+            Malformed: the message must be dead-lettered.
+        """
+        try:
+            unwrapped = self.envelope.unwrap(delivery.message)
+        except WrongMac as error:
+            if self.wrong_macs.lasted(error.key_id) < self.options.gone_grace:
+                raise NotOurs(str(error)) from error
+            raise
+        if not self.destination.accepts(unwrapped.primary):
+            raise NotOurs(
+                f"the message was meant for another primary, with the fingerprint"
+                f" {unwrapped.primary}: the syphon of that pair moves it. If this primary has"
+                f" replaced that primary, start the syphon with `--adopt {unwrapped.primary}`"
+            )
+        if unwrapped.expires is not None or unwrapped.time_to_live is None:
+            return unwrapped
+        if delivery.enqueued is None:
+            return unwrapped
+        # The legacy client writes no expiry: the time to live starts when the message was diverted,
+        # or at its scheduled date.
+        begin = max(delivery.enqueued, unwrapped.message.scheduled or delivery.enqueued)
+        try:
+            return attrs.evolve(unwrapped, expires=begin + unwrapped.time_to_live)
+        except OverflowError:  # past the year 9999
+            return unwrapped
+
+    def _copy(self, delivery: Delivery, unwrapped: Unwrapped) -> CopyId:
+        identity = unwrapped.attempt or str(delivery.message.message_id)
+        return self.queue.key, delivery.sequence_number, identity
+
+    def _suspend(
+        self,
+        entity: EntityPath,
+        backlog_messages: Sequence[BacklogMessage],
+        mover: Mover,
+        nursery: trio.Nursery,
+    ) -> None:
+        """
+        Keep a handle of each message, and abandon them when the entity resumes.
+
+        The receiver drops the bodies too, so that a long outage needs memory for handles only.
+        """
+        for one in backlog_messages:
+            _forget(mover.receiver, one.delivery)
+        for suspended in self._suspended.values():
+            self.copies.note(
+                CopyEvent.RELEASED, [each.copy for each in suspended if not each.is_locked]
+            )
+            suspended[:] = [each for each in suspended if each.is_locked]
+        room = self.max_suspended - self._suspended_count
+        now = self.clock()
+        lock = self._info.longest_lock
+        handles = [Suspended.of(each, now, lock) for each in backlog_messages[:room]]
+        self.copies.note(CopyEvent.RELEASED, [each.copy for each in backlog_messages[room:]])
+        if not handles:
+            return
+        if entity.key not in self._suspended:
+            nursery.start_soon(self._give_back, entity, mover.receiver)
+        suspended = self._suspended.setdefault(entity.key, [])
+        suspended += handles
+        suspended.sort(key=lambda one: one.handle.sequence_number)  # the one that was tried first
+
+    async def _give_back(self, entity: EntityPath, receiver: Receiver) -> None:
+        """
+        Abandon the entity's messages once it resumes: after a failure a single one first, as a try.
+
+        An abandoned message is delivered before all others of its queue.
+        """
+        limit = PATIENCE * self.options.attempt_timeout
+        await self.backoffs.wait_until_resumed(entity)
+        while self.backoffs.failed(entity):
+            await self._release(self._suspended[entity.key], receiver, most=1)
+            if await self.backoffs.wait_for_outcome(entity, limit):
+                break
+            await self.backoffs.wait_until_resumed(entity)
+        await self._release(self._suspended.pop(entity.key), receiver)
+
+    async def _release(
+        self, suspended: list[Suspended], receiver: Receiver, most: float = math.inf
+    ) -> None:
+        released = 0
+        while suspended and released < most:
+            one = suspended.pop(0)
+            self.copies.note(CopyEvent.RELEASED, (one.copy,))
+            if not one.is_locked:
+                continue
+            with trio.move_on_after(self.options.attempt_timeout):
+                with suppress(BrokerError):  # its lock expires by itself
+                    await receiver.settle(one.handle, Abandon())
+                    released += 1
+        self._given_back.note()  # a drain that pauses receives at once
+
+    def _scan_pause(self, batches: BatchWindow) -> float:
+        """
+        Seconds between two batches while none moves a message.
+
+        Long enough to be cheap in a long outage; short enough to see the whole queue within one
+        lock, so that messages of a healthy entity wait no longer behind those of a suspended one.
+        Beyond some 2,500 suspended messages in one queue (10,000 with locks of a minute) the second
+        isn't guaranteed: it would cost too many requests. The first pauses are short whatever the
+        depth, since the known depth may be a minute old.
+        """
+        if self._info.depth is None:
+            return SCAN_PAUSE
+        rounds = max(1.0, max(self._info.depth, self._suspended_count) / batches.limit)
+        longest = max(SCAN_PAUSE, self._info.longest_lock / 4 / rounds)
+        quick = SCAN_PAUSE * 2.0 ** min(batches.stuck - 1, MOST_DOUBLINGS)
+        return min(LONGEST_SCAN_PAUSE, longest, quick)
+
+    @property
+    def _suspended_count(self) -> int:
+        """The number of suspended messages whose handles are kept."""
+        return sum(map(len, self._suspended.values()))
+
+    def _mover(self, receiver: Receiver) -> Mover:
+        return Mover(
+            primary=self.primary,
+            receiver=receiver,
+            receiver_queue=self.queue,
+            backoffs=self.backoffs,
+            options=self.options,
+            copies=self.copies,
+            progress=self.progress,
+            clock=self.clock,
+            moments=self.moments,
+            observer=self.observer,
+            lock=lambda: self._info.shortest_lock,
+        )
+
+
+def _forget(receiver: Receiver, delivery: Delivery) -> None:
+    """Drop the receiver's copy of the message: it stays locked, and isn't needed to settle it."""
+    if (keeps := offered(receiver, KeepsMessages)) is not None:
+        keeps.forget_message(delivery)

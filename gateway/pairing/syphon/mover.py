@@ -1,0 +1,319 @@
+"""
+Moves one entity's backlog messages to the primary.
+
+A message is completed on the backlog only after the primary has accepted it. `domain.copies` has
+the states of a copy on that way; the mover sends, settles and renews locks. If a lock expires all
+the same, the message is delivered again: `domain.copies` decides if this syphon sends it again,
+and another syphon may send a duplicate.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.clocks.lifetime import remaining
+from gateway.domain.clocks.lock_ends import LockEnds
+from gateway.domain.clocks.times import Now
+from gateway.domain.copies import Copies, CopyEvent, CopyId, Step
+from gateway.domain.dead_letters import EXPIRED
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import (
+    MESSAGE_FAULTS,
+    BrokerError,
+    Busy,
+    EntityDisabled,
+    EntityNotFound,
+    NotSupported,
+    Outcome,
+)
+from gateway.domain.events.gateway import DeadLettered, Syphoned, SyphonFailed
+from gateway.domain.message import (
+    MAX_REASON_LENGTH,
+    Complete,
+    DeadLetter,
+    Delivery,
+    Message,
+    Settlement,
+)
+from gateway.moments import Moments
+from gateway.pairing.entity_record import Attempt
+from gateway.pairing.options import BacklogTimeToLive, SyphonOptions
+from gateway.pairing.sending import send_in_time, unanswered
+from gateway.pairing.syphon.backlog_message import BacklogMessage, Progress
+from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.ports import Broker, Observer, Receiver, WallClock
+from gateway.settling import settle_all, settle_one
+
+LATE: Final = 3.0  # attempt time-outs until a send without an answer is cancelled
+GIVING_UP: Final = 1.0  # seconds, at most, that the cancellation takes
+LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
+SHORTEST_LOCK: Final = 0.3
+_DONE: Final = Complete()
+GONE: Final = (EntityNotFound, EntityDisabled)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Mover:
+    """Sends to the primary and settles at one receiver of the backlog."""
+
+    primary: Broker
+    receiver: Receiver
+    receiver_queue: EntityPath
+    backoffs: EntityBackoffs
+    options: SyphonOptions
+    copies: Copies
+    progress: Progress
+    clock: WallClock
+    moments: Moments
+    observer: Observer
+    lock: Callable[[], float]  # the shortest lock of that queue, in seconds
+    # The messages whose copies are received or sending, to give them the lock of a new delivery.
+    _claimed: dict[CopyId, BacklogMessage] = attrs.field(factory=dict, init=False)
+
+    def claim(self, message: BacklogMessage) -> Step:
+        """
+        Return what must be done with a message that was just delivered.
+
+        MOVE: the message is claimed, and the caller must `move` it. KEEP: its copy is claimed
+        already, and now has this delivery's lock: a claimed copy is delivered again if its lock has
+        expired, for example while the machine was suspended. COMPLETE: the caller must `complete`
+        it.
+        """
+        step = self.copies.deliver(message.copy)
+        if step is Step.MOVE:
+            self._claimed[message.copy] = message
+        elif step is Step.KEEP:
+            self._claimed[message.copy].delivery = message.delivery
+        return step
+
+    async def move(
+        self,
+        entity: EntityPath,
+        backlog_messages: Sequence[BacklogMessage],
+        *,
+        wait_until: float | None = None,
+    ) -> Sequence[BacklogMessage]:
+        """
+        Move the messages, dead-letter those that never can be moved, and return those that are
+        suspended with their entity. No claim is left.
+
+        With `wait_until` nothing is sent before that time, and then one message at first, twice as
+        many in each further send.
+
+        After a cancellation, messages that were sent and not completed arrive twice.
+        """
+        claimed = list(backlog_messages)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_locked, claimed)
+            if wait_until is not None:
+                await trio.sleep_until(wait_until)
+            await self._move_all(entity, claimed, self.options.batch if wait_until is None else 1)
+            nursery.cancel_scope.cancel()
+        self._end(CopyEvent.SUSPENDED, claimed)
+        return claimed
+
+    async def _move_all(self, entity: EntityPath, claimed: list[BacklogMessage], most: int) -> None:
+        """
+        Move the messages and remove them from `claimed`, until the entity is suspended.
+
+        The first send has at most `most` messages.
+        """
+        singly = False
+        while claimed:
+            await self.progress.wait_for_rate_limit()
+            if await self._dead_lettered_expired(claimed):
+                continue
+            trial = self.backoffs.trial(entity)
+            if trial is None and self.backoffs.is_suspended(entity):
+                return
+            window = self.progress.within_rate(min(most, self.backoffs.window(entity)))
+            chunk = claimed[: 1 if trial or singly else window]
+            error = await self._send(entity, chunk, trial)
+            if error is None:
+                await self._complete_all(entity, chunk)
+                most *= 2
+            elif isinstance(error, MESSAGE_FAULTS) and len(chunk) > 1:
+                singly = True  # to find the message at fault
+                continue
+            elif self._is_final(entity, error):
+                await self._dead_letter_all(chunk, type(error).__name__, str(error))
+            else:
+                self._back_off(entity, error)
+                return
+            del claimed[: len(chunk)]
+
+    async def _send(
+        self, entity: EntityPath, chunk: Sequence[BacklogMessage], trial: Attempt | None
+    ) -> BrokerError | None:
+        """
+        Send to the primary; return the error, if any.
+
+        A send without an answer after `attempt_timeout` goes on, while its entity backs off. If the
+        primary then accepts it, its messages are completed instead of sent again.
+        """
+        self.progress.spend(len(chunk))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._back_off_if_late, entity, trial)
+            try:
+                error = await self._transfer(entity, chunk)
+                if trial is not None:
+                    self.backoffs.end_trial(trial, error)
+            finally:
+                if trial is not None:
+                    self.backoffs.release_trial(trial)  # after a cancellation, too
+            nursery.cancel_scope.cancel()
+        return error
+
+    async def _transfer(
+        self, entity: EntityPath, chunk: Sequence[BacklogMessage]
+    ) -> BrokerError | None:
+        """Send once. No checkpoint lies between the primary's answer and the state SENT."""
+        now = self.moments.now()
+        messages = [_restored(each, now, self.options) for each in chunk]
+        seconds, began = LATE * self.options.attempt_timeout, trio.current_time()
+        copies = [each.copy for each in chunk]
+        self.copies.note(CopyEvent.HANDED_OVER, copies)
+        try:
+            await send_in_time(self.primary, entity, messages, seconds)
+        except BrokerError as error:
+            self.copies.note(CopyEvent.FAILED, copies)
+            return error
+        self.backoffs.confirm(entity, began)
+        self._end(CopyEvent.ACCEPTED, chunk)
+        return None
+
+    def _end(self, event: CopyEvent, messages: Sequence[BacklogMessage]) -> None:
+        """Release the claims of messages that were accepted, dead-lettered or suspended."""
+        self.copies.note(event, [each.copy for each in messages])
+        for each in messages:
+            del self._claimed[each.copy]
+
+    async def _back_off_if_late(self, entity: EntityPath, trial: Attempt | None) -> None:
+        seconds = self.options.attempt_timeout
+        await trio.sleep(seconds)
+        late = unanswered(self.primary, entity, seconds)
+        if trial is not None:  # a later answer no longer counts for the entity's state
+            self.backoffs.end_trial(trial, late)
+        # Until the send is cancelled: a second send would hang too, and the next batch with it.
+        # Suspended messages stay so if the entity backs off again then.
+        least = (LATE - 1.0) * seconds + GIVING_UP
+        self.backoffs.back_off(entity, self.options.unknown_retry, str(late), least)
+
+    def _is_final(self, entity: EntityPath, error: BrokerError) -> bool:
+        """True if the message can never be moved. A missing entity has `gone_grace` to return."""
+        if isinstance(error, GONE):
+            return self.backoffs.gone_for(entity) >= self.options.gone_grace
+        return isinstance(error, MESSAGE_FAULTS)
+
+    def _back_off(self, entity: EntityPath, error: BrokerError) -> None:
+        unknown = error.outcome is Outcome.UNKNOWN
+        least = max(error.retry_after, self.options.busy_pause) if isinstance(error, Busy) else 0.0
+        backoff = self.options.unknown_retry if unknown else self.options.retry
+        self.backoffs.back_off(entity, backoff, f"{type(error).__name__}: {error}", least)
+
+    async def _dead_lettered_expired(self, claimed: list[BacklogMessage]) -> bool:
+        """Dead-letter expired messages. False: none has expired, and no checkpoint was passed."""
+        now = self.moments.now()
+        expired = [each for each in claimed if _is_expired(each, now, self.options)]
+        if not expired:
+            return False
+        await self._dead_letter_all(expired, EXPIRED, "the time to live ended on the backlog")
+        claimed[:] = [each for each in claimed if each not in expired]
+        return True
+
+    # Settling at the backlog.
+
+    async def _complete_all(self, entity: EntityPath, chunk: Sequence[BacklogMessage]) -> None:
+        self.progress.note()
+        self.observer.report(
+            Syphoned(entity=entity, queue=self.receiver_queue, messages=len(chunk))
+        )
+        settlements = [(one.delivery, _DONE) for one in chunk]
+        verdicts = await settle_all(self.receiver, settlements, self.options.attempt_timeout)
+        for each, verdict in zip(chunk, verdicts, strict=True):
+            if verdict is None:
+                self.copies.note(CopyEvent.COMPLETED, (each.copy,))
+        for reason in {str(verdict): None for verdict in verdicts if verdict is not None}:
+            self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=reason))
+
+    async def complete(self, delivery: Delivery, copy: CopyId) -> None:
+        """Complete a copy that is SENT; if that fails, it is completed when it is redelivered."""
+        if await self._settle(delivery, Complete()):
+            self.copies.note(CopyEvent.COMPLETED, (copy,))
+
+    async def _dead_letter_all(
+        self, chunk: Sequence[BacklogMessage], reason: str, description: str
+    ) -> None:
+        self._end(CopyEvent.DEAD_LETTERED, chunk)
+        async with trio.open_nursery() as nursery:
+            for each in chunk:
+                origin = f" (diverted by {each.unwrapped.origin or 'a legacy client'})"
+                nursery.start_soon(self.dead_letter, each.delivery, reason, description + origin)
+
+    async def dead_letter(self, delivery: Delivery, reason: str, description: str) -> None:
+        """Dead-letter a message of the backlog queue, and report it."""
+        description = description[:MAX_REASON_LENGTH]
+        if await self._settle(delivery, DeadLetter(reason=reason, description=description)):
+            self.observer.report(
+                DeadLettered(
+                    queue=self.receiver_queue,
+                    message_id=str(delivery.message.message_id),
+                    reason=reason,
+                    description=description,
+                )
+            )
+
+    async def _settle(self, delivery: Delivery, settlement: Settlement) -> bool:
+        """Settle a delivery. False: not confirmed, so that the message may be delivered again."""
+        limit = self.options.attempt_timeout
+        verdict = await settle_one(self.receiver, delivery, settlement, limit)
+        if verdict is not None:
+            self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=str(verdict)))
+        return verdict is None
+
+    async def _keep_locked(self, claimed: Sequence[BacklogMessage]) -> None:
+        while claimed:
+            await trio.sleep(self._lock_left(claimed) / LOCK_SHARE)
+            async with trio.open_nursery() as nursery:
+                for each in claimed:
+                    nursery.start_soon(self._renew, each)
+
+    async def _renew(self, message: BacklogMessage) -> None:
+        with trio.move_on_after(self.options.attempt_timeout):
+            try:
+                until = await self.receiver.renew(message.delivery)
+            except NotSupported:
+                return  # the lock lasts until its first date
+            except BrokerError as error:
+                # Another syphon may receive the message as well: a duplicate, not a loss.
+                self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=str(error)))
+            else:
+                message.delivery = attrs.evolve(message.delivery, locked_until=until)
+
+    def _lock_left(self, claimed: Sequence[BacklogMessage]) -> float:
+        """Seconds until the first lock ends; at most a lock's duration, as clocks may differ."""
+        now, usual = self.clock(), self.lock()
+        left = [LockEnds.of(c.delivery.locked_until, now, 0.0, usual).earliest for c in claimed]
+        return max(min([usual, *left]), SHORTEST_LOCK)
+
+
+def _is_expired(message: BacklogMessage, now: Now, options: SyphonOptions) -> bool:
+    left = _left(message, now, options)
+    return left is not None and left <= timedelta(0)
+
+
+def _restored(message: BacklogMessage, now: Now, options: SyphonOptions) -> Message:
+    left = _left(message, now, options)
+    restored = message.unwrapped.message
+    if left == restored.time_to_live:
+        return restored
+    return attrs.evolve(restored, time_to_live=left)
+
+
+def _left(message: BacklogMessage, now: Now, options: SyphonOptions) -> timedelta | None:
+    if options.backlog_ttl is BacklogTimeToLive.RESTART:
+        return message.unwrapped.time_to_live
+    return remaining(message.unwrapped, now, message.stay)

@@ -1,0 +1,88 @@
+"""Reports how the backlog moves: when it starts, every ten seconds, and when it is empty."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.events.gateway import DeadLettered, Event, Syphoned
+from gateway.domain.events.outages import BacklogEmpty, BacklogFound, BacklogMoves, BacklogProgress
+from gateway.ports import Observer
+
+EVERY: Final = 10.0  # seconds between two reports
+
+Count = Callable[[], Awaitable[int | None]]
+"""Counts the messages on the backlog; None: not known."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class ProgressReporter:
+    """The observer of a syphon's drains: forwards all events, and counts the messages moved."""
+
+    observer: Observer
+    label: str
+    _moved: int = attrs.field(default=0, init=False)
+    _dead_lettered: int = attrs.field(default=0, init=False)
+    _last: float = attrs.field(default=0.0, init=False)  # by Trio's clock: the last move
+    _moves: Changes = attrs.field(factory=Changes, init=False)
+
+    def report(self, event: Event) -> None:
+        if isinstance(event, Syphoned):
+            self._moved += event.messages
+            self._note()
+        elif isinstance(event, DeadLettered):
+            self._dead_lettered += 1
+            self._note()
+        self.observer.report(event)
+
+    def _note(self) -> None:
+        self._last = trio.current_time()
+        self._moves.note()
+
+    async def run(self, count: Count, pending: int | None) -> None:
+        """
+        Report until cancelled. `count` is called before each report, and for the first one only if
+        `pending` is None.
+        """
+        if pending is None:
+            pending = await count()
+        self.observer.report(BacklogFound(label=self.label, pending=pending))
+        seen = 0
+        while True:
+            moved, dead_lettered = self._moved, self._dead_lettered
+            seen = await self._moves.wait(seen)
+            began = self._last
+            self.observer.report(BacklogMoves(label=self.label, left=await count()))
+            left = await self._report_progress(count, moved)
+            if left == 0:
+                self.observer.report(
+                    BacklogEmpty(
+                        label=self.label,
+                        moved=self._moved - moved,
+                        seconds=self._last - began,
+                        dead_lettered=self._dead_lettered - dead_lettered,
+                    )
+                )
+            seen = self._moves.version
+
+    async def _report_progress(self, count: Count, before: int) -> int | None:
+        """Return 0 when the backlog is empty; None if that isn't known and no message moves."""
+        while True:
+            since, version = self._moved, self._moves.version
+            await trio.sleep(EVERY)
+            left = await count()
+            if left == 0 or (left is None and version == self._moves.version):
+                return left
+            rate = (self._moved - since) / EVERY
+            if rate:
+                self.observer.report(
+                    BacklogProgress(
+                        label=self.label,
+                        moved=self._moved - before,
+                        left=left,
+                        rate=rate,
+                        seconds_left=None if left is None else left / rate,
+                    )
+                )

@@ -1,0 +1,245 @@
+"""
+Moves the backlog back to the primary: all backlog queues of the label, whichever gateway sent them.
+
+A syphon runs inside the gateway or as a process of its own. Several may run at the same time, since
+locks keep them from moving the same message. A syphon uses the entity states where it has them.
+"""
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.copies import Copies
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope
+from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
+from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
+from gateway.domain.message import ReceiveMode
+from gateway.domain.status import Cause, Waiting
+from gateway.moments import Moments
+from gateway.pairing.depth import BacklogDepth
+from gateway.pairing.options import SyphonOptions
+from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.backlog_message import BacklogQueueInfo, Progress
+from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
+from gateway.pairing.syphon.grace import Grace
+from gateway.pairing.syphon.progress import ProgressReporter
+from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
+from gateway.ports import Broker, Observer, WallClock
+
+PAGE: Final = 100
+MOST_MISSING: Final = 10  # consecutive indices without a queue, after which the search ends
+LOOK: Final = 1.0  # seconds to find out by a receive whether a queue exists
+ASK_LIMIT: Final = 30.0
+
+
+@attrs.define(eq=False, kw_only=True)
+class Syphon:
+    """Drains all backlog queues of one label on `source`."""
+
+    primary: Broker
+    source: Broker
+    label: str
+    options: SyphonOptions
+    envelope: Envelope
+    clock: WallClock
+    rng: random.Random
+    observer: Observer
+    states: EntityStates | None = None
+    reports_progress: bool = True  # as events: found, moving, empty
+    max_suspended: int = MAX_SUSPENDED  # handles per queue
+    destination: Destination = attrs.field()
+    _drains: dict[str, Drain] = attrs.field(factory=dict, init=False)
+    _copies: Copies = attrs.field(factory=Copies, init=False)
+    _backoffs: EntityBackoffs = attrs.field(init=False)
+    _wrong_macs: Grace = attrs.field(factory=Grace, init=False)
+    _moments: Moments = attrs.field(init=False)
+    _reporter: ProgressReporter = attrs.field(init=False)
+
+    @destination.default
+    def _destination(self) -> Destination:
+        return Destination(primary=self.primary, observer=self.observer)
+
+    def __attrs_post_init__(self) -> None:
+        self._moments = Moments(self.clock)
+        self._reporter = ProgressReporter(observer=self.observer, label=self.label)
+        self._backoffs = EntityBackoffs(
+            rng=self.rng,
+            observer=self.observer,
+            largest=self.options.batch,
+            gone_grace=self.options.gone_grace,
+            states=self.states,
+        )
+
+    @property
+    def backing_off(self) -> int:
+        """The number of entities that back off now."""
+        return self._backoffs.backing_off
+
+    @property
+    def queues(self) -> Sequence[EntityPath]:
+        """The backlog queues that this syphon has found."""
+        return [drain.queue for drain in self._drains.values()]
+
+    def _depth(self) -> BacklogDepth:
+        return BacklogDepth(
+            secondary=self.source, rotation=self, label=self.label, clock=self.clock
+        )
+
+    def waiting(self) -> list[Waiting]:
+        """The causes that keep messages on the backlog until `gone_grace` is over."""
+        causes = (
+            (Cause.GONE, self._backoffs.gone()),
+            (Cause.WRONG_MAC, self._wrong_macs.lasting()),
+        )
+        grace = self.options.gone_grace
+        return [
+            Waiting(cause=cause, name=name, seconds=seconds, left=grace - seconds)
+            for cause, found in causes
+            for name, seconds in found.items()
+            if seconds < grace
+        ]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """
+        Move the backlog until cancelled; then release all locks.
+
+        Every `rescan` seconds the syphon looks for new backlog queues and reads all depths, and
+        reports `SyphonStalled` if messages wait and none moves. If the drains receive none of
+        them, another syphon may have locked them, even one that was killed since: the event then
+        waits until such locks have expired.
+        """
+        progress = Progress(self.options.max_drain_rate)
+        async with trio.open_nursery() as nursery:
+            task_status.started()
+            failures = 0
+            reported = False
+            while True:
+                self._moments.now()  # only a clock that is read often shows its steps
+                found = await self._look()
+                failures = failures + 1 if found is None else 0
+                for queue, info in (found or {}).items():
+                    if queue.key not in self._drains:
+                        drain = self._drains[queue.key] = self._drain(queue, progress)
+                        nursery.start_soon(self._keep_draining, drain)
+                    self._drains[queue.key].update(info)
+                if found is not None:
+                    self._watch_for_stall(found.values(), progress)
+                    if self.reports_progress and not reported:
+                        reported = True
+                        nursery.start_soon(self._reporter.run, self._depth().count, _sum(found))
+                nursery.start_soon(self.destination.refresh)  # which may hang
+                await trio.sleep(self._until_next_look(failures))
+
+    def _until_next_look(self, failures: int) -> float:
+        """Seconds until the next look; fewer after a failed one, without which no drain starts."""
+        usual = min(self.options.rescan, self.options.stall_after)
+        return min(usual, self.options.queue_retry.delay(failures, self.rng)) if failures else usual
+
+    async def _keep_draining(self, drain: Drain) -> None:
+        failures = 0
+        while True:
+            await self.destination.wait_known()  # without an answer no message could move anyway
+            started = trio.current_time()
+            error = await drain.run()
+            if isinstance(error, EntityNotFound):
+                del self._drains[drain.queue.key]
+                return
+            # After a drain that worked for a while the pauses start at the shortest again.
+            longest = self.options.queue_retry.cap
+            failures = 1 if trio.current_time() - started > longest else failures + 1
+            self.observer.report(SyphonFailed(queue=drain.queue, reason=str(error)))
+            await trio.sleep(self.options.queue_retry.delay(failures, self.rng))
+
+    async def _look(self) -> Mapping[EntityPath, BacklogQueueInfo] | None:
+        """All backlog queues that exist, with their facts. None: the source doesn't answer."""
+        prefix = backlog.queue_prefix(self.label)
+        try:
+            with trio.move_on_after(ASK_LIMIT):
+                return await self._listed(prefix)
+        except (NotAuthorized, NotSupported):
+            return await self._tried()
+        except BrokerError as error:
+            self.observer.report(SyphonFailed(queue=EntityPath(prefix), reason=str(error)))
+        return None
+
+    async def _listed(self, prefix: str) -> Mapping[EntityPath, BacklogQueueInfo]:
+        found: dict[EntityPath, BacklogQueueInfo] = {}
+        seen = 0
+        while True:
+            page = await self.source.list_queues(prefix, skip=seen, top=PAGE)
+            for info in page:
+                lock = info.properties.lock_duration
+                found[info.path] = BacklogQueueInfo(depth=info.active, lock_duration=lock)
+            seen += len(page)
+            if len(page) < PAGE:
+                return found
+
+    async def _tried(self) -> Mapping[EntityPath, BacklogQueueInfo]:
+        """Without the right to list queues: try indices until `MOST_MISSING` in a row fail."""
+        found: dict[EntityPath, BacklogQueueInfo] = {}
+        index = missing = 0
+        while missing < MOST_MISSING:
+            queue = backlog.queue_name(self.label, index)
+            if queue.key in self._drains or await self._is_there(queue):
+                found[queue] = BacklogQueueInfo()
+                missing = 0
+            else:
+                missing += 1
+            index += 1
+        return found
+
+    async def _is_there(self, queue: EntityPath) -> bool:
+        opened = False
+        try:
+            with trio.move_on_after(LOOK):
+                async with self.source.open_receiver(queue, ReceiveMode.PEEK_LOCK) as receiver:
+                    opened = True
+                    await receiver.receive(1)
+        except EntityNotFound:
+            return False
+        except BrokerError as error:
+            self.observer.report(SyphonFailed(queue=queue, reason=str(error)))
+            return False
+        return opened
+
+    def _watch_for_stall(self, found: Collection[BacklogQueueInfo], progress: Progress) -> None:
+        pending = sum(info.depth or 0 for info in found)
+        if pending == 0:
+            progress.note()
+            return
+        still = progress.note_waiting()
+        locked = 0.0 if progress.has_received else max(info.longest_lock for info in found)
+        if still >= self.options.stall_after + locked:
+            self.observer.report(SyphonStalled(pending=pending, seconds=still))
+
+    def _drain(self, queue: EntityPath, progress: Progress) -> Drain:
+        return Drain(
+            primary=self.primary,
+            source=self.source,
+            queue=queue,
+            envelope=self.envelope,
+            destination=self.destination,
+            options=self.options,
+            backoffs=self._backoffs,
+            copies=self._copies,
+            progress=progress,
+            wrong_macs=self._wrong_macs,
+            redelivery_guard=RedeliveryGuard(began=progress.began, rng=self.rng),
+            clock=self.clock,
+            moments=self._moments,
+            observer=self._reporter,
+            max_suspended=self.max_suspended,
+        )
+
+
+def _sum(found: Mapping[EntityPath, BacklogQueueInfo]) -> int | None:
+    """The number of messages in these queues. None: not known."""
+    depths = [info.depth for info in found.values()]
+    return None if None in depths else sum(depth or 0 for depth in depths)

@@ -1,0 +1,63 @@
+"""Counts repeated events about the same thing, instead of reporting each."""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from gateway.domain.events import gateway as events
+from gateway.domain.events.gateway import Event
+
+QUIET: Final = 10.0  # seconds after an event in which the same event is counted
+MOST: Final = 10_000  # remembered things; of any more, each event is reported
+# Events with the same values in these fields are the same; for other fields the line has the last
+# event's values.
+SAME: Final[dict[type[Event], tuple[str, ...]]] = {
+    events.BacklogQueueFailed: ("queue", "reason"),
+    events.BusyPause: ("entity",),
+    events.ClaimHeld: ("queue",),
+    events.ListenerFailed: ("queue", "reason"),
+    events.SyphonFailed: ("queue", "reason"),
+    events.SyphonBackedOff: ("entity", "reason"),
+}
+
+
+@attrs.define(eq=False)
+class _Quiet:
+    ends: float
+    last: Event
+    times: int = 0  # not yet reported
+
+
+@attrs.define(eq=False)
+class Repeats:
+    """Recently reported events. Nothing blocks: counted events are reported with the next event."""
+
+    _quiet: OrderedDict[tuple[object, ...], _Quiet] = attrs.field(factory=OrderedDict, init=False)
+
+    def pass_on(self, event: Event, now: float) -> bool:
+        """True if the event is reported now; it occurred at `now`, in seconds of any clock."""
+        names = SAME.get(type(event))
+        if names is None:
+            return True
+        key = (type(event), *(str(getattr(event, name)) for name in names))
+        known = self._quiet.get(key)
+        if known is not None:
+            known.last = event
+            known.times += 1
+            return False
+        if len(self._quiet) < MOST:
+            self._quiet[key] = _Quiet(now + QUIET, event)
+        return True
+
+    def counted(self, now: float) -> Iterator[tuple[Event, int]]:
+        """The last of the events that were counted until then, and their number."""
+        while self._quiet:
+            key, first = next(iter(self._quiet.items()))
+            if first.ends > now:
+                return
+            del self._quiet[key]
+            if first.times:
+                self._quiet[key] = _Quiet(now + QUIET, first.last)
+                yield first.last, first.times

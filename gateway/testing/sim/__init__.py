@@ -1,1 +1,0 @@
-"""Whole installations on virtual time: seeds, faults, verdicts. `python -m gateway.testing.sim`."""

@@ -1,0 +1,217 @@
+"""The operations of an entity's $management node, and their answers: values only."""
+
+import enum
+from datetime import UTC, datetime
+from typing import Final
+
+import attrs
+
+from gateway.domain.message import (
+    NO_PROPERTIES,
+    Abandon,
+    Complete,
+    DeadLetter,
+    Defer,
+    Message,
+    Properties,
+    ReceiveMode,
+    Settlement,
+)
+from gateway.domain.topics.filters import Rule
+
+EVER: Final = datetime(9999, 12, 31, tzinfo=UTC)  # from then on "updated since" means: whenever
+
+
+class Disposition(enum.Enum):
+    """The settlements of a locked message, in the words of the protocol."""
+
+    COMPLETED = "completed"
+    ABANDONED = "abandoned"
+    DEFERRED = "defered"
+    SUSPENDED = "suspended"  # dead-lettered
+
+
+@attrs.frozen(kw_only=True)
+class RenewLocks:
+    tokens: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class RenewSession:
+    session_id: str
+
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    messages: tuple[Message, ...]
+
+
+@attrs.frozen(kw_only=True)
+class CancelScheduled:
+    sequence_numbers: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Peek:
+    """`session_id`: only messages of that session."""
+
+    from_sequence: int
+    limit: int
+    session_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ReceiveDeferred:
+    sequence_numbers: tuple[int, ...]
+    mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    session_id: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class UpdateDisposition:
+    """`reason` and `description` are for SUSPENDED; `properties` are set on the message."""
+
+    status: Disposition
+    tokens: tuple[str, ...]
+    reason: str | None = None
+    description: str | None = None
+    properties: Properties | None = None
+    session_id: str | None = None
+
+    @property
+    def settlement(self) -> Settlement:
+        properties = self.properties or NO_PROPERTIES
+        match self.status:
+            case Disposition.COMPLETED:
+                return Complete()
+            case Disposition.ABANDONED:
+                return Abandon(properties=properties)
+            case Disposition.DEFERRED:
+                return Defer(properties=properties)
+            case Disposition.SUSPENDED:
+                reason, description = self.reason or "", self.description or ""
+                return DeadLetter(reason=reason, description=description, properties=properties)
+
+
+@attrs.frozen(kw_only=True)
+class GetSessionState:
+    session_id: str
+
+
+@attrs.frozen(kw_only=True)
+class SetSessionState:
+    session_id: str
+    state: bytes | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListSessions:
+    """Those whose state was updated after that date; from `EVER` on, those with messages."""
+
+    last_updated: datetime = EVER
+    skip: int = 0
+    top: int = 100
+
+    @property
+    def updated_since(self) -> datetime | None:
+        """As `capabilities.Sessions.list_sessions` has it."""
+        return None if self.last_updated >= EVER else self.last_updated
+
+
+@attrs.frozen(kw_only=True)
+class AddRule:
+    rule: Rule
+
+
+@attrs.frozen(kw_only=True)
+class RemoveRule:
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class ListRules:
+    skip: int = 0
+    top: int = 100
+
+
+Operation = (
+    RenewLocks
+    | RenewSession
+    | Schedule
+    | CancelScheduled
+    | Peek
+    | ReceiveDeferred
+    | UpdateDisposition
+    | GetSessionState
+    | SetSessionState
+    | ListSessions
+    | AddRule
+    | RemoveRule
+    | ListRules
+)
+
+
+# What comes back. `Done` answers whatever has nothing to tell.
+
+
+@attrs.frozen(kw_only=True)
+class Done:
+    pass
+
+
+@attrs.frozen(kw_only=True)
+class LocksRenewed:
+    until: tuple[datetime, ...]  # in the order of the tokens
+
+
+@attrs.frozen(kw_only=True)
+class SessionRenewed:
+    until: datetime
+
+
+@attrs.frozen(kw_only=True)
+class Scheduled:
+    sequence_numbers: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Handed:
+    """One message: the payload that a transfer of it would have, and the token of its lock."""
+
+    payload: bytes
+    lock_token: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Messages:
+    messages: tuple[Handed, ...]
+
+
+@attrs.frozen(kw_only=True)
+class SessionState:
+    state: bytes | None = None
+
+
+@attrs.frozen(kw_only=True)
+class SessionNames:
+    """`skip`: how many there were before the first of these."""
+
+    names: tuple[str, ...]
+    skip: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Rules:
+    rules: tuple[Rule, ...]
+
+
+Answer = (
+    Done
+    | LocksRenewed
+    | SessionRenewed
+    | Scheduled
+    | Messages
+    | SessionState
+    | SessionNames
+    | Rules
+)

@@ -1,0 +1,65 @@
+"""
+The node $cbs, to which a client sends a token for each entity that it wants to use (AMQP
+Claims-based Security 1.0, working draft 05, 3).
+"""
+
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import Value
+from gateway.wire.amqp.exchange import Request, text_of
+
+NODE: Final = "$cbs"
+ACCEPTED: Final = 202  # the status of a reply to an accepted token
+
+_PUT: Final = "put-token"
+
+
+@attrs.frozen(kw_only=True)
+class PutToken:
+    """
+    Asks to allow the connection what the token allows, on the entity whose URI is `audience`.
+
+    The kind of the token follows from its text alone: the `type` that clients state is not always
+    right (azure-servicebus 7.15 calls all of them jwt). `expires` is the client's statement.
+    """
+
+    audience: str
+    token: str = attrs.field(repr=False)
+    type: str = "servicebus.windows.net:sastoken"
+    expires: datetime | None = None
+
+
+def put_token_of(request: Request) -> PutToken | None:
+    """
+    The token that a request to $cbs puts; None for any other operation, which $cbs doesn't have.
+
+    Raises:
+        MessageError: the audience or the token is missing.
+    """
+    if request.operation != _PUT:
+        return None
+    audience = text_of(request.properties.get("name"))
+    if not audience:
+        raise MessageError("name: the URI of an entity expected")
+    if not isinstance(request.body, str):
+        raise MessageError("body: a token expected, as a string in an amqp-value")
+    expires = request.properties.get("expiration")
+    return PutToken(
+        audience=audience,
+        token=request.body,
+        type=text_of(request.properties.get("type")) or "",
+        expires=expires if isinstance(expires, datetime) else None,
+    )
+
+
+def request_of(put: PutToken, *, request_id: Value, reply_to: str) -> Request:
+    properties: dict[str, Value] = {"name": put.audience, "type": put.type}
+    if put.expires is not None:
+        properties["expiration"] = put.expires
+    return Request(
+        operation=_PUT, id=request_id, reply_to=reply_to, properties=properties, body=put.token
+    )

@@ -1,0 +1,177 @@
+"""
+Deliveries of a namespace like Service Bus, as the payload of a transfer: the message, with the
+namespace's statements about it in sections that aren't the producer's.
+
+    header                  durable, priority, ttl of the message; first-acquirer, delivery-count
+    delivery-annotations    x-opt-lock-token
+    message-annotations     the message's own, and x-opt-sequence-number and so on
+    the bare message        byte for byte as received, except for a dead letter's two properties
+"""
+
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+import attrs
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import (
+    Delivery,
+    Kind,
+    Message,
+    MessageState,
+    Properties,
+    Typed,
+    Value,
+    symbol,
+)
+from gateway.wire.amqp.fields import MILLISECOND
+from gateway.wire.amqp.message import bare_parts, decode_message
+from gateway.wire.amqp.sections import HEADER, split_sections
+from gateway.wire.amqp.servicebus.lock_tokens import bytes_of
+from gateway.wire.amqp.types import encode, encode_entries, encode_fields
+
+_SEQUENCE: Final = "x-opt-sequence-number"
+_ENQUEUED: Final = "x-opt-enqueued-time"
+_LOCKED_UNTIL: Final = "x-opt-locked-until"
+_ENQUEUED_SEQUENCE: Final = "x-opt-enqueue-sequence-number"
+_STATE: Final = "x-opt-message-state"
+_DEAD_LETTER_SOURCE: Final = "x-opt-deadletter-source"
+_SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
+_PARTITION_KEY: Final = "x-opt-partition-key"
+
+# Annotations that only the namespace sets. A producer's own annotations with these names are not
+# delivered.
+OURS: Final = frozenset(
+    (_SEQUENCE, _ENQUEUED, _LOCKED_UNTIL, _ENQUEUED_SEQUENCE, _STATE, _DEAD_LETTER_SOURCE)
+)
+_STATES: Final = (MessageState.ACTIVE, MessageState.DEFERRED, MessageState.SCHEDULED)
+
+_MAX_UINT: Final = 2**32 - 1
+_KEYS: Final = {name: encode(symbol(name)) for name in (*OURS, _SCHEDULED, _PARTITION_KEY)}
+_STATE_ENTRY: Final = {
+    state: (_KEYS[_STATE], encode(Typed(Kind.INT, number))) for number, state in enumerate(_STATES)
+}
+_ANNOTATIONS: Final = b"\x00\x53\x72"
+# The encoding up to the 16 bytes of the token: section, map, its size and count, the key, and the
+# type code of a UUID.
+_LOCK_TOKEN_KEY: Final = encode(symbol("x-opt-lock-token"))
+_LOCK_TOKEN: Final = (
+    b"\x00\x53\x71\xc1" + bytes((1 + len(_LOCK_TOKEN_KEY) + 17, 2)) + _LOCK_TOKEN_KEY + b"\x98"
+)
+
+
+def encode_delivery(delivery: Delivery, *, peeked: bool = False) -> bytes:
+    """
+    The payload of a transfer.
+
+    AMQP counts the deliveries before this one (part 3, 3.2.1); if a message is only `peeked`, those
+    are all of its deliveries.
+
+    Raises:
+        MessageError: the lock token isn't a UUID, or AMQP can't express the message.
+    """
+    message, count = delivery.message, delivery.delivery_count
+    header = _header(
+        message.durable, message.priority, message.time_to_live, count if peeked else count - 1
+    )
+    annotations = _message_annotations(delivery)
+    if delivery.lock_token is None:
+        return b"".join((header, annotations, *bare_parts(message)))
+    lock = _LOCK_TOKEN + bytes_of(delivery.lock_token)
+    return b"".join((header, lock, annotations, *bare_parts(message)))
+
+
+def decode_delivery(
+    payload: bytes, *, lock_token: str | None = None, peeked: bool = False
+) -> Delivery:
+    """
+    The delivery in that payload. The transfer's tag, or the token in a reply, is the lock token.
+
+    Raises:
+        MessageError: the payload isn't a message, or lacks the sequence number.
+    """
+    message = decode_message(payload)
+    said = message.annotations
+    sequence = _said(said, _SEQUENCE, int)
+    if sequence is None:
+        raise MessageError(f"message-annotations: {_SEQUENCE} is missing")
+    state = _said(said, _STATE, int) or 0
+    others = {key: value for key, value in said.items() if key not in OURS}
+    return Delivery(
+        message=attrs.evolve(message, annotations=others),
+        sequence_number=sequence,
+        lock_token=lock_token,
+        delivery_count=deliveries_before(message)[0] + (0 if peeked else 1),
+        enqueued=_said(said, _ENQUEUED, datetime),
+        enqueued_sequence_number=_said(said, _ENQUEUED_SEQUENCE, int),
+        locked_until=_said(said, _LOCKED_UNTIL, datetime),
+        state=_STATES[state] if 0 <= state < len(_STATES) else MessageState.ACTIVE,
+        dead_letter_source=_said(said, _DEAD_LETTER_SOURCE, str),
+    )
+
+
+# Most messages of a queue have the same header. Keys of types other than these never get here.
+@lru_cache(maxsize=1024)
+def _header(durable: bool | None, priority: int | None, ttl: timedelta | None, count: int) -> bytes:
+    milliseconds = None if ttl is None else min(ttl // MILLISECOND, _MAX_UINT)
+    return b"\x00\x53\x70" + encode_fields(
+        [
+            encode(durable),
+            encode(None if priority is None else Typed(Kind.UBYTE, priority)),
+            encode(None if milliseconds is None else Typed(Kind.UINT, milliseconds)),
+            encode(count == 0),
+            encode(Typed(Kind.UINT, min(count, _MAX_UINT))),
+        ]
+    )
+
+
+def _message_annotations(delivery: Delivery) -> bytes:
+    message = delivery.message
+    pieces = [*_STATE_ENTRY[delivery.state], _KEYS[_SEQUENCE], encode(delivery.sequence_number)]
+    if delivery.enqueued is not None:
+        pieces += (_KEYS[_ENQUEUED], encode(delivery.enqueued))
+    if delivery.locked_until is not None:
+        pieces += (_KEYS[_LOCKED_UNTIL], encode(delivery.locked_until))
+    if delivery.enqueued_sequence_number is not None:
+        pieces += (_KEYS[_ENQUEUED_SEQUENCE], encode(delivery.enqueued_sequence_number))
+    if delivery.dead_letter_source is not None:
+        pieces += (_KEYS[_DEAD_LETTER_SOURCE], encode(delivery.dead_letter_source))
+    if message.scheduled is not None:
+        pieces += (_KEYS[_SCHEDULED], encode(message.scheduled))
+    if message.partition_key is not None:
+        pieces += (_KEYS[_PARTITION_KEY], encode(message.partition_key))
+    if message.annotations:
+        pieces += _own_annotations(message)
+    return _ANNOTATIONS + encode_entries(pieces)
+
+
+def _own_annotations(message: Message) -> list[bytes]:
+    """The producer's annotations, each as an encoded key and an encoded value."""
+    return [
+        encode(each)
+        for name, value in message.annotations.items()
+        if name not in OURS
+        for each in (symbol(name) if isinstance(name, str) else name, value)
+    ]
+
+
+def _said(annotations: Properties, name: str, kind: type) -> Any:
+    """One of the namespace's annotations; None if it is missing, or has another type."""
+    value: Value = annotations.get(name)
+    if isinstance(value, Typed):
+        value = value.value
+    return value if isinstance(value, kind) else None
+
+
+def deliveries_before(message: Message) -> tuple[int, bool]:
+    """
+    The broker's part of a received message's header (part 3, 3.2.1), which isn't part of the
+    message: the number of failed deliveries before, and whether this is certainly the first one.
+    """
+    for section in message.encoded:
+        if section.code == HEADER:
+            fields: list[Value] = [*split_sections(section.raw)[0][3], None, None, None, None, None]
+            first, count = fields[3], fields[4]
+            return (count.value if isinstance(count, Typed) else 0), first is True
+    return 0, False

@@ -1,0 +1,26 @@
+"""Session ids and locks on links, both directions (Service Bus: AMQP protocol guide, sessions)."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+FILTER: Final = "com.microsoft:session-filter"  # of the source: a session's name, or null: any
+LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"  # a property of the answer, as ticks
+TIMEOUT: Final = "com.microsoft:timeout"  # a property of the attach: milliseconds to wait
+
+_YEAR_1: Final = datetime(1, 1, 1, tzinfo=UTC)
+_TICK: Final = 10  # in a microsecond
+
+
+def ticks_of(moment: datetime) -> int:
+    """The date as .NET counts it."""
+    return (moment - _YEAR_1) // timedelta(microseconds=1) * _TICK
+
+
+def moment_of(ticks: Any) -> datetime | None:
+    """The date that so many ticks stand for; None where they are none."""
+    if not isinstance(ticks, int) or isinstance(ticks, bool):
+        return None
+    try:
+        return _YEAR_1 + timedelta(microseconds=ticks // _TICK)
+    except OverflowError:
+        return None

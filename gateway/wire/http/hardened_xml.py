@@ -1,0 +1,83 @@
+"""XML from outside: no document types, no entities, and limits of size, depth and attributes."""
+
+import re
+from typing import Final
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder
+
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser
+
+from gateway.domain.errors import MessageError
+
+MAX_BYTES: Final = 1024 * 1024
+MAX_DEPTH: Final = 32
+MAX_ATTRIBUTES: Final = 64
+_ENCODING: Final = re.compile(
+    rb"(?:\xef\xbb\xbf)?<\?xml\s[^>]*?\sencoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']", re.ASCII
+)
+# ASCII is also UTF-8. Python's clients declare UTF-16 and send UTF-8.
+_READ_AS_UTF_8: Final = frozenset({b"utf-8", b"utf8", b"us-ascii", b"ascii", b"utf-16"})
+# Characters that no XML 1.0 document may contain, escaped or not (section 2.2, Char).
+_ILLEGAL: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class XmlError(MessageError):
+    """The bytes aren't an XML document that is accepted here."""
+
+
+class _Builder(TreeBuilder):
+    """A tree builder that stops at limits which expat doesn't have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._depth = 0
+
+    def start(self, tag: str, attrs: dict[str, str], /) -> Element:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise XmlError(f"XML: up to {MAX_DEPTH} nested elements expected")
+        if len(attrs) > MAX_ATTRIBUTES:
+            raise XmlError(f"XML: up to {MAX_ATTRIBUTES} attributes expected, got {len(attrs)}")
+        return super().start(tag, attrs)
+
+    def end(self, tag: str, /) -> Element:
+        self._depth -= 1
+        return super().end(tag)
+
+
+def parse_xml(body: bytes, *, max_bytes: int = MAX_BYTES) -> Element:
+    """
+    Parse a document in UTF-8. A document that declares another encoding is refused, except for
+    UTF-16, which clients declare by mistake.
+
+    Raises:
+        XmlError: the text says why.
+    """
+    if len(body) > max_bytes:
+        raise XmlError(f"XML: up to {max_bytes} bytes expected, got {len(body)}")
+    declared = _ENCODING.match(body)
+    if declared and declared[1].lower() not in _READ_AS_UTF_8:
+        raise XmlError(f"XML: encoding UTF-8 expected, got {declared[1].decode()}")
+    parser = DefusedXMLParser(target=_Builder(), forbid_dtd=True)
+    try:
+        parser.feed(body.decode("utf-8-sig"))
+        root: Element = parser.close()
+    except (ParseError, DefusedXmlException, UnicodeDecodeError) as error:
+        raise XmlError(f"XML: {error}") from error
+    return root
+
+
+def text_of(parent: Element, name: str) -> str:
+    """The text of the first child with that name, in any namespace; empty if there is none."""
+    child = parent.find(f"{{*}}{name}")
+    return ("" if child is None else child.text or "").strip()
+
+
+def is_legal(text: str) -> bool:
+    """True if a document can contain the text."""
+    return _ILLEGAL.search(text) is None
+
+
+def without_illegal(text: str) -> str:
+    """The text, with a replacement character for each character that no document can contain."""
+    return _ILLEGAL.sub("\ufffd", text)

@@ -1,0 +1,72 @@
+"""HTTP requests and responses as values that codecs build and parse, without I/O."""
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+
+
+def _as_tuple(items: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple(items)
+
+
+@attrs.frozen
+class Headers:
+    """
+    Header fields in their original order and case; look-up ignores case (RFC 9110, 5.1).
+
+    Values are text: bytes that aren't UTF-8 are read as Latin-1, as RFC 9110 5.5 allows.
+    """
+
+    items: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_as_tuple)
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> "Headers":
+        pairs: Iterable[tuple[str, str]] = fields.items() if isinstance(fields, Mapping) else fields
+        return cls(tuple(pairs))
+
+    def get(self, name: str) -> str | None:
+        """The first value with that name, or None."""
+        wanted, length = name.lower(), len(name)
+        for key, value in self.items:
+            if len(key) == length and key.lower() == wanted:  # most names differ in length already
+                return value
+        return None
+
+    def all(self, name: str) -> list[str]:
+        wanted = name.lower()
+        return [value for key, value in self.items if key.lower() == wanted]
+
+
+@attrs.frozen(kw_only=True)
+class Request:
+    """A whole request. `target` is in origin form, still percent-encoded."""
+
+    method: str
+    target: str
+    headers: Headers = attrs.field(factory=Headers)
+    body: bytes = b""
+
+    @property
+    def path(self) -> str:
+        """The path, decoded once."""
+        return unquote(self.target.partition("?")[0])
+
+    @property
+    def query(self) -> dict[str, str]:
+        """
+        The query's parameters; names keep their case, and of a repeated parameter the last counts.
+        """
+        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
+
+
+@attrs.frozen(kw_only=True)
+class Response:
+    """A whole response. The server adds `Content-Length`, `Date` and `Connection`."""
+
+    status: int
+    headers: Headers = attrs.field(factory=Headers)
+    body: bytes = b""
+    close: bool = False  # end the connection after this response
+    # Sent after the body, each part as it is yielded; then the connection ends.
+    parts: AsyncGenerator[bytes, None] | None = None

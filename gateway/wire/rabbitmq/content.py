@@ -1,0 +1,278 @@
+"""
+The header of a message's content in AMQP 0-9-1: basic properties and field tables (4.2.5, 4.2.6).
+
+Table types are those that RabbitMQ supports. Encoded values are decoded to the same values:
+integers use 64 bits, floats are double.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import lru_cache
+from math import isfinite
+from typing import Any, Final
+
+from gateway.domain.errors import MessageError
+
+BASIC: Final = 60  # the class of messages
+MAX_SHORT: Final = 255  # bytes of a short string: a property, a header's name
+MAX_DEPTH: Final = 32
+_INT64: Final = 2**63
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MORE_FLAGS: Final = 1
+
+# In the standard's order; the first property has the highest flag.
+_TEXTS: Final = frozenset(
+    {
+        "content_type",
+        "content_encoding",
+        "correlation_id",
+        "reply_to",
+        "expiration",
+        "message_id",
+        "type",
+        "user_id",
+        "app_id",
+        "cluster_id",
+    }
+)
+_ORDER: Final = (
+    "content_type",
+    "content_encoding",
+    "headers",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+    "cluster_id",
+)
+_FLAGS: Final = {name: 1 << (15 - number) for number, name in enumerate(_ORDER)}
+
+
+def write_content_header(size: int, properties: Mapping[str, Any], table: bytes) -> bytes:
+    """
+    The payload of a content header frame for a body of `size` bytes.
+
+    `properties` have the standard's names, and their texts are known to fit; `table` has the
+    encoded entries of `headers`.
+    """
+    flags = 0
+    parts = []
+    present = {**properties, "headers": table}
+    for name in sorted(present, key=_FLAGS.__getitem__, reverse=True):
+        value = present[name]
+        if value is None:
+            continue
+        flags |= _FLAGS[name]
+        if name in _TEXTS:
+            parts.append(_short(value))
+        elif name == "headers":
+            parts.append(len(value).to_bytes(4) + value)
+        else:
+            parts.append(value.to_bytes(8 if name == "timestamp" else 1))
+    return struct.pack(">HHQH", BASIC, 0, size, flags) + b"".join(parts)
+
+
+def write_entry(name: str, value: Any) -> bytes:
+    """One entry of a table: None, bool, int of 64 bits, float, str or bytes."""
+    return _short(name) + _write_value(value)
+
+
+def read_content_header(data: bytes) -> dict[str, Any]:
+    """
+    The properties in the payload of a content header frame.
+
+    Raises:
+        MessageError: the payload is malformed.
+    """
+    try:
+        (flags,) = _flags.unpack_from(data, 12)  # after class, weight and the body's size
+        found = {}
+        at = 14
+        for name, decoder in _decoders_of(flags):
+            found[name], at = decoder(data, at, 0)
+    except (struct.error, IndexError) as error:
+        raise MessageError(f"content header: it ends too early ({error})") from error
+    except UnicodeDecodeError as error:
+        raise MessageError(f"content header: a text isn't UTF-8 ({error.reason})") from error
+    return found
+
+
+def fits_short(text: str) -> bool:
+    """
+    True if the text fits a property or the name of a header.
+
+    Raises:
+        UnicodeEncodeError: it has half a surrogate pair.
+    """
+    return len(text) <= MAX_SHORT and len(text.encode()) <= MAX_SHORT
+
+
+def fits_table(value: Any) -> bool:
+    """True if a table can express exactly this value; Erlang has neither NaN nor infinity."""
+    kind = type(value)
+    if kind is int:
+        return bool(-_INT64 <= value < _INT64)
+    if kind is float:
+        return isfinite(value)
+    return value is None or kind in (bool, str, bytes)
+
+
+def _short(text: str) -> bytes:
+    data = text.encode()
+    return len(data).to_bytes() + data
+
+
+def _write_value(value: Any) -> bytes:
+    match value:
+        case str():  # the most frequent type
+            data = value.encode()
+            return b"S" + len(data).to_bytes(4) + data
+        case None:
+            return b"V"
+        case bool():
+            return b"t\x01" if value else b"t\x00"
+        case int():
+            return struct.pack(">cq", b"l", value)
+        case float():
+            return struct.pack(">cd", b"d", value)
+    return b"x" + len(value).to_bytes(4) + bytes(value)
+
+
+# Decoders: (data, position, depth) -> the value, and the position after it. Slices are checked,
+# because Python doesn't.
+_Decoder = Callable[[bytes, int, int], tuple[Any, int]]
+
+_flags: Final = struct.Struct(">H")
+_length: Final = struct.Struct(">I")
+
+
+@lru_cache(maxsize=64)  # a producer sets the same properties each time
+def _decoders_of(flags: int) -> tuple[tuple[str, _Decoder], ...]:
+    if flags & _MORE_FLAGS:
+        raise MessageError("content header: more flags than there are properties")
+    others = {"headers": _decode_table, "timestamp": _fixed(">Q")}
+    octet = _fixed(">B")
+    return tuple(
+        (name, _decode_short if name in _TEXTS else others.get(name, octet))
+        for name in _ORDER
+        if flags & _FLAGS[name]
+    )
+
+
+def _fixed(layout: str, convert: Callable[[Any], Any] | None = None) -> _Decoder:
+    shape = struct.Struct(layout)
+    size, unpack = shape.size, shape.unpack_from
+    if convert is None:
+        return lambda data, at, _: (unpack(data, at)[0], at + size)
+    return lambda data, at, _: (convert(unpack(data, at)[0]), at + size)
+
+
+def _decode_short(data: bytes, at: int, _: int) -> tuple[str, int]:
+    start = at + 1
+    end = start + data[at]
+    if end > len(data):
+        raise _cut_off(start, end)
+    return data[start:end].decode(), end
+
+
+def _decode_bytes(data: bytes, at: int, _: int) -> tuple[bytes, int]:
+    start = at + 4
+    end = start + _length.unpack_from(data, at)[0]
+    if end > len(data):
+        raise _cut_off(start, end)
+    return data[start:end], end
+
+
+def _decode_text(data: bytes, at: int, _: int) -> tuple[str | bytes, int]:
+    """A long string is any bytes; UTF-8 counts as text. Messages have many of them."""
+    start = at + 4
+    end = start + _length.unpack_from(data, at)[0]
+    if end > len(data):
+        raise _cut_off(start, end)
+    raw = data[start:end]
+    try:
+        return raw.decode(), end
+    except UnicodeDecodeError:
+        return raw, end
+
+
+def _decode_table(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    at, end = _bounds(data, at, depth)
+    table = {}
+    while at < end:
+        start = at + 1
+        at = start + data[at]
+        name = data[start:at].decode("utf-8", "replace")
+        table[name], at = _DECODERS[data[at]](data, at + 1, depth + 1)
+    return table, at
+
+
+def _decode_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    at, end = _bounds(data, at, depth)
+    values = []
+    while at < end:
+        value, at = _DECODERS[data[at]](data, at + 1, depth + 1)
+        values.append(value)
+    return values, at
+
+
+def _bounds(data: bytes, at: int, depth: int) -> tuple[int, int]:
+    if depth > MAX_DEPTH:
+        raise MessageError(f"content header: nested deeper than {MAX_DEPTH}")
+    start = at + 4
+    end = start + int.from_bytes(data[at:start])
+    if end > len(data):
+        raise _cut_off(start, end)
+    return start, end
+
+
+def _decode_decimal(data: bytes, at: int, _: int) -> tuple[str, int]:
+    """AMQP 1.0 has no such type: the digits as text."""
+    scale, digits = struct.unpack_from(">Bi", data, at)
+    return str(Decimal(digits).scaleb(-scale)), at + 5
+
+
+def _date_of(seconds: int) -> datetime | int:
+    """The date; the seconds themselves if they are outside the range of dates."""
+    try:
+        return _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return min(seconds, _INT64 - 1)
+
+
+def _unknown(data: bytes, at: int, _: int) -> tuple[Any, int]:
+    raise MessageError(f"content header: type {data[at - 1 : at]!r} isn't known")
+
+
+def _cut_off(start: int, end: int) -> IndexError:
+    return IndexError(f"{end - start} bytes expected at {start}")
+
+
+_CODES: Final[dict[bytes, _Decoder]] = {
+    b"b": _fixed(">b"),
+    b"B": _fixed(">B"),
+    b"s": _fixed(">h"),
+    b"u": _fixed(">H"),
+    b"I": _fixed(">i"),
+    b"i": _fixed(">I"),
+    b"l": _fixed(">q"),
+    b"f": _fixed(">f"),
+    b"d": _fixed(">d"),
+    b"t": _fixed(">B", bool),
+    b"S": _decode_text,
+    b"x": _decode_bytes,
+    b"D": _decode_decimal,
+    b"T": _fixed(">Q", _date_of),
+    b"V": lambda _data, at, _depth: (None, at),
+    b"F": _decode_table,
+    b"A": _decode_list,
+}
+_DECODERS: Final = tuple(_CODES.get(bytes((code,)), _unknown) for code in range(256))

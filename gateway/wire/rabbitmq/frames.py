@@ -1,0 +1,357 @@
+"""
+AMQP 0-9-1, the client's side: bytes in, events out. RabbitMQ's extensions follow its manual.
+
+Methods are pamqp's objects. A conversation itself answers methods that need no decision, the
+handshake (2.2.4) and the peer's closes; `take` returns the bytes to write.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+from pamqp import base, commands, exceptions, frame, header
+
+from gateway.domain.errors import MessageError, MessageTooLarge
+from gateway.domain.values import value
+
+METHOD: Final = 1
+HEADER: Final = 2
+BODY: Final = 3
+HEARTBEAT: Final = 8
+_END: Final = 0xCE
+_OVERHEAD: Final = 8  # bytes of a frame besides its payload
+_LEAST_FRAME: Final = 4096
+_MAX_FRAME: Final = 131_072
+_HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
+# Exceptions that pamqp raises for malformed bytes.
+_UNREADABLE: Final = (
+    exceptions.UnmarshalingException,
+    struct.error,
+    ValueError,
+    TypeError,
+    LookupError,
+    OverflowError,
+    OSError,
+    RecursionError,
+)
+
+CAPABILITIES: Final = {
+    "authentication_failure_close": True,
+    "basic.nack": True,
+    "connection.blocked": True,
+    "consumer_cancel_notify": True,
+    "publisher_confirms": True,
+}
+
+
+class ProtocolError(Exception):
+    """The peer violated AMQP 0-9-1: the connection is unusable."""
+
+
+@attrs.frozen(kw_only=True)
+class Login:
+    """
+    Credentials and settings of the client. An empty user leaves authentication to the client's
+    certificate.
+    """
+
+    user: str
+    password: str = attrs.field(repr=False)
+    vhost: str
+    heartbeat: int  # seconds
+    name: str = "pairgate"  # shown to operators of the broker
+
+
+@attrs.frozen(kw_only=True)
+class Opened:
+    """
+    The handshake is done; `heartbeat` is the longest silence that both sides allow, in seconds.
+    """
+
+    product: str
+    version: str
+    cluster: str  # the cluster's name; empty: it has none
+    heartbeat: int
+    max_channels: int
+
+
+@attrs.frozen
+class Blocked:
+    """The broker accepts no messages on this connection until `Unblocked`."""
+
+    reason: str
+
+
+@attrs.frozen
+class Unblocked:
+    pass
+
+
+@attrs.frozen
+class ConnectionClosed:
+    """The broker closed the connection: no event follows."""
+
+    code: int
+    text: str
+
+
+@value
+class MethodArrived:
+    channel: int
+    method: base.Frame
+
+
+@value
+class Deliver:
+    """`basic.deliver` without its exchange and routing key, which aren't needed."""
+
+    consumer_tag: str
+    delivery_tag: int
+    redelivered: bool
+
+
+@value
+class ContentArrived:
+    """A delivery or a returned message; `header` is the payload of its content header frame."""
+
+    channel: int
+    method: Deliver | commands.Basic.Return
+    header: bytes
+    body: bytes
+
+
+_CONTENT: Final = (Deliver, commands.Basic.Return)
+
+Event = Opened | Blocked | Unblocked | ConnectionClosed | MethodArrived | ContentArrived
+
+
+@attrs.define(eq=False)
+class _Content:
+    """A message whose frames haven't all arrived."""
+
+    method: Deliver | commands.Basic.Return
+    header: bytes = b""
+    missing: int = 0
+    parts: list[bytes] = attrs.field(factory=list)
+
+    def add(self, kind: int, payload: bytes, max_body: int) -> None:
+        if kind == HEADER:
+            self.header = payload
+            (self.missing,) = struct.unpack_from(">Q", payload, 4)
+        elif kind == BODY and self.header:
+            self.missing -= len(payload)
+            self.parts.append(payload)
+        else:
+            raise ProtocolError(f"a frame of type {kind}")
+        if not 0 <= self.missing <= max_body:
+            raise ProtocolError(f"a body with {self.missing} bytes to come")
+
+
+def method_frame(channel: int, method: base.Frame) -> bytes:
+    """
+    A frame with that method.
+
+    Raises:
+        MessageError: the method can't express a value.
+    """
+    try:
+        return frame.marshal(method, channel)
+    except (TypeError, ValueError) as error:
+        raise MessageError(f"{method.name}: {error}") from error
+
+
+def content_frames(channel: int, head: bytes, body: bytes, max_frame: int) -> list[bytes]:
+    """
+    The frames that follow a publish: the header's payload, and the body split to fit.
+
+    Raises:
+        MessageTooLarge: the header doesn't fit, and can't be split.
+    """
+    most = max_frame - _OVERHEAD
+    if len(head) > most:
+        raise MessageTooLarge(
+            f"message: {len(head)} bytes of properties, the broker's frames hold {most}"
+        )
+    frames = [_frame(HEADER, channel, head)]
+    frames += [
+        _frame(BODY, channel, body[start : start + most]) for start in range(0, len(body), most)
+    ]
+    return frames
+
+
+def _frame(kind: int, channel: int, payload: bytes) -> bytes:
+    return b"".join((struct.pack(">BHI", kind, channel, len(payload)), payload, b"\xce"))
+
+
+class Conversation:
+    """The client's side of one connection."""
+
+    def __init__(self, login: Login, *, max_body: int) -> None:
+        """Messages of more than `max_body` bytes end the connection."""
+        self.max_frame = _LEAST_FRAME
+        self._login = login
+        self._max_body = max_body
+        self._outbox: list[bytes] = [header.ProtocolHeader().marshal()]
+        self._buffer = bytearray()
+        self._contents: dict[int, _Content] = {}
+        self._server: dict[str, str] = {}
+        self._tune: commands.Connection.TuneOk | None = None
+
+    @property
+    def has_own(self) -> bool:
+        """True if `take` has bytes."""
+        return bool(self._outbox)
+
+    def take(self) -> bytes:
+        """Return the bytes that this object writes on its own."""
+        data, self._outbox = b"".join(self._outbox), []
+        return data
+
+    def beat(self) -> bytes:
+        """The heartbeat, to be written if nothing else was for half of the heartbeat interval."""
+        return _HEARTBEAT
+
+    def feed(self, data: bytes) -> list[Event]:
+        """
+        The events that these bytes have completed, in order.
+
+        Raises:
+            ProtocolError: the bytes violate the protocol or a limit.
+        """
+        self._buffer += data
+        if self._buffer[:4] == b"AMQP":
+            raise ProtocolError("the peer speaks another version of AMQP than 0-9-1")
+        events: list[Event] = []
+        try:
+            for kind, channel, payload in self._frames():
+                event = self._handle(kind, channel, payload)
+                if event is not None:
+                    events.append(event)
+        except _UNREADABLE as error:
+            raise ProtocolError(f"a frame can't be read: {error}") from error
+        return events
+
+    def _frames(self) -> Iterator[tuple[int, int, bytes]]:
+        at, end = 0, len(self._buffer)
+        view = bytes(self._buffer)
+        try:
+            while end - at >= 7:
+                kind, channel, size = struct.unpack_from(">BHI", view, at)
+                if size > max(self.max_frame, _LEAST_FRAME):
+                    raise ProtocolError(f"a frame of {size} bytes, agreed are {self.max_frame}")
+                if end - at < size + _OVERHEAD:
+                    break
+                if view[at + 7 + size] != _END:
+                    raise ProtocolError("a frame doesn't end where it says")
+                yield kind, channel, view[at + 7 : at + 7 + size]
+                at += size + _OVERHEAD
+        finally:
+            del self._buffer[:at]
+
+    def _handle(self, kind: int, channel: int, payload: bytes) -> Event | None:
+        if kind == METHOD:
+            return self._on_method(channel, payload)
+        if kind == HEARTBEAT:
+            return None
+        content = self._contents.get(channel)
+        if content is None:
+            raise ProtocolError(f"content without its method on channel {channel}")
+        content.add(kind, payload, self._max_body)
+        if content.missing:
+            return None
+        del self._contents[channel]
+        return ContentArrived(channel, content.method, content.header, b"".join(content.parts))
+
+    def _on_method(self, channel: int, payload: bytes) -> Event | None:
+        method = _read_method(payload)
+        if isinstance(method, _CONTENT):
+            self._contents[channel] = _Content(method)
+            return None
+        if isinstance(method, commands.Channel.Close):
+            self._contents.pop(channel, None)
+            self._answer(channel, commands.Channel.CloseOk())
+        if channel == 0:
+            return self._on_connection(method)
+        return MethodArrived(channel, method)
+
+    def _on_connection(self, method: base.Frame) -> Event | None:
+        match method:
+            case commands.Connection.Start():
+                self._on_start(method)
+            case commands.Connection.Tune():
+                self._on_tune(method)
+            case commands.Connection.OpenOk():
+                return self._on_opened()
+            case commands.Connection.Blocked():
+                return Blocked(method.reason)
+            case commands.Connection.Unblocked():
+                return Unblocked()
+            case commands.Connection.Close():
+                self._answer(0, commands.Connection.CloseOk())
+                return ConnectionClosed(method.reply_code or 0, method.reply_text)
+            case _:
+                return MethodArrived(0, method)
+        return None
+
+    def _on_start(self, method: commands.Connection.Start) -> None:
+        self._server = {key: str(each) for key, each in method.server_properties.items()}
+        login = self._login
+        mechanism = "PLAIN" if login.user else "EXTERNAL"
+        if mechanism not in str(method.mechanisms).split():
+            raise ProtocolError(f"the broker doesn't offer {mechanism}: {method.mechanisms}")
+        answer = commands.Connection.StartOk(
+            client_properties={
+                "product": "Pairgate",
+                "connection_name": login.name,
+                "capabilities": dict(CAPABILITIES),
+            },
+            mechanism=mechanism,
+            response=f"\0{login.user}\0{login.password}" if login.user else "",
+        )
+        self._answer(0, answer)
+
+    def _on_tune(self, method: commands.Connection.Tune) -> None:
+        # Zero stands for "no limit", and for "no heartbeat".
+        self.max_frame = min(method.frame_max or _MAX_FRAME, _MAX_FRAME)
+        if self.max_frame < _LEAST_FRAME:
+            raise ProtocolError(f"frames of {self.max_frame} bytes, {_LEAST_FRAME} are the least")
+        self._tune = tune = commands.Connection.TuneOk(
+            channel_max=method.channel_max or 65_535,
+            frame_max=self.max_frame,
+            heartbeat=self._login.heartbeat,
+        )
+        self._answer(0, tune)
+        self._answer(0, commands.Connection.Open(virtual_host=self._login.vhost))
+
+    def _on_opened(self) -> Opened:
+        if self._tune is None:
+            raise ProtocolError("connection.open-ok without connection.tune")
+        return Opened(
+            product=self._server.get("product", ""),
+            version=self._server.get("version", ""),
+            cluster=self._server.get("cluster_name", ""),
+            heartbeat=self._login.heartbeat,
+            max_channels=self._tune.channel_max,
+        )
+
+    def _answer(self, channel: int, method: base.Frame) -> None:
+        self._outbox.append(method_frame(channel, method))
+
+
+def _read_method(payload: bytes) -> base.Frame | Deliver:
+    (index,) = struct.unpack_from(">I", payload)
+    kind = commands.INDEX_MAPPING.get(index)
+    if kind is None:
+        raise ProtocolError(f"method {index:#010x} isn't known")
+    # These two are a thousand times as frequent as the others.
+    if kind is commands.Basic.Ack:
+        tag, bits = struct.unpack_from(">QB", payload, 4)
+        return commands.Basic.Ack(delivery_tag=tag, multiple=bool(bits & 1))
+    if kind is commands.Basic.Deliver:
+        end = 5 + payload[4]
+        tag, bits = struct.unpack_from(">QB", payload, end)
+        return Deliver(payload[5:end].decode(), tag, bool(bits & 1))
+    method: base.Frame = kind()
+    method.unmarshal(payload[4:])
+    return method

@@ -1,0 +1,334 @@
+"""
+Messages to AMQP 0-9-1 and back.
+
+What has a place there stands there, for consumers that aren't Pairgate:
+
+    message_id, correlation_id,      the property of that name: text of up to 255 bytes
+    content_type, content_encoding,
+    reply_to; subject                (`type`)
+    time to live                     `expiration`, up to 2^32-1 ms
+    creation time                    `timestamp`: whole seconds
+    priority                         `priority`
+    durable                          the header `x-pairgate-durable`; all are sent as persistent
+    application properties           headers: text, bytes, bool, 64-bit integers, floats, null;
+                                     of names in x-, which are the broker's, only the envelope's
+    a body of one data section       the body
+
+The rest is the encoded AMQP 1.0 message that has just the rest, in the header `x-pairgate-amqp`; or
+in the body, with the header `x-pairgate-body`, if the body itself is of the rest or it is large.
+`x-pairgate-copy` says when it was sent and which copy it is.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import Any, Final
+
+import attrs
+
+from gateway.domain.envelope_fields import RESERVED
+from gateway.domain.errors import MessageError
+from gateway.domain.message import DEAD_LETTER_REASON, Message, Value
+from gateway.domain.values import value
+from gateway.wire.amqp.message import decode_message, encode_message
+from gateway.wire.rabbitmq.content import (
+    fits_short,
+    fits_table,
+    read_content_header,
+    write_content_header,
+    write_entry,
+)
+
+COPY: Final = "x-pairgate-copy"
+REST: Final = "x-pairgate-amqp"
+BODY: Final = "x-pairgate-body"
+DURABLE: Final = "x-pairgate-durable"
+UNREADABLE: Final = "x-pairgate-unreadable"
+DELIVERY_COUNT: Final = "x-delivery-count"
+
+# Reserved for the broker: each would be taken for a command, or describes a delivery.
+_ROUTES: Final = frozenset({"CC", "BCC"})
+_OF_BROKER: Final = frozenset(
+    {COPY, REST, BODY, DURABLE, DELIVERY_COUNT, "x-acquired-count", "x-death"}
+)
+_OF_DEATH: Final = ("x-first-death-", "x-last-death-")
+_REASONS: Final = {
+    "expired": "TTLExpiredException",
+    "delivery_limit": "MaxDeliveryCountExceeded",
+    "maxlen": "MaxLengthExceeded",
+    "rejected": "Rejected",
+}
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MAX_EXPIRATION: Final = 2**32 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_TABLE: Final = 32 * 1024  # a content header is one frame, and a peer may want small frames
+_PERSISTENT: Final = 2
+_TAG_BITS: Final = 20
+_TEXTS: Final = {  # Message field -> AMQP 0-9-1 property
+    "message_id": "message_id",
+    "correlation_id": "correlation_id",
+    "content_type": "content_type",
+    "content_encoding": "content_encoding",
+    "reply_to": "reply_to",
+    "subject": "type",
+}
+_FIELDS: Final = {name: field for field, name in _TEXTS.items()} | {"priority": "priority"}
+# Symbols in AMQP 1.0. Non-ASCII text from other producers becomes an annotation.
+_ASCII: Final = ("content_type", "content_encoding")
+_OTHERS: Final = frozenset({"user_id", "app_id", *_ASCII})  # what nobody else sets, or otherwise
+
+
+@value
+class CopyId:
+    """Identifies one physical copy of a message, as stamped by its sender."""
+
+    sent: int  # milliseconds since 1970
+    tag: int  # counts the messages of a channel
+    channel: str  # unique among all channels ever
+
+    def __str__(self) -> str:
+        return f"{self.sent}-{self.tag}-{self.channel}"
+
+    @property
+    def sent_at(self) -> datetime:
+        """The date of the send, by the sender's clock."""
+        return _EPOCH + self.sent * _MILLISECOND
+
+    @property
+    def sequence_number(self) -> int:
+        """Grows with the sends of one channel, and is the same at each delivery of the copy."""
+        return (self.sent << _TAG_BITS) | (self.tag & ((1 << _TAG_BITS) - 1))
+
+
+@value
+class Outgoing:
+    """A message ready to be stamped and sent."""
+
+    properties: Mapping[str, Any]
+    table: bytes
+    body: bytes
+
+    @property
+    def size(self) -> int:
+        """Bytes, as far as the message itself goes."""
+        return len(self.body) + len(self.table)
+
+    def header(self, copy: CopyId) -> bytes:
+        """The payload of the content header frame."""
+        table = self.table + write_entry(COPY, str(copy))
+        return write_content_header(len(self.body), self.properties, table)
+
+
+@value(kw_only=True)
+class Incoming:
+    """The content of a content header and a body."""
+
+    message: Message
+    copy: CopyId | None  # None: of another producer
+    delivery_count: int | None  # failed deliveries, if the queue counts them
+
+
+def prepare(message: Message) -> Outgoing:
+    """
+    The message in AMQP 0-9-1.
+
+    Raises:
+        MessageError: AMQP can't express a field; the text names the section.
+    """
+    try:
+        properties, rest = _properties_and_rest(message)
+        headers = {name: each for name, each in message.properties.items() if _fits(name, each)}
+        table = b"".join([write_entry(name, each) for name, each in headers.items()])
+        if len(table) > _MAX_TABLE:
+            headers, table = {}, b""
+        if message.durable is not None:
+            table += write_entry(DURABLE, message.durable)
+        body: Any = message.body
+        if type(body) is bytes and not rest and len(headers) == len(message.properties):
+            return Outgoing(properties, table, body)
+        misfits = {name: each for name, each in message.properties.items() if name not in headers}
+        left = Message(properties=misfits, **rest)
+        if type(body) is bytes:
+            encoded = encode_message(left)
+            if len(encoded) <= _MAX_TABLE:
+                return Outgoing(properties, table + write_entry(REST, encoded), body)
+        table += write_entry(BODY, True)
+        return Outgoing(properties, table, encode_message(attrs.evolve(left, body=body)))
+    except UnicodeEncodeError as error:
+        raise MessageError(f"a text can't be said in UTF-8: {error.reason}") from error
+
+
+def read(header: bytes, body: bytes, *, is_dead_letter: bool = False) -> Incoming:
+    """
+    The message of a delivery, from any producer.
+
+    A message that can't be decoded keeps its body, and has the reason as `x-pairgate-unreadable`.
+    """
+    try:
+        properties = read_content_header(header)
+        headers = properties.get("headers", {})
+        message = _read(properties, headers, body, is_dead_letter=is_dead_letter)
+        copy = _copy_of(headers.get(COPY))
+    except MessageError as error:
+        broken = Message(body=body, properties={UNREADABLE: str(error)})
+        return Incoming(message=broken, copy=None, delivery_count=None)
+    count = headers.get(DELIVERY_COUNT)
+    return Incoming(
+        message=message, copy=copy, delivery_count=count if isinstance(count, int) else None
+    )
+
+
+def copy_in(header: bytes) -> CopyId | None:
+    """The id of a copy that the broker has returned."""
+    try:
+        return _copy_of(read_content_header(header).get("headers", {}).get(COPY))
+    except MessageError:
+        return None
+
+
+_NOTHING: Final = Message()
+_REST_FIELDS: Final = (
+    "to",
+    "session_id",
+    "reply_to_session_id",
+    "user_id",
+    "absolute_expiry",
+    "group_sequence",
+    "partition_key",
+    "scheduled",
+    "annotations",
+    "footer",
+)
+
+
+_rest_of: Final = attrgetter(*_REST_FIELDS)
+_NO_REST: Final = _rest_of(_NOTHING)
+
+
+def _properties_and_rest(message: Message) -> tuple[dict[str, Any], dict[str, Value]]:
+    """The fields that AMQP 0-9-1 has, and the message with all others."""
+    properties: dict[str, Any] = {"delivery_mode": _PERSISTENT}
+    values = _rest_of(message)
+    rest: dict[str, Value] = {}
+    if values != _NO_REST:
+        rest.update(zip(_REST_FIELDS, values, strict=True))
+    for field, name in _TEXTS.items():
+        value = getattr(message, field)
+        if value is not None:
+            fits = _fits_text(field, value)
+            (properties if fits else rest)[name if fits else field] = value
+    if message.creation_time is not None:
+        seconds = _whole_seconds(message.creation_time)
+        if seconds is None:
+            rest["creation_time"] = message.creation_time
+        properties["timestamp"] = seconds
+    if message.priority is not None:
+        fits = 0 <= message.priority <= 255
+        (properties if fits else rest)["priority"] = message.priority
+    _place_time_to_live(message.time_to_live, properties, rest)
+    return properties, rest
+
+
+def _place_time_to_live(
+    ttl: timedelta | None, properties: dict[str, Any], rest: dict[str, Value]
+) -> None:
+    if ttl is None:
+        return
+    milliseconds = ttl // _MILLISECOND
+    if 0 <= milliseconds <= _MAX_EXPIRATION:
+        properties["expiration"] = str(milliseconds)
+    else:
+        rest["time_to_live"] = ttl
+
+
+def _fits_text(field: str, value: Value) -> bool:
+    return type(value) is str and fits_short(value) and (field not in _ASCII or value.isascii())
+
+
+def _fits(name: str, value: Value) -> bool:
+    if name in _ROUTES or not name or (name[:2] in {"x-", "X-"} and name not in RESERVED):
+        return False
+    return fits_short(name) and fits_table(value)
+
+
+def _whole_seconds(moment: Value) -> int | None:
+    if not isinstance(moment, datetime) or moment.microsecond or moment < _EPOCH:
+        return None
+    return (moment - _EPOCH) // timedelta(seconds=1)
+
+
+def _read(
+    properties: dict[str, Any], headers: dict[str, Any], body: bytes, *, is_dead_letter: bool
+) -> Message:
+    encoded, is_whole = body if headers.get(BODY) else headers.get(REST), bool(headers.get(BODY))
+    rest = decode_message(encoded) if isinstance(encoded, bytes) else _NOTHING
+    found: dict[str, Any] = {}
+    for name, each in properties.items():
+        field = _FIELDS.get(name)
+        if field is not None and (field not in _ASCII or each.isascii()):
+            found[field] = each
+    if "timestamp" in properties:
+        found["creation_time"] = _date_of(properties["timestamp"])
+    if isinstance(headers.get(DURABLE), bool):
+        found["durable"] = headers[DURABLE]
+    ttl = _time_to_live(properties.get("expiration"))
+    if ttl is not None:
+        found["time_to_live"] = ttl
+    if not _OTHERS.isdisjoint(properties):
+        found.update(_of_others(properties, rest))
+    application = _application_properties(headers, rest, is_dead_letter=is_dead_letter)
+    if rest is _NOTHING:
+        return Message(**found, properties=application, body=body)
+    found["body"] = rest.body if is_whole else body
+    return attrs.evolve(rest, **found, properties=application, encoded=())
+
+
+def _application_properties(
+    headers: dict[str, Any], rest: Message, *, is_dead_letter: bool
+) -> dict[str, Value]:
+    found = {
+        name: each
+        for name, each in headers.items()
+        if name not in _OF_BROKER and not name.startswith(_OF_DEATH)
+    }
+    found.update(rest.properties)
+    reason = headers.get("x-first-death-reason")
+    if is_dead_letter and isinstance(reason, str):
+        found.setdefault(DEAD_LETTER_REASON, _REASONS.get(reason, reason))
+    return found
+
+
+def _of_others(properties: dict[str, Any], rest: Message) -> Iterator[tuple[str, Any]]:
+    """The headers that aren't application properties of our own messages."""
+    if "user_id" in properties:
+        yield "user_id", properties["user_id"].encode()
+    names = [name for name in _ASCII if not properties.get(name, "").isascii()]
+    names += ["app_id"] if "app_id" in properties else []
+    if names:
+        added = {f"x-{name.replace('_', '-')}": properties[name] for name in names}
+        yield "annotations", {**rest.annotations, **added}
+
+
+def _date_of(seconds: int) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(seconds=seconds)
+    except OverflowError:
+        return None
+
+
+def _time_to_live(text: str | None) -> timedelta | None:
+    if text is None or not text.isascii() or not text.isdecimal() or len(text) > 10:
+        return None
+    return int(text) * _MILLISECOND
+
+
+def _copy_of(text: Any) -> CopyId | None:
+    if not isinstance(text, str):
+        return None
+    sent, _, rest = text.partition("-")
+    tag, _, channel = rest.partition("-")
+    if not (sent.isdecimal() and tag.isdecimal() and text.isascii() and len(text) <= 100):
+        return None
+    copy = CopyId(int(sent), int(tag), channel)
+    return copy if copy.sequence_number < 2**63 else None

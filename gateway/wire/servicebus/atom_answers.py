@@ -1,0 +1,254 @@
+"""
+Service Bus's management in Atom: the answers, both directions; the requests are `atom`'s.
+
+Two clients read one rendering: azure-servicebus 0.21.1 takes a name from <id>, 7.15 from <title>
+and the next page from a second <link>.
+"""
+
+from typing import Final
+from urllib.parse import unquote
+from xml.etree.ElementTree import Element
+from xml.sax.saxutils import escape, quoteattr
+
+import attrs
+
+from gateway.domain.entity import EntityInfo, EntityPath
+from gateway.domain.errors import InvalidRequest, OutcomeUnknown
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import SubscriptionInfo, TopicInfo
+from gateway.wire.http.hardened_xml import XmlError, parse_xml, text_of, without_illegal
+from gateway.wire.http.messages import Headers, Response
+from gateway.wire.servicebus import (
+    queue_description,
+    rule_description,
+    subscription_description,
+    topic_description,
+)
+from gateway.wire.servicebus.atom import ATOM, ENTRY, etag, find_description, parse_etag
+from gateway.wire.servicebus.atom_operations import (
+    Answer,
+    DeleteEntity,
+    DeleteRule,
+    DeleteSubscription,
+    GetEntity,
+    GetNamespace,
+    GetRule,
+    GetSubscription,
+    Info,
+    ListOperation,
+    ListQueues,
+    ListRules,
+    ListSubscriptions,
+    ListTopics,
+    NamespaceInfo,
+    Operation,
+    PutOperation,
+    PutRule,
+    PutSubscription,
+)
+from gateway.wire.servicebus.atom_paths import (
+    API_VERSION,
+    entity_path,
+    rule_path,
+    subscription_path,
+    target_of,
+)
+from gateway.wire.servicebus.description import NAMESPACE, enclosed, leaf
+from gateway.wire.servicebus.errors import PAIRGATE, parse_error
+from gateway.wire.servicebus.management_values import date_text
+
+_FEED: Final = "application/atom+xml;type=feed;charset=utf-8"
+_NAMESPACE_INFO: Final = "NamespaceInfo"
+_TITLES: Final[dict[type[ListOperation], str]] = {
+    ListQueues: "Queues",
+    ListTopics: "Topics",
+    ListSubscriptions: "Subscriptions",
+    ListRules: "Rules",
+}
+
+
+@attrs.frozen(kw_only=True)
+class _Entry:
+    """The Atom entry around a description."""
+
+    title: str
+    path: str
+    content: str
+    dates: str
+
+
+# Answers of our own
+
+
+def build_response(operation: Operation, answer: Answer, origin: str) -> Response:
+    """
+    Build a success. `origin` begins the links; see `rest.origin_of`.
+
+    Raises:
+        InvalidRequest: XML can't express a property.
+    """
+    match operation, answer:
+        case ((ListQueues() | ListTopics() | ListSubscriptions() | ListRules()), tuple()):
+            return _response(200, _FEED, _list_feed(operation, answer, origin))
+        case GetEntity(), None:
+            feed = _feed("Publicly Listed Services", origin + target_of(operation), None, "")
+            return _response(200, _FEED, feed)
+        case _, NamespaceInfo():
+            return _response(200, ENTRY, _entry(_namespace_entry(answer), origin))
+        case _, EntityInfo() | TopicInfo() | SubscriptionInfo() | Rule():
+            created = isinstance(operation, PutOperation) and not operation.update
+            status = 201 if created else 200
+            return _response(status, ENTRY, _one(operation, answer, origin), _etag_of(answer))
+        case _:
+            return Response(status=200, headers=Headers.of([PAIRGATE]))
+
+
+def _response(
+    status: int, content_type: str, body: str, more: tuple[tuple[str, str], ...] = ()
+) -> Response:
+    fields = [PAIRGATE, ("Content-Type", content_type), *more]
+    return Response(status=status, headers=Headers.of(fields), body=body.encode())
+
+
+def _etag_of(answer: Info) -> tuple[tuple[str, str], ...]:
+    return () if isinstance(answer, Rule) else (("ETag", etag(answer.version)),)
+
+
+def _one(operation: Operation, answer: Info, origin: str) -> str:
+    host = origin.partition("://")[2]
+    match answer:
+        case EntityInfo(path=path):
+            title, content = path.name, queue_description.build_info(answer, host)
+            link = entity_path(path)
+        case TopicInfo(path=path):
+            title, content = path.name, topic_description.build_info(answer)
+            link = entity_path(path)
+        case SubscriptionInfo(topic=topic, name=title):
+            content = subscription_description.build_info(answer, host)
+            link = subscription_path(topic, title)
+        case Rule(name=title):
+            content = rule_description.build(answer)
+            assert isinstance(operation, GetRule | PutRule | ListRules), "who else has rules?"
+            link = rule_path(operation.topic, operation.subscription, title)
+    updated = answer.created if isinstance(answer, Rule) else answer.updated or answer.created
+    dates = (
+        f"<published>{date_text(answer.created)}</published><updated>{date_text(updated)}</updated>"
+    )
+    return _entry(_Entry(title=title, path=link, content=content, dates=dates), origin)
+
+
+def _namespace_entry(info: NamespaceInfo) -> _Entry:
+    name = without_illegal(info.name)
+    # Premium, because each queue has its own maximum message size.
+    content = (
+        f"<Alias/><CreatedTime>{date_text(info.created)}</CreatedTime>"
+        "<MessagingSKU>Premium</MessagingSKU><MessagingUnits>1</MessagingUnits>"
+        f"<ModifiedTime>{date_text(info.modified)}</ModifiedTime>{leaf('Name', name)}"
+        "<NamespaceType>Messaging</NamespaceType>"
+    )
+    return _Entry(
+        title=name,
+        path="/$namespaceinfo",
+        content=enclosed(_NAMESPACE_INFO, content),
+        dates=f"<updated>{date_text(info.modified)}</updated>",
+    )
+
+
+def _entry(entry: _Entry, origin: str) -> str:
+    link = origin + entry.path
+    href = quoteattr(f"{link}?{API_VERSION}")
+    return (
+        f'<entry xmlns="{ATOM}"><id>{escape(link)}</id>'
+        f'<title type="text">{escape(entry.title)}</title>{entry.dates}'
+        f"<author><name>{escape(origin.partition('://')[2])}</name></author>"
+        f'<link rel="self" href={href}/>'
+        f'<content type="application/xml">{entry.content}</content></entry>'
+    )
+
+
+def _list_feed(operation: ListOperation, page: tuple[Info, ...], origin: str) -> str:
+    following = attrs.evolve(operation, skip=operation.skip + len(page))
+    more = page and len(page) >= operation.top
+    return _feed(
+        _TITLES[type(operation)],
+        origin + target_of(operation),
+        origin + target_of(following) if more else None,
+        "".join(_one(operation, info, origin) for info in page),
+    )
+
+
+def _feed(title: str, link: str, following: str | None, entries: str) -> str:
+    more = f'<link rel="next" href={quoteattr(following)}/>' if following else ""
+    return (
+        f'<feed xmlns="{ATOM}"><title type="text">{title}</title><id>{escape(link)}</id>'
+        f'<updated>{date_text(None)}</updated><link rel="self" href={quoteattr(link)}/>{more}'
+        f"{entries}</feed>"
+    )
+
+
+# Received answers
+
+
+def parse_response(operation: Operation, response: Response) -> Answer:
+    """
+    Parse the answer to a request of `atom.build_request`.
+
+    Raises:
+        BrokerError: the answer is an error; OutcomeUnknown also if a success is malformed.
+    """
+    if response.status not in {200, 201}:
+        raise parse_error(response)
+    if isinstance(operation, DeleteEntity | DeleteSubscription | DeleteRule):
+        return None
+    try:
+        answer = _parse_answer(operation, parse_xml(response.body))
+    except (XmlError, InvalidRequest) as error:
+        raise OutcomeUnknown(f"an answer that can't be read: {error}") from error
+    if isinstance(answer, EntityInfo | TopicInfo | SubscriptionInfo):
+        return attrs.evolve(answer, version=parse_etag(response.headers.get("ETag")))
+    return answer
+
+
+def _parse_answer(operation: Operation, root: Element) -> Answer:
+    is_feed = root.tag == f"{{{ATOM}}}feed"
+    entries = root.findall(f"{{{ATOM}}}entry")
+    match operation:
+        case ListQueues() | ListTopics() | ListSubscriptions() | ListRules() if is_feed:
+            return tuple(_parse_entry(operation, entry) for entry in entries)
+        case GetEntity() if is_feed and not entries:
+            return None
+        case GetNamespace():
+            return _parse_namespace(root)
+        case _:
+            return _parse_entry(operation, root)
+
+
+def _parse_namespace(root: Element) -> NamespaceInfo:
+    found = find_description(root, _NAMESPACE_INFO)
+    if found is None:
+        raise InvalidRequest(f"XML: a {_NAMESPACE_INFO} of {NAMESPACE} expected")
+    return NamespaceInfo(name=text_of(found, "Name"))
+
+
+def _parse_entry(operation: Operation, entry: Element) -> Info:
+    title = unquote(text_of(entry, "title"))
+    match operation:
+        case GetSubscription() | PutSubscription() | ListSubscriptions():
+            description = _must_find(entry, subscription_description.TABLE.element)
+            return subscription_description.parse_info(operation.topic, title, description)
+        case GetRule() | PutRule() | ListRules():
+            return rule_description.parse(_must_find(entry, rule_description.ELEMENT), title)
+        case _:
+            path = EntityPath.parse(title)
+            topic = find_description(entry, topic_description.TABLE.element)
+            if topic is not None:
+                return topic_description.parse_info(path, topic)
+            queue = _must_find(entry, queue_description.TABLE.element)
+            return queue_description.parse_info(path, queue)
+
+
+def _must_find(entry: Element, kind: str) -> Element:
+    found = find_description(entry, kind)
+    if found is None:
+        raise InvalidRequest(f"XML: an Atom entry with a {kind} of {NAMESPACE} expected")
+    return found

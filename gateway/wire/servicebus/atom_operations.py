@@ -1,0 +1,167 @@
+"""Operations of Service Bus's management, and their answers, as values."""
+
+from datetime import datetime
+from typing import Final
+
+import attrs
+
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import (
+    SubscriptionInfo,
+    SubscriptionProperties,
+    TopicInfo,
+    TopicProperties,
+)
+
+MAX_TOP: Final = 1000  # entries in one page
+
+
+@attrs.frozen(kw_only=True)
+class GetEntity:
+    """Get a queue or a topic: they share their names."""
+
+    entity: EntityPath
+
+
+@attrs.frozen(kw_only=True)
+class DeleteEntity:
+    """Delete a queue or a topic."""
+
+    entity: EntityPath
+
+
+@attrs.frozen(kw_only=True)
+class _Put:
+    """
+    Create; with `update`, change an existing entity.
+
+    `if_version`: only if the entity has that version. None overwrites any.
+    """
+
+    update: bool = False
+    if_version: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PutQueue(_Put):
+    entity: EntityPath
+    properties: QueueProperties
+
+
+@attrs.frozen(kw_only=True)
+class PutTopic(_Put):
+    entity: EntityPath
+    properties: TopicProperties
+
+
+@attrs.frozen(kw_only=True)
+class _List:
+    """One page."""
+
+    skip: int = 0
+    top: int = 100
+
+
+@attrs.frozen(kw_only=True)
+class ListQueues(_List):
+    prefix: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class ListTopics(_List):
+    prefix: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class GetSubscription:
+    topic: EntityPath
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class DeleteSubscription:
+    topic: EntityPath
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class PutSubscription(_Put):
+    """
+    `rule`: the first rule of a new subscription, instead of the rule that accepts every message.
+    """
+
+    topic: EntityPath
+    name: str
+    properties: SubscriptionProperties
+    rule: Rule | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ListSubscriptions(_List):
+    topic: EntityPath
+
+
+@attrs.frozen(kw_only=True)
+class GetRule:
+    topic: EntityPath
+    subscription: str
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class DeleteRule:
+    topic: EntityPath
+    subscription: str
+    name: str
+
+
+@attrs.frozen(kw_only=True)
+class PutRule:
+    """Create a rule; with `update`, change an existing one. Rules have no versions."""
+
+    topic: EntityPath
+    subscription: str
+    rule: Rule
+    update: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ListRules(_List):
+    topic: EntityPath
+    subscription: str
+
+
+@attrs.frozen(kw_only=True)
+class GetNamespace:
+    """Get the description of the namespace."""
+
+
+@attrs.frozen(kw_only=True)
+class NamespaceInfo:
+    name: str
+    created: datetime | None = None
+    modified: datetime | None = None
+
+
+EntityOperation = GetEntity | PutQueue | PutTopic | DeleteEntity
+SubscriptionOperation = GetSubscription | PutSubscription | DeleteSubscription
+RuleOperation = GetRule | PutRule | DeleteRule
+ListOperation = ListQueues | ListTopics | ListSubscriptions | ListRules
+PutOperation = PutQueue | PutTopic | PutSubscription | PutRule
+Operation = EntityOperation | SubscriptionOperation | RuleOperation | ListOperation | GetNamespace
+
+Info = EntityInfo | TopicInfo | SubscriptionInfo | Rule
+# One entity; a page of them; the namespace; None: deleted, or GetEntity found no entity.
+Answer = Info | tuple[Info, ...] | NamespaceInfo | None
+
+
+def entity_of(operation: Operation) -> EntityPath | None:
+    """The queue or topic that the operation needs a right on; None is the namespace itself."""
+    match operation:
+        case GetEntity() | PutQueue() | PutTopic() | DeleteEntity():
+            return operation.entity
+        case ListQueues() | ListTopics() | GetNamespace():
+            return None
+        case _:
+            return operation.topic

@@ -1,0 +1,87 @@
+"""
+Pairgate's settings in the metadata of a queue that it creates: the service has no such settings.
+
+    pairgate_lock_seconds         how long a receiver hides messages that it received
+    pairgate_max_delivery_count   messages with more deliveries go to the queue's poison queue
+    pairgate_user_metadata        in Base64
+
+A queue without these settings locks for a minute, and has no delivery limit.
+"""
+
+import base64
+import math
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Final
+
+from gateway.domain.entity import EntityStatus, QueueProperties
+from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.wire.storage_queue.operations import MAX_VISIBILITY
+
+UNLIMITED: Final = 2**31 - 1  # deliveries, the legacy client's value
+_LOCK: Final = "pairgate_lock_seconds"
+_DELIVERIES: Final = "pairgate_max_delivery_count"
+_USER: Final = "pairgate_user_metadata"
+
+
+def build_metadata(properties: QueueProperties) -> dict[str, str]:
+    """
+    Raises:
+        NotSupported: names the property that a queue of the service can't have.
+        InvalidRequest: names the property and the limit.
+    """
+    _refuse(properties)
+    lock = math.ceil(properties.lock_duration.total_seconds())
+    if not 1 <= lock <= MAX_VISIBILITY:
+        raise InvalidRequest(f"lock_duration: 1 to {MAX_VISIBILITY} seconds expected, got {lock}")
+    metadata = {_LOCK: str(lock)}
+    if properties.max_delivery_count < UNLIMITED:
+        metadata[_DELIVERIES] = str(properties.max_delivery_count)
+    if properties.user_metadata is not None:
+        metadata[_USER] = base64.b64encode(properties.user_metadata.encode()).decode()
+    return metadata
+
+
+def parse_metadata(metadata: Mapping[str, str]) -> QueueProperties:
+    """The reverse; names in any case, and what can't be read is as if it weren't there."""
+    values = {name.lower(): value for name, value in metadata.items()}
+    lock = _number(values.get(_LOCK), MAX_VISIBILITY)
+    return QueueProperties(
+        lock_duration=QueueProperties().lock_duration if lock is None else timedelta(seconds=lock),
+        max_delivery_count=_number(values.get(_DELIVERIES), UNLIMITED) or UNLIMITED,
+        user_metadata=_text(values.get(_USER)),
+    )
+
+
+def _refuse(properties: QueueProperties) -> None:
+    asked = {
+        "requires_session": properties.requires_session,
+        "requires_duplicate_detection": properties.requires_duplicate_detection,
+        "default_time_to_live": properties.default_time_to_live is not None,
+        "dead_lettering_on_expiration": properties.dead_lettering_on_expiration,
+        "forward_to": properties.forward_to is not None,
+        "forward_dead_lettered_messages_to": (
+            properties.forward_dead_lettered_messages_to is not None
+        ),
+        "auto_delete_on_idle": properties.auto_delete_on_idle is not None,
+        "status": properties.status is not EntityStatus.ACTIVE,
+        "max_message_size": properties.max_message_size is not None,
+    }
+    wrong = next((name for name, is_wrong in asked.items() if is_wrong), None)
+    if wrong is not None:
+        raise NotSupported(f"{wrong}: a queue of Azure Storage can't have that")
+
+
+def _number(text: str | None, most: int) -> int | None:
+    if text is None or not (text.isascii() and text.isdecimal()) or len(text) > len(str(most)):
+        return None
+    return int(text) if 1 <= int(text) <= most else None
+
+
+def _text(encoded: str | None) -> str | None:
+    if encoded is None:
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode()
+    except ValueError:
+        return None

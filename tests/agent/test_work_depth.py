@@ -1,0 +1,130 @@
+"""How much work there is, asked of an admin endpoint over real sockets; how busy processors are."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from gateway.agent.process_pool import Work
+from gateway.agent.work_depth import ProcessorLoad, ScaleReader
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.config.file import parse
+from gateway.config.options import Config
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
+from gateway.domain.message import Message
+from gateway.frontends.admin.frontend import AdminFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.net.http.server import HttpServer
+
+URGENT, BULK = EntityPath("urgent"), EntityPath("bulk")
+KEY = "a key of sixteen"
+SENT = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def config_for(port: int, key: str = KEY) -> Config:
+    text = f"""
+[namespaces.here]
+url = "memory:"
+[[access]]
+name = "listener"
+key = {{ env = "KEY" }}
+rights = ["Listen"]
+[agent]
+gateway = "http://127.0.0.1:{port}"
+"""
+    return parse(text, source="x", folder=Path("/nowhere"), environ={"KEY": key}).config
+
+
+@pytest.fixture
+async def broker() -> MemoryBroker:
+    broker = MemoryBroker(lambda: SENT, random.Random(1))
+    await broker.create_queue(URGENT, QueueProperties())
+    await broker.create_queue(BULK, QueueProperties())
+    return broker
+
+
+@pytest.fixture
+async def port(broker: MemoryBroker, nursery: trio.Nursery) -> int:
+    """Of an admin endpoint that lives half a minute after all was sent."""
+    policy = AccessPolicy(name="listener", keys=(KEY,), rights=frozenset({Right.LISTEN}))
+
+    def now() -> datetime:
+        return SENT + timedelta(seconds=30)
+
+    frontend = AdminFrontend(
+        broker=broker,
+        authorizer=Authorizer([policy], wall_clock=now, loopback=True),
+        wall_clock=now,
+    )
+    server = HttpServer(
+        handler=frontend.handle, error_body=frontend.refuse, wall_clock=lambda: SENT
+    )
+    serve = partial(trio.serve_tcp, server.serve_connection, 0, host="127.0.0.1")
+    (listener, *_) = await nursery.start(serve)
+    bound: int = listener.socket.getsockname()[1]
+    return bound
+
+
+async def test_the_work_of_several_queues_is_all_they_have_and_the_oldest_of_it(
+    broker: MemoryBroker, port: int
+) -> None:
+    await broker.send(URGENT, [Message(body=b"1")])
+    await broker.send(BULK, [Message(body=b"2"), Message(body=b"3")])
+
+    work = await ScaleReader(config=config_for(port)).look([URGENT, BULK])
+
+    assert work == Work(depth=3, oldest_age=30.0)
+
+
+async def test_a_queue_that_gives_nothing_has_no_work(broker: MemoryBroker, port: int) -> None:
+    await broker.send(URGENT, [Message(body=b"1")])
+    await broker.update_queue(URGENT, QueueProperties(status=EntityStatus.RECEIVE_DISABLED))
+
+    work = await ScaleReader(config=config_for(port)).look([URGENT])
+
+    assert work == Work(depth=0, oldest_age=0.0)
+
+
+async def test_a_wrong_key_is_an_error_and_not_an_empty_queue(port: int) -> None:
+    with pytest.raises(NotAuthorized):
+        await ScaleReader(config=config_for(port, key="another, also long")).look([URGENT])
+
+
+async def test_a_queue_that_is_not_there_is_an_error(port: int) -> None:
+    with pytest.raises(BrokerError):
+        await ScaleReader(config=config_for(port)).look([URGENT, EntityPath("nowhere")])
+
+
+async def test_a_gateway_that_is_away_is_an_error_and_found_again(
+    broker: MemoryBroker, port: int
+) -> None:
+    (closed,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    reader = ScaleReader(config=config_for(closed.socket.getsockname()[1]))
+    await closed.aclose()
+    with pytest.raises(Unavailable):
+        await reader.look([URGENT])
+
+    reader.config = config_for(port)
+    await reader.look([URGENT])
+    with trio.fail_after(30):
+        assert (await reader.endpoint()).place.port == port
+
+
+def test_the_load_is_the_share_of_time_in_which_processors_worked(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    load = ProcessorLoad(stat)
+    stat.write_text("cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 2 3\n")
+    first = load()
+    stat.write_text("cpu  160 0 115 720 105 0 0 0 90 0\ncpu0 1 2 3\n")
+
+    assert first is None
+    assert load() == pytest.approx(0.75)
+
+
+def test_a_system_that_does_not_tell_has_no_load(tmp_path: Path) -> None:
+    assert ProcessorLoad(tmp_path / "stat")() is None

@@ -1,0 +1,142 @@
+"""What `pairgate listen` is given as a handler, and how commands end."""
+
+import sys
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.listener.handlers import CommandHandler, HandlerChoice, HandlerFailed, open_handler
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Delivery, Message
+from gateway.listener import EndpointDown, Item
+
+MESSAGE = Message(message_id="m1", body=b"body")
+ITEM = Item(
+    value=MESSAGE,
+    delivery=Delivery(message=MESSAGE, sequence_number=1),
+    queue=EntityPath("orders"),
+)
+
+
+async def opened(choice: HandlerChoice) -> object:
+    async with AsyncExitStack() as stack:
+        return await open_handler(stack, choice, parallel=2, clock=lambda: datetime.now(UTC))
+
+
+@pytest.mark.parametrize(
+    ("choice", "text"),
+    [
+        (HandlerChoice(), "one of --to, --exec and --python"),
+        (HandlerChoice(to="http://host/", command="true"), "one of --to, --exec and --python"),
+        (HandlerChoice(to="ftp://host/"), "--to: http"),
+        (HandlerChoice(to="host:80"), "--to: http"),
+        (HandlerChoice(to="http://user:secret@host/"), "without a user"),
+        (HandlerChoice(to="http://host:99999/"), "--to: http"),
+        (HandlerChoice(command=""), "--exec: a command"),
+        (HandlerChoice(command="a 'b"), "--exec: No closing quotation"),
+        (HandlerChoice(python="json"), "MODULE:FUNCTION"),
+        (HandlerChoice(python="no_such_module:handle"), "no_such_module"),
+        (HandlerChoice(python="json:no_such_function"), "no_such_function"),
+        (HandlerChoice(python="json:__name__"), "isn't a function"),
+    ],
+)
+async def test_a_wrong_handler_is_wrong_usage(choice: HandlerChoice, text: str) -> None:
+    with pytest.raises(Failure, match=text) as caught:
+        await opened(choice)
+
+    assert caught.value.code is ExitCode.WRONG
+
+
+@pytest.mark.parametrize("url", ["http://host", "https://[::1]:8443/a?b=c", "http://host:80/"])
+async def test_these_are_urls_of_an_endpoint(url: str) -> None:
+    assert callable(await opened(HandlerChoice(to=url)))
+
+
+async def test_an_endpoint_isnt_asked_before_there_is_a_message() -> None:
+    """Nor connected to."""
+    connections: list[trio.SocketStream] = []
+
+    async def answer(stream: trio.SocketStream) -> None:
+        connections.append(stream)
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery, AsyncExitStack() as stack:
+        [listener] = await nursery.start(partial(trio.serve_tcp, answer, 0, host="127.0.0.1"))
+        port = listener.socket.getsockname()[1]
+        choice = HandlerChoice(to=f"http://127.0.0.1:{port}/")
+        handle = await open_handler(stack, choice, parallel=2, clock=lambda: datetime.now(UTC))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        before = len(connections)
+        await handle(ITEM)
+        nursery.cancel_scope.cancel()
+
+    assert (before, len(connections)) == (0, 1)
+
+
+async def run_script(script: str, *, timeout: float = 60.0) -> None:  # noqa: ASYNC109 it's an option
+    handler = CommandHandler(
+        command=[sys.executable, "-c", script], timeout=timeout, environment={}
+    )
+    assert await handler(ITEM) is None
+
+
+async def test_exit_code_0_is_done() -> None:
+    await run_script("import sys; sys.exit(sys.stdin.read() != 'body')")
+
+
+async def test_who_doesnt_read_its_input_is_done_too() -> None:
+    await run_script("")
+
+
+@pytest.mark.parametrize("script", ["raise SystemExit(1)", "import os; os.kill(os.getpid(), 9)"])
+async def test_other_exit_codes_and_signals_are_failures_of_the_message(script: str) -> None:
+    with pytest.raises(HandlerFailed, match="exit code"):
+        await run_script(script)
+
+
+async def test_exit_code_75_pauses_the_listener() -> None:
+    with pytest.raises(EndpointDown):
+        await run_script("raise SystemExit(75)")
+
+
+async def test_a_command_that_isnt_there_pauses_the_listener() -> None:
+    handler = CommandHandler(command=["/no/such/command"], timeout=60.0, environment={})
+
+    with pytest.raises(EndpointDown, match="No such file"):
+        await handler(ITEM)
+
+
+async def test_what_a_command_has_started_ends_with_it(tmp_path: Path) -> None:
+    noted = tmp_path / "child"
+    script = f"sleep 1000 & echo $! > {noted}; wait"
+    handler = CommandHandler(command=["/bin/sh", "-c", script], timeout=1.0, environment={})
+
+    with trio.fail_after(60), pytest.raises(HandlerFailed, match="didn't end within"):
+        await handler(ITEM)
+    await until_ended(int(noted.read_text()))
+
+
+async def until_ended(pid: int) -> None:
+    """Return when there is no such process, or it only waits for its parent to ask for it."""
+    with trio.fail_after(30):
+        while True:  # a process of somebody else: nobody here can tell when
+            try:
+                text = await trio.Path(f"/proc/{pid}/stat").read_text()
+            except FileNotFoundError:
+                return
+            if text.rpartition(")")[2].split()[0] == "Z":
+                return
+            await trio.sleep(0.05)
+
+
+async def test_a_command_that_hangs_is_ended_and_has_failed() -> None:
+    with trio.fail_after(60), pytest.raises(HandlerFailed, match="didn't end within"):
+        await run_script("import time; time.sleep(1000)", timeout=0.2)

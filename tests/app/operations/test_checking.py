@@ -1,0 +1,111 @@
+"""What `check` and `send` say of a namespace that refuses, or doesn't answer."""
+
+import random
+from datetime import timedelta
+
+import pytest
+import trio
+
+from gateway.app.failure import Failure
+from gateway.app.namespaces import check_credentials
+from gateway.app.operations.checking import _look_at
+from gateway.app.operations.messages import _failed
+from gateway.app.operations.targets import Target
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.config.options import Namespace
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable
+from gateway.domain.health.abilities import Ability
+from gateway.domain.plan import Plan, PlannedQueue
+from tests.harness.clocks import VirtualClock
+from tests.harness.faults import FaultyBroker, Operation, Refuse
+
+ORDERS = EntityPath("orders")
+REST = Namespace(
+    name="north",
+    url="servicebus+http://key@east.example:8080",
+    plan=Plan(queues=(PlannedQueue(path=ORDERS),)),
+)
+RABBITMQ = Namespace(name="north", url="rabbitmq://gateway@rabbit/pairgate")
+
+
+@pytest.fixture
+async def broker(nursery: trio.Nursery) -> FaultyBroker:
+    store = MemoryBroker(VirtualClock(), random.Random(0))
+    await store.create_queue(ORDERS, QueueProperties())
+    faulty = FaultyBroker(inner=store)
+    await nursery.start(faulty.run)
+    return faulty
+
+
+def refuse(broker: FaultyBroker, operation: Operation, error: BrokerError) -> None:
+    broker.fault = lambda asked, _: Refuse(lambda: error) if asked is operation else None
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said"),
+    [
+        (REST, "check key and key name, and give the key the right Manage"),
+        (RABBITMQ, "give the user the permission configure (and, where the namespace has"),
+    ],
+)
+async def test_missing_rights_to_a_backlog_queue_are_those_of_its_broker(
+    broker: FaultyBroker, namespace: Namespace, said: str
+) -> None:
+    refuse(broker, Operation.MANAGE, NotAuthorized("access refused (403)"))
+    locks: list[timedelta] = []
+
+    usable, [doubt] = await _look_at(broker, namespace, ORDERS, locks)
+
+    assert usable
+    assert said in doubt
+    assert "access refused (403)" in doubt
+    assert ("Manage" in doubt) is (namespace is REST)
+
+
+async def test_refused_credentials_name_address_entity_status_and_cure(
+    broker: FaultyBroker,
+) -> None:
+    refuse(broker, Operation.PROBE, NotAuthorized("HTTP status 401"))
+
+    with pytest.raises(Failure) as refused:
+        await check_credentials(broker, REST)
+
+    assert str(refused.value) == (
+        "namespace north refuses the credentials: east.example:8080, orders: HTTP status 401;"
+        " check the key name or user in namespaces.north.url, and the key or password"
+    )
+
+
+async def test_a_namespace_that_answers_503_is_named_with_its_address(
+    broker: FaultyBroker,
+) -> None:
+    refuse(broker, Operation.PROBE, Unavailable("HTTP status 503"))
+
+    assert await check_credentials(broker, REST) == (
+        "queue orders: east.example:8080, orders: HTTP status 503"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            NotAuthorized("HTTP status 401"),
+            "east.example:8080, orders: HTTP status 401; check key and key name, and give the key"
+            " the right Send",
+        ),
+        (trio.TooSlowError(), "east.example:8080: no answer from orders within 60 s"),
+        (Unavailable("HTTP status 503"), "east.example:8080, orders: HTTP status 503"),
+    ],
+)
+async def test_a_failed_send_names_address_entity_and_cure(
+    broker: FaultyBroker, error: BrokerError | trio.TooSlowError, said: str
+) -> None:
+    target = Target(
+        broker=broker, name="namespace north", namespace=REST, home="north", running=False
+    )
+
+    failure = _failed("send to", ORDERS, target, error, Ability.SEND)
+
+    assert str(failure).startswith(f"send to orders through namespace north: {said}")

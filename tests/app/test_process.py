@@ -1,0 +1,63 @@
+"""What a process asks of the system: files for its connections, and that free memory goes back."""
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+import trio
+import trio.testing
+
+from gateway.app import process
+from gateway.app.process import Trimmer, allow_files
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    """The process may open so many files, and as many as it could before it asks for more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_process_may_open_as_many_files_as_the_system_allows(few_files: int) -> None:
+    assert allow_files(10) is None
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few_files
+
+
+def test_connections_that_need_more_files_are_doubtful(few_files: int) -> None:
+    if few_files == resource.RLIM_INFINITY:
+        pytest.skip("this system has no limit")
+
+    doubt = allow_files(few_files)
+
+    assert doubt is not None
+    assert f"may have {few_files}" in doubt
+
+
+async def test_memory_goes_back_seldom_and_after_the_last_connection_has_ended(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed = list[float]()
+
+    class Library:
+        @staticmethod
+        def malloc_trim(kept: int) -> int:
+            trimmed.append(trio.current_time())
+            return 1
+
+    monkeypatch.setattr(process.ctypes, "CDLL", lambda name: Library)
+    trimmer = Trimmer()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(trimmer.run)
+        await trio.sleep(3600)
+        before = list(trimmed)
+        began = trio.current_time()
+        for _ in range(160):  # for 64 seconds
+            trimmer.note_end()
+            await trio.sleep(0.4)
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+
+    assert before == []
+    assert trimmed == pytest.approx([began + 60, began + 70])

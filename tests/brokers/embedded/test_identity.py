@@ -1,0 +1,63 @@
+"""Who a store is: the same in all copies of it, and after each opening."""
+
+import shutil
+
+import pytest
+
+from gateway.brokers.embedded.copying import back_up, compact
+from gateway.brokers.embedded.files import StoreDamaged
+from gateway.brokers.embedded.salvage import salvage
+from tests.brokers.embedded.crashes import GOOD_DISK
+from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened
+from tests.brokers.embedded.test_migration import MAKERS
+
+
+async def told(folder, path=None):
+    """Who the store in that folder is; of a file elsewhere when it is put there."""
+    if path is not None:
+        folder.mkdir()
+        shutil.copy(path, folder / "a.db")
+    async with embedded(folder) as broker:
+        await broker.send(ORDERS, numbered("x"))
+        return str(await broker.identity())
+
+
+async def test_a_store_is_the_same_one_after_a_restart(tmp_path):
+    assert await told(tmp_path) == await told(tmp_path)
+
+
+async def test_copies_of_a_store_are_the_same_namespace(tmp_path):
+    first = await told(tmp_path)
+    back_up(tmp_path / "a.db", tmp_path / "copy.db", 8, GOOD_DISK)
+    back_up(tmp_path / "copy.db", tmp_path / "again.db", 9, GOOD_DISK)
+    salvage(tmp_path / "a.db", tmp_path / "salvaged.db", 10, GOOD_DISK)
+    compact(tmp_path / "a.db", GOOD_DISK)
+
+    assert await told(tmp_path) == first
+    assert await told(tmp_path / "one", tmp_path / "again.db") == first
+    assert await told(tmp_path / "two", tmp_path / "salvaged.db") == first
+
+
+@pytest.mark.parametrize("version", MAKERS)
+async def test_a_store_of_an_earlier_version_gets_an_identity_and_keeps_it(tmp_path, version):
+    MAKERS[version](tmp_path / "a.db")
+    back_up(tmp_path / "a.db", tmp_path / "copy.db", 8, GOOD_DISK)
+    salvage(tmp_path / "a.db", tmp_path / "salvaged.db", 9, GOOD_DISK)
+    first = await told(tmp_path)
+
+    assert first == await told(tmp_path) == "store:0000000000000007"
+    assert await told(tmp_path / "one", tmp_path / "copy.db") == first
+    assert await told(tmp_path / "two", tmp_path / "salvaged.db") == first
+
+
+@pytest.mark.parametrize("version", [3, 4])
+async def test_a_damaged_identity_is_noticed(tmp_path, version):
+    if version in MAKERS:
+        MAKERS[version](tmp_path / "a.db")
+    else:
+        await told(tmp_path)
+    with opened(tmp_path / "a.db") as connection:
+        connection.execute("UPDATE store SET " + {3: "store_id", 4: "identity"}[version] + " = 99")
+
+    with pytest.raises(StoreDamaged):
+        await told(tmp_path)

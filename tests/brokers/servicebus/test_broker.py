@@ -1,0 +1,380 @@
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import attrs
+import pytest
+import trio
+
+from gateway.brokers.registry import BrokerDependencies, build
+from gateway.brokers.servicebus.broker import ServiceBusRestBroker, ServiceBusRestOptions
+from gateway.brokers.servicebus.peer import RestPeer, Tokens
+from gateway.capabilities import Polls, send_accepted_by
+from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    EntityDisabled,
+    EntityNotFound,
+    InvalidRequest,
+    MessageTooLarge,
+    NotAuthorized,
+    NotSupported,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.domain.message import Abandon, AcceptedBy, DeadLetter, Delivery, Message
+from gateway.offering import required
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus import answers as servicebus_answers
+from gateway.wire.servicebus import atom_answers, atom_operations, operations
+from gateway.wire.servicebus import rest as servicebus_rest
+from gateway.wire.servicebus.errors import PAIRGATE, build_error
+from tests.harness.clocks import VirtualClock
+
+ORDERS = EntityPath("orders")
+OURS = Headers.of([PAIRGATE])
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@attrs.define
+class Script:
+    """An HTTP client that gives prepared answers; what it was asked stands in `requests`."""
+
+    answers: list[Response | BrokerError | Callable[[Request], Response]]
+    requests: list[Request] = attrs.field(factory=list)
+
+    async def request(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        self.requests.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer if isinstance(answer, Response) else answer(request)
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{request.method} {request.target.partition('?')[0]}" for request in self.requests]
+
+
+def tokens(clock=None) -> Tokens:
+    return Tokens(
+        origin="http://east",
+        key_name="sender",
+        key="secret",
+        lifetime=3600.0,
+        clock=clock or VirtualClock(),
+    )
+
+
+def broker_of(script: Script) -> ServiceBusRestBroker:
+    return ServiceBusRestBroker(
+        client=script,
+        polls=script,
+        tokens=tokens(),
+        options=ServiceBusRestOptions(key="secret"),
+        clock=VirtualClock(),
+    )
+
+
+def described(status: EntityStatus = EntityStatus.ACTIVE) -> Response:
+    info = EntityInfo(path=ORDERS, properties=QueueProperties(status=status))
+    response = atom_answers.build_response(
+        atom_operations.GetEntity(entity=ORDERS), info, "http://east"
+    )
+    return attrs.evolve(response, headers=Headers())
+
+
+NO_PAIRGATE = Response(status=405)
+PROBED = Response(status=200, headers=OURS)
+SENT = Response(status=201, headers=OURS)
+CREATED = Response(status=201)
+
+
+async def test_who_answers_is_asked_once():
+    script = Script([PROBED, SENT])
+    broker = broker_of(script)
+    await broker.send(ORDERS, [Message()])
+    await broker.send(ORDERS, [Message()])
+    post = "POST /orders/messages"
+
+    assert script.asked == ["HEAD /orders/messages", post, post]
+
+
+async def test_who_answers_is_asked_again_after_trouble():
+    script = Script([PROBED, OutcomeUnknown("cut"), PROBED, SENT])
+    broker = broker_of(script)
+    with pytest.raises(OutcomeUnknown):
+        await broker.send(ORDERS, [Message()])
+    await broker.send(ORDERS, [Message()])
+
+    assert [line.partition(" ")[0] for line in script.asked] == ["HEAD", "POST", "HEAD", "POST"]
+
+
+async def test_a_refusal_says_too_that_a_pairgate_answers():
+    script = Script([build_error(NotAuthorized("no")), SENT])
+    broker = broker_of(script)
+    await broker.send(ORDERS, [Message()])
+
+    assert script.requests[-1].headers.get("Content-Type") == "application/vnd.pairgate.amqp"
+
+
+@pytest.mark.parametrize("answer", [OutcomeUnknown("cut"), Response(status=502)])
+async def test_a_question_that_gets_no_answer_has_sent_nothing(answer):
+    broker = broker_of(Script([answer]))
+
+    with pytest.raises(Unavailable):
+        await broker.send(ORDERS, [Message()])
+
+
+async def test_an_accepted_send_says_the_leg_of_the_other_gateway():
+    accepted_by = Headers.of([PAIRGATE, ("X-Pairgate-Accepted-By", "backlog")])
+    broker = broker_of(Script([PROBED, Response(status=201, headers=accepted_by)]))
+
+    assert await send_accepted_by(broker, ORDERS, [Message()]) is AcceptedBy.BACKLOG
+
+
+@pytest.mark.parametrize("error", [EntityNotFound("gone"), OutcomeUnknown("late"), Unavailable("")])
+async def test_the_error_of_the_other_gateway_is_raised_as_it_was(error):
+    broker = broker_of(Script([PROBED, build_error(error)]))
+
+    with pytest.raises(type(error)):
+        await broker.send(ORDERS, [Message()])
+
+
+async def test_a_part_that_fails_after_an_accepted_one_leaves_the_batch_unknown():
+    broker = broker_of(Script([NO_PAIRGATE, CREATED, Response(status=413)]))
+    binary = [Message(body=b"\xff"), Message(body=b"\xff")]
+
+    with pytest.raises(OutcomeUnknown, match="1 of 2"):
+        await broker.send(ORDERS, binary)
+
+
+async def test_a_first_part_that_is_refused_leaves_nothing_sent():
+    broker = broker_of(Script([NO_PAIRGATE, Response(status=413)]))
+
+    with pytest.raises(MessageTooLarge):
+        await broker.send(ORDERS, [Message(body=b"\xff"), Message(body=b"\xff")])
+
+
+async def test_a_batch_with_a_part_that_rest_cannot_carry_is_refused_before_anything_is_sent():
+    script = Script([NO_PAIRGATE, CREATED])
+    broker = broker_of(script)
+
+    with pytest.raises(NotSupported):
+        await broker.send(ORDERS, [Message(body=b"\xff"), Message(properties={"x": None})])
+    assert script.asked == ["HEAD /orders/messages"]
+
+
+async def test_a_batch_of_texts_goes_at_once_where_no_pairgate_answers():
+    script = Script([NO_PAIRGATE, CREATED])
+    await broker_of(script).send(ORDERS, [Message(body=b"one"), Message(body=b"two")])
+
+    assert len(script.requests) == 2
+    assert script.requests[-1].headers.get("Content-Type").endswith("servicebus.json")
+
+
+async def test_a_large_batch_goes_in_several_requests_in_its_order():
+    script = Script([PROBED, SENT])
+    messages = [Message(message_id=str(n), body=b"x" * 800_000) for n in range(5)]
+    await broker_of(script).send(ORDERS, messages)
+
+    sent = [servicebus_rest.parse_request(request).messages for request in script.requests[1:]]
+    assert [len(part) for part in sent] == [2, 2, 1]
+    assert [message.message_id for part in sent for message in part] == list("01234")
+
+
+async def test_a_refused_token_is_renewed_once(autojump_clock):
+    script = Script([PROBED, Response(status=401), SENT])
+    broker = broker_of(script)
+    await broker.probe(ORDERS)
+    await trio.sleep(1.0)
+    await broker.send(ORDERS, [Message()])
+
+    signed = [request.headers.get("Authorization") for request in script.requests]
+    assert signed[0] == signed[1] != signed[2]
+
+
+async def test_a_token_that_stays_refused_is_not_authorized(autojump_clock):
+    script = Script([PROBED, Response(status=401)])
+    broker = broker_of(script)
+    await broker.probe(ORDERS)
+    await trio.sleep(1.0)
+
+    with pytest.raises(NotAuthorized):
+        await broker.send(ORDERS, [Message()])
+    assert len(script.requests) == 3
+
+
+def test_a_token_is_kept_for_most_of_its_life():
+    now = [START]
+    source = tokens(lambda: now[0])
+    first = source.of("orders")
+    now[0] += timedelta(seconds=2879)
+    kept = source.of("orders")
+    now[0] += timedelta(seconds=2)
+    renewed = source.of("orders")
+
+    assert first == kept != renewed
+
+
+def test_a_clock_that_was_set_back_makes_a_new_token():
+    now = [START]
+    source = tokens(lambda: now[0])
+    first = source.of("orders")
+    now[0] -= timedelta(days=1)
+
+    assert source.of("orders") != first
+
+
+def test_the_key_is_never_shown():
+    assert "secret" not in repr(tokens()) + repr(ServiceBusRestOptions(key="secret"))
+
+
+async def test_a_probe_of_a_pairgate_asks_no_more():
+    script = Script([PROBED])
+    await broker_of(script).probe(ORDERS)
+
+    assert script.asked == ["HEAD /orders/messages"]
+
+
+async def test_a_probe_says_what_the_other_gateway_says():
+    refusal = attrs.evolve(build_error(EntityDisabled("off")), body=b"")
+
+    with pytest.raises(EntityDisabled):
+        await broker_of(Script([refusal])).probe(ORDERS)
+
+
+async def test_a_probe_elsewhere_reads_the_description():
+    await broker_of(Script([NO_PAIRGATE, described()])).probe(ORDERS)
+    disabled = broker_of(Script([NO_PAIRGATE, described(EntityStatus.SEND_DISABLED)]))
+
+    with pytest.raises(EntityDisabled):
+        await disabled.probe(ORDERS)
+
+
+def unauthorized(text: str) -> Response:
+    body = f"<Error><Code>401</Code><Detail>{text}</Detail></Error>"
+    return Response(status=401, body=body.encode())
+
+
+async def test_without_manage_a_probe_elsewhere_proves_that_the_namespace_answers():
+    script = Script([NO_PAIRGATE, unauthorized("Manage,EntityRead claims required")])
+
+    await broker_of(script).probe(ORDERS)
+
+    assert script.asked[-1] == "GET /orders"
+
+
+async def test_a_wrong_key_is_told_from_a_missing_right():
+    script = Script([NO_PAIRGATE, unauthorized("40103: Invalid authorization token signature")])
+
+    with pytest.raises(NotAuthorized):
+        await broker_of(script).probe(ORDERS)
+
+
+async def test_what_only_a_pairgate_does_is_not_asked_of_others():
+    broker = broker_of(Script([NO_PAIRGATE]))
+    with pytest.raises(NotSupported, match="peek"):
+        await broker.peek(ORDERS)
+    delivery = Delivery(message=Message(), sequence_number=1, lock_token="t")
+
+    async with broker.open_receiver(ORDERS) as receiver:
+        with pytest.raises(NotSupported, match="dead-letter"):
+            await receiver.settle(delivery, DeadLetter(reason="bad"))
+
+
+@pytest.mark.parametrize(
+    "settlement",
+    [Abandon(properties={"n": 1}), DeadLetter(reason="bad", properties={"n": 1})],
+)
+async def test_a_message_is_not_changed_over_rest(settlement):
+    delivery = Delivery(message=Message(), sequence_number=1, lock_token="t")
+
+    async with broker_of(Script([])).open_receiver(ORDERS) as receiver:
+        with pytest.raises(NotSupported, match="change a message"):
+            await receiver.settle(delivery, settlement)
+
+
+def delivering(request: Request) -> Response:
+    operation = servicebus_rest.parse_request(request)
+    if not isinstance(operation, operations.ReceiveMessages):
+        return Response(status=200, headers=OURS)
+    delivery = Delivery(
+        message=Message(), sequence_number=1, lock_token="t", locked_until=START + timedelta(60)
+    )
+    answer = operations.Delivered(deliveries=(delivery,))
+    return servicebus_answers.build_response(operation, answer, "http://east")
+
+
+async def test_leaving_a_receiver_abandons_what_it_holds():
+    script = Script([PROBED, delivering])
+    async with broker_of(script).open_receiver(ORDERS) as receiver:
+        await receiver.receive(1)
+
+    assert script.asked[-1] == "PUT /orders/messages/1/t"
+
+
+async def test_leaving_a_receiver_takes_no_longer_than_five_seconds(autojump_clock):
+    @attrs.define
+    class Hanging(Script):
+        async def request(self, request: Request) -> Response:
+            if request.method == "PUT":
+                await trio.sleep_forever()
+            return await Script.request(self, request)
+
+    began = trio.current_time()
+    async with broker_of(Hanging([PROBED, delivering])).open_receiver(ORDERS) as receiver:
+        await receiver.receive(1)
+
+    assert trio.current_time() - began == 5.0
+
+
+async def test_an_empty_poll_is_followed_by_the_next(autojump_clock):
+    began = trio.current_time()
+    nothing = Response(status=204, headers=OURS)
+    script = Script([PROBED, nothing, nothing, delivering])
+    async with broker_of(script).open_receiver(ORDERS) as receiver:
+        found = await receiver.receive(1)
+
+    assert len(found) == 1
+    assert trio.current_time() - began == 2.0  # who doesn't wait is not asked in a tight loop
+
+
+async def test_who_counts_requests_asks_with_one():
+    nothing = Response(status=204, headers=OURS)
+    script = Script([PROBED, nothing, delivering])
+    async with broker_of(script).open_receiver(ORDERS) as receiver:
+        polls = required(receiver, Polls)
+        first, second = await polls.poll(1), await polls.poll(1)
+
+    assert (len(first), len(second)) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("rest", "named"),
+    [
+        ("//east", "KEYNAME"),
+        ("//sender:secret@east", "KEYNAME"),
+        ("//sender@", "KEYNAME"),
+        ("//sender@east:99999", "URL"),
+        ("//sender@east/path", "after the port"),
+        ("//sender@east", "key"),
+    ],
+)
+def test_a_url_is_refused_by_its_part(rest, named):
+    dependencies = BrokerDependencies(clock=VirtualClock(), rng=random.Random(0), observer=None)
+
+    with pytest.raises(InvalidRequest, match=named) as caught:
+        build(f"servicebus+http:{rest}", "east", dependencies)
+    assert "secret" not in str(caught.value)
+
+
+async def test_a_peer_signs_for_each_entity_by_itself():
+    script = Script([Response(status=200, headers=OURS)])
+    peer = RestPeer(ask=script.request, tokens=tokens())
+    await peer.probe(EntityPath("a/$DeadLetterQueue"))
+
+    assert "sr=http%3A%2F%2Feast%2Fa&" in script.requests[0].headers.get("Authorization")

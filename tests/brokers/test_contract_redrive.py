@@ -1,0 +1,116 @@
+"""Dead letters of the backlog come back on every kind of namespace that has dead letters."""
+
+import random
+from datetime import UTC, datetime, timedelta
+from itertools import count
+
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.dead_letters import MALFORMED
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.domain.message import Complete, DeadLetter, Message
+from gateway.domain.redrive import Redriven, Selection
+from gateway.pairing.backlog import Rotation
+from gateway.pairing.depth import BacklogDepth
+from gateway.pairing.syphon.redrive import Redrive
+from gateway.ports import Broker
+from gateway.wire.amqp.message import encode_sorted
+from tests.brokers.kinds import BrokerKind, Capability, needs
+from tests.pairing.harness import Events
+
+LABEL = "east"
+QUEUE = backlog.queue_name(LABEL, 0)
+ORDERS = EntityPath("orders")
+CODEC = Envelope(
+    pair=LABEL,
+    origin="gateway",
+    keys=(EnvelopeKey(id="1", key=b"a key for tests"),),
+    encode=encode_sorted,
+)
+SENT = [
+    Message(
+        message_id=f"m{number}",
+        body=b"body \x00 %d" % number,
+        properties={"color": "red", "number": number},
+        session_id="s",
+        time_to_live=timedelta(days=1),
+    )
+    for number in range(5)
+]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def redrive_on(broker: Broker) -> Redrive:
+    numbers = count()
+    return Redrive(
+        source=broker,
+        label=LABEL,
+        queues=1,
+        envelope=CODEC,
+        deducts=False,  # the virtual date of some kinds is far from ours
+        clock=now,
+        new_id=lambda: f"id-{next(numbers)}",
+        observer=Events(),
+    )
+
+
+@pytest.fixture
+async def dead(kind: BrokerKind, broker: Broker) -> Broker:
+    """A namespace with five dead letters in a backlog queue."""
+    if kind.name.startswith("pair"):
+        pytest.skip("a pair has a backlog, and is none: it refuses what has an envelope")
+    await broker.create_queue(QUEUE, backlog.QUEUE_PROPERTIES)
+    wrapped = [CODEC.wrap(each, ORDERS, attempt=each.message_id, now=now()) for each in SENT]
+    await broker.send(QUEUE, wrapped)
+    async with broker.open_receiver(QUEUE) as receiver:
+        left = len(wrapped)
+        while left:
+            for delivery in await receiver.receive(left):
+                await receiver.settle(delivery, DeadLetter(reason=MALFORMED, description="x"))
+                left -= 1
+    return broker
+
+
+@needs(Capability.DEAD_LETTER)
+async def test_dead_letters_are_shown_moved_back_and_open_again(dead: Broker) -> None:
+    redrive = redrive_on(dead)
+
+    survey = await redrive.survey(Selection())
+    again = await redrive.survey(Selection(entities=("or*",)))
+    done = await redrive.run(Selection(reasons=(MALFORMED,)), moved=lambda _: None)
+
+    assert [(each.reason, each.entity, each.moves) for each in survey.groups] == [
+        (MALFORMED, "orders", 5)
+    ]
+    assert again.moves == 5
+    assert done == Redriven(moved=5)
+    home = {}
+    with trio.fail_after(60):
+        async with dead.open_receiver(QUEUE) as receiver:
+            while len(home) < len(SENT):
+                for delivery in await receiver.receive(10):
+                    opened = CODEC.unwrap(delivery.message)
+                    home[opened.message.message_id] = opened
+                    await receiver.settle(delivery, Complete())
+    assert [
+        (each.message.message_id, each.message.body, each.message.session_id, each.time_to_live)
+        for _, each in sorted(home.items())
+    ] == [(each.message_id, each.body, "s", timedelta(days=1)) for each in SENT]
+    assert (await redrive.survey(Selection())).messages == 0
+
+
+@needs(Capability.DEAD_LETTER)
+async def test_dead_letters_of_the_backlog_are_counted(dead: Broker) -> None:
+    rotation = Rotation(queues=[QUEUE], cooldown=30, rng=random.Random(1), observer=Events())
+    depth = BacklogDepth(secondary=dead, rotation=rotation, label=LABEL, clock=now)
+
+    letters = (await depth.read(30, troubled=True)).dead_letters
+
+    assert letters.messages == 5
+    assert sum(letters.reasons.values()) == 5

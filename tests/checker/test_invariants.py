@@ -1,0 +1,96 @@
+"""On how many occasions each invariant could have been broken, and when S3 can be decided."""
+
+import attrs
+import pytest
+
+from gateway.checker.history import Drained, Healed
+from gateway.checker.invariants import judge_run
+from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.operations import Completed, Delivered, Found, Place
+from tests.chaos.test_invariants import (
+    ACKED,
+    AGAIN,
+    CAME,
+    END,
+    FAILED,
+    MAY_DEAD_LETTER,
+    SENT,
+    STUCK,
+    UNKNOWN,
+    WELL,
+    run_of,
+)
+
+
+def decided(records):
+    return {one.invariant: one for one in judge_run(records).decisions}
+
+
+def of(message, *records):
+    return [attrs.evolve(record, message_id=message) for record in records]
+
+
+def test_each_invariant_counts_what_could_have_broken_it():
+    mortal = attrs.evolve(SENT, expires=50.0)
+    found = Found(at=501, place=Place.PRIMARY, queue="orders", message_id="5", fingerprint="f")
+    records = [
+        SENT, ACKED, SENT, ACKED, CAME, AGAIN,
+        Completed(at=9, entity="orders", copy="1"), Completed(at=9, entity="orders", copy="2"),
+        *of("2", SENT, FAILED),
+        *of("3", attrs.evolve(mortal, not_before=0.5), FAILED),
+        *of("4", attrs.evolve(mortal, not_before=0.0), FAILED),
+        *of("5", SENT, UNKNOWN, found),
+        *of("6", mortal, UNKNOWN, found),
+    ]  # fmt: skip
+
+    judged = {key: one.judged for key, one in decided(run_of(records)).items()}
+
+    assert {key.name: judged[key] for key in Invariant if key.name.startswith("S")} == {
+        "S1": 1,  # message that was acknowledged
+        "S2": 4,  # copies that arrived
+        "S3": 3,  # messages that weren't sent
+        "S4": 4,
+        "S5": 4,
+        "S6": 7,  # messages, and the whole run seen from outside
+        "S7": 0,
+        "S8": 2,  # completions
+        "S9": 0,
+        "S10": 0,
+        "S11": 1,
+        "S12": 5,  # sends with a date, or without an end
+    }
+
+
+def test_what_stays_on_the_backlog_is_one_occasion_more():
+    decision = decided(run_of([*WELL, STUCK]))[Invariant.L3]
+
+    assert (decision.ruling, decision.judged) == (Ruling.BROKEN, 1)
+
+
+@pytest.mark.parametrize(("healed", "ruling"), [(400, Ruling.HOLDS), (401, Ruling.UNDECIDED)])
+def test_what_was_not_sent_may_arrive_until_the_horizon_after_the_last_fault(healed, ruling):
+    end = [attrs.evolve(one, at=healed) if isinstance(one, Healed) else one for one in END]
+    end = [attrs.evolve(one, at=healed) if isinstance(one, Drained) else one for one in end]
+
+    assert decided([MAY_DEAD_LETTER, SENT, FAILED, *end])[Invariant.S3].ruling is ruling
+
+
+def test_without_any_fault_nothing_is_on_its_way():
+    end = [one for one in END if not isinstance(one, Healed)]
+
+    assert decided([MAY_DEAD_LETTER, SENT, FAILED, *end])[Invariant.S3].ruling is Ruling.HOLDS
+
+
+def test_what_never_arrives_breaks_nothing_late():
+    late = Delivered(at=499, message_id="1", entity="orders", fingerprint="f", copy="1")
+
+    assert decided(run_of([SENT, FAILED]))[Invariant.S3].ruling is Ruling.HOLDS
+    assert decided(run_of([SENT, FAILED, late]))[Invariant.S3].ruling is Ruling.BROKEN
+
+
+def test_a_copy_that_nothing_explains_is_amplified_alone():
+    assert judge_run(run_of([*WELL, AGAIN])).amplification == 1.0
+
+
+def test_where_nothing_can_be_decided_nothing_is_amplified():
+    assert judge_run(WELL).amplification == 0.0

@@ -1,0 +1,633 @@
+"""What must come once the faults are over: the bounds, one by one, and what nobody can decide."""
+
+import attrs
+import pytest
+
+from gateway.checker.history import (
+    Bounds,
+    Drained,
+    End,
+    FaultBegan,
+    FaultEnded,
+    Healed,
+    Killed,
+    Run,
+    RunBegan,
+    Sampled,
+    Target,
+    Unconfirmed,
+    Way,
+)
+from gateway.checker.judgements import Ruling
+from gateway.checker.liveness import (
+    backlog_drains,
+    entities_return,
+    no_long_stall,
+    nobody_delays_others,
+    quiescence,
+    sends_return,
+)
+from gateway.checker.operations import Acked, AuditBegan, Failed, Invoked, Unknown
+from gateway.domain.backlog import QUEUE_PROPERTIES
+from gateway.domain.failover import State
+from gateway.domain.message import AcceptedBy
+from gateway.pairing.options import PairOptions, SyphonOptions
+from tests.chaos.test_invariants import BEGAN, attempt, moved
+
+P, B = State.PRIMARY, State.SECONDARY
+HOLDS, BROKEN, IDLE, UNDECIDED = Ruling.HOLDS, Ruling.BROKEN, Ruling.IDLE, Ruling.UNDECIDED
+HEALED = Healed(at=300, backlog=0)  # an entity is back by 323, the backlog empty by 351
+AUDIT = AuditBegan(at=500, queues=frozenset({"orders"}))
+
+
+def run_of(*records):
+    return Run.of([BEGAN, *records])
+
+
+def fault(at, until, *entities, target=Target.PRIMARY, kind="kill"):
+    name = f"{target.value} {at} {entities}"
+    covered = frozenset(entities) or None
+    began = FaultBegan(at=at, fault=name, kind=kind, target=target, entities=covered)
+    return [began, FaultEnded(at=until, fault=name)]
+
+
+def send(at, message, answered, answer=Acked, entity="orders", **told):
+    sent = Invoked(at=at, message_id=message, entity=entity, fingerprint="f")
+    return [sent, answer(at=answered, message_id=message, **told)]
+
+
+# --- L1
+
+
+def test_where_no_answer_says_its_leg_nobody_knows_which_way_a_send_went():
+    decision = sends_return(run_of(HEALED, *send(330, "1", 330), AUDIT))
+
+    assert (decision.ruling, decision.judged) == (UNDECIDED, 0)
+
+
+def test_one_answer_that_says_its_leg_is_enough():
+    sends = [*send(330, "1", 330), *send(331, "2", 331, accepted_by=AcceptedBy.PRIMARY)]
+
+    decision = sends_return(run_of(HEALED, *sends, AUDIT))
+
+    assert (decision.ruling, decision.judged) == (HOLDS, 2)
+
+
+def test_only_sends_that_begin_late_enough_must_reach_the_primary():
+    early = send(322.9, "1", 330, accepted_by=AcceptedBy.BACKLOG)
+    late = send(323, "2", 330, accepted_by=AcceptedBy.PRIMARY)
+
+    decision = sends_return(run_of(HEALED, *early, *late, AUDIT))
+
+    assert (decision.ruling, decision.judged) == (HOLDS, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ended", "begin"),
+    [("busy", 287, 323), ("busy", 295, 330), ("kill", 295, 323)],
+)
+def test_that_the_primary_was_busy_is_heeded_for_a_while(kind, ended, begin):
+    early = send(begin - 0.1, "1", 330, accepted_by=AcceptedBy.BACKLOG)
+    busy = [*fault(200, 210, kind="busy"), *fault(280, ended, kind=kind)]
+
+    in_time = sends_return(
+        run_of(HEALED, *busy, *early, *send(begin, "2", 330, accepted_by=AcceptedBy.PRIMARY), AUDIT)
+    )
+    late = sends_return(
+        run_of(HEALED, *busy, *early, *send(begin, "2", 330, accepted_by=AcceptedBy.BACKLOG), AUDIT)
+    )
+
+    assert (in_time.ruling, in_time.judged) == (HOLDS, 1)
+    assert (late.ruling, late.judged) == (BROKEN, 1)
+
+
+# --- L2
+
+
+@pytest.mark.parametrize("after", [State.PRIMARY, State.PINNED])
+def test_an_entity_is_back_on_the_primary_or_where_an_operator_put_it(after):
+    run = run_of(moved(60, P, B), HEALED, moved(310, B, after), AUDIT)
+
+    assert entities_return(run).ruling is HOLDS
+
+
+@pytest.mark.parametrize("state", [State.SECONDARY, State.HALF_OPEN])
+def test_whatever_is_failed_over_at_the_healing_must_come_back(state):
+    assert entities_return(run_of(moved(60, P, state), HEALED, AUDIT)).ruling is BROKEN
+
+
+def test_a_suspect_must_be_back_in_time_too():
+    suspect = moved(60, P, State.SUSPECT)
+
+    assert entities_return(run_of(suspect, HEALED, AUDIT)).ruling is BROKEN
+    back = moved(301, State.SUSPECT, P)
+    assert entities_return(run_of(suspect, HEALED, back, AUDIT)).ruling is HOLDS
+
+
+def test_what_fails_over_after_the_healing_is_judged_by_other_rules():
+    run = run_of(moved(60, P, B), moved(301, B, P), HEALED, moved(302, P, B), AUDIT)
+
+    decision = entities_return(run)
+
+    assert (decision.ruling, decision.judged) == (HOLDS, 1)
+
+
+def test_a_gateway_that_was_killed_takes_its_own_standings_along():
+    other = attrs.evolve(moved(60, P, B), process="other")
+    killed = Killed(at=70, process="gateway")
+
+    decision = entities_return(run_of(moved(60, P, B), other, killed, HEALED, AUDIT))
+
+    assert decision.judged == 1
+    assert decision.problems == ("orders isn't back in other at 323.000",)
+
+
+def test_what_came_back_before_the_healing_was_not_out():
+    back = [moved(60, P, B), moved(290, B, P)]
+
+    assert entities_return(run_of(*back, HEALED, AUDIT)).ruling is IDLE
+
+
+def test_what_comes_back_at_the_healing_was_not_out_any_more():
+    assert entities_return(run_of(moved(60, P, B), moved(300, B, P), HEALED, AUDIT)).ruling is IDLE
+
+
+def test_one_gateways_return_is_no_others():
+    other = attrs.evolve(moved(310, B, P), process="other")
+
+    assert entities_return(run_of(moved(60, P, B), HEALED, other, AUDIT)).ruling is BROKEN
+
+
+@pytest.mark.parametrize(("audit", "ruling"), [(322, UNDECIDED), (323, BROKEN)])
+def test_an_audit_before_the_bound_leaves_the_return_undecided(audit, ruling):
+    run = run_of(moved(60, P, B), HEALED, attrs.evolve(AUDIT, at=audit))
+
+    assert entities_return(run).ruling is ruling
+
+
+def test_without_an_audit_the_return_is_undecided():
+    assert entities_return(run_of(moved(60, P, B), HEALED)).ruling is UNDECIDED
+
+
+# --- L3
+
+
+@pytest.mark.parametrize(("drained", "ruling"), [(351, HOLDS), (351.1, BROKEN)])
+def test_the_backlog_is_empty_by_its_bound(drained, ruling):
+    assert backlog_drains(run_of(HEALED, Drained(at=drained), AUDIT)).ruling is ruling
+
+
+@pytest.mark.parametrize(("kind", "last"), [("busy", 358), ("kill", 351)])
+def test_a_syphon_heeds_for_a_while_that_the_primary_was_busy(kind, last):
+    until = fault(280, 295, kind=kind)
+
+    assert backlog_drains(run_of(HEALED, *until, Drained(at=last), AUDIT)).ruling is HOLDS
+    assert backlog_drains(run_of(HEALED, *until, Drained(at=last + 0.1), AUDIT)).ruling is BROKEN
+
+
+def test_a_deep_backlog_has_longer():
+    healed = attrs.evolve(HEALED, backlog=20_000)  # 30 s more, at 1000 a second and a half spare
+
+    decision = backlog_drains(run_of(healed, Drained(at=381), AUDIT))
+
+    assert (decision.ruling, decision.judged) == (HOLDS, 20_000)
+
+
+@pytest.mark.parametrize(("audit", "ruling"), [(350, UNDECIDED), (351, BROKEN)])
+def test_an_audit_before_the_bound_leaves_the_backlog_undecided(audit, ruling):
+    assert backlog_drains(run_of(HEALED, attrs.evolve(AUDIT, at=audit))).ruling is ruling
+
+
+def test_who_sees_it_empty_too_late_knows_that_whenever_the_audit_was():
+    run = run_of(HEALED, attrs.evolve(AUDIT, at=350), Drained(at=360))
+
+    assert backlog_drains(run).ruling is BROKEN
+
+
+@pytest.mark.parametrize(
+    ("unconfirmed", "last"),
+    [
+        ([], 351),
+        ([299.9], 351),  # its lock ends before that
+        ([300], 351),
+        ([335], 356),
+        ([335, 340], 361),
+        ([351], 372),
+        ([351, 371], 392),  # in time, as its lock held until then
+        ([351.1], 351),  # too late itself
+        ([335, 356.1], 356),
+    ],
+)
+def test_what_a_syphon_stopped_waiting_for_stays_locked_once_more(unconfirmed, last):
+    cut = [Unconfirmed(at=at, process="syphon", message_id="1") for at in unconfirmed]
+
+    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last), AUDIT)).ruling is HOLDS
+    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last + 0.1), AUDIT)).ruling is BROKEN
+
+
+def test_a_backlog_that_nobody_ever_saw_empty_is_late():
+    decision = backlog_drains(run_of(HEALED))
+
+    assert decision.problems == ("empty never, due at 351.000",)
+
+
+def test_a_backlog_that_was_empty_at_the_healing_is_judged_as_well():
+    assert backlog_drains(run_of(HEALED, Drained(at=300))).judged == 1
+
+
+# --- L4
+
+
+def diverted(stored, tried, entity="orders", message="1"):
+    return [
+        attempt(stored, End.ACCEPTED, way=Way.BACKLOG, entity=entity, message=message),
+        attempt(tried, End.ACCEPTED, way=Way.SYPHON, entity=entity, message=message),
+    ]
+
+
+OTHERS_TROUBLE = fault(50, 200, "invoices")
+
+
+@pytest.mark.parametrize(("tried", "ruling"), [(76, HOLDS), (76.1, BROKEN)])
+def test_a_message_waits_for_a_lock_at_most(tried, ruling):
+    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, *diverted(55, tried))).ruling is ruling
+
+
+@pytest.mark.parametrize(("lock", "tried", "ruling"), [(16, 80, HOLDS), (16, 80.1, BROKEN)])
+def test_a_message_waits_for_a_send_without_an_answer_and_a_look_at_most(lock, tried, ruling):
+    bounds = attrs.evolve(BEGAN.bounds, lock=lock, unanswered=30)  # 15, 5 and 4 s, and a second
+    records = [*OTHERS_TROUBLE, *diverted(55, tried)]
+
+    run = Run.of([RunBegan(at=0, bounds=bounds), *records])
+
+    assert nobody_delays_others(run).ruling is ruling
+
+
+@pytest.mark.parametrize(("tried", "ruling"), [(82, HOLDS), (82.1, BROKEN)])
+def test_what_is_moved_or_looked_at_meanwhile_takes_time(tried, ruling):
+    bounds = attrs.evolve(BEGAN.bounds, drain_rate=0.5, look=1.0)  # 3 s for each that is moved
+    others = [
+        *diverted(60, 70, "audit/log", "2"),
+        *diverted(41, 300, "invoices", "3"),
+        *diverted(42, 300, "invoices", "4"),
+        *diverted(43, 54, "invoices", "5"),
+        attempt(210, End.ACCEPTED, way=Way.BACKLOG, entity="invoices", message="6"),
+    ]
+    looked = attempt(60, End.ACCEPTED, way=Way.BACKLOG, entity="invoices", message="7")
+
+    run = Run.of(
+        [RunBegan(at=0, bounds=bounds), *OTHERS_TROUBLE, *others, looked, *diverted(55, tried)]
+    )
+
+    assert nobody_delays_others(run).ruling is ruling
+
+
+@pytest.mark.parametrize(
+    "hindrance",
+    [
+        fault(40, 70, "orders"),
+        fault(40, 70),
+        fault(40, 70, "invoices", target=Target.SECONDARY),
+        [moved(70, B, P)],
+        [attempt(40, End.BUSY, way=Way.SYPHON, message="2"),
+         attempt(60, End.BUSY, way=Way.SYPHON, message="2")],
+        [attempt(55, End.BUSY, way=Way.SYPHON, message="2")],
+    ],
+    ids=["its own fault", "everybody's", "the backlog's", "back", "a rest", "a rest at once"],
+)  # fmt: skip
+def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
+    begins = {55: 85, 60: 90}.get(hindrance[-1].at, 70)  # a rest takes 30 s
+
+    def wait_until(tried):
+        records = [*OTHERS_TROUBLE, *hindrance, *diverted(55, tried)]
+        return nobody_delays_others(run_of(*records)).ruling
+
+    assert wait_until(begins + 21) is HOLDS
+    assert wait_until(begins + 21.1) is BROKEN
+
+
+@pytest.mark.parametrize("target", [Target.GATEWAY, Target.SYPHON])
+@pytest.mark.parametrize("killed", [55, 60])
+def test_it_waits_from_when_the_lock_of_a_killed_syphon_is_over(target, killed):
+    def wait_until(tried):
+        records = [*OTHERS_TROUBLE, *fault(killed, 62, target=target), *diverted(55, tried)]
+        return nobody_delays_others(run_of(*records)).ruling
+
+    # A lock for the killed one's, one for the other entity in trouble, a new syphon's caution.
+    assert wait_until(killed + 20 + 21 + 6) is HOLDS
+    assert wait_until(killed + 20 + 21 + 6.1) is BROKEN
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_after_a_kill_it_waits_for_no_more_than_locks_though_nobody_is_in_trouble(died):
+    def wait_until(tried):
+        rest = attempt(59.5, End.BUSY, way=Way.SYPHON, message="2")
+        ended = [Killed(at=60, process="gateway")] if died else []
+        records = [*fault(60, 62, target=Target.GATEWAY), *diverted(55, tried), rest, *ended]
+        return nobody_delays_others(run_of(*records)).ruling
+
+    longest = 60 + 20 if died else 59.5 + BEGAN.bounds.longest_hold
+    assert wait_until(longest + 21 + 6) is HOLDS
+    assert wait_until(longest + 21 + 6.1) is BROKEN
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        fault(54, 54.5, target=Target.SYPHON),
+        fault(89, 95, target=Target.SYPHON),
+        fault(89, 95, "orders"),
+        [moved(70, B, P, "invoices")],
+        [moved(70, P, State.SUSPECT)],
+        [moved(89, B, P)],
+        [attempt(37, End.BUSY, way=Way.SYPHON, message="2")],
+        [attempt(95, End.BUSY, way=Way.SYPHON, message="2")],
+        [attempt(60, End.ACCEPTED, way=Way.SYPHON, message="2")],
+        diverted(55, 120),  # once more, since it was completed in vain
+    ],
+    ids=["killed before", "killed when it was tried", "a fault that comes later",
+         "another is back", "a suspect", "back when it was tried", "a rest that was over",
+         "a rest after", "no rest", "tried again"],
+)  # fmt: skip
+def test_nothing_else_excuses_that_a_message_waits(other):
+    records = [*OTHERS_TROUBLE, *other, *diverted(55, 89)]
+
+    assert nobody_delays_others(run_of(*records)).ruling is BROKEN
+
+
+@pytest.mark.parametrize(
+    ("more", "locks"),
+    [
+        (fault(60, 70, "bills"), 2),
+        (fault(60, 70, "bills", "audit"), 3),
+        (fault(60, 70, "invoices", "bills"), 2),
+        (fault(60, 70, "invoices"), 1),
+        (fault(40, 55, "bills"), 1),
+        (fault(120, 130, "bills"), 1),
+        (fault(54, 55, "bills", target=Target.SECONDARY), 1),
+    ],
+    ids=["one more", "two more", "both", "the same", "before", "after", "of all on the backlog"],
+)
+def test_each_other_entity_that_is_in_trouble_meanwhile_may_take_a_lock(more, locks):
+    def wait_until(tried):
+        records = [*OTHERS_TROUBLE, *more, *diverted(55, tried)]
+        return nobody_delays_others(run_of(*records)).ruling
+
+    assert wait_until(55 + 20 * locks + 1) is HOLDS
+    assert wait_until(55 + 20 * locks + 1.1) is BROKEN
+
+
+def test_what_is_tried_in_time_may_be_tried_again_later():
+    records = [*OTHERS_TROUBLE, *diverted(55, 60), *diverted(55, 120)[1:]]
+
+    assert nobody_delays_others(run_of(*records)).ruling is HOLDS
+
+
+def test_the_rest_after_its_own_first_try_came_too_late_for_it():
+    records = [*OTHERS_TROUBLE, attempt(89, End.BUSY, way=Way.SYPHON), *diverted(55, 120)]
+
+    assert nobody_delays_others(run_of(*records)).ruling is BROKEN
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [fault(20, 55, "invoices"), fault(89, 200, "invoices"), fault(40, 200, "orders"), []],
+    ids=["before", "after", "its own", "none"],
+)
+def test_a_wait_beside_which_there_was_no_trouble_is_not_judged(trouble):
+    assert nobody_delays_others(run_of(*trouble, *diverted(55, 89))).ruling is IDLE
+
+
+def test_a_message_that_the_syphon_never_tried_is_for_other_rules():
+    stored = diverted(55, 89)[0]
+    another = diverted(55, 89, message="2")
+
+    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, stored)).ruling is IDLE
+    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, stored, *another)).ruling is BROKEN
+
+
+# --- L5
+
+
+def stall(*records):
+    return no_long_stall(run_of(*records, AUDIT)).ruling
+
+
+DOWN = fault(50, 100)  # felt until 123
+
+
+@pytest.mark.parametrize(("answered", "ruling"), [(65, HOLDS), (65.1, BROKEN)])
+def test_a_send_is_answered_within_the_bound(answered, ruling):
+    assert stall(*DOWN, *send(51, "1", answered)) is ruling
+
+
+def test_each_time_without_an_answer_is_judged():
+    assert no_long_stall(run_of(*DOWN, *send(51, "1", 60), *send(70, "2", 75))).judged == 2
+
+
+def test_an_answer_that_nobody_waits_for_is_for_other_rules():
+    assert stall(*DOWN, Acked(at=99, message_id="1")) is IDLE
+
+
+def test_a_send_that_is_never_answered_waits_until_the_audit():
+    sent = Invoked(at=51, message_id="1", entity="orders", fingerprint="f")
+
+    assert stall(*DOWN, sent) is BROKEN
+
+
+def test_an_answer_for_one_send_is_none_for_another_entity():
+    sends = [*send(51, "1", 70), *send(51, "2", 60, entity="invoices")]
+
+    assert stall(*DOWN, *sends) is BROKEN
+
+
+def test_any_success_shows_that_the_entity_isnt_stalled():
+    assert stall(*DOWN, *send(51, "1", 75), *send(52, "2", 63)) is HOLDS
+
+
+@pytest.mark.parametrize("answer", [Failed, Unknown])
+def test_a_failure_shows_it_only_for_who_got_it(answer):
+    """Somebody else still waits, and has waited from the beginning."""
+    assert stall(*DOWN, *send(51, "1", 75), *send(52, "2", 63, answer)) is BROKEN
+
+
+def test_what_is_taken_when_its_client_has_gone_would_have_been_an_answer():
+    gone = [*send(51, "1", 61, Unknown), attempt(62, End.ACCEPTED, way=Way.BACKLOG)]
+
+    assert stall(*DOWN, *gone, *send(60, "2", 76)) is HOLDS
+    assert stall(*DOWN, *gone, *send(60, "2", 76.1)) is BROKEN
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        attempt(62, End.ACCEPTED, way=Way.BACKLOG, message="2"),
+        attempt(62, End.ACCEPTED, way=Way.BACKLOG, entity="invoices"),
+        attempt(62, End.ACCEPTED, way=Way.SYPHON),
+        attempt(62, End.UNKNOWN, way=Way.BACKLOG),
+    ],
+    ids=["it is waited for", "of another entity", "by the syphon", "not taken"],
+)
+def test_no_other_attempt_is_an_answer(nothing):
+    sends = [*send(51, "1", 61, Unknown), *send(60, "2", 75)]
+
+    assert stall(*DOWN, *sends, nothing) is BROKEN
+
+
+def test_an_attempt_for_nobody_is_no_wait():
+    gone = [*send(51, "1", 61, Unknown), attempt(80, End.ACCEPTED, way=Way.BACKLOG)]
+
+    assert stall(*DOWN, *gone) is HOLDS
+
+
+def test_who_sends_after_a_failure_begins_to_wait_then():
+    assert stall(*DOWN, *send(51, "1", 60, Failed), *send(61, "2", 75)) is HOLDS
+
+
+def test_a_fault_is_felt_until_its_entities_are_back():
+    assert stall(*DOWN, *send(120, "1", 137)) is HOLDS  # three seconds of it
+    assert stall(*fault(50, 120), *send(120, "1", 137)) is BROKEN
+
+
+def test_no_fault_is_felt_longer_than_that():
+    assert stall(*DOWN, *send(109, "1", 137)) is HOLDS
+    assert stall(*DOWN, *send(108.9, "1", 137)) is BROKEN
+
+
+def test_who_was_asked_to_wait_does_so_after_the_fault():
+    """Until 122, and the namespace is felt until 145; then nothing but the other fault is."""
+    busy = [*fault(50, 110, kind="busy"), *fault(60, 140)]
+
+    assert stall(*busy, *send(100, "1", 159)) is HOLDS
+    assert stall(*busy, *send(100, "1", 159.1)) is BROKEN
+    assert stall(*fault(50, 110), *fault(60, 140), *send(100, "1", 159)) is BROKEN
+
+
+@pytest.mark.parametrize(
+    "target", [Target.GATEWAY, Target.SYPHON, Target.HOST], ids=lambda target: target.value
+)
+def test_what_isnt_a_namespace_may_stall_it(target):
+    assert stall(*fault(50, 100, target=target), *send(51, "1", 99)) is IDLE
+
+
+# --- L6
+
+
+def quiet(*records, drained=310, audit=500):
+    end = [Drained(at=drained), attrs.evolve(AUDIT, at=audit)]
+    return quiescence(run_of(HEALED, *records, *end)).ruling
+
+
+def sampled(at, polls=0, processor=0.0, process="syphon"):
+    return Sampled(at=at, process=process, inflight=0, polls=polls, processor=processor)
+
+
+def test_a_rest_that_is_too_short_says_nothing():
+    assert quiet(sampled(480), drained=471) is IDLE
+    assert quiet(sampled(480), drained=470) is HOLDS
+
+
+@pytest.mark.parametrize("answer", [Acked, Failed, Unknown])
+def test_the_rest_begins_after_the_last_answer(answer):
+    busy = [sampled(320), sampled(350, polls=1000), sampled(480, polls=1000)]
+
+    assert quiet(*busy, *send(349, "1", 360, answer)) is HOLDS
+
+
+def test_what_begins_as_the_last_one_ends_is_no_unrest():
+    assert quiet(sampled(480), attempt(310)) is HOLDS
+
+
+@pytest.mark.parametrize(("at", "ruling"), [(310, HOLDS), (500, HOLDS), (309, UNDECIDED)])
+def test_a_sample_is_of_the_rest_at_both_of_its_ends(at, ruling):
+    assert quiet(sampled(at)) is ruling
+
+
+def test_a_rest_that_nobody_saw_begin_is_undecided():
+    assert quiescence(run_of(HEALED, sampled(480), AUDIT)).ruling is UNDECIDED
+
+
+def test_what_is_asked_after_the_audit_began_is_no_unrest():
+    assert quiet(sampled(480), attempt(501)) is HOLDS
+    assert quiet(sampled(480), attempt(500)) is BROKEN
+
+
+def test_two_looks_shortly_after_each_other_are_no_rate():
+    assert quiet(sampled(400), sampled(414, polls=1000)) is HOLDS
+    assert quiet(sampled(400), sampled(415, polls=1000)) is BROKEN
+
+
+def test_each_process_is_judged_by_its_own_samples():
+    other = sampled(400, polls=1000, process="gateway")
+
+    assert quiet(sampled(320), other, sampled(480)) is HOLDS
+
+
+@pytest.mark.parametrize(("polls", "ruling"), [(120, HOLDS), (121, BROKEN)])
+def test_polls_are_counted_by_the_minute(polls, ruling):
+    samples = [sampled(320, polls=5), sampled(330, polls=5), sampled(440, polls=5 + polls)]
+
+    assert quiet(*samples) is ruling
+
+
+@pytest.mark.parametrize(("processor", "ruling"), [(12.0, HOLDS), (12.1, BROKEN)])
+def test_processor_time_is_a_share_of_a_core(processor, ruling):
+    seconds = [1.0, 1.0, 1.0 + processor]
+    samples = [
+        sampled(at, processor=each) for at, each in zip((320, 330, 440), seconds, strict=True)
+    ]
+
+    assert quiet(*samples) is ruling
+
+
+# --- bounds
+
+
+def test_the_bounds_follow_from_the_configuration():
+    bounds = Bounds(
+        send_timeout=20, attempt_timeout=10, suspect_wait=0.5, ping_interval=50,
+        successes_to_return=3, lock=60, longest_hold=300, drain_rate=100, slack=2,
+        answer=0.3,
+    )  # fmt: skip
+
+    assert bounds.stall == 8 + 0.5 + 10 + 2
+    assert bounds.return_within == pytest.approx(60 + 10 + 2.4 + 3 * 0.3 + 2)
+    assert bounds.drain_within(1000) == 60 + 300 + 15 + 2
+
+
+def test_the_share_of_the_primary_is_bounded_by_an_attempt():
+    assert Bounds(send_timeout=100, attempt_timeout=10, suspect_wait=0, slack=0).stall == 20
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "failover_interval",
+        "send_timeout",
+        "attempt_timeout",
+        "suspect_wait",
+        "ping_interval",
+        "successes_to_return",
+        "max_inflight",
+    ],
+)
+def test_the_usual_bounds_are_the_defaults_of_the_options(name):
+    assert getattr(Bounds(), name) == attrs.fields_dict(PairOptions)[name].default
+
+
+def test_the_usual_lock_is_that_of_a_backlog_queue():
+    assert Bounds().lock == QUEUE_PROPERTIES.lock_duration.total_seconds()
+
+
+def test_the_longest_rest_is_that_of_the_syphon():
+    assert Bounds().longest_hold == SyphonOptions().unknown_retry.cap
+
+
+def test_a_backlog_that_never_drains_has_no_bound():
+    with pytest.raises(ValueError, match="drain_rate"):
+        Bounds(drain_rate=0.0)
+
+
+def test_a_run_without_bounds_has_the_usual_ones():
+    assert Run.of([]).bounds == Bounds()
+    assert Run.of([RunBegan(at=0, bounds=Bounds(lock=1))]).bounds.lock == 1

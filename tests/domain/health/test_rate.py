@@ -1,0 +1,19 @@
+"""How many a second."""
+
+from gateway.domain.health.rate import Rate
+
+
+def test_a_rate_is_that_of_the_last_ten_seconds() -> None:
+    rate = Rate()
+    rate.note(30, 100.2)
+    rate.note(20, 100.9)
+    rate.note(50, 104.0)
+
+    assert rate.read(104.0) == 10.0
+    assert rate.read(109.9) == 10.0
+    assert rate.read(110.0) == 5.0
+    assert rate.read(114.0) == 0.0
+
+
+def test_nothing_is_nothing() -> None:
+    assert Rate().read(5.0) == 0.0

@@ -1,0 +1,46 @@
+import pytest
+
+from gateway.domain.health.slow_calls import FEWEST, LAST, WITHIN, SlowCalls
+
+
+def calls(*slow, rate=0.5, apart=1.0):
+    """What the window says after each of these sends."""
+    window = SlowCalls(rate, 0.0)
+    return [window.note(number * apart, slow=each) for number, each in enumerate(slow)]
+
+
+def test_too_many_are_slow_when_their_share_reaches_the_rate():
+    assert calls(False, False, False, True, True, True)[-2:] == [False, True]
+
+
+def test_of_fewer_than_five_sends_nothing_is_said():
+    assert calls(*[True] * FEWEST) == [False] * (FEWEST - 1) + [True]
+
+
+def test_a_send_that_was_not_slow_never_makes_it_too_many():
+    assert calls(*[True] * 9, False)[-1] is False
+
+
+def test_only_the_last_twenty_count():
+    assert calls(*[False] * 100, *[True] * (LAST // 2), apart=0.1)[-1] is True
+
+
+def test_only_those_of_the_last_half_minute_count():
+    assert calls(*[True] * 10, apart=WITHIN / 4 + 0.1)[-1] is False
+
+
+@pytest.mark.parametrize(("rate", "too_many"), [(0.5, True), (0.6, False)])
+def test_the_rate_is_an_option(rate, too_many):
+    assert calls(False, True, False, True, False, True, rate=rate)[-1] is too_many
+
+
+def test_it_is_over_when_no_slow_send_is_left():
+    window = SlowCalls(0.5, 0.0)
+    window.note(1.0, slow=True)
+
+    assert not window.is_over(WITHIN)
+    assert window.is_over(WITHIN + 1.1)
+
+
+def test_it_waits_for_the_answer_of_the_send_that_began_it():
+    assert not SlowCalls(0.5, 0.0).is_over(WITHIN)

@@ -1,7 +1,0 @@
-"""How a decision is said."""
-
-from gateway.domain.rulings import Invariant, undecided
-
-
-def test_what_is_undecided_was_judged_on_no_occasion() -> None:
-    assert undecided(Invariant.S11, "nobody sampled").judged == 0

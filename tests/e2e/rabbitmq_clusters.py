@@ -1,0 +1,130 @@
+"""One cluster of RabbitMQs for all tests of a session."""
+
+import json
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from gateway.brokers.amqp.broker import AmqpBroker
+from gateway.brokers.amqp.broker import open_namespace as open_amqp_namespace
+from gateway.brokers.amqp.options import AmqpNamespaceOptions
+from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
+from gateway.brokers.rabbitmq.options import RabbitmqOptions
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import EntityNotFound
+from tests.harness.lasting import Lasting
+from tests.harness.rabbitmq import USER
+from tests.harness.rabbitmq_cluster import NAMES, Cluster, rabbitmq_cluster
+
+PATIENCE = 30.0  # seconds until the nodes are together again
+
+
+@attrs.define(eq=False)
+class SharedCluster:
+    """Started when it is first needed; its nodes belong to a Trio of their own."""
+
+    folder: Path
+    _lasting: Lasting[Cluster] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        plugins = ("rabbitmq_amqp1_0",)
+        self._lasting = Lasting(
+            "the cluster", lambda: rabbitmq_cluster(self.folder, plugins=plugins)
+        )
+
+    @property
+    def cluster(self) -> Cluster:
+        return self._lasting.value
+
+    async def ready(self) -> None:
+        """
+        Return when all nodes run, and are together.
+
+        Nodes that heard nothing of each other for less than a tick may stay apart for good, since
+        none of them counts the others as lost. Such nodes are restarted.
+        """
+        await trio.to_thread.run_sync(lambda: self.cluster)
+        with trio.move_on_after(PATIENCE):
+            await self.cluster.wait_whole()
+            return
+        for name in NAMES[1:]:
+            await self.kill(name)
+            await self._lasting.there(partial(self.cluster.start, name))
+        with trio.fail_after(2 * PATIENCE):
+            await self.cluster.wait_whole()
+
+    async def kill(self, name: str) -> None:
+        await self._lasting.there(partial(self.cluster.kill, name))
+
+    async def start(self, name: str) -> None:
+        """Return when it's with the others again."""
+        await self._lasting.there(partial(self.cluster.start, name))
+        await self.ready()
+
+    async def cut_off(self, name: str) -> None:
+        async def act() -> None:
+            await trio.lowlevel.checkpoint()
+            self.cluster.cut_off(name)
+
+        await self._lasting.there(act)
+
+    async def heal(self, name: str) -> None:
+        async def act() -> None:
+            await trio.lowlevel.checkpoint()
+            self.cluster.heal(name)
+
+        await self._lasting.there(act)
+
+    async def make(self, queues: Sequence[EntityPath], properties: QueueProperties) -> None:
+        """Queues that are empty, and outlive a kill."""
+        await self.ready()
+        async with self.client() as broker:
+            for queue in queues:
+                try:
+                    await broker.delete_queue(queue)
+                except EntityNotFound:
+                    await trio.lowlevel.checkpoint()
+                await broker.create_queue(queue, properties)
+        await self.cluster.keep_queues()
+
+    def client(self, *names: str, begins_with: int | None = None) -> RabbitmqBroker:
+        """Of all nodes, or of those; it begins with a random one, or with that."""
+        hosts = ",".join(f"127.0.0.1:{self.cluster.ports[name]}" for name in names or NAMES)
+        rest = f"//{USER}:{USER}@{hosts}/"
+        rng = random.Random()
+        if begins_with is not None:
+            rng = next(
+                random.Random(seed)
+                for seed in range(1000)
+                if random.Random(seed).randrange(len(names)) == begins_with
+            )
+        options = RabbitmqOptions(heartbeat=2.0, connect_timeout=3.0)
+        return open_namespace("rabbitmq", rest, options, lambda: datetime.now(UTC), rng)
+
+    def client_of_amqp(self, *names: str) -> AmqpBroker:
+        """The same over AMQP 1.0."""
+        hosts = ",".join(f"127.0.0.1:{self.cluster.ports[name]}" for name in names or NAMES)
+        options = AmqpNamespaceOptions(password=USER, connect_timeout=3.0)
+        return open_amqp_namespace(
+            "amqp", f"//{USER}@{hosts}", options, lambda: datetime.now(UTC), random.Random()
+        )
+
+    @property
+    def url(self) -> str:
+        """As a section of a gateway's configuration has it."""
+        secret = self.folder / "secret"
+        secret.touch(mode=0o600)
+        secret.write_text(USER)
+        return (
+            f'url = "rabbitmq://{USER}@{self.cluster.hosts}/"\n'
+            f"password = {{ file = {json.dumps(str(secret))} }}\n"
+            'heartbeat = "2s"\nconnect_timeout = "2s"'
+        )
+
+    def end(self) -> None:
+        self._lasting.end()

@@ -1,0 +1,246 @@
+"""An outage of a RabbitMQ pair: status, metrics and the log say what the queues have."""
+
+import json
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Final
+
+import attrs
+import pytest
+import trio
+
+from tests.brokers.rabbitmq.nodes import Nodes
+from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
+from tests.e2e.rest import send
+from tests.e2e.test_admin import ADMIN, get
+from tests.e2e.test_serve import pairgate, with_fixed_port
+from tests.e2e.test_status import samples
+from tests.harness.chaos_proxy import ChaosProxy, Pass, Refuse
+from tests.harness.rabbitmq import USER, control
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+MESSAGES = 40
+ORPHANED = 4  # seconds
+PATIENCE = 60.0
+
+
+# Of the queues themselves: `list_queues` tells what a quorum queue was five seconds ago.
+_TOTAL: Final = """
+lists:sum([
+    begin
+        {{ok, {{_, Total}}, _}} =
+            ra:local_query(amqqueue:get_pid(Queue), fun rabbit_fifo:query_messages_total/1),
+        Total
+    end
+    || Queue <- rabbit_amqqueue:list(<<"/">>),
+    {{resource, _, _, Name}} <- [amqqueue:get_name(Queue)],
+    string:prefix(Name, <<"{}/">>) =/= nomatch,
+    binary:match(Name, <<":">>) =:= nomatch
+]).
+"""
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path_factory.mktemp("nodes"))
+    yield nodes
+    nodes.end()
+
+
+@attrs.frozen
+class Audit:
+    """What lay in the backlog queues, locked or not, at some moment between two dates."""
+
+    begin: float
+    end: float
+    messages: int
+
+
+@attrs.frozen
+class Answer:
+    """What was asked at a date and answered at another."""
+
+    end: float
+    good: bool
+    problems: Sequence[str]
+    pending: int | None
+    as_of: float | None
+    sample: float | None  # of the metric, asked a moment later
+
+
+@attrs.define
+class Site:
+    gateway: GatewayProcess
+    proxy: ChaosProxy
+    nodes: Nodes
+    label: str
+    audits: list[Audit] = attrs.field(factory=list)
+    answers: list[Answer] = attrs.field(factory=list)
+
+    async def audit(self) -> int:
+        begin = time.time()
+        process = self.nodes.process("secondary")
+        messages = int(await control(process, "eval", _TOTAL.format(self.label)))
+        self.audits.append(Audit(begin, time.time(), messages))
+        return messages
+
+    async def ask(self) -> Answer:
+        _, body = await trio.to_thread.run_sync(get, self.gateway.ports[1], "/status")
+        told = json.loads(body)
+        end = time.time()
+        _, metrics = await trio.to_thread.run_sync(get, self.gateway.ports[1], "/metrics")
+        backlog = told["pair"]["backlog"]
+        as_of = backlog["as_of"]
+        answer = Answer(
+            end=end,
+            good=told["good"],
+            problems=told["problems"],
+            pending=backlog["pending"],
+            as_of=None if as_of is None else datetime.fromisoformat(as_of).timestamp(),
+            sample=samples(metrics).get("pairgate_backlog_messages"),
+        )
+        self.answers.append(answer)
+        return answer
+
+    async def told(self, depth: int) -> Answer:
+        """The first answer that tells this depth."""
+        with trio.fail_after(PATIENCE):
+            while True:
+                answer = await self.ask()
+                if answer.pending == depth:
+                    return answer
+                await trio.sleep(1)
+
+    async def follow(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_auditing)
+            while True:
+                await self.ask()
+                await trio.sleep(0.5)
+
+    async def _keep_auditing(self) -> None:
+        while True:
+            await self.audit()
+
+    def contradictions(self) -> list[tuple[Answer, list[int]]]:
+        """Depths that no audit around the time for which they are told has had, nor passed."""
+        found = []
+        for answer in self.answers:
+            if answer.pending is None or answer.as_of is None:
+                continue
+            before = [each for each in self.audits if each.end <= answer.as_of]
+            after = [each for each in self.audits if each.begin >= answer.end]
+            if not before or not after:
+                continue
+            dependencies = [
+                each for each in self.audits if before[-1].end <= each.end <= after[0].end
+            ]
+            depths = [each.messages for each in dependencies]
+            if not min(depths) <= answer.pending <= max(depths):
+                found.append((answer, depths))
+        return found
+
+
+@asynccontextmanager
+async def site_of(
+    nodes: Nodes, gateways: Gateways, *, management: bool, syphon: bool
+) -> AsyncIterator[Site]:
+    password = nodes.folder / "password"
+    password.write_text(USER)
+    password.chmod(0o600)
+    label = f"honest-{management}-{syphon}".lower()
+    proxy = ChaosProxy("127.0.0.1", nodes.port("primary"), rng=random.Random(0))
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(proxy.serve)
+        plugin = f'management = "{nodes.management("secondary")}"' if management else ""
+        config = f"""
+[namespaces.north]
+url = "rabbitmq://{USER}@127.0.0.1:{port}/"
+password = {{ file = "{password}" }}
+queues = ["{label}"]
+heartbeat = "1s"
+connect_timeout = "1s"
+
+[namespaces.south]
+url = "rabbitmq://{USER}@127.0.0.1:{nodes.port("secondary")}/"
+password = {{ file = "{password}" }}
+{plugin}
+
+[pairing]
+label = "{label}"
+primary = "north"
+secondary = "south"
+envelope_keys = [{{ id = "test", key = {{ env = "{ENVELOPE_VARIABLE}" }} }}]
+enable_syphon = {str(syphon).lower()}
+backlog_queues = 2
+failover_interval = "1s"
+attempt_timeout = "1s"
+send_timeout = "5s"
+ping_interval = "1s"
+orphaned_after = "{ORPHANED}s"
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+{ADMIN}
+"""
+        made = await gateways.start(config, name="provision", command=("provision",), wait=False)
+        assert await made.wait() == 0, (made.garbage, made.log)
+        gateway = await gateways.start(config, name="gateway")
+        await with_fixed_port(gateway)
+        yield Site(gateway, proxy, nodes, label)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("syphon", [True, False])
+@pytest.mark.parametrize("management", [True, False])
+async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_the_queues(
+    nodes: Nodes, gateways: Gateways, management: bool, syphon: bool
+) -> None:
+    async with site_of(nodes, gateways, management=management, syphon=syphon) as site:
+        gateway = site.gateway
+        assert await send(gateway.address, site.label, b"x") == (201, "primary")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(site.follow)
+            site.proxy.fault = Refuse()
+            for _ in range(MESSAGES):
+                assert await send(gateway.address, site.label, b"x") == (201, "backlog")
+            began = time.time()
+            await trio.sleep(4)
+            diverted = await site.audit()
+            in_outage = [each for each in site.answers if each.end > began]
+            site.proxy.fault = Pass()
+            if syphon:
+                await gateway.until(lambda: gateway.count("backlog_empty") > 0, PATIENCE)
+            else:
+                await gateway.until(lambda: gateway.count("backlog_orphaned") > 0, PATIENCE)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        left = await site.audit()
+        last = await site.told(left)
+        code, _, _ = await pairgate(gateway, "status")
+        await gateway.stop()
+        await gateway.start()
+        restarted = await site.told(left)
+
+    assert diverted == MESSAGES
+    assert site.contradictions() == []
+    assert in_outage
+    assert not any(each.good for each in in_outage)
+    back = [line for line in gateway.log if line["event"] == "namespace_back"]
+    assert gateway.count("namespace_lost", namespace="north") == len(back) == 1
+    assert back[0]["diverted"] >= MESSAGES
+    assert back[0]["entities"] == 1
+    assert last.sample == left
+    if syphon:
+        empty = [line for line in gateway.log if line["event"] == "backlog_empty"]
+        assert (last.problems, restarted.problems) == ([], [])
+        assert (left, last.good, code, restarted.good) == (0, True, 0, True)
+        assert sum(line["moved"] for line in empty) == MESSAGES
+    else:
+        assert (left, last.good, code, restarted.good) == (MESSAGES, False, 1, False)
+        assert any("no syphon moves them" in text for text in restarted.problems)

@@ -1,0 +1,136 @@
+"""What `serve` can't set up in an outage it sets up as soon as the namespace answers."""
+
+import json
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from tests.e2e.installation import client
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.rest import send
+from tests.e2e.test_serve import pairgate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+ORDERS = EntityPath("orders")
+BACKLOG = tuple(backlog.queue_name("east", index) for index in range(3))
+
+
+@attrs.frozen
+class Site:
+    """Two namespaces without any queue, and the configuration of a gateway that wants some."""
+
+    primary: GatewayProcess
+    secondary: GatewayProcess
+    gateway: GatewayProcess
+
+    async def queues(self, process: GatewayProcess) -> set[EntityPath]:
+        async with client(process) as broker:
+            return {info.path for info in await broker.list_queues()}
+
+    async def seen(self, process: GatewayProcess, queues: set[EntityPath]) -> None:
+        with trio.fail_after(60.0):
+            while True:
+                try:
+                    if await self.queues(process) == queues:
+                        return
+                except BrokerError:
+                    pass  # it begins
+                await trio.sleep(0.2)
+
+
+@pytest.fixture
+async def site(gateways: Gateways) -> Site:
+    primary = await gateways.start(broker_config(), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    pair = pair_config(primary.address, secondary.address, backlog_queues=len(BACKLOG))
+    config = pair.replace("[namespaces.secondary]", 'queues = ["orders"]\n\n[namespaces.secondary]')
+    return Site(primary, secondary, gateways.prepare(config, name="gateway"))
+
+
+async def test_with_the_primary_down_the_backlog_is_made_and_used_at_once(site: Site) -> None:
+    await site.primary.kill()
+    await site.gateway.start()
+    now = await site.queues(site.secondary)
+    sent = await send(site.gateway.address, "orders", b"one")
+    await site.primary.start()
+    await site.seen(site.primary, {ORDERS})
+    made = await site.gateway.seen("entities_made", namespace="primary")
+    with trio.fail_after(60.0):
+        while True:
+            if await send(site.gateway.address, "orders", b"two") == (201, "primary"):
+                break
+            await trio.sleep(0.2)
+
+    assert now == set(BACKLOG)
+    assert sent == (201, "backlog")
+    assert made["entities"] == "orders"
+    assert site.gateway.count("syphon_stalled") == 0
+
+
+async def test_with_the_secondary_down_the_primary_is_set_up_and_used_at_once(site: Site) -> None:
+    await site.secondary.kill()
+    await site.gateway.start()
+    await site.seen(site.primary, {ORDERS})
+    sent = await send(site.gateway.address, "orders", b"one")
+    await site.secondary.start()
+    await site.seen(site.secondary, set(BACKLOG))
+    ready = await site.gateway.seen("backlog_ready", usable=len(BACKLOG), reason="")
+    await site.primary.kill()
+
+    assert sent == (201, "primary")
+    assert ready["wanted"] == len(BACKLOG)
+    assert await send(site.gateway.address, "orders", b"two") == (201, "backlog")
+
+
+async def test_with_both_down_serve_begins_and_sets_up_what_comes_back(site: Site) -> None:
+    await site.primary.kill()
+    await site.secondary.kill()
+    await site.gateway.start()
+    refused = await send(site.gateway.address, "orders", b"one")
+    await site.secondary.start()
+    await site.seen(site.secondary, set(BACKLOG))
+    await site.primary.start()
+    await site.seen(site.primary, {ORDERS})
+
+    assert refused[0] == 503
+    await site.gateway.seen("entities_made", namespace="primary")
+    await site.gateway.seen("entities_made", namespace="secondary")
+    with trio.fail_after(60.0):
+        while True:
+            if await send(site.gateway.address, "orders", b"two") == (201, "primary"):
+                break
+            await trio.sleep(0.2)
+
+
+async def test_what_provision_left_serve_makes(site: Site) -> None:
+    site.gateway.folder.mkdir()
+    site.gateway.config_file.write_text(site.gateway.config)
+    await site.secondary.kill()
+    code, output, _ = await pairgate(site.gateway, "provision", "--json")
+    await site.secondary.start()
+    await site.gateway.start()
+
+    assert code == 3
+    assert [each["queues"] for each in json.loads(output)] == [["orders"], []]
+    assert await site.queues(site.secondary) == set(BACKLOG)
+    assert (await site.gateway.seen("backlog_ready"))["usable"] == len(BACKLOG)
+
+
+async def test_doubtful_settings_are_told_as_soon_as_the_secondary_is_back(site: Site) -> None:
+    odd = attrs.evolve(backlog.QUEUE_PROPERTIES, max_delivery_count=10)
+    async with client(site.secondary) as broker:
+        await broker.create_queue(BACKLOG[0], odd)
+    await site.secondary.kill()
+    await site.gateway.start()
+    before = [line for line in site.gateway.log if "10 deliveries" in line.get("text", "")]
+    await site.secondary.start()
+
+    await site.gateway.until(
+        lambda: any("10 deliveries" in line.get("text", "") for line in site.gateway.log)
+    )
+    assert before == []

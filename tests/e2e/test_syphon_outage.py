@@ -1,0 +1,53 @@
+"""`pairgate syphon`, a process of its own, tells the outage and the way home of the backlog."""
+
+import pytest
+
+from gateway.domain.entity import EntityPath
+from tests.e2e.installation import client
+from tests.e2e.processes import Gateways, broker_config, pair_config
+from tests.e2e.rest import send
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+MESSAGES = 20
+ORDERS = EntityPath("orders")
+SYPHON = """
+[pairing.syphon]
+attempt_timeout = "2s"
+unknown_retry = { first = "500ms", cap = "2s" }
+retry = { first = "500ms", cap = "2s" }
+"""
+
+
+async def test_a_syphon_of_its_own_tells_the_outage_and_how_the_backlog_went_home(
+    gateways: Gateways,
+) -> None:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    config = pair_config(primary.address, secondary.address, backlog_queues=1, enable_syphon=False)
+    gateway = await gateways.start(config, name="gateway")
+    await primary.kill()
+    for number in range(MESSAGES):
+        assert await send(gateway.address, "orders", b"%d" % number) == (201, "backlog")
+    alone, _, _ = config.partition("[[endpoints]]")
+    syphon = await gateways.start(alone + SYPHON, name="syphon", command=("syphon",))
+
+    found = await syphon.seen("backlog_found")
+    lost = await syphon.seen("namespace_lost", namespace="primary")
+    told_before = [line["event"] for line in syphon.log]
+    await primary.start()
+    back = await syphon.seen("namespace_back", namespace="primary")
+    moves = await syphon.seen("backlog_moves")
+    empty = await syphon.seen("backlog_empty")
+
+    assert (found["label"], found["pending"]) == ("east", MESSAGES)
+    assert primary.address in lost["reason"]
+    assert not {"namespace_back", "backlog_moves", "backlog_empty"} & set(told_before)
+    assert back["seconds"] > 0
+    assert moves["label"] == empty["label"] == "east"
+    assert (empty["moved"], empty["dead_lettered"]) == (MESSAGES, 0)
+    for event in ("backlog_found", "namespace_lost", "namespace_back", "backlog_empty"):
+        assert syphon.count(event) == 1, event
+    async with client(primary) as broker:
+        assert (await broker.inspect(ORDERS)).active == MESSAGES
+    assert await syphon.stop() == 0

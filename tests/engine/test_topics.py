@@ -1,0 +1,349 @@
+"""Topics, subscriptions and rules: what is told of them, their limits, and what is stored."""
+
+import attrs
+import pytest
+
+from gateway.domain.clocks.times import to_date
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import (
+    EntityExists,
+    EntityNotFound,
+    InvalidRequest,
+    MessageError,
+    QuotaExceeded,
+    StorageFull,
+)
+from gateway.domain.message import DeadLetter, Message, ReceiveMode
+from gateway.domain.topics.filters import CorrelationFilter, FalseFilter, Rule, SqlFilter
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
+from gateway.engine import topics as limits
+from gateway.engine.content_needs import Packing
+from gateway.engine.namespace import Namespace
+from gateway.engine.records import Incoming, State
+from gateway.engine.topics import Topics
+from tests.engine.test_namespace import NEWS, Disk, at, make, message
+
+S = EntityPath("news/subscriptions/s")
+SQL = SqlFilter(expression="1=1")
+
+
+def topics(**options: object) -> Topics:
+    """With the topic `news`, which has the subscription `s`."""
+    made = Topics(make(**options))
+    made.create(NEWS, TopicProperties(), at(0))
+    made.subscribe(NEWS, "s", SubscriptionProperties(), None, at(0))
+    return made
+
+
+def space_of(made: Topics) -> Namespace:
+    return made._namespace
+
+
+def send(made: Topics, *messages: Incoming) -> None:
+    space_of(made).find(NEWS).send(messages or [message()], at(1))
+
+
+def used(made: Topics, path: EntityPath = NEWS) -> object:
+    return space_of(made).find(path).info().accessed
+
+
+# --- topics
+
+
+@pytest.mark.parametrize("path", ["news/$DeadLetterQueue", "news/subscriptions/s"])
+def test_a_topic_has_no_name_of_a_sub_queue_or_subscription(path: str) -> None:
+    with pytest.raises(InvalidRequest, match="a topic expected, not the path"):
+        Topics(make()).create(EntityPath(path), TopicProperties(), at(0))
+
+
+def test_a_new_topic_is_empty() -> None:
+    info = topics().inspect(NEWS)
+
+    assert (info.subscriptions, info.scheduled, info.transfer_dead_lettered) == (1, 0, 0)
+    assert (info.size, info.version, info.created) == (0, 0, to_date(0))
+
+
+def test_what_is_scheduled_and_what_its_subscriptions_hold_is_told() -> None:
+    made = topics()
+    send(made, message(), message(due=100))
+    info = made.inspect(NEWS)
+
+    assert (info.scheduled, info.size) == (1, 20)
+
+
+def test_an_update_of_a_topic_is_a_new_version() -> None:
+    made = topics()
+    info = made.update(NEWS, TopicProperties(user_metadata="x"), 0, at(1))
+
+    assert (info.properties.user_metadata, info.version) == ("x", 1)
+
+
+# --- subscriptions
+
+
+@pytest.mark.parametrize("name", ["", "s" * 51, "a b", "a/b", "ä"])
+def test_a_subscription_has_a_name_of_50_letters_at_most(name: str) -> None:
+    made = topics()
+    made.subscribe(NEWS, "s" * 50, SubscriptionProperties(), None, at(0))
+
+    with pytest.raises(InvalidRequest, match="1 to 50 letters"):
+        made.subscribe(NEWS, name, SubscriptionProperties(), None, at(0))
+
+
+def test_a_new_subscription_is_empty_and_takes_every_message() -> None:
+    made = topics()
+    info = made.subscribe(NEWS, "T", SubscriptionProperties(), None, at(5))
+    [rule] = made.page_of_rules(NEWS, "t", 0, 9)
+
+    assert (info.name, info.topic) == ("T", NEWS)
+    assert (info.active, info.dead_lettered, info.transfer_dead_lettered) == (0, 0, 0)
+    assert (rule.name, rule.created) == ("$Default", to_date(5_000_000))
+
+
+def test_it_is_told_what_a_subscription_holds() -> None:
+    made = topics()
+    send(made, message(), message(), message())
+    queue = space_of(made).find(S)
+    [taken] = queue.take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
+    queue.settle(taken.token, DeadLetter(reason="bad"), at(1))
+    info = made.inspect_subscription(NEWS, "s", at(1))
+
+    assert (info.active, info.dead_lettered) == (2, 1)
+
+
+def test_what_a_subscription_could_not_forward_is_told() -> None:
+    made = topics()
+    made.subscribe(NEWS, "t", SubscriptionProperties(forward_to="gone"), None, at(0))
+    send(made)
+
+    assert made.inspect_subscription(NEWS, "t", at(1)).transfer_dead_lettered == 1
+
+
+def test_what_has_expired_by_then_is_not_told() -> None:
+    made = topics()
+    send(made, Incoming(content=Message(), size=10, time_to_live=to_date(5_000_000) - to_date(0)))
+
+    assert made.inspect_subscription(NEWS, "s", at(5)).active == 1
+    assert made.inspect_subscription(NEWS, "s", at(6)).active == 0
+
+
+def test_who_subscribes_unsubscribes_or_changes_a_rule_uses_them() -> None:
+    made = topics()
+    made.subscribe(NEWS, "t", SubscriptionProperties(), None, at(1))
+    dates = [used(made)]
+    made.unsubscribe(NEWS, "t", at(2))
+    dates.append(used(made))
+    made.add_rule(NEWS, "s", Rule(name="r"), at(3))
+
+    assert dates == [to_date(1_000_000), to_date(2_000_000)]
+    assert used(made, S) == to_date(3_000_000)
+
+
+def test_subscriptions_and_rules_are_listed_by_name_in_pages() -> None:
+    made = topics()
+    for name in ("b", "A", "c"):
+        made.subscribe(NEWS, name, SubscriptionProperties(), None, at(0))
+        made.add_rule(NEWS, "s", Rule(name=name), at(0))
+
+    def subscriptions(skip: int, top: int) -> list[str]:
+        return [one.name for one in made.page_of_subscriptions(NEWS, skip, top, at(0))]
+
+    def rules(skip: int, top: int) -> list[str]:
+        return [one.name for one in made.page_of_rules(NEWS, "s", skip, top)]
+
+    assert subscriptions(0, 9) == ["A", "b", "c", "s"]
+    assert rules(0, 9) == ["$Default", "A", "b", "c"]
+    for page in (subscriptions, rules):
+        everything = page(0, 9)
+        assert page(0, 1) == everything[:1]
+        assert page(1, 2) == everything[1:3]
+        assert page(-1, 1) == everything[:1]
+        assert page(0, 0) == page(0, -1) == []
+
+
+def test_the_limits_of_a_topic() -> None:
+    assert (limits.MAX_SUBSCRIPTIONS, limits.MAX_RULES, limits.MAX_SQL_RULES) == (
+        2000,
+        100_000,
+        2000,
+    )
+
+
+@pytest.fixture
+def few() -> Topics:
+    """Where three of each are as many as there may be."""
+    return attrs.evolve(topics(), max_subscriptions=3, max_rules=3, max_sql_rules=3)
+
+
+def test_a_topic_has_a_bounded_number_of_subscriptions(few: Topics) -> None:
+    for name in ("t", "u"):
+        few.subscribe(NEWS, name, SubscriptionProperties(), None, at(0))
+
+    with pytest.raises(QuotaExceeded, match="has 3 subscriptions"):
+        few.subscribe(NEWS, "v", SubscriptionProperties(), None, at(0))
+
+
+def test_a_topic_has_a_bounded_number_of_rules_which_may_be_changed(few: Topics) -> None:
+    for name in ("a", "b"):  # beside the first one's own
+        few.add_rule(NEWS, "s", Rule(name=name), at(0))
+
+    with pytest.raises(QuotaExceeded, match="has 3 rules"):
+        few.add_rule(NEWS, "s", Rule(name="c"), at(0))
+    few.update_rule(NEWS, "s", Rule(name="a", filter=FalseFilter()), at(0))
+    few.drop_rule(NEWS, "s", "a")
+    few.add_rule(NEWS, "s", Rule(name="c"), at(0))
+
+
+def test_a_topic_has_a_bounded_number_of_sql_filters_which_may_be_changed(few: Topics) -> None:
+    few.drop_rule(NEWS, "s", "$Default")
+    for name in ("a", "b", "c"):
+        few.add_rule(NEWS, "s", Rule(name=name, filter=SQL), at(0))
+    few.update_rule(NEWS, "s", Rule(name="a", filter=SQL), at(0))
+    few.update_rule(NEWS, "s", Rule(name="b", filter=FalseFilter()), at(0))
+    few.update_rule(NEWS, "s", Rule(name="b", filter=SQL), at(0))
+
+    assert space_of(few).routing(NEWS).sql_rules == 3
+
+
+def test_a_filter_that_becomes_sql_counts_as_one() -> None:
+    made = attrs.evolve(topics(), max_sql_rules=1)
+    made.add_rule(NEWS, "s", Rule(name="a", filter=SQL), at(0))
+
+    with pytest.raises(QuotaExceeded, match="1 SQL filters"):
+        made.update_rule(NEWS, "s", Rule(name="$Default", filter=SQL), at(0))
+
+
+# --- rules
+
+
+def test_a_rule_is_made_once_and_changed_where_it_is() -> None:
+    made = topics()
+    made.add_rule(NEWS, "s", Rule(name="r"), at(3))
+    changed = made.update_rule(NEWS, "s", Rule(name="R", filter=FalseFilter()), at(9))
+
+    assert (changed.created, changed.filter) == (to_date(3_000_000), FalseFilter())
+    with pytest.raises(EntityExists):
+        made.add_rule(NEWS, "s", Rule(name="R"), at(9))
+    with pytest.raises(EntityNotFound):
+        made.update_rule(NEWS, "s", Rule(name="other"), at(9))
+    with pytest.raises(EntityNotFound):
+        made.drop_rule(NEWS, "s", "other")
+
+
+def counted(made: Topics) -> tuple[int, int]:
+    routing = space_of(made).routing(NEWS)
+    return routing.rules, routing.sql_rules
+
+
+def test_each_rule_counts_once_until_it_is_dropped() -> None:
+    made = topics()
+    made.add_rule(NEWS, "s", Rule(name="r", filter=SQL), at(0))
+    counts = [counted(made)]
+    made.update_rule(NEWS, "s", Rule(name="r", filter=SQL), at(0))
+    counts.append(counted(made))
+    made.update_rule(NEWS, "s", Rule(name="r"), at(0))
+    counts.append(counted(made))
+    made.unsubscribe(NEWS, "s", at(0))
+    counts.append(counted(made))
+
+    assert counts == [(2, 1), (2, 1), (2, 0), (0, 0)]
+
+
+def test_a_message_that_several_rules_take_comes_once() -> None:
+    made = topics()
+    made.add_rule(NEWS, "s", Rule(name="all"), at(0))
+    made.add_rule(NEWS, "s", Rule(name="red", filter=CorrelationFilter(label="red")), at(0))
+    send(made, Incoming(content=Message(subject="red"), size=10))
+
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+@pytest.mark.parametrize(
+    ("condition", "field"),
+    [
+        *((name, name) for name in ("message_id", "correlation_id", "session_id", "to")),
+        *((name, name) for name in ("reply_to", "reply_to_session_id", "content_type")),
+        ("label", "subject"),
+    ],
+)
+def test_a_message_meets_only_rules_that_ask_for_what_it_says(condition: str, field: str) -> None:
+    made = topics()
+    made.drop_rule(NEWS, "s", "$Default")
+    made.add_rule(NEWS, "s", Rule(name="r", filter=CorrelationFilter(**{condition: "x"})), at(0))
+    met: list[Message] = []
+    tests = space_of(made).routing(NEWS).subscriptions["s"].tests
+    tests["r"] = lambda each: not met.append(each)
+    alike, other = Message(**{field: "x"}), Message(**{field: "y"})
+    send(made, *(Incoming(content=each, size=10) for each in (alike, other, Message())))
+
+    assert met == [alike]
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+def test_a_rule_that_was_changed_is_followed_at_once() -> None:
+    made = topics()
+    made.update_rule(NEWS, "s", Rule(name="$Default", filter=CorrelationFilter(label="red")), at(0))
+    blue = Incoming(content=Message(subject="blue"), size=10)
+    send(made, blue)
+    before = made.inspect_subscription(NEWS, "s", at(1)).active
+    made.update_rule(
+        NEWS, "s", Rule(name="$DEFAULT", filter=CorrelationFilter(label="blue")), at(0)
+    )
+    send(made, blue)
+
+    assert (before, made.inspect_subscription(NEWS, "s", at(1)).active) == (0, 1)
+
+
+def test_a_message_that_cannot_be_read_is_refused_where_a_rule_asks_for_its_content() -> None:
+    def unreadable(content: object) -> Message:
+        raise MessageError("damaged")
+
+    made = topics(packing=Packing(lambda each: (each, 10), unreadable))
+    send(made)
+    made.add_rule(NEWS, "s", Rule(name="red", filter=CorrelationFilter(label="red")), at(0))
+
+    with pytest.raises(InvalidRequest, match="damaged"):
+        send(made)
+
+
+def test_rules_outlive_a_restart() -> None:
+    made = topics(store=Disk())
+    red = Rule(name="red", filter=CorrelationFilter(label="red"))
+    blue = Rule(name="blue", filter=CorrelationFilter(label="blue"))
+    made.add_rule(NEWS, "s", red, at(0))
+    made.add_rule(NEWS, "s", blue, at(0))
+    made.drop_rule(NEWS, "s", "$Default")
+    made.drop_rule(NEWS, "s", "BLUE")
+    space_of(made).reload()
+    send(made, *(Incoming(content=Message(subject=each), size=10) for each in ("red", "blue")))
+
+    assert [rule.name for rule in made.page_of_rules(NEWS, "s", 0, 9)] == ["red"]
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+def test_the_rule_that_a_subscription_begins_with_outlives_a_restart_too() -> None:
+    made = topics(store=Disk())
+    space_of(made).reload()
+    send(made)
+
+    assert made.inspect_subscription(NEWS, "s", at(1)).active == 1
+
+
+def test_a_full_disk_takes_no_rule() -> None:
+    disk = Disk()
+    made = topics(store=disk)
+    disk.is_full = True
+
+    with pytest.raises(StorageFull):
+        made.add_rule(NEWS, "s", Rule(name="r"), at(0))
+    assert len(made.page_of_rules(NEWS, "s", 0, 9)) == 1
+
+
+def test_a_queue_is_no_topic() -> None:
+    made = topics()
+    space_of(made).create(EntityPath("orders"), QueueProperties(), at(0))
+
+    with pytest.raises(EntityNotFound):
+        made.inspect(EntityPath("orders"))
+    with pytest.raises(EntityNotFound):
+        space_of(made).inspect(NEWS, at(0))

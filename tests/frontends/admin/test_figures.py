@@ -1,0 +1,78 @@
+"""How a process is, asked over HTTP without a socket."""
+
+import json
+from base64 import b64encode
+
+import pytest
+import trio
+
+from gateway.domain.status import Status
+from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.telemetry.metrics import exposition
+from gateway.wire.http.messages import Headers, Request, Response
+from tests.frontends.rest_client import KEY, POLICIES, wall_clock
+from tests.wire.pairgate.test_status import OUTAGE
+
+
+async def read() -> Status:
+    await trio.lowlevel.checkpoint()
+    return OUTAGE
+
+
+def frontend(*, loopback: bool = True, closed: bool = False) -> FiguresFrontend:
+    policies = POLICIES if closed else ()
+    authorizer = Authorizer(policies, wall_clock=wall_clock, loopback=loopback)
+    return FiguresFrontend(authorizer=authorizer, read=read, exposition=exposition)
+
+
+async def ask(
+    asked: FiguresFrontend, target: str, key_name: str | None = None, method: str = "GET"
+) -> Response:
+    fields = {}
+    if key_name is not None:
+        fields["Authorization"] = f"Basic {b64encode(f'{key_name}:{KEY}'.encode()).decode()}"
+    return await asked.handle(Request(method=method, target=target, headers=Headers.of(fields)))
+
+
+async def test_status_is_json_and_metrics_are_prometheus_text() -> None:
+    status = await ask(frontend(), "/status")
+    metrics = await ask(frontend(), "/metrics")
+
+    assert json.loads(status.body)["pair"]["backlog"]["pending"] == 5
+    assert metrics.headers.get("Content-Type") == "text/plain; version=0.0.4; charset=utf-8"
+    assert b"\npairgate_backlog_messages 5.0\n" in metrics.body
+
+
+@pytest.mark.parametrize("path", ["/status", "/metrics"])
+@pytest.mark.parametrize(
+    ("key_name", "code"), [("Listen", 200), ("Manage", 200), ("Send", 401), (None, 401)]
+)
+async def test_figures_are_for_who_may_listen(path: str, key_name: str | None, code: int) -> None:
+    assert (await ask(frontend(closed=True), path, key_name)).status == code
+
+
+async def test_without_policies_only_this_machine_may_ask() -> None:
+    near = await ask(frontend(), "/status")
+    far = await ask(frontend(loopback=False), "/status")
+
+    assert (near.status, far.status) == (200, 401)
+
+
+async def test_health_is_for_anybody() -> None:
+    asked = frontend(closed=True)
+    asked.draining.set()
+
+    codes = [(await ask(asked, path)).status for path in ("/livez", "/readyz")]
+
+    assert codes == [200, 503]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "code"), [("GET", "/x", 404), ("POST", "/status", 405)]
+)
+async def test_nothing_else_is_there(method: str, target: str, code: int) -> None:
+    response = await ask(frontend(), target, method=method)
+
+    assert response.status == code
+    assert set(json.loads(response.body)) == {"error"}

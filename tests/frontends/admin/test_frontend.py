@@ -1,0 +1,344 @@
+"""Health, and how much work a queue has: asked without a socket."""
+
+import json
+import random
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
+from datetime import timedelta
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock
+
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain.access import AccessPolicy, Right
+from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
+from gateway.domain.message import Message
+from gateway.domain.redrive import Redriven, Selection, Survey
+from gateway.frontends.admin.frontend import AdminFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.ports import Broker
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate.redrive import RedriveOrder, build_order, parse_redriven, parse_survey
+from gateway.wire.servicebus.sas import sign_sas
+from tests.frontends.rest_client import KEY, ORDERS, POLICIES, wall_clock
+from tests.harness.faults import FaultyBroker, Hang
+
+
+@pytest.fixture
+async def broker() -> MemoryBroker:
+    broker = MemoryBroker(wall_clock, random.Random(1))
+    await broker.create_queue(ORDERS, QueueProperties())
+    return broker
+
+
+def frontend_of(
+    broker: Broker, policies: Iterable[AccessPolicy] = (), *, loopback: bool = True
+) -> AdminFrontend:
+    authorizer = Authorizer(policies, wall_clock=wall_clock, loopback=loopback)
+    return AdminFrontend(broker=broker, authorizer=authorizer, wall_clock=wall_clock)
+
+
+async def ask(frontend: AdminFrontend, target: str, authorization: str | None = None) -> Response:
+    fields = {} if authorization is None else {"Authorization": authorization}
+    return await frontend.handle(Request(method="GET", target=target, headers=Headers.of(fields)))
+
+
+def basic(name: str, key: str) -> str:
+    return f"Basic {b64encode(f'{name}:{key}'.encode()).decode()}"
+
+
+def figures(response: Response) -> dict[str, object]:
+    assert response.status == 200
+    read: dict[str, object] = json.loads(response.body)
+    return read
+
+
+async def test_it_is_ready_until_it_drains_and_lives_on(broker: MemoryBroker) -> None:
+    frontend = frontend_of(broker, POLICIES)
+
+    before = [(await ask(frontend, path)).status for path in ("/livez", "/readyz")]
+    frontend.draining.set()
+    after = [(await ask(frontend, path)).status for path in ("/livez", "/readyz")]
+
+    assert before == [200, 200]
+    assert after == [200, 503]
+
+
+async def test_depth_and_age_of_the_oldest_message_are_told(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    await broker.send(ORDERS, [Message()])
+    await trio.sleep(90)
+    await broker.send(ORDERS, [Message()])
+
+    told = figures(await ask(frontend_of(broker), "/scale/orders"))
+
+    assert told == {"entity": "orders", "status": "Active", "depth": 2, "age_seconds": 90.0}
+
+
+async def test_an_empty_queue_has_no_age(broker: MemoryBroker) -> None:
+    told = figures(await ask(frontend_of(broker), "/scale/orders"))
+
+    assert (told["depth"], told["age_seconds"]) == (0, 0.0)
+
+
+async def test_a_queue_that_gives_nothing_needs_no_listeners(broker: MemoryBroker) -> None:
+    await broker.send(ORDERS, [Message()])
+    info = await broker.inspect(ORDERS)
+    disabled = attrs.evolve(info.properties, status=EntityStatus.RECEIVE_DISABLED)
+    await broker.update_queue(ORDERS, disabled)
+
+    told = figures(await ask(frontend_of(broker), "/scale/orders"))
+
+    assert (told["status"], told["depth"]) == ("ReceiveDisabled", 0)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [
+        (basic("Listen", KEY), 200),
+        (basic("Manage", KEY), 200),
+        (basic("Send", KEY), 401),
+        (basic("Listen", "another key"), 401),
+        (basic("Nobody", KEY), 401),
+        ("Basic !", 400),
+        ("Bearer token", 401),
+        (None, 401),
+    ],
+)
+async def test_figures_are_for_who_may_listen(
+    authorization: str | None, status: int, broker: MemoryBroker
+) -> None:
+    response = await ask(frontend_of(broker, POLICIES), "/scale/orders", authorization)
+
+    assert response.status == status
+    assert (response.headers.get("WWW-Authenticate") is not None) == (status == 401)
+
+
+async def test_a_token_of_service_bus_is_taken(broker: MemoryBroker) -> None:
+    expires = int((wall_clock() + timedelta(minutes=5)).timestamp())
+    token = sign_sas("http://localhost/orders", "Listen", KEY, expires)
+
+    assert (await ask(frontend_of(broker, POLICIES), "/scale/orders", token)).status == 200
+
+
+async def test_without_policies_only_this_machine_needs_no_key(broker: MemoryBroker) -> None:
+    near = await ask(frontend_of(broker), "/scale/orders")
+    far = await ask(frontend_of(broker, loopback=False), "/scale/orders")
+
+    assert (near.status, far.status) == (200, 401)
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [("/scale/nowhere", 404), ("/scale/a//b", 400), ("/scale/", 400), ("/", 404), ("/x", 404)],
+)
+async def test_what_is_not_there_is_said_in_json(
+    target: str, status: int, broker: MemoryBroker
+) -> None:
+    response = await ask(frontend_of(broker), target)
+
+    assert response.status == status
+    assert set(json.loads(response.body)) == {"error"}
+
+
+async def test_nothing_is_changed_by_other_methods(broker: MemoryBroker) -> None:
+    response = await frontend_of(broker).handle(Request(method="POST", target="/scale/orders"))
+
+    assert response.status == 405
+
+
+async def test_a_namespace_that_hangs_is_an_error_in_time(
+    broker: MemoryBroker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    faulty = FaultyBroker(inner=broker, fault=lambda operation, entity: Hang())
+    await nursery.start(faulty.run)
+    frontend = frontend_of(faulty)
+
+    response = await ask(frontend, "/scale/orders")
+
+    assert response.status == 504
+    assert (await ask(frontend, "/readyz")).status == 200
+    assert EntityPath("orders").name in json.loads(response.body)["error"]
+
+
+async def streamed(response: Response, parts: int) -> list[bytes]:
+    """The next parts of a response, which then is left."""
+    assert response.parts is not None
+    async with aclosing(response.parts) as stream:
+        return [await anext(stream) for _ in range(parts)]
+
+
+async def test_what_comes_to_a_queue_is_announced(
+    broker: MemoryBroker, nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    frontend = frontend_of(broker)
+    response = await ask(frontend, "/triggers?queues=orders,Invoices")
+
+    async def trigger() -> None:
+        await trio.sleep(1)
+        for target in ("/triggers/elsewhere", "/triggers/invoices?size=10", "/triggers/INVOICES"):
+            answer = await frontend.handle(Request(method="POST", target=target))
+            assert answer.status == 202
+
+    nursery.start_soon(trigger)
+    opened, event = await streamed(response, 2)
+
+    assert response.headers.get("Content-Type") == "text/event-stream"
+    assert opened == b"event: open\ndata: {}\n\n"
+    assert event == b'event: trigger\ndata: {"queue": "invoices", "size": 10}\n\n'
+
+
+async def test_a_reader_that_is_slow_finds_one_announcement_a_queue(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    frontend = frontend_of(broker)
+    response = await ask(frontend, "/triggers?queues=orders")
+    assert response.parts is not None
+    async with aclosing(response.parts) as stream:
+        await anext(stream)
+        for _ in range(1000):
+            frontend.announcements.publish(ORDERS, 3)
+
+        event = await anext(stream)
+
+    assert event == b'event: trigger\ndata: {"queue": "orders", "size": 3000}\n\n'
+
+
+async def test_a_silent_stream_shows_that_it_is_there(
+    broker: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    response = await ask(frontend_of(broker), "/triggers?queues=orders")
+
+    _, *comments = await streamed(response, 3)
+
+    assert comments == [b":\n\n", b":\n\n"]
+    assert trio.current_time() == pytest.approx(30, abs=0.1)
+
+
+async def test_a_reader_that_has_gone_is_forgotten(broker: MemoryBroker) -> None:
+    frontend = frontend_of(broker)
+
+    await streamed(await ask(frontend, "/triggers?queues=orders"), 1)
+
+    assert not frontend.announcements.has_readers
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "name", "status"),
+    [
+        ("GET", "/triggers?queues=orders", "Listen", 200),
+        ("GET", "/triggers?queues=orders", "Send", 401),
+        ("POST", "/triggers/orders", "Send", 202),
+        ("POST", "/triggers/orders", "Listen", 401),
+        ("GET", "/triggers?queues=", "Listen", 400),
+        ("GET", "/triggers?queues=a,,b", "Listen", 400),
+        ("GET", "/triggers?queues=" + ",".join(["a"] * 1001), "Listen", 400),
+        ("POST", "/triggers/orders?size=-1", "Send", 400),
+        ("POST", "/triggers/orders?size=" + "9" * 30, "Send", 400),
+        ("POST", "/triggers/", "Send", 400),
+        ("DELETE", "/triggers/orders", "Manage", 405),
+    ],
+)
+async def test_triggers_are_for_who_has_the_right(
+    method: str, target: str, name: str, status: int, broker: MemoryBroker
+) -> None:
+    headers = Headers.of({"Authorization": basic(name, KEY)})
+
+    response = await frontend_of(broker, POLICIES).handle(
+        Request(method=method, target=target, headers=headers)
+    )
+
+    assert response.status == status
+
+
+class Redrives:
+    """Remembers what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    async def survey(self, selection: Selection) -> Survey:
+        self.asked.append(selection)
+        await trio.lowlevel.checkpoint()
+        return Survey(problems=("seen",))
+
+    async def run(
+        self,
+        selection: Selection,
+        *,
+        moved: Callable[[int], None],
+        rate: float | None = None,
+        most: float,
+    ) -> Redriven:
+        self.asked.append((selection, rate, most))
+        await trio.lowlevel.checkpoint()
+        return Redriven(moved=3)
+
+
+def redriving(broker: Broker, policies: Iterable[AccessPolicy] = ()) -> AdminFrontend:
+    frontend = frontend_of(broker, policies)
+    frontend.redrive = Redrives()
+    return frontend
+
+
+async def order(frontend: AdminFrontend, body: bytes, authorization: str = "") -> Response:
+    fields = {"Authorization": authorization} if authorization else {}
+    request = Request(method="POST", target="/redrive", headers=Headers.of(fields), body=body)
+    return await frontend.handle(request)
+
+
+COUNT = build_order(RedriveOrder(selection=Selection(reasons=("a",))))
+MOVE = build_order(RedriveOrder(selection=Selection(), executes=True, rate=2.0, most=5))
+
+
+async def test_dead_letters_are_counted_and_moved_as_they_were_asked_for(
+    broker: MemoryBroker,
+) -> None:
+    frontend = redriving(broker)
+
+    counted, moved = await order(frontend, COUNT), await order(frontend, MOVE)
+
+    assert parse_survey(counted.body).problems == ("seen",)
+    assert parse_redriven(moved.body).moved == 3
+    assert isinstance(frontend.redrive, Redrives)
+    assert frontend.redrive.asked == [Selection(reasons=("a",)), (Selection(), 2.0, 5)]
+
+
+async def test_the_spools_dead_letters_are_others_than_the_backlogs(broker: MemoryBroker) -> None:
+    spool = build_order(RedriveOrder(selection=Selection(), spool=True))
+    frontend = redriving(broker)
+    without = await order(frontend, spool)
+    frontend.redrive_spool = Redrives()
+
+    assert without.status == 501
+    assert (await order(frontend, spool)).status == 200
+    assert isinstance(frontend.redrive, Redrives)
+    assert frontend.redrive.asked == []
+
+
+async def test_who_may_listen_counts_dead_letters_and_who_may_manage_moves_them(
+    broker: MemoryBroker,
+) -> None:
+    policies = [
+        AccessPolicy(name=right.value, keys=(KEY,), rights=frozenset({right}))
+        for right in (Right.SEND, Right.LISTEN, Right.MANAGE)
+    ]
+    frontend = redriving(broker, policies)
+
+    async def may(right: Right, body: bytes) -> int:
+        return (await order(frontend, body, basic(right.value, KEY))).status
+
+    assert [await may(right, COUNT) for right in (Right.SEND, Right.LISTEN)] == [401, 200]
+    assert [await may(right, MOVE) for right in (Right.LISTEN, Right.MANAGE)] == [401, 200]
+
+
+async def test_without_a_pair_there_is_nothing_to_redrive_and_what_is_no_order_is_refused(
+    broker: MemoryBroker,
+) -> None:
+    assert (await order(frontend_of(broker), COUNT)).status == 501
+    assert (await order(redriving(broker), b"nonsense")).status == 400
+    assert (await ask(redriving(broker), "/redrive")).status == 404

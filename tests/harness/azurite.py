@@ -1,0 +1,63 @@
+"""
+Azurite, the emulator of Azure Storage, with one service only: the npm package of `locks/node`.
+
+It answers before anything is on the disk (it saves every 5 s), and a get costs it time for every
+message that it holds.
+"""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from tests.harness.servers import ServerFailed, ServerProcess, answers, free_port, running
+
+ACCOUNT: Final = "devstoreaccount1"  # the emulator's well-known one
+KEY: Final = (
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+# The SDKs speak versions that are younger than it.
+_SWITCHES: Final = ("--silent", "--disableTelemetry", "--skipApiVersionCheck")
+MODULES: Final = Path(__file__).parents[2] / ".node" / "node_modules"  # where make installs it
+
+
+@asynccontextmanager
+async def azurite(
+    folder: Path, modules: Path = MODULES, service: str = "queue"
+) -> AsyncIterator[tuple[ServerProcess, int]]:
+    """
+    Run one with its data in `folder`; yield its process and its port. It's killed in the end.
+
+    `service` is "queue" or "blob".
+
+    Raises:
+        ServerFailed: it or Node.js isn't installed, or it didn't start.
+    """
+    script = modules / "azurite" / "dist" / "src" / service / "main.js"
+    if not script.exists():
+        raise ServerFailed(f"Azurite isn't installed in {modules}: make .node/.stamp does it")
+    await trio.Path(folder).mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    options = [f"--{service}Host", "127.0.0.1", f"--{service}Port", str(port)]
+    options += ["--location", str(folder)]
+    server = ServerProcess(
+        # By its script: the command of that name starts another process.
+        command=["node", str(script), *options, *_SWITCHES],
+        folder=folder,
+        is_ready=lambda: answers(port, _question(port), b"HTTP/1.1 403"),
+    )
+    async with running(server):
+        yield server, port
+
+
+def _question(port: int) -> bytes:
+    """Without a signature: what is ready refuses it."""
+    return f"GET /{ACCOUNT}?comp=list HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
+
+
+def version(modules: Path = MODULES) -> str:
+    text: str = json.loads((modules / "azurite" / "package.json").read_text())["version"]
+    return text

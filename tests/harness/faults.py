@@ -1,0 +1,400 @@
+"""A broker that misbehaves on command: every fault that a namespace shows at its port."""
+
+import enum
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from math import inf
+from typing import Any, Final, Protocol, TypeVar
+
+import attrs
+import trio
+
+from gateway.capabilities import ReceivesDeferred, SettlesMany
+from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    LockLost,
+    Outcome,
+    OutcomeUnknown,
+    Unavailable,
+    Unreachable,
+)
+from gateway.domain.message import Delivery, Message, ReceiveMode, Settlement
+from gateway.domain.values import value
+from gateway.offering import offered, required
+from gateway.ports import Broker, Receiver
+
+T = TypeVar("T")
+Work = Callable[[], Awaitable[T]]
+
+
+class Operation(enum.Enum):
+    SEND = "send"
+    RECEIVE = "receive"
+    SETTLE = "settle"
+    RENEW = "renew"
+    LEAVE = "leave"  # a receiver ends: the messages are those whose settlement nobody confirmed
+    PROBE = "probe"
+    MANAGE = "manage"  # inspect, list, create, delete
+
+
+class Fault(Protocol):
+    """What happens to an operation instead of its success."""
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        """Do `work`, or not, or later, in that nursery; answer, or not, or with an error."""
+        ...
+
+
+@attrs.frozen
+class Refuse:
+    """Nothing arrives, and the caller is told so; or any other error in its place."""
+
+    error: Callable[[], BrokerError] = lambda: Unavailable("refused")
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        await trio.lowlevel.checkpoint()
+        raise self.error()
+
+
+def busy(seconds: float) -> Refuse:
+    return Refuse(lambda: Busy(retry_after=seconds))
+
+
+@attrs.frozen
+class Hang:
+    """
+    Nothing arrives, and nobody says so; after `seconds` the connection is found to be dead.
+
+    A wait for messages has no deadline, so an adapter must notice a dead connection by itself.
+    """
+
+    seconds: float = inf
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        await trio.sleep(self.seconds)
+        raise Unavailable("the connection is dead")
+
+
+@attrs.frozen
+class Reset:
+    """Nothing arrives, and the connection breaks: the caller can't tell it from `LoseAnswer`."""
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        await trio.lowlevel.checkpoint()
+        raise OutcomeUnknown("connection lost before the request arrived")
+
+
+@attrs.frozen
+class LoseAnswer:
+    """It is done, and the answer gets lost: the connection breaks."""
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        await work()
+        raise OutcomeUnknown("connection lost after the request")
+
+
+@attrs.frozen
+class SwallowAnswer:
+    """It is done, and no answer ever comes."""
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        await work()
+        await trio.sleep_forever()
+
+
+@attrs.frozen
+class Late:
+    """The request is held for so many seconds and then done: a success that nobody awaits."""
+
+    hold: float
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        nursery.start_soon(self._do, work)
+        await trio.sleep_forever()
+
+    async def _do(self, work: Work[T]) -> None:
+        await trio.sleep(self.hold)
+        with suppress(BrokerError):
+            await work()
+
+
+@value(kw_only=True)
+class Call:
+    """
+    An operation that ended. `outcome` None: it is done, and the caller knows it.
+
+    Or `late`: it was done when its caller had long gone.
+    """
+
+    operation: Operation
+    entity: EntityPath
+    messages: tuple[Message, ...] = ()
+    outcome: Outcome | None = None
+    error: BrokerError | None = None  # None beside an outcome: the caller stopped waiting
+    answered: bool = False  # what it asked gave its answer, though the caller may not have it
+    took: float = 0.0  # seconds
+    late: bool = False
+    settlement: Settlement | None = None  # of one copy
+    copy: str = ""  # its sequence number
+
+
+NAMESPACE: Final = EntityPath("$namespace")  # the entity of an operation that has none
+
+
+def no_fault(operation: Operation, entity: EntityPath) -> Fault | None:
+    return None
+
+
+def no_latency() -> float:
+    return 0.0
+
+
+@attrs.define(eq=False, kw_only=True)
+class FaultyBroker:
+    """
+    `inner`, but each operation asks `fault` first what shall happen to it.
+
+    It may also crash and restart, and then stands for a process as well as for the network to
+    it: all operations under way end, some done, some not, and nobody learns which; receivers are
+    dead. `latency` is drawn before and after each operation. `watch` hears of each that ended.
+    Needs `run`.
+    """
+
+    inner: Broker
+    fault: Callable[[Operation, EntityPath], Fault | None] = no_fault
+    latency: Callable[[], float] = no_latency
+    watch: Callable[[Call], None] = lambda call: None
+    receiver: "type[FaultyReceiver] | None" = None  # None: one with what that of `inner` can do
+    down: bool = attrs.field(default=False, init=False)
+    lives: int = attrs.field(default=1, init=False)
+    _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
+    _under_way: dict[trio.CancelScope, Call] = attrs.field(factory=dict, init=False)
+    _receivers: dict["FaultyReceiver", None] = attrs.field(factory=dict, init=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Live until cancelled, and do what is done late."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await trio.sleep_forever()
+
+    def crash(self) -> None:
+        """
+        Die, as seen by those who use it; what was acknowledged stays.
+
+        Of what they locked `inner` knows nothing: it stays locked, as when a client is killed.
+        """
+        self.down = True
+        for scope in self._under_way:
+            scope.cancel()
+
+    def restart(self) -> None:
+        """Come back, if it's down. What was locked is free, as a broker forgets who holds what."""
+        if not self.down:
+            return
+        self.down, self.lives = False, self.lives + 1
+        for receiver in self._receivers:
+            receiver.left.set()
+        self._receivers.clear()
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        call = Call(operation=Operation.SEND, entity=entity, messages=tuple(messages))
+        await self.operate(call, lambda: self.inner.send(entity, messages))
+
+    @asynccontextmanager
+    async def open_receiver(
+        self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
+    ) -> AsyncIterator[Receiver]:
+        self.check_up()
+        left = trio.Event()
+        inner = await self._home.start(self._hold_open, entity, mode, left)
+        many = FaultyManyReceiver if offered(inner, SettlesMany) is not None else FaultyReceiver
+        kind = self.receiver or many
+        receiver = kind(broker=self, entity=entity, inner=inner, life=self.lives, left=left)
+        self._receivers[receiver] = None
+        try:
+            yield receiver
+        finally:
+            receiver.report_unsettled()
+            if not self.down:
+                self._receivers.pop(receiver, None)
+                left.set()
+
+    async def _hold_open(
+        self,
+        entity: EntityPath,
+        mode: ReceiveMode,
+        left: trio.Event,
+        *,
+        task_status: trio.TaskStatus[Receiver],
+    ) -> None:
+        """Own the receiver of `inner`, so that a client that dies doesn't give back its locks."""
+        async with self.inner.open_receiver(entity, mode) as inner:
+            task_status.started(inner)
+            await left.wait()
+
+    async def probe(self, entity: EntityPath) -> None:
+        call = Call(operation=Operation.PROBE, entity=entity)
+        await self.operate(call, lambda: self.inner.probe(entity))
+
+    async def inspect(self, entity: EntityPath) -> EntityInfo:
+        call = Call(operation=Operation.MANAGE, entity=entity)
+        return await self.operate(call, lambda: self.inner.inspect(entity))
+
+    async def list_queues(
+        self, prefix: str = "", *, skip: int = 0, top: int = 100
+    ) -> Sequence[EntityInfo]:
+        call = Call(operation=Operation.MANAGE, entity=NAMESPACE)
+        return await self.operate(call, lambda: self.inner.list_queues(prefix, skip=skip, top=top))
+
+    async def create_queue(self, entity: EntityPath, properties: QueueProperties) -> EntityInfo:
+        call = Call(operation=Operation.MANAGE, entity=entity)
+        return await self.operate(call, lambda: self.inner.create_queue(entity, properties))
+
+    async def delete_queue(self, entity: EntityPath) -> None:
+        call = Call(operation=Operation.MANAGE, entity=entity)
+        await self.operate(call, lambda: self.inner.delete_queue(entity))
+
+    async def operate(self, call: Call, work: Work[T]) -> T:
+        """Do that, under the fault of the moment, and tell who watches how it ended."""
+        outcome: Outcome | None = Outcome.UNKNOWN  # also of a cancellation
+        told: BrokerError | None = None
+        began, answered, ended = trio.current_time(), False, False
+
+        async def arrive() -> T:
+            nonlocal answered
+            self.check_up()
+            answer = await work()
+            answered = True
+            if ended:
+                self.watch(attrs.evolve(call, late=True))
+            return answer
+
+        try:
+            answer = await self._until_crash(call, arrive)
+            outcome = None
+        except BrokerError as error:
+            outcome, told = error.outcome, error
+            raise
+        else:
+            return answer
+        finally:
+            ended, took = True, trio.current_time() - began
+            end = attrs.evolve(call, outcome=outcome, error=told, answered=answered, took=took)
+            self.watch(end)
+
+    def under_way(self, operation: Operation) -> int:
+        """How many of these have no answer yet."""
+        return sum(call.operation is operation for call in self._under_way.values())
+
+    def check_up(self) -> None:
+        if self.down:
+            raise Unreachable("connection refused")
+
+    async def _until_crash(self, call: Call, arrive: Work[T]) -> T:
+        self.check_up()
+        with trio.CancelScope() as scope:
+            self._under_way[scope] = call
+            try:
+                return await self._strike(call, arrive)
+            finally:
+                del self._under_way[scope]
+        raise OutcomeUnknown("it crashed")
+
+    async def _strike(self, call: Call, arrive: Work[T]) -> T:
+        if way := self.latency():
+            await trio.sleep(way)
+        if (fault := self.fault(call.operation, call.entity)) is not None:
+            return await fault.strike(arrive, self._home)
+        answer = await arrive()
+        await trio.sleep(self.latency())  # the caller may stop waiting at this very moment
+        return answer
+
+    @property
+    def _home(self) -> trio.Nursery:
+        assert self._nursery is not None, "FaultyBroker.run isn't running"
+        return self._nursery
+
+
+@attrs.define(eq=False, kw_only=True)
+class FaultyReceiver:
+    """Receives from a `FaultyBroker`, until that crashes."""
+
+    broker: FaultyBroker
+    entity: EntityPath
+    inner: Receiver
+    life: int
+    left: trio.Event
+    _unsettled: dict[Any, Delivery] = attrs.field(factory=dict, init=False)
+
+    async def receive(self, limit: int) -> Sequence[Delivery]:
+        self._check_same_life(Unavailable("the connection is lost"))
+        call = Call(operation=Operation.RECEIVE, entity=self.entity)
+        deliveries = await self.broker.operate(call, lambda: self._take(limit))
+        self._unsettled.update((each.lock_token, each) for each in deliveries if each.lock_token)
+        return deliveries
+
+    async def _take(self, limit: int) -> Sequence[Delivery]:
+        deliveries = await self.inner.receive(limit)
+        if self.broker.fault(Operation.RECEIVE, self.entity) is not None:
+            # The namespace failed while we waited: what was taken comes back with its lock.
+            raise Unavailable("the connection was lost while waiting")
+        return deliveries
+
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> Sequence[Delivery]:
+        self._check_same_life(Unavailable("the connection is lost"))
+        inner = required(self.inner, ReceivesDeferred)
+        call = Call(operation=Operation.RECEIVE, entity=self.entity)
+        deliveries = await self.broker.operate(
+            call, lambda: inner.receive_deferred(sequence_numbers)
+        )
+        self._unsettled.update((each.lock_token, each) for each in deliveries if each.lock_token)
+        return deliveries
+
+    async def settle(self, delivery: Delivery, settlement: Settlement) -> None:
+        self._check_same_life(LockLost("locks don't survive a restart"))
+        call = Call(
+            operation=Operation.SETTLE,
+            entity=self.entity,
+            messages=(delivery.message,),
+            settlement=settlement,
+            copy=str(delivery.sequence_number),
+        )
+        await self.broker.operate(call, lambda: self.inner.settle(delivery, settlement))
+        self._unsettled.pop(delivery.lock_token, None)
+
+    async def renew(self, delivery: Delivery) -> datetime:
+        self._check_same_life(LockLost("locks don't survive a restart"))
+        call = Call(operation=Operation.RENEW, entity=self.entity, messages=(delivery.message,))
+        return await self.broker.operate(call, lambda: self.inner.renew(delivery))
+
+    def report_unsettled(self) -> None:
+        messages = tuple(delivery.message for delivery in self._unsettled.values())
+        call = Call(operation=Operation.LEAVE, entity=self.entity, messages=messages)
+        self.broker.watch(attrs.evolve(call, outcome=Outcome.UNKNOWN))
+
+    def _check_same_life(self, error: BrokerError) -> None:
+        self.broker.check_up()
+        if self.life != self.broker.lives:
+            raise error
+
+
+class FaultyManyReceiver(FaultyReceiver):
+    """The same, of a namespace that settles several deliveries in one step."""
+
+    async def settle_many(
+        self, settlements: Sequence[tuple[Delivery, Settlement]]
+    ) -> Sequence[BrokerError | None]:
+        """As `SettlesMany.settle_many`; a fault strikes each on its own."""
+        verdicts: list[BrokerError | None] = []
+        for delivery, settlement in settlements:
+            try:
+                await self.settle(delivery, settlement)
+            except BrokerError as error:
+                verdicts.append(error)
+            else:
+                verdicts.append(None)
+        return verdicts  # noqa: ASYNC910 a settlement waits, or raises after that

@@ -1,0 +1,18 @@
+"""A namespace that is neither well nor down: it does what it is asked to, and answers late."""
+
+import attrs
+import trio
+
+from tests.harness.faults import T, Work
+
+
+@attrs.frozen
+class AnswerLate:
+    """It is done at once, and the answer takes so many seconds."""
+
+    seconds: float
+
+    async def strike(self, work: Work[T], nursery: trio.Nursery) -> T:
+        answer = await work()
+        await trio.sleep(self.seconds)
+        return answer

@@ -1,0 +1,192 @@
+"""
+RabbitMQ as Debian installs it (`rabbitmq-server`), but as a process of ours: for any user, without
+the system's service, and several side by side.
+"""
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from tests.harness.lasting import Lasting
+from tests.harness.servers import ServerFailed, ServerProcess, answers, free_port, running
+
+USER: Final = "guest"  # and its password
+MANAGEMENT: Final = "rabbitmq_management"  # the plugin
+_HOMES: Final = Path("/usr/lib/rabbitmq/lib")
+_HEADER: Final = b"AMQP\x00\x00\x09\x01"  # AMQP 0-9-1, 4.2.2
+_METHOD_FRAME: Final = b"\x01"  # 4.2.3; the server begins with connection.start
+
+
+@asynccontextmanager
+async def rabbitmq(
+    folder: Path,
+    name: str = "rabbit",
+    *,
+    plugins: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> AsyncIterator[tuple[ServerProcess, int]]:
+    """
+    Run a node with its data in `folder`; yield its process and its port for AMQP.
+
+    The user is `guest`; `settings` are lines of rabbitmq.conf. It's killed in the end; its data
+    stay.
+
+    Raises:
+        ServerFailed: it isn't installed, or didn't start.
+    """
+    port, names_port = free_port(), free_port()
+    prepare(folder, plugins, settings)
+    # Erlang's name service: else the first node starts one that outlives us.
+    names = ServerProcess(
+        command=["epmd", "-port", str(names_port), "-address", "127.0.0.1"],
+        folder=folder,
+        is_ready=lambda: answers(names_port, b"\x00\x01n", b""),
+    )
+    environment = node_environment(folder, f"{name}@localhost", port, names_port)
+    node = node_process(folder, port, environment)
+    async with running(names), running(node):
+        yield node, port
+
+
+def management_at(port: int) -> tuple[str, ...]:
+    """The settings by which the plugin listens on that port of 127.0.0.1."""
+    return ("management.tcp.ip = 127.0.0.1", f"management.tcp.port = {port}")
+
+
+async def control(node: ServerProcess, *arguments: str) -> str:
+    """
+    Run `rabbitmqctl` for a node that runs; return what it printed. It takes a second.
+
+    Raises:
+        ServerFailed: it refused.
+    """
+    command = [str(home_of() / "sbin" / "rabbitmqctl"), "--quiet"]
+    done = await trio.run_process(
+        [*command, "--node", node.environment["RABBITMQ_NODENAME"], *arguments],
+        env={**os.environ, **node.environment},
+        capture_stdout=True,
+        capture_stderr=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ServerFailed(f"rabbitmqctl {arguments[0]}: {done.stderr.decode(errors='replace')}")
+    return done.stdout.decode()
+
+
+@attrs.define(eq=False, kw_only=True)
+class LastingNode:
+    """
+    A node that outlives the Trio of a test, and serves many.
+
+    `plugins` and `settings` are those of `rabbitmq`.
+    """
+
+    folder: Path
+    name: str = "rabbit"
+    plugins: Sequence[str] = ()
+    settings: Sequence[str] = ()
+    _lasting: Lasting[tuple[ServerProcess, int]] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._lasting = Lasting(
+            f"RabbitMQ {self.name}",
+            lambda: rabbitmq(self.folder, self.name, plugins=self.plugins, settings=self.settings),
+        )
+
+    @property
+    def port(self) -> int:
+        """For AMQP; blocks until it's ready. Raises as `process`."""
+        return self._lasting.value[1]
+
+    @property
+    def process(self) -> ServerProcess:
+        """
+        For `control`; blocks until it's ready.
+
+        Raises:
+            ServerFailed: it didn't start.
+        """
+        return self._lasting.value[0]
+
+    def begin(self) -> None:
+        """Start it, if it wasn't, and don't wait."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lasting.begin()
+
+    async def kill(self) -> None:
+        """SIGKILL; return when it is gone."""
+        await self._lasting.there(self.process.kill)
+
+    async def start(self) -> None:
+        """After `kill`: return when it's ready again. Raises ServerFailed."""
+        await self._lasting.there(self.process.start)
+
+    def end(self) -> None:
+        """Block until it is gone."""
+        self._lasting.end()
+
+
+def node_process(folder: Path, port: int, environment: Mapping[str, str]) -> ServerProcess:
+    """A node that isn't started yet; it's ready when it speaks AMQP. Raises as `home_of`."""
+    return ServerProcess(
+        command=[str(home_of() / "sbin" / "rabbitmq-server")],
+        folder=folder,
+        is_ready=lambda: answers(port, _HEADER, _METHOD_FRAME),
+        environment=environment,
+    )
+
+
+def prepare(folder: Path, plugins: Sequence[str], settings: Sequence[str]) -> None:
+    """Make the folders of a node, and the files of its configuration."""
+    for each in ("mnesia", "log", "home"):
+        (folder / each).mkdir(parents=True, exist_ok=True)
+    lines = ["loopback_users = none", "log.console = false", "log.file.level = warning", *settings]
+    (folder / "rabbitmq.conf").write_text("".join(f"{line}\n" for line in lines))
+    (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
+
+
+def home_of() -> Path:
+    """
+    Where Debian's package is; the folder's name has the version.
+
+    Raises:
+        ServerFailed: it isn't installed.
+    """
+    homes = sorted(_HOMES.glob("rabbitmq_server-*"))
+    if not homes or shutil.which("epmd") is None:
+        raise ServerFailed("RabbitMQ isn't installed: Debian's package is rabbitmq-server")
+    return homes[-1]
+
+
+def node_environment(folder: Path, node: str, port: int, names_port: int) -> dict[str, str]:
+    """How a node is told all that is its own; `names_port` is that of Erlang's name service."""
+    return {
+        "HOME": str(folder / "home"),  # the cookie is made there
+        "RUNNING_UNDER_SYSTEMD": "true",  # no shell around it: signals reach it
+        "RABBITMQ_HOME": str(home_of()),
+        "RABBITMQ_BASE": str(folder),
+        "RABBITMQ_NODENAME": node,
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder / "log"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ADVANCED_CONFIG_FILE": str(folder / "advanced.config"),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "no-such-file"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RABBITMQ_FEATURE_FLAGS_FILE": str(folder / "feature_flags"),
+        "RABBITMQ_GENERATED_CONFIG_DIR": str(folder / "generated"),
+        "RABBITMQ_SCHEMA_DIR": str(folder / "schema"),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_CTL_ERL_ARGS": "+S 1:1",  # rabbitmqctl does one thing, and starts faster so
+        "ERL_EPMD_PORT": str(names_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+    }

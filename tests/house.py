@@ -1,0 +1,82 @@
+"""
+The picture of the house in docs/explanation/architecture.md, drawn from the imports of `gateway`.
+
+    python -m tests.house     draws it again
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.test_layers import PORTS, modules
+
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "architecture.md"
+BEGIN, END = "<!-- drawn by `python -m tests.house` -->\n\n", "\n<!-- end of the picture -->\n"
+PORT = "the port"  # `PORTS` in the picture: small files beside each other, not a package
+NOT_DRAWN = {"__init__", "__main__"}
+
+
+def packages() -> dict[str, set[str]]:
+    """The packages that each package imports; `PORTS` count as one."""
+    found: dict[str, set[str]] = {}
+    for module in modules():
+        if module.part not in NOT_DRAWN:
+            found.setdefault(drawn_as(module.part), set()).update(
+                drawn_as(name.split(".")[1])
+                for name in module.imports
+                if name.startswith("gateway.")
+            )
+    return {name: imports - {name} for name, imports in found.items()}
+
+
+def drawn_as(part: str) -> str:
+    return PORT if part in PORTS else part
+
+
+def floors(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    """The packages by floor, top first: each is directly below the lowest that imports it."""
+    left, found = dict(imports), list[list[str]]()
+    while left:
+        floor = sorted(left.keys() - set().union(*left.values()))
+        if not floor:
+            raise ValueError(f"packages import each other in a circle: {sorted(left)}")
+        found.append(floor)
+        for name in floor:
+            del left[name]
+    return found
+
+
+def reached(start: str, imports: Mapping[str, set[str]]) -> set[str]:
+    """The packages that a package imports, itself or by way of others."""
+    direct = imports[start]
+    return direct.union(*(reached(name, imports) for name in direct))
+
+
+def arrows(start: str, imports: Mapping[str, set[str]]) -> list[str]:
+    """The imports of a package that don't follow from those of a package that it imports."""
+    direct = imports[start]
+    return sorted(direct.difference(*(reached(name, imports) for name in direct)))
+
+
+def picture(imports: Mapping[str, set[str]]) -> str:
+    width = max(map(len, imports))
+    drawn = [
+        [f"{name:{width}} ──▶ {', '.join(arrows(name, imports))}" for name in floor]
+        for floor in floors(imports)
+    ]
+    lines = [[line.removesuffix(" ──▶ ").rstrip() for line in floor] for floor in drawn]
+    between = "\n" + "─" * max(len(line) for floor in lines for line in floor) + "\n"
+    return between.join("\n".join(floor) for floor in lines) + "\n"
+
+
+def block() -> str:
+    return f"{BEGIN}```\n{picture(packages())}```\n{END}"
+
+
+def draw() -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(before + block() + after)
+
+
+if __name__ == "__main__":
+    draw()

@@ -1,0 +1,403 @@
+"""An AMQP connection on a stream: who is told what, who waits, and how it ends."""
+
+from functools import partial
+
+import attrs
+import proton
+import pytest
+import trio
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
+
+from gateway.net.amqp.connection import AmqpConnection, AmqpConnectionOptions
+from gateway.wire.amqp.events import (
+    ACCEPTED,
+    AmqpError,
+    ConnectionClosed,
+    ConnectionOpened,
+    DispositionReceived,
+    LinkAttached,
+    LinkFlow,
+    NewLink,
+    Terminus,
+    TransferReceived,
+)
+from gateway.wire.amqp.options import EngineOptions
+from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslServer
+
+FORCED = AmqpError(condition="amqp:connection:forced", description="enough", info={"a": 1})
+
+
+def server_on(stream, *, options=None, **limits):
+    return AmqpConnection(
+        stream,
+        engine=EngineOptions(container_id="server", **limits),
+        sasl=SaslServer(lambda credentials: True),
+        options=options,
+    )
+
+
+def client_on(stream, *, options=None, **limits):
+    return AmqpConnection(
+        stream,
+        engine=EngineOptions(container_id="client", **limits),
+        sasl=SaslClient(Credentials(mechanism="ANONYMOUS")),
+        options=options,
+    )
+
+
+@attrs.define(eq=False)
+class Peer:
+    """One side: it answers what must be answered, and remembers what it was told."""
+
+    connection: AmqpConnection
+    serves: bool = False
+    settles: bool = True
+    told: list = attrs.field(factory=list)
+    news: trio.Event = attrs.field(factory=trio.Event)
+
+    async def run(self):
+        await self.connection.run(self.handle)
+
+    def handle(self, event):
+        self.told.append(event)
+        self.news.set()
+        engine = self.connection.engine
+        if isinstance(event, ConnectionOpened):
+            engine.open()
+        elif isinstance(event, LinkAttached) and self.serves:
+            engine.accept(event.link)
+            if not event.we_send:
+                engine.grant(event.link, 1000)
+        elif isinstance(event, TransferReceived) and self.settles:
+            engine.settle(event.delivery, ACCEPTED)
+
+    async def wait_for(self, kind, count=1):
+        """The last event of this kind, once there are so many."""
+        with trio.fail_after(5):
+            while sum(isinstance(event, kind) for event in self.told) < count:
+                self.news = trio.Event()
+                await self.news.wait()
+        return [event for event in self.told if isinstance(event, kind)][-1]
+
+    def count(self, kind):
+        return sum(isinstance(event, kind) for event in self.told)
+
+
+@pytest.fixture
+async def pair(nursery):
+    """A client and a server that have opened, in memory."""
+    return await connect(nursery, memory_stream_pair())
+
+
+async def connect(nursery, streams, of_client=None, **of_server):
+    options = AmqpConnectionOptions(**of_client) if of_client else None
+    client = Peer(client_on(streams[0], options=options))
+    server = Peer(server_on(streams[1], **of_server), serves=True)
+    client.connection.engine.open()
+    nursery.start_soon(client.run)
+    nursery.start_soon(server.run)
+    await client.wait_for(ConnectionOpened)
+    return client, server
+
+
+async def attach(client, **fields):
+    engine = client.connection.engine
+    fields = {"name": "l", "we_send": True, "source": Terminus(address="s")} | fields
+    link = engine.attach(engine.begin(), NewLink(target=Terminus(address="t"), **fields))
+    await client.wait_for(LinkFlow if fields["we_send"] else LinkAttached)
+    return link
+
+
+async def test_messages_are_settled_without_anybody_flushing(pair):
+    client, server = pair
+    link = await attach(client)
+
+    for number in range(100):
+        client.connection.engine.send(link, bytes((number,)), bytes(1000))
+    await client.wait_for(DispositionReceived, 100)
+
+    assert server.count(TransferReceived) == 100
+
+
+async def test_what_several_calls_leave_goes_in_one_write(nursery):
+    writes = []
+    ours, theirs = memory_stream_pair()
+    ours.send_stream.send_all_hook = partial(count_write, writes, ours.send_stream.send_all_hook)
+    client, _ = await connect(nursery, (ours, theirs))
+    link = await attach(client)
+    writes.clear()
+
+    for number in range(100):
+        client.connection.engine.send(link, bytes((number,)), b"small")
+    await client.wait_for(DispositionReceived, 100)
+
+    assert len(writes) == 1
+
+
+async def count_write(writes, pump):
+    await trio.lowlevel.checkpoint()
+    writes.append(1)
+    await pump()
+
+
+async def test_a_close_is_answered_and_both_runs_return():
+    ours, theirs = memory_stream_pair()
+    client, server = Peer(client_on(ours)), Peer(server_on(theirs), serves=True)
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            client.connection.engine.open()
+            nursery.start_soon(client.run)
+            nursery.start_soon(server.run)
+            await client.wait_for(ConnectionOpened)
+            await server.connection.close(FORCED)
+
+    assert client.told[-1] == ConnectionClosed(error=FORCED)
+    assert server.told[-1] == ConnectionClosed(error=None)
+
+
+async def test_a_peer_that_does_not_answer_the_close_is_cut_off(nursery, autojump_clock):
+    _ours, theirs = memory_stream_pair()
+    server = Peer(server_on(theirs), serves=True)
+    nursery.start_soon(server.run)
+    await wait_all_tasks_blocked()
+
+    await server.connection.close(FORCED)
+    await wait_all_tasks_blocked()
+
+    assert trio.current_time() == pytest.approx(5)
+    assert isinstance(server.told[-1], ConnectionClosed)
+
+
+async def test_a_peer_that_never_opens_is_cut_off(autojump_clock):
+    ours, theirs = memory_stream_pair()
+    await ours.send_all(b"AMQP\x03\x01")
+    server = Peer(server_on(theirs, options=AmqpConnectionOptions(open_timeout=7)))
+
+    await server.run()
+
+    assert trio.current_time() == pytest.approx(7)
+    assert isinstance(server.told[-1], ConnectionClosed)
+
+
+async def test_a_silent_peer_is_dropped_and_told(nursery, autojump_clock):
+    ours, theirs = memory_stream_pair()
+    client, server = await connect(nursery, (ours, theirs), idle_timeout=20)
+    ours.send_stream.send_all_hook = trio.sleep_forever
+
+    await trio.sleep(60)
+
+    assert server.told[-1].error.condition == "amqp:resource-limit-exceeded"
+    assert client.told[-1].error.condition == "amqp:resource-limit-exceeded"
+
+
+async def test_heartbeats_keep_an_idle_connection_alive(nursery, autojump_clock):
+    client, server = await connect(nursery, memory_stream_pair(), idle_timeout=20)
+
+    await trio.sleep(3600)
+
+    assert client.count(ConnectionClosed) == server.count(ConnectionClosed) == 0
+
+
+async def test_unsettled_messages_stop_the_reading(nursery, autojump_clock):
+    streams = lockstep_stream_pair()
+    limits = AmqpConnectionOptions(max_unsettled=100_000)
+    client, server = await connect(nursery, streams, options=limits)
+    server.settles = False
+    link = await attach(client)
+    for number in range(20):
+        client.connection.engine.send(link, bytes((number,)), bytes(50_000))
+
+    await wait_all_tasks_blocked()
+    before = server.count(TransferReceived)
+    server.settles = True
+    for event in [event for event in server.told if isinstance(event, TransferReceived)]:
+        server.connection.engine.settle(event.delivery, ACCEPTED)
+    await client.wait_for(DispositionReceived, 20)
+
+    assert before < 6
+    assert server.count(TransferReceived) == 20
+
+
+async def test_who_waits_for_room_waits_until_the_peer_has_read(nursery, autojump_clock):
+    streams = lockstep_stream_pair()
+    client, server = await connect(nursery, streams)
+    link = await attach(client)
+    server.settles = False
+    client.connection.engine.send(link, b"1", bytes(3_000_000))
+
+    with trio.fail_after(5):
+        await client.connection.wait_for_room()
+
+    assert client.connection.engine.unsent < 1024 * 1024
+
+
+async def test_a_peer_that_asks_and_does_not_read_is_ended(nursery, autojump_clock):
+    limits = AmqpConnectionOptions(max_unsent=100_000)
+    client, server = await connect(
+        nursery, lockstep_stream_pair(), of_client={"max_unsettled": 1}, options=limits
+    )
+    client.settles = False
+    link = await attach(client, we_send=False)
+    client.connection.engine.grant(link, 10)
+    attached = await server.wait_for(LinkAttached)
+    for size in (2, 200_000, 200_000):
+        server.connection.engine.send(attached.link, bytes((size & 7,)), bytes(size))
+    await wait_all_tasks_blocked()
+
+    client.connection.engine.grant(link, 10)
+    await trio.sleep(60)
+
+    assert isinstance(server.told[-1], ConnectionClosed)
+
+
+async def test_a_reset_ends_the_connection_with_an_error(nursery):
+    ours, theirs = memory_stream_pair()
+    _client, server = await connect(nursery, (ours, theirs))
+
+    await ours.send_stream.aclose()
+    closed = await server.wait_for(ConnectionClosed)
+
+    assert closed.error is not None
+
+
+@pytest.mark.parametrize("pair_of_streams", [memory_stream_pair, lockstep_stream_pair])
+async def test_a_cancellation_ends_at_once_and_is_told(pair_of_streams, autojump_clock):
+    ours, theirs = pair_of_streams()
+    client, server = Peer(client_on(ours)), Peer(server_on(theirs), serves=True)
+    client.connection.engine.open()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        with trio.CancelScope() as scope:
+            nursery.start_soon(cancel_when_opened, client, scope)
+            await client.run()
+        told_at = trio.current_time()
+
+    assert scope.cancelled_caught
+    assert told_at < 1
+    assert isinstance(client.told[-1], ConnectionClosed)
+    assert isinstance(server.told[-1], ConnectionClosed)
+
+
+async def cancel_when_opened(client, scope):
+    await client.wait_for(ConnectionOpened)
+    scope.cancel()
+
+
+async def test_a_cancellation_in_the_middle_of_a_write_closes_the_stream(autojump_clock):
+    ours, theirs = lockstep_stream_pair()
+    client = client_on(ours)
+    client.engine.open()
+    told = []
+
+    with trio.move_on_after(1):
+        await client.run(told.append)
+
+    received = await theirs.receive_some()
+    assert [type(event) for event in told] == [ConnectionClosed]
+    assert b"AMQP\x03\x01\x00\x00".startswith(received)
+    assert await theirs.receive_some() == b""
+
+
+async def test_a_handler_that_raises_ends_its_connection_alone(nursery):
+    streams = memory_stream_pair()
+    client, other = await connect(nursery, memory_stream_pair())
+    crashing = server_on(streams[1])
+    seen = []
+
+    def crash(event):
+        seen.append(event)
+        if isinstance(event, ConnectionOpened):
+            raise ZeroDivisionError
+
+    victim = Peer(client_on(streams[0]))
+    victim.connection.engine.open()
+    nursery.start_soon(victim.run)
+    with pytest.RaisesGroup(ZeroDivisionError):
+        await crashing.run(crash)
+    await victim.wait_for(ConnectionClosed)
+    await attach(client)
+
+    assert [type(event) for event in seen] == [ConnectionOpened, ConnectionClosed]
+    assert other.count(ConnectionClosed) == 0
+
+
+async def test_garbage_is_answered_with_the_protocol_that_is_spoken_here():
+    ours, theirs = memory_stream_pair()
+    await ours.send_all(b"GET / HTTP/1.1\r\n\r\n")
+    server = Peer(server_on(theirs), serves=True)
+
+    await server.run()
+
+    assert await ours.receive_some() == b"AMQP\x03\x01\x00\x00"
+    assert isinstance(server.told[-1], ConnectionClosed)
+
+
+# --------------------------------------------------------------------------- Proton's own client
+
+
+class SendAndReceive(MessagingHandler):
+    """Sends messages to a queue and receives as many from it, then closes."""
+
+    def __init__(self, url, bodies):
+        super().__init__(prefetch=10)
+        self.url, self.bodies = url, bodies
+        self.received, self.accepted = [], 0
+
+    def on_start(self, event):
+        connection = event.container.connect(self.url, reconnect=False, allowed_mechs="ANONYMOUS")
+        self.sender = event.container.create_sender(connection, "q")
+        event.container.create_receiver(connection, "q")
+
+    def on_sendable(self, event):
+        while event.sender.credit and self.bodies:
+            event.sender.send(proton.Message(body=self.bodies.pop(0)))
+
+    def on_accepted(self, event):
+        self.accepted += 1
+        self.close_when_done(event)
+
+    def on_message(self, event):
+        self.received.append(event.message.body)
+        self.close_when_done(event)
+
+    def close_when_done(self, event):
+        if self.accepted == len(self.received) == 5:
+            event.connection.close()
+
+
+class Echo(Peer):
+    """A server that sends to its one receiver whatever comes in."""
+
+    def handle(self, event):
+        super().handle(event)
+        if isinstance(event, LinkAttached) and event.we_send:
+            self.out = event.link
+        if isinstance(event, TransferReceived):
+            self.connection.engine.send(self.out, event.tag, event.payload)
+        if isinstance(event, DispositionReceived):
+            self.connection.engine.settle(event.delivery, event.state)
+
+
+async def test_protons_own_client_sends_and_receives(nursery):
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    peers = []
+
+    async def serve(stream):
+        peers.append(Echo(server_on(stream), serves=True))
+        await peers[-1].run()
+
+    await nursery.start(trio.serve_listeners, serve, [listener])
+    bodies = ["", "a", "b" * 70_000, "c" * 300_000, "d"]
+    port = listener.socket.getsockname()[1]
+    handler = SendAndReceive(f"amqp://127.0.0.1:{port}", list(bodies))
+
+    with trio.fail_after(20):
+        await trio.to_thread.run_sync(Container(handler).run)
+
+    assert sorted(handler.received) == sorted(bodies)
+    assert peers[0].told[0].mechanism == "ANONYMOUS"
+    assert peers[0].told[-1] == ConnectionClosed(error=None)

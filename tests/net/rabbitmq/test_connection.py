@@ -1,0 +1,242 @@
+"""What a connection to RabbitMQ knows of its bytes when it is lost, and which peer is dead."""
+
+import random
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+import trio
+from pamqp import base, commands
+from trio.testing import MockClock, lockstep_stream_pair, memory_stream_pair
+
+from gateway.brokers.rabbitmq.sender import RabbitmqSender
+from gateway.domain.backoff import Backoff
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityNotFound,
+    MessageTooLarge,
+    NotAuthorized,
+    OutcomeUnknown,
+    QuotaExceeded,
+    Unavailable,
+)
+from gateway.domain.message import Message
+from gateway.net.dialing import Place
+from gateway.net.rabbitmq.channel import Channel
+from gateway.net.rabbitmq.connection import RabbitmqConnection, Target
+from gateway.net.reconnecting import Failures, Reconnecting
+from gateway.wire.rabbitmq.frames import Login, method_frame
+from gateway.wire.rabbitmq.properties import prepare
+from tests.harness.clocks import VirtualClock
+
+LOGIN = Login(user="guest", password="guest", vhost="/", heartbeat=5)
+TARGET = Target(place=Place(host="rabbit", port=5672), login=LOGIN, connect_timeout=5.0)
+
+
+@pytest.fixture
+def autojump_clock() -> MockClock:
+    return MockClock(autojump_threshold=0)
+
+
+def greeting(channels: int = 100, max_frame: int = 131_072) -> bytes:
+    return b"".join(
+        method_frame(0, method)
+        for method in (
+            commands.Connection.Start(mechanisms="PLAIN"),
+            commands.Connection.Tune(channels, max_frame, 60),
+            commands.Connection.OpenOk(),
+        )
+    )
+
+
+class Peer:
+    """A broker that says what it is told to, and reads what it is told to."""
+
+    def __init__(
+        self, pair: Callable[[], tuple[trio.abc.Stream, trio.abc.Stream]] = memory_stream_pair
+    ) -> None:
+        client, self.stream = pair()
+        self.connection = RabbitmqConnection(client, TARGET)
+
+    async def open(
+        self, nursery: trio.Nursery, channels: int = 100, max_frame: int = 131_072
+    ) -> RabbitmqConnection:
+        async with trio.open_nursery() as greeters:
+            greeters.start_soon(self.stream.send_all, greeting(channels, max_frame))
+            greeters.start_soon(self.read_until, commands.Connection.Open)
+            await nursery.start(self.connection.run)
+        return self.connection
+
+    async def read_until(self, kind: type[base.Frame]) -> None:
+        """Read what comes, up to that method."""
+        seen = b""
+        while kind.index.to_bytes(4) not in seen:
+            seen += bytes(await self.stream.receive_some(65536))
+
+    async def open_channel(self, number: int) -> Channel:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._answer_open, number)
+            return await self.connection.open_channel()
+
+    async def _answer_open(self, number: int) -> None:
+        await self.read_until(commands.Channel.Open)
+        await self.say(number, commands.Channel.OpenOk())
+
+    async def open_lane(self) -> None:
+        """Answer to who opens channel 1 to send on it, and asks by a first message if it may."""
+        await self.read_until(commands.Channel.Open)
+        await self.say(1, commands.Channel.OpenOk())
+        await self.read_until(commands.Confirm.Select)
+        await self.say(1, commands.Confirm.SelectOk())
+        await self.read_until(commands.Basic.Publish)
+        await self.say(1, commands.Basic.Ack(1))
+
+    async def say(self, channel: int, *methods: base.Frame) -> None:
+        await self.stream.send_all(b"".join(method_frame(channel, each) for each in methods))
+
+
+def sender_on(connection: RabbitmqConnection) -> RabbitmqSender:
+    async def dial() -> RabbitmqConnection:
+        await trio.lowlevel.checkpoint()
+        return connection
+
+    connections = Reconnecting(
+        dial=dial, failures=Failures(backoff=Backoff(), rng=random.Random(0))
+    )
+    return RabbitmqSender(connections=connections, clock=VirtualClock(), rng=random.Random(0))
+
+
+async def outcome_of(sender: RabbitmqSender, results: dict[str, BrokerError], name: str) -> None:
+    try:
+        await sender.send("orders", [prepare(Message(message_id=name))])
+    except BrokerError as error:
+        results[name] = error
+
+
+async def test_a_peer_that_says_nothing_for_two_heartbeats_is_dead(autojump_clock) -> None:
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        connection = await peer.open(nursery)
+        opened = trio.current_time()
+        await connection.ended.wait()
+
+        assert 10.0 <= trio.current_time() - opened <= 13.0
+        assert "not a byte" in str(connection.error)
+
+
+async def test_heartbeats_keep_an_idle_connection(autojump_clock) -> None:
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        connection = await peer.open(nursery)
+        for _ in range(20):
+            await trio.sleep(5)
+            await peer.stream.send_all(b"\x08\x00\x00\x00\x00\x00\x00\xce")
+
+        assert not connection.is_over
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_never_left_the_outbox_was_not_sent(autojump_clock) -> None:
+    results: dict[str, BrokerError] = {}
+    async with trio.open_nursery() as nursery:
+        peer = Peer(lockstep_stream_pair)
+        connection = await peer.open(nursery)
+        sender = sender_on(connection)
+        nursery.start_soon(outcome_of, sender, results, "handed")
+        await peer.open_lane()
+        await trio.testing.wait_all_tasks_blocked()  # now it is being written, and nobody reads
+        nursery.start_soon(outcome_of, sender, results, "kept")
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.aclose_forcefully(peer.stream)
+
+    assert type(results["handed"]) is OutcomeUnknown
+    assert type(results["kept"]) is Unavailable
+
+
+async def test_a_message_that_no_frame_holds_is_refused_and_the_confirms_stay_in_step(
+    autojump_clock,
+) -> None:
+    results: dict[str, BrokerError] = {}
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        sender = sender_on(await peer.open(nursery, max_frame=4096))
+        nursery.start_soon(peer.open_lane)
+        with pytest.raises(MessageTooLarge, match="the broker's frames hold 4088"):
+            await sender.send(
+                "orders", [prepare(Message()), prepare(Message(properties={"n": "x" * 4096}))]
+            )
+        for name in ("accepted", "refused"):
+            nursery.start_soon(outcome_of, sender, results, name)
+            await trio.testing.wait_all_tasks_blocked()
+        await peer.say(1, commands.Basic.Ack(2), commands.Basic.Nack(3, requeue=False))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert [(name, type(error)) for name, error in results.items()] == [
+            ("refused", QuotaExceeded)
+        ]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_blocked_connection_takes_nothing_until_it_is_unblocked(autojump_clock) -> None:
+    results: dict[str, BrokerError] = {}
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        connection = await peer.open(nursery)
+        sender = sender_on(connection)
+        await peer.say(0, commands.Connection.Blocked("low on disk"))
+        await trio.testing.wait_all_tasks_blocked()
+        written = connection.written
+        await outcome_of(sender, results, "refused")
+
+        assert connection.written == written
+        assert "low on disk" in str(results["refused"])
+        await peer.say(0, commands.Connection.Unblocked())
+        await trio.testing.wait_all_tasks_blocked()
+        await sender.check()
+        nursery.cancel_scope.cancel()
+
+
+async def test_no_more_channels_than_the_broker_allows(autojump_clock) -> None:
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        connection = await peer.open(nursery, channels=1)
+        await peer.open_channel(1)
+        with pytest.raises(Busy, match="all 1 channels"):
+            await connection.open_channel()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_channel_that_ends_leaves_the_others(autojump_clock) -> None:
+    async with trio.open_nursery() as nursery:
+        peer = Peer()
+        connection = await peer.open(nursery)
+        one, other = await peer.open_channel(1), await peer.open_channel(2)
+        await peer.say(1, commands.Channel.Close(404, "NOT_FOUND", 0, 0))
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert type(one.error) is EntityNotFound
+        assert not other.is_over
+        assert not connection.is_over
+        nursery.cancel_scope.cancel()
+
+
+async def test_after_a_failure_nobody_dials_for_a_while(autojump_clock) -> None:
+    dialled: list[float] = []
+
+    async def dial() -> RabbitmqConnection:
+        dialled.append(trio.current_time())
+        await trio.sleep(0.01)
+        raise NotAuthorized("wrong password")
+
+    connections: Reconnecting[RabbitmqConnection] = Reconnecting(
+        dial=dial,
+        failures=Failures(backoff=Backoff(first=1.0, cap=4.0, jitter=0.0), rng=random.Random(0)),
+    )
+    for _ in range(200):
+        with pytest.raises(NotAuthorized, match="wrong password"):
+            await connections.get()
+        await trio.sleep(0.1)
+
+    pauses = [round(later - sooner) for sooner, later in pairwise(dialled)]
+    assert pauses[:5] == [1, 2, 4, 4, 4]

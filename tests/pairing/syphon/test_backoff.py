@@ -1,0 +1,301 @@
+"""How long the syphon backs off from an entity, and how many messages its sends then have."""
+
+import random
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import Busy, Unavailable
+from gateway.domain.events.gateway import SyphonBackedOff
+from gateway.domain.failover import State
+from gateway.pairing.options import PairOptions
+from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.backoff import EntityBackoffs
+from tests.harness.clocks import VirtualClock
+from tests.pairing.harness import BILLS, LABEL, ORDERS, virtual_time
+
+pytestmark = virtual_time
+
+PAUSE = Backoff(first=10.0, cap=1000.0, jitter=0.0)
+OUT = Unavailable("out")
+
+
+@pytest.fixture
+def make(events):
+    def make(states=None, **bounds):
+        return EntityBackoffs(
+            rng=random.Random(1), observer=events, largest=8, states=states, **bounds
+        )
+
+    return make
+
+
+@pytest.fixture
+async def half_open(events):
+    states = EntityStates(
+        options=PairOptions(label=LABEL, failover_interval=0.0, successes_to_return=9),
+        clock=VirtualClock(),
+        observer=events,
+        rng=random.Random(1),
+    )
+    states.failed(states.begin(ORDERS), OUT)
+    states.probed(ORDERS)
+    return states
+
+
+async def test_a_hold_ends_by_itself(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out")
+    began = trio.current_time()
+
+    await backoffs.wait_until_resumed(ORDERS)
+
+    assert trio.current_time() - began == pytest.approx(10.0)
+    assert not backoffs.is_suspended(ORDERS)
+
+
+async def test_who_isnt_held_isnt_waited_for(make):
+    began = trio.current_time()
+
+    await make().wait_until_resumed(ORDERS)
+
+    assert trio.current_time() == began
+
+
+async def test_a_hold_is_one_entitys(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out")
+
+    assert not backoffs.is_suspended(BILLS)
+    assert backoffs.window(BILLS) == 8
+
+
+async def test_each_failure_after_a_rest_makes_the_next_one_longer(make, events):
+    backoffs = make()
+    for _ in range(3):
+        backoffs.back_off(ORDERS, PAUSE, "out")
+        await backoffs.wait_until_resumed(ORDERS)
+
+    assert [event.seconds for event in events.of(SyphonBackedOff)] == [10.0, 20.0, 40.0]
+
+
+async def test_sends_that_fail_together_are_one_failure(make, events):
+    backoffs = make()
+    for _ in range(3):
+        backoffs.back_off(ORDERS, PAUSE, "out")
+
+    assert [event.seconds for event in events.of(SyphonBackedOff)] == [10.0] * 3
+
+
+async def test_a_failure_never_shortens_a_rest(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out", least=50.0)
+    backoffs.back_off(ORDERS, PAUSE, "out")
+
+    await trio.sleep(49.0)
+
+    assert backoffs.is_suspended(ORDERS)
+
+
+async def test_a_rest_may_be_short(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, Backoff(first=0.25, cap=0.25, jitter=0.0), "out")
+
+    await trio.sleep(0.25)
+
+    assert not backoffs.is_suspended(ORDERS)
+
+
+async def test_a_success_ends_the_rest_and_begins_slowly(make, nursery):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out")
+    began = trio.current_time()
+    released = []
+
+    async def wait():
+        await backoffs.wait_until_resumed(ORDERS)
+        released.append(trio.current_time())
+
+    nursery.start_soon(wait)
+    await wait_all_tasks_blocked()
+    windows = [backoffs.window(ORDERS)]
+    for _ in range(3):
+        backoffs.confirm(ORDERS)
+        windows.append(backoffs.window(ORDERS))
+    await wait_all_tasks_blocked()
+
+    assert released == [began]
+    assert windows == [1, 2, 4, 8]
+
+
+async def test_an_entity_that_is_well_again_takes_no_memory(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out")
+
+    for _ in range(3):
+        backoffs.confirm(ORDERS)
+
+    assert not backoffs._backoffs
+
+
+async def test_who_is_suspended_is_counted(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out")
+    backoffs.back_off(BILLS, PAUSE, "out", least=20.0)
+
+    await trio.sleep(9.0)
+    both = backoffs.backing_off
+    await trio.sleep(1.0)
+
+    assert (both, backoffs.backing_off) == (2, 1)
+
+
+async def test_a_success_forgets_the_failures_before_it(make, events):
+    backoffs = make()
+    for _ in range(2):
+        backoffs.back_off(ORDERS, PAUSE, "out")
+        backoffs.confirm(ORDERS)
+
+    assert [event.seconds for event in events.of(SyphonBackedOff)] == [10.0, 10.0]
+
+
+async def test_a_failure_makes_it_begin_slowly_again(make):
+    backoffs = make()
+    backoffs.back_off(ORDERS, PAUSE, "out")
+    backoffs.confirm(ORDERS)
+
+    backoffs.back_off(ORDERS, PAUSE, "out")
+
+    assert backoffs.window(ORDERS) == 1
+
+
+async def test_a_success_without_a_failure_changes_nothing(make):
+    backoffs = make()
+
+    backoffs.confirm(ORDERS)
+
+    assert backoffs.window(ORDERS) == 8
+
+
+async def test_an_entity_is_gone_since_the_first_time_that_it_was(make):
+    backoffs = make()
+    first = backoffs.gone_for(ORDERS)
+    await trio.sleep(30.0)
+
+    assert (first, backoffs.gone_for(ORDERS)) == (0.0, 30.0)
+    assert backoffs.window(ORDERS) == 1
+    backoffs.confirm(ORDERS)
+    assert backoffs.gone_for(ORDERS) == 0.0
+
+
+async def test_nobody_knows_of_an_entity_of_which_nothing_was_heard_for_long(make):
+    backoffs = make()
+    backoffs.gone_for(ORDERS)
+    await trio.sleep(3600.0)
+    asked = backoffs.gone_for(ORDERS)
+    await trio.sleep(3600.5)
+
+    assert (asked, backoffs.gone_for(ORDERS)) == (3600.0, 0.0)
+    await trio.sleep(30.0)
+    assert backoffs.gone_for(ORDERS) == 30.0
+
+
+async def test_holds_are_bounded_and_the_oldest_goes_first(make):
+    backoffs = make(most=2)
+    entities = [EntityPath(f"entity-{number}") for number in range(3)]
+    for entity in entities:
+        backoffs.back_off(entity, PAUSE, "out")
+    suspended = [[backoffs.is_suspended(entity) for entity in entities]]
+    backoffs.back_off(entities[2], PAUSE, "out")  # is there already: takes no room
+    suspended.append([backoffs.is_suspended(entity) for entity in entities])
+
+    assert suspended == [[False, True, True]] * 2
+
+
+async def test_a_trial_that_fails_closes_a_half_open_entity(make, half_open):
+    backoffs = make(half_open)
+
+    backoffs.end_trial(backoffs.trial(ORDERS), OUT)
+
+    assert half_open.state_of(ORDERS) is State.SECONDARY
+
+
+async def test_a_trial_that_is_busy_says_nothing_of_a_half_open_entity(make, half_open):
+    backoffs = make(half_open)
+
+    backoffs.end_trial(backoffs.trial(ORDERS), Busy())
+
+    assert half_open.state_of(ORDERS) is State.HALF_OPEN
+
+
+async def test_a_trial_that_succeeds_counts(make, half_open):
+    backoffs = make(half_open)
+    for _ in range(8):
+        trial = backoffs.trial(ORDERS)
+        backoffs.end_trial(trial, None)
+        backoffs.release_trial(trial)
+
+    assert half_open.state_of(ORDERS) is State.PRIMARY
+
+
+async def test_there_is_no_trial_while_it_is_suspended(make, half_open):
+    backoffs = make(half_open)
+    backoffs.back_off(ORDERS, PAUSE, "out")
+
+    assert backoffs.trial(ORDERS) is None
+    await trio.sleep(10.0)
+    assert backoffs.trial(ORDERS) is not None
+
+
+async def test_there_is_no_trial_of_a_healthy_entity_or_without_states(make, half_open):
+    assert make(half_open).trial(BILLS) is None
+    assert make().trial(ORDERS) is None
+
+
+async def test_without_standings_a_trials_end_means_nothing(make, half_open):
+    backoffs, trial = make(), half_open.begin_trial(ORDERS)
+
+    backoffs.end_trial(trial, None)
+    backoffs.release_trial(trial)
+
+    assert half_open.begin_trial(ORDERS) is None  # it is still on its way
+
+
+async def test_a_diverted_entity_is_held_until_it_comes_back(make, half_open, nursery):
+    backoffs = make(half_open)
+    released = []
+
+    async def wait():
+        await backoffs.wait_until_resumed(ORDERS)
+        released.append(trio.current_time())
+
+    nursery.start_soon(wait)
+    await trio.sleep(1000.0)
+    before = list(released)
+    half_open.force_back(ORDERS)
+    now = trio.current_time()
+    await wait_all_tasks_blocked()
+
+    assert (before, released) == ([], [now])
+    assert backoffs.window(ORDERS) == 1  # gently
+
+
+async def test_a_suspect_entity_gets_one_message_and_is_well_when_it_takes_it(make, events):
+    states = EntityStates(
+        options=PairOptions(label=LABEL, failover_interval=60.0),
+        clock=VirtualClock(),
+        observer=events,
+        rng=random.Random(1),
+    )
+    states.failed(states.begin(ORDERS), OUT)
+    backoffs = make(states)
+
+    suspect = backoffs.window(ORDERS)
+    backoffs.confirm(ORDERS)
+
+    assert suspect == 1
+    assert states.state_of(ORDERS) is State.PRIMARY
+    assert backoffs.window(ORDERS) == 8

@@ -1,0 +1,188 @@
+"""How many batches a drain takes ahead, and when it waits."""
+
+import pytest
+import trio
+
+from gateway.domain.message import DataBody, Delivery, Message, ValueBody
+from gateway.pairing.syphon.batch_window import MAX_AHEAD, BatchWindow
+from tests.pairing.harness import virtual_time
+
+pytestmark = virtual_time
+
+PATIENCE = 15.0
+
+
+def deliveries(count=10, body=b"x"):
+    return [Delivery(message=Message(body=body), sequence_number=each) for each in range(count)]
+
+
+def make_hand(largest=10):
+    return BatchWindow(largest=largest, patience=PATIENCE)
+
+
+async def seconds_until_room(batches):
+    started = trio.current_time()
+    await batches.wait_for_room()
+    return trio.current_time() - started
+
+
+async def batches_until_full(batches, body=b"x"):
+    """How many it takes until it has to wait."""
+    taken = [batches.begin(deliveries(body=body))]
+    while await seconds_until_room(batches) == 0.0:
+        taken.append(batches.begin(deliveries(body=body)))
+    return len(taken)
+
+
+def go_well(batches, times):
+    for _ in range(times):
+        batch = batches.begin(deliveries())
+        batch.moved = batch.deliveries
+        batches.end(batch)
+
+
+async def test_the_first_batch_is_moved_before_another_is_taken():
+    assert await batches_until_full(make_hand()) == 1
+
+
+async def test_each_batch_that_is_moved_whole_doubles_what_is_taken_ahead():
+    batches = make_hand()
+    go_well(batches, 1)
+
+    assert await batches_until_full(batches) == 2
+
+
+async def test_no_more_than_so_many_are_taken_ahead():
+    batches = make_hand()
+    go_well(batches, 10)
+
+    assert await batches_until_full(batches) == 4
+
+
+@pytest.mark.parametrize(
+    "trouble", [{"moved": 9}, {"moved": 10, "gently": True}, {"moved": 10, "began": -11.0}]
+)
+async def test_trouble_slowness_and_a_gentle_start_end_that(trouble):
+    batches = make_hand()
+    go_well(batches, 10)
+    batch = batches.begin(deliveries())
+    began = batch.began + trouble.pop("began", 0.0)
+    for name, value in {**trouble, "began": began}.items():
+        setattr(batch, name, value)
+
+    batches.end(batch)
+
+    assert await batches_until_full(batches) == 1
+
+
+@pytest.mark.parametrize("kind", [bytes, lambda body: DataBody((body,))])
+async def test_large_messages_arent_taken_ahead(kind):
+    batches = make_hand()
+    go_well(batches, 10)
+
+    assert await batches_until_full(batches, body=kind(bytes(MAX_AHEAD // 9))) == 1
+
+
+@pytest.mark.parametrize(("more", "room"), [(0, True), (1, False)])
+@pytest.mark.parametrize("body", [bytes, lambda size: DataBody((b"x", bytes(size - 1)))])
+async def test_four_mebibytes_may_be_ahead_and_no_more(body, more, room):
+    batches = make_hand()
+    go_well(batches, 10)
+    batches.begin(deliveries(1, body=body(4 * 1024 * 1024 - 1)))
+    batches.begin(deliveries(1 + more))
+
+    assert (await seconds_until_room(batches) == 0.0) is room
+
+
+async def test_a_body_that_isnt_bytes_counts_nothing():
+    batches = make_hand()
+    go_well(batches, 10)
+    batches.begin(deliveries(1, body=bytes(4 * 1024 * 1024)))
+    batches.begin(deliveries(1, body=ValueBody("x" * 1024)))
+
+    assert await seconds_until_room(batches) == 0.0
+
+
+async def test_each_of_two_batches_that_hang_makes_the_next_smaller():
+    batches = make_hand(largest=20)
+    go_well(batches, 1)
+    batches.begin(deliveries())
+    batches.begin(deliveries())
+
+    await batches.wait_for_room()
+
+    assert batches.limit == 5
+    assert await seconds_until_room(batches) == 0.0
+
+
+async def test_who_waits_for_room_goes_on_as_soon_as_there_is_some(nursery):
+    batches = make_hand()
+    batch = batches.begin(deliveries())
+
+    async def end_later():
+        await trio.sleep(3.0)
+        batches.end(batch)
+
+    nursery.start_soon(end_later)
+
+    assert await seconds_until_room(batches) == 3.0
+
+
+async def test_a_batch_that_hangs_isnt_waited_for_any_longer():
+    batches = make_hand()
+    batch = batches.begin(deliveries())
+
+    assert await seconds_until_room(batches) == PATIENCE
+    assert batches.limit == 5  # as after any that was slow
+    batches.end(batch)  # too late to count
+    assert batches.limit == 5
+
+
+@pytest.mark.parametrize(("seconds", "limit"), [(9.9, 10), (10.1, 5)])
+async def test_slow_is_what_takes_more_than_a_sixth_of_a_lock(seconds, limit):
+    batches = make_hand()
+    batch = batches.begin(deliveries())
+    await trio.sleep(seconds)
+
+    batches.end(batch)
+
+    assert batches.limit == limit
+
+
+async def test_slow_batches_get_smaller_down_to_one_and_quick_ones_larger_again():
+    batches = make_hand(largest=20)
+    limits = []
+    for seconds in (11.0,) * 5 + (0.0,) * 6:
+        batch = batches.begin(deliveries())
+        await trio.sleep(seconds)
+        batches.end(batch)
+        limits.append(batches.limit)
+
+    assert limits == [10, 5, 2, 1, 1, 2, 4, 8, 16, 20, 20]
+
+
+async def test_it_counts_the_batches_in_a_row_of_which_nothing_could_be_moved():
+    batches = make_hand()
+    found = [batches.stuck]
+    for moved in (0, 0, 1, 0):
+        batch = batches.begin(deliveries())
+        batch.moved += moved
+        batches.end(batch)
+        found.append(batches.stuck)
+
+    assert found == [0, 1, 2, 0, 1]
+
+
+async def test_it_is_empty_when_the_last_batch_has_ended(nursery):
+    batches = make_hand()
+    batch = batches.begin(deliveries())
+
+    async def end_later():
+        await trio.sleep(3.0)
+        batches.end(batch)
+
+    nursery.start_soon(end_later)
+    started = trio.current_time()
+    await batches.wait_empty()
+
+    assert trio.current_time() - started == 3.0

@@ -1,0 +1,489 @@
+"""Which backlog queues a syphon finds, and how several get along."""
+
+from datetime import timedelta
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.backoff import Backoff
+from gateway.domain.errors import NotAuthorized, NotSupported, Unavailable
+from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
+from gateway.pairing.syphon.backlog_message import BacklogQueueInfo
+from tests.harness.faults import Hang, Operation, Refuse
+from tests.pairing.harness import BILLS, LABEL, ORDERS, QUEUE, Slow, message, refuse, virtual_time
+
+pytestmark = virtual_time
+
+SEND, MANAGE = Operation.SEND, Operation.MANAGE
+SELDOM = {
+    "rescan": 1000.0,
+    "stall_after": 1000.0,
+    "queue_retry": Backoff(first=1.0, cap=1000.0, jitter=0.0),
+}
+
+
+async def make_queues(harness, *indices):
+    queues = [backlog.queue_name(LABEL, index) for index in indices]
+    for queue in queues:
+        await harness.secondary.store.create_queue(queue, backlog.QUEUE_PROPERTIES)
+    return queues
+
+
+# Discovery
+
+
+async def test_every_queue_of_the_label_is_drained_whatever_was_configured(harness):
+    for queue in await make_queues(harness, 3, 57, 1000):
+        await harness.divert(message(str(queue)), queue=queue)
+    await harness.syphon()
+
+    await trio.sleep(1.0)
+
+    assert len(await harness.primary.ids()) == 3
+
+
+async def test_more_queues_than_fit_on_a_page_are_found(harness):
+    queues = await make_queues(harness, *range(1, 251))
+    for queue in queues:
+        await harness.divert(message(str(queue)), queue=queue)
+    await harness.syphon()
+
+    await trio.sleep(5.0)
+
+    assert sorted(await harness.primary.ids()) == sorted(map(str, queues))
+
+
+async def test_queues_of_another_label_are_left_alone(harness):
+    other = backlog.queue_name("west", 0)
+    await harness.secondary.store.create_queue(other, backlog.QUEUE_PROPERTIES)
+    await harness.divert(message(), queue=other)
+    await harness.syphon()
+
+    await trio.sleep(100.0)
+
+    assert await harness.secondary.ids(other) == ["m1"]
+
+
+@pytest.mark.parametrize("error", [NotAuthorized, NotSupported])
+async def test_without_the_right_to_list_indices_are_tried_until_ten_are_missing(harness, error):
+    near, far, too_far = await make_queues(harness, 9, 19, 30)
+    for queue in (QUEUE, near, far, too_far):
+        await harness.divert(message(str(queue)), queue=queue)
+    harness.secondary.fail(refuse(error, "no"), MANAGE)
+    await harness.syphon()
+
+    await trio.sleep(30.0)
+
+    assert set(await harness.primary.ids()) == {str(QUEUE), str(near), str(far)}
+
+
+async def test_a_look_without_the_right_to_list_ends_also_where_queues_hang(harness):
+    harness.secondary.fail(refuse(NotAuthorized, "no"), MANAGE)
+    harness.secondary.fail(Hang(20.0), Operation.RECEIVE)
+    await harness.divert(message())
+    await harness.syphon(rescan=10.0)
+    await trio.sleep(30.0)
+    harness.secondary.heal()
+
+    await trio.sleep(120.0)
+
+    assert await harness.primary.ids() == ["m1"]
+
+
+async def test_a_queue_that_is_made_later_is_found(harness):
+    await harness.syphon(rescan=60.0)
+    await trio.sleep(30.0)
+    (queue,) = await make_queues(harness, 5)
+    await harness.divert(message(), queue=queue)
+
+    await trio.sleep(31.0)
+
+    assert await harness.primary.ids() == ["m1"]
+
+
+async def test_a_queue_that_is_deleted_and_made_again_is_drained_again(harness):
+    await harness.syphon(rescan=60.0)
+    await trio.sleep(10.0)
+    await harness.secondary.store.delete_queue(QUEUE)
+    await trio.sleep(60.0)
+    await make_queues(harness, 0)
+    await harness.divert(message())
+
+    await trio.sleep(61.0)
+
+    assert await harness.primary.ids() == ["m1"]
+
+
+async def test_a_secondary_that_is_down_at_the_start_is_found_later(harness):
+    await harness.divert(message())
+    harness.secondary.fail(Refuse())
+    await harness.syphon(rescan=10.0)
+    await trio.sleep(30.0)
+    told = len(harness.events.of(SyphonFailed))
+    harness.secondary.heal()
+
+    await trio.sleep(11.0)
+
+    assert told >= 2
+    assert await harness.primary.ids() == ["m1"]
+
+
+async def test_a_secondary_that_was_down_for_a_moment_is_asked_again_soon(harness):
+    await harness.divert(message())
+    harness.secondary.fail(Refuse())
+    await harness.syphon()  # which looks for new queues once a minute
+    await trio.sleep(5.0)
+    harness.secondary.heal()
+
+    await trio.sleep(10.0)
+
+    assert await harness.primary.ids() == ["m1"]
+
+
+async def test_a_secondary_that_is_down_is_asked_later_and_later(harness):
+    harness.secondary.fail(Refuse(), MANAGE)
+    started = trio.current_time()
+    await harness.syphon(**SELDOM)
+
+    await trio.sleep(20.0)
+
+    looks = [at - started for at in harness.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 1.0, 3.0, 7.0, 15.0])
+
+
+async def test_a_secondary_that_has_come_back_is_asked_as_seldom_as_before(harness):
+    harness.secondary.fail(Refuse(), MANAGE, times=2)
+    started = trio.current_time()
+    await harness.syphon(**SELDOM)
+
+    await trio.sleep(1500.0)
+
+    looks = [at - started for at in harness.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 1.0, 3.0, 1003.0])
+
+
+async def test_a_secondary_that_is_down_again_is_asked_again_soon(harness):
+    harness.secondary.fail(Refuse(), MANAGE, times=3)
+    await harness.syphon(**SELDOM)
+    await trio.sleep(500.0)
+    harness.secondary.fail(Refuse(), MANAGE, times=1)
+
+    await trio.sleep(1000.0)
+
+    *_, failed, told = harness.secondary.times(MANAGE)
+    assert told - failed == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("rescan", "stall_after"), [(10.0, 60.0), (60.0, 10.0)])
+async def test_it_looks_as_often_as_the_more_urgent_reason_says(harness, rescan, stall_after):
+    started = trio.current_time()
+    await harness.syphon(rescan=rescan, stall_after=stall_after)
+
+    await trio.sleep(25.0)
+
+    looks = [at - started for at in harness.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 10.0, 20.0])
+
+
+async def test_without_the_right_to_list_a_queue_that_cant_be_read_is_told_and_isnt_there(harness):
+    harness.secondary.fail(refuse(NotAuthorized, "no"), MANAGE)
+    harness.secondary.fail(refuse(Unavailable, "out"), Operation.RECEIVE)
+    syphon = harness.make_syphon()
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(1.0)
+
+    assert syphon._drains == {}
+    assert harness.events.of(SyphonFailed) == [SyphonFailed(queue=QUEUE, reason="out")]
+
+
+async def test_a_list_that_never_comes_is_given_up_after_half_a_minute(harness):
+    harness.secondary.fail(Hang(), MANAGE)
+    started = trio.current_time()
+    await harness.syphon(**SELDOM)
+
+    await trio.sleep(60.0)
+
+    looks = [at - started for at in harness.secondary.times(MANAGE)]
+    assert looks == pytest.approx([0.0, 31.0])  # and a pause of a second
+
+
+async def test_without_the_right_to_list_an_empty_queue_is_looked_at_for_a_second(harness):
+    first, second = harness.queues(2)
+    await make_queues(harness, 1)
+    harness.secondary.fail(refuse(NotAuthorized, "no"), MANAGE)
+    started = trio.current_time()
+    await harness.syphon()
+
+    await trio.sleep(1.5)
+
+    looks = {
+        each.entity: each.at - started for each in harness.secondary.asked if each.at > started
+    }
+    assert looks == {second: 1.0}
+    assert first in {each.entity for each in harness.secondary.asked}
+
+
+async def test_without_the_right_to_list_a_queue_that_hangs_when_it_is_opened_isnt_there(harness):
+    class HangsOpen:
+        def open_receiver(self, *_):
+            return self
+
+        async def __aenter__(self):
+            await trio.sleep_forever()
+
+        async def __aexit__(self, *_):
+            await trio.lowlevel.checkpoint()  # noqa: ASYNC102 it never gets here
+
+    syphon = harness.make_syphon()
+    syphon.source = HangsOpen()
+
+    assert not await syphon._is_there(QUEUE)
+
+
+async def test_each_drain_knows_the_depth_and_the_lock_of_its_queue(harness):
+    await make_queues(harness, 1)
+    await harness.divert(message("1"), message("2"))
+    harness.primary.fail(Refuse(), SEND)
+    syphon = harness.make_syphon()
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(1.0)
+
+    assert {drain.queue: drain._info for drain in syphon._drains.values()} == {
+        QUEUE: BacklogQueueInfo(depth=2, lock_duration=backlog.LEGACY_LOCK),
+        backlog.queue_name(LABEL, 1): BacklogQueueInfo(depth=0, lock_duration=backlog.LOCK),
+    }
+
+
+async def test_it_says_how_many_entities_rest(harness):
+    for entity in (ORDERS, BILLS):
+        await harness.divert(message(), entity=entity)
+    harness.primary.fail(Refuse(), SEND, entity=BILLS)
+    syphon = harness.make_syphon()
+    await harness.nursery.start(syphon.run)
+
+    await trio.sleep(0.5)
+
+    assert syphon.backing_off == 1
+
+
+async def test_a_list_that_never_comes_doesnt_stop_what_is_drained(harness):
+    await harness.syphon(rescan=10.0)
+    await trio.sleep(1.0)
+    harness.secondary.fail(Hang(), MANAGE)
+    await trio.sleep(60.0)
+
+    await harness.divert(message())
+    await trio.sleep(1.0)
+
+    assert await harness.primary.ids() == ["m1"]
+
+
+# The watchdog
+
+
+async def test_a_backlog_that_doesnt_move_is_told(harness):
+    await harness.divert(message())
+    harness.primary.fail(Refuse(), SEND)
+    await harness.syphon(stall_after=60.0)
+
+    await trio.sleep(59.0)
+    before = harness.events.of(SyphonStalled)
+    await trio.sleep(10.0)
+
+    assert before == []
+    assert harness.events.of(SyphonStalled) == [SyphonStalled(pending=1, seconds=60.0)]
+
+
+@pytest.mark.parametrize("lock", [15.0, 60.0])
+async def test_what_a_killed_syphon_has_locked_is_no_stall_until_its_lock_can_have_ended(
+    harness, lock
+):
+    properties = attrs.evolve(backlog.QUEUE_PROPERTIES, lock_duration=timedelta(seconds=lock))
+    await harness.secondary.store.update_queue(QUEUE, properties)
+    await harness.divert(message())
+    async with harness.secondary.broker.open_receiver(QUEUE) as receiver:  # of that syphon
+        [delivery] = await receiver.receive(1)
+        await harness.syphon(stall_after=5.0)
+        for _ in range(4 + int(lock)):
+            await receiver.renew(delivery)  # longer than one that was killed
+            await trio.sleep(1.0)
+        before = harness.events.of(SyphonStalled)
+        await trio.sleep(10.0)
+
+    assert before == []
+    assert harness.events.of(SyphonStalled)[0].seconds == 5.0 + lock
+
+
+async def test_what_a_syphon_has_locked_itself_is_a_stall_without_more_patience(harness):
+    await harness.divert(message())
+    harness.primary.fail(Refuse(), SEND)
+    await harness.syphon(stall_after=5.0)
+
+    stalled = await harness.events.first(SyphonStalled)
+
+    assert stalled.seconds == 5.0
+
+
+async def test_the_time_without_a_backlog_is_no_stall(harness):
+    await harness.syphon(stall_after=60.0)
+    await trio.sleep(3599.5)
+    await harness.divert(message())
+    harness.primary.fail(Refuse(), SEND)
+    began = trio.current_time()
+
+    stalled = await harness.events.first(SyphonStalled)
+
+    assert stalled.seconds == 60.0
+    assert 60.0 <= trio.current_time() - began <= 120.0
+
+
+async def test_what_comes_just_before_a_look_after_hours_without_a_backlog_has_its_time(harness):
+    harness.primary.fail(Slow(1.0), SEND)
+    await harness.syphon(rescan=60.0, stall_after=60.0)
+    await trio.sleep(3 * 3600.0 - 0.5)
+
+    await harness.divert(message())
+    await trio.sleep(120.0)
+
+    assert await harness.primary.ids() == ["m1"]
+    assert harness.events.of(SyphonStalled) == []
+
+
+async def test_what_comes_long_after_a_message_that_expired_has_its_time(harness):
+    harness.primary.fail(Refuse(), SEND)
+    await harness.divert(message("early", time_to_live=timedelta(seconds=20)))
+    await harness.syphon(rescan=60.0, stall_after=60.0)
+    await trio.sleep(3600.0 - 0.5)
+    harness.primary.heal()
+    harness.primary.fail(Slow(1.0), SEND)
+
+    await harness.divert(message("late"))
+    await trio.sleep(120.0)
+
+    assert await harness.primary.ids() == ["late"]
+    assert harness.events.of(SyphonStalled) == []
+
+
+async def test_what_comes_after_an_hour_in_which_nobody_could_look_has_its_time(harness):
+    harness.primary.fail(Slow(5.0), SEND)
+    await harness.divert(message("early"))
+    each_ten_seconds = Backoff(first=10.0, cap=10.0, jitter=0.0)
+    await harness.syphon(rescan=60.0, stall_after=60.0, queue_retry=each_ten_seconds)
+    await trio.sleep(30.0)
+    harness.secondary.fail(Refuse(), MANAGE)
+    await trio.sleep(3600.0 - 1.0)
+    harness.secondary.heal()
+
+    await harness.divert(message("late"))
+    await trio.sleep(120.0)
+
+    assert await harness.primary.ids() == ["early", "late"]
+    assert harness.events.of(SyphonStalled) == []
+
+
+@pytest.mark.parametrize("batch", [1, 20])
+async def test_a_backlog_that_moves_slowly_isnt_stalled(harness, batch):
+    for number in range(30):
+        await harness.divert(message(f"{number}"))
+    await harness.syphon(stall_after=60.0, batch=batch, max_drain_rate=0.1)
+
+    await trio.sleep(250.0)
+
+    assert harness.events.of(SyphonStalled) == []
+
+
+async def test_an_empty_backlog_isnt_stalled(harness):
+    await harness.syphon(stall_after=60.0)
+
+    await trio.sleep(3600.0)
+
+    assert harness.events.of(SyphonStalled) == []
+
+
+async def test_a_look_that_fails_doesnt_put_the_alarm_off(harness):
+    await harness.divert(message())
+    harness.primary.fail(Refuse(), SEND)
+    await harness.syphon(stall_after=60.0, rescan=10.0)
+    await trio.sleep(35.0)
+    harness.secondary.fail(Refuse(), MANAGE, times=2)
+
+    await trio.sleep(36.0)
+
+    assert len(harness.events.of(SyphonStalled)) >= 1
+
+
+# Several
+
+
+async def test_two_syphons_compete_without_loss_or_duplicates(harness):
+    for number in range(300):
+        await harness.divert(message(f"{number}"))
+    harness.primary.fail(Slow(0.5), SEND)
+    for _ in range(2):
+        await harness.syphon(batch=20)
+
+    await trio.sleep(60.0)
+
+    ids = await harness.primary.ids()
+    assert len(ids) == 300
+    assert len(set(ids)) == 300
+    assert await harness.secondary.ids(QUEUE) == []
+
+
+async def test_one_of_two_syphons_takes_over_when_the_other_ends(harness):
+    for number in range(50):
+        await harness.divert(message(f"{number}"))
+    harness.primary.fail(Slow(1.0), SEND)
+    first = await harness.syphon(batch=10)
+    await harness.syphon(batch=10)
+    await trio.sleep(1.5)
+
+    first.cancel()
+    await trio.sleep(200.0)
+
+    assert set(await harness.primary.ids()) == {f"{number}" for number in range(50)}
+    assert await harness.secondary.ids(QUEUE) == []
+
+
+async def test_a_spool_is_drained_by_the_same_syphon(harness):
+    pair = await harness.pair(spool=True)
+    for namespace in (harness.primary, harness.secondary):
+        namespace.fail(Refuse(), SEND)
+    await pair.broker.send(ORDERS, [message()])
+    for namespace in (harness.primary, harness.secondary):
+        namespace.heal()
+    await harness.syphon(source=harness.spool)
+
+    await trio.sleep(5.0)
+
+    assert await harness.primary.ids() == ["m1"]
+    assert await harness.spool.ids(QUEUE) == []
+
+
+async def test_a_syphon_pauses_after_failures_with_growing_pauses(harness):
+    harness.secondary.fail(Refuse(), Operation.RECEIVE)
+    await harness.syphon(queue_retry=Backoff(first=1.0, cap=1000.0, jitter=0.0))
+
+    await trio.sleep(100.0)
+
+    assert len(harness.secondary.times(Operation.RECEIVE)) == 7  # 0, 1, 3, 7, 15, 31, 63
+
+
+async def test_a_drain_that_worked_for_a_while_begins_anew_with_short_pauses(harness):
+    pauses = Backoff(first=1.0, cap=100.0, jitter=0.0)
+    harness.secondary.fail(Refuse(), Operation.RECEIVE, times=4)
+    await harness.syphon(queue_retry=pauses)
+    await trio.sleep(200.0)
+    before = len(harness.secondary.times(Operation.RECEIVE))
+    harness.secondary.fail(Refuse(), Operation.RECEIVE)
+    await harness.divert(message())
+    broken = trio.current_time()
+
+    await trio.sleep(10.0)
+
+    later = [at - broken for at in harness.secondary.times(Operation.RECEIVE)[before:]]
+    assert later == pytest.approx([0.0, 1.0, 3.0, 7.0])

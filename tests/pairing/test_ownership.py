@@ -1,0 +1,85 @@
+"""The note on a backlog that says whose it is."""
+
+import random
+
+import attrs
+import pytest
+
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.domain import backlog
+from gateway.domain.errors import NotSupported
+from gateway.pairing.ownership import Owner, note_of, note_owner, owner_in, owners_of
+from gateway.pairing.provision import provision
+from tests.harness.clocks import VirtualClock
+
+LABEL = "east"
+FIRST = backlog.queue_name(LABEL, 0)
+EAST = Owner(fingerprint="0" * 16, name="store:east")
+OTHER = Owner(fingerprint="1" * 16, name="store:other")
+
+
+class Noteless(MemoryBroker):
+    """A namespace whose queues have no text of their own, as RabbitMQ's."""
+
+    async def update_queue(self, entity, properties, *, if_version=None):
+        raise NotSupported("no")
+
+
+@pytest.fixture(params=[MemoryBroker, Noteless])
+async def secondary(request):
+    async with request.param(VirtualClock(), random.Random(0)) as broker:
+        await provision(broker, LABEL, 2)
+        yield broker
+
+
+async def test_a_backlog_of_before_is_nobodys(secondary):
+    assert await owners_of(secondary, LABEL) == []
+
+
+async def test_a_backlog_remembers_whose_it_is(secondary):
+    await note_owner(secondary, LABEL, EAST)
+    await note_owner(secondary, LABEL, EAST)
+
+    assert [owner.fingerprint for owner in await owners_of(secondary, LABEL)] == ["0" * 16]
+    assert await owners_of(secondary, "west") == []
+
+
+async def test_a_note_of_another_pair_can_be_seen(secondary):
+    await note_owner(secondary, LABEL, OTHER)
+    await note_owner(secondary, LABEL, EAST)
+
+    assert "1" * 16 in [owner.fingerprint for owner in await owners_of(secondary, LABEL)]
+
+
+async def test_a_primary_that_replaces_another_one_has_its_note(secondary):
+    await note_owner(secondary, LABEL, OTHER)
+    await note_owner(secondary, LABEL, EAST, instead_of=["1" * 16])
+
+    assert [owner.fingerprint for owner in await owners_of(secondary, LABEL)] == ["0" * 16]
+
+
+async def test_somebodys_text_stays():
+    async with MemoryBroker(VirtualClock(), random.Random(0)) as broker:
+        await provision(broker, LABEL, 1)
+        info = await broker.inspect(FIRST)
+        await broker.update_queue(FIRST, attrs.evolve(info.properties, user_metadata="mine"))
+        await note_owner(broker, LABEL, EAST)
+
+        assert (await broker.inspect(FIRST)).properties.user_metadata == "mine"
+
+
+async def test_a_backlog_that_is_not_there_has_no_owner():
+    async with MemoryBroker(VirtualClock(), random.Random(0)) as broker:
+        assert await owners_of(broker, LABEL) == []
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "x", "1", "[]", "{}", '{"pairgate": 1}', '{"pairgate": {"primary": "x"}}']
+)
+def test_what_is_no_note_names_nobody(text):
+    assert owner_in(text) is None
+
+
+def test_a_note_can_be_read_again_and_is_short():
+    assert owner_in(note_of(EAST)) == EAST
+    assert len(note_of(attrs.evolve(EAST, name="x" * 9999))) < 300

@@ -1,0 +1,113 @@
+"""Clients that connect and say nothing of use take the place of nobody."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.security.gateway import (
+    PATIENCE,
+    PROTOCOLS,
+    ask,
+    every_port,
+    head,
+    port_of,
+    read_head,
+    status,
+    token,
+)
+
+MANY = 1100  # a port takes 1,000
+# No connection ends because its time is over.
+PATIENT = """
+[limits]
+first_timeout = "3h"
+opening_timeout = "1h"
+head_timeout = "1h"
+idle_timeout = "1h"
+"""
+# SASL ANONYMOUS, then an `open` of a container without any field but its id.
+ANONYMOUS = (
+    b"AMQP\x03\x01\x00\x00"
+    b"\x00\x00\x00\x19\x02\x01\x00\x00\x00\x53\x41\xc0\x0c\x01\xa3\x09ANONYMOUS"
+    b"AMQP\x00\x01\x00\x00"
+    b"\x00\x00\x00\x11\x02\x00\x00\x00\x00\x53\x10\xc0\x04\x01\xa1\x01a"
+)
+
+
+@asynccontextmanager
+async def connected(port: int, opening: bytes) -> AsyncIterator[None]:
+    """Many connections that say that and nothing more."""
+    streams = []
+    try:
+        for _ in range(MANY):
+            streams.append(await trio.open_tcp_stream("127.0.0.1", port))
+            if opening:
+                await streams[-1].send_all(opening)
+        yield
+    finally:
+        for stream in streams:
+            stream.socket.close()
+
+
+async def answered(gateway: GatewayProcess, protocol: str) -> bool:
+    """Whether a client that has a key is served at that port."""
+    port = port_of(gateway, protocol)
+    if protocol == "amqp":
+        return (await ask(port, b"AMQP\x03\x01\x00\x00", enough=8))[:5] == b"AMQP\x03"
+    if protocol == "storage-queue":  # an answer is enough: a signature is long to make
+        request = head("GET", "/devstoreaccount1?comp=list", ("Host", "localhost"))
+        return status(await ask(port, request)) == 403
+    target = "/livez" if protocol == "admin" else "/$Resources/queues"
+    fields = [("Host", f"127.0.0.1:{port}"), ("Authorization", token(port))]
+    return status(await ask(port, head("GET", target, *fields))) == 200
+
+
+async def test_a_port_serves_clients_beside_many_silent_ones(gateways: Gateways) -> None:
+    gateway = await gateways.start(every_port() + PATIENT)
+    half = head("POST", "/orders/messages", ("Host", "localhost"))[:-2]
+
+    for protocol in PROTOCOLS:
+        opening = {"amqp": ANONYMOUS, "service-bus-http": half}.get(protocol, b"")
+        async with connected(port_of(gateway, protocol), opening):
+            assert await answered(gateway, protocol)
+            # The others, that of operators among them, have room of their own.
+            assert await answered(gateway, "admin")
+
+
+async def test_who_has_shown_a_key_gives_way_to_no_silent_one(gateways: Gateways) -> None:
+    gateway = await gateways.start(every_port())
+    port = port_of(gateway, "service-bus-http")
+    fields = [("Host", "localhost"), ("Authorization", token(port)), ("Content-Length", "0")]
+    request = head("POST", "/orders/messages", *fields)
+
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        with trio.fail_after(PATIENCE):
+            await stream.send_all(request)
+            assert status(await read_head(stream)) == 201
+            async with connected(port, b""):
+                assert await answered(gateway, "service-bus-http")
+                await stream.send_all(request)
+                assert status(await read_head(stream)) == 201
+
+
+async def test_who_shows_no_key_has_little_time(gateways: Gateways) -> None:
+    gateway = await gateways.start(every_port() + PATIENT.replace("3h", "100ms"))
+
+    for protocol in PROTOCOLS:
+        for opening in (b"", ANONYMOUS if "http" not in protocol else b"GET "):
+            stream = await trio.open_tcp_stream("127.0.0.1", port_of(gateway, protocol))
+            async with stream:
+                with trio.fail_after(PATIENCE):
+                    await stream.send_all(opening)
+                    while await ended(stream):
+                        pass
+
+
+async def ended(stream: trio.SocketStream) -> bytes:
+    """What comes; nothing at the end, however the connection ends."""
+    try:
+        return bytes(await stream.receive_some())
+    except trio.BrokenResourceError:
+        return b""

@@ -1,0 +1,155 @@
+"""Pages of other sites, where the only key is the one that everybody knows."""
+
+from collections.abc import Callable
+
+import pytest
+
+from gateway.frontends.web_guard import WebGuard
+from gateway.wire.http.messages import Headers
+from tests.e2e.processes import GatewayProcess, Gateways
+from tests.security.gateway import NAMESPACE, ask, every_port, head, port_of, status, token
+
+FOREIGN = "http://evil.example"
+ALLOWED = "http://shop.example:3000"
+UPGRADE = (
+    ("Connection", "Upgrade"),
+    ("Upgrade", "websocket"),
+    ("Sec-WebSocket-Version", "13"),
+    ("Sec-WebSocket-Protocol", "AMQPWSB10"),
+    ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+)
+
+
+def requests(port: Callable[[str], int]) -> dict[str, tuple[int, str, str, int]]:
+    """By their names: the port, method and target, and the status that a client of ours gets."""
+    sent = "/orders/messages"
+    return {
+        "send": (port("service-bus"), "POST", sent, 201),
+        "send at a port for REST": (port("service-bus-http"), "POST", sent, 201),
+        "list": (port("service-bus-http"), "GET", "/$Resources/queues", 200),
+        "websocket": (port("service-bus"), "GET", "/$servicebus/websocket", 101),
+        "websocket at a port for AMQP": (port("amqp"), "GET", "/$servicebus/websocket", 101),
+        "trigger": (port("admin"), "POST", "/triggers/orders", 202),
+        "status": (port("admin"), "GET", "/status", 200),
+        "metrics": (port("admin"), "GET", "/metrics", 200),
+        "scale": (port("admin"), "GET", "/scale/orders", 200),
+        # A shared key needs a date; 403 would be the guard's, and is told apart by its code below.
+        "storage": (port("storage-queue"), "GET", "/devstoreaccount1?comp=list", 403),
+    }
+
+
+async def asked(
+    request: tuple[int, str, str, int], host: str, *more: tuple[str, str]
+) -> tuple[int, bytes]:
+    port, method, target, _ = request
+    fields = [("Host", host.replace("PORT", str(port))), *more]
+    if "websocket" in target:
+        fields += UPGRADE
+    elif "/messages" in target or "Resources" in target:
+        fields.append(("Authorization", token(port)))
+    if method == "POST":
+        fields.append(("Content-Length", "0"))
+    answer = await ask(port, head(method, target, *fields))
+    return status(answer), answer
+
+
+async def started(gateways: Gateways, more: str = "") -> GatewayProcess:
+    return await gateways.start(every_port(more))
+
+
+async def test_without_policies_a_page_of_another_site_can_do_nothing(gateways: Gateways) -> None:
+    gateway = await started(gateways)
+    wrong = {}
+
+    for name, request in requests(lambda protocol: port_of(gateway, protocol)).items():
+        for host, *more in (
+            ("127.0.0.1:PORT", ("Origin", FOREIGN)),
+            ("127.0.0.1:PORT", ("Origin", "null")),
+            ("127.0.0.1:PORT", ("Origin", FOREIGN), ("Content-Type", "text/plain")),
+            ("evil.example:PORT",),  # after DNS rebinding
+            ("evil.example:PORT", ("Origin", "http://evil.example:PORT")),
+            ("127.0.0.1.evil.example",),
+        ):
+            code, answer = await asked(request, host, *more)
+            if code != 403 or (name == "storage" and b"AuthorizationFailure" not in answer):
+                wrong[name, host, *more] = code
+
+    assert wrong == {}
+
+
+async def test_clients_without_an_origin_and_pages_that_are_allowed_come_in(
+    gateways: Gateways,
+) -> None:
+    gateway = await started(gateways, f'allowed_origins = ["{ALLOWED}"]')
+    found, expected = {}, {}
+
+    for name, request in requests(lambda protocol: port_of(gateway, protocol)).items():
+        for host, *more in (
+            ("127.0.0.1:PORT",),
+            ("localhost:PORT",),
+            ("[::1]:PORT",),
+            ("shop.localhost:PORT",),
+            ("127.0.0.1:PORT", ("Origin", ALLOWED)),
+            ("shop.example:3000", ("Origin", ALLOWED)),
+        ):
+            code, answer = await asked(request, host, *more)
+            found[name, host, *more] = (code, b"AuthorizationFailure" in answer)
+            expected[name, host, *more] = (request[3], False)
+
+    assert found == expected
+
+
+async def test_with_policies_nothing_but_the_key_counts(gateways: Gateways) -> None:
+    config = f"""{NAMESPACE}
+[[access]]
+name = "owner"
+key = {{ env = "PAIRGATE_TEST_KEY" }}
+rights = ["Manage"]
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+"""
+    gateway = await gateways.start(config)
+    fields = [
+        ("Host", "gateway.example"),
+        ("Origin", FOREIGN),
+        ("Authorization", token(gateway.port, "owner")),
+        ("Content-Length", "0"),
+    ]
+
+    assert status(await ask(gateway.port, head("POST", "/orders/messages", *fields))) == 201
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused"),
+    [
+        ({}, False),  # HTTP/1.0
+        ({"Host": "LOCALHOST."}, False),
+        ({"Host": "127.8.9.1:80"}, False),
+        ({"Host": "[::1]"}, False),
+        ({"Host": "localhost:80", "Origin": "http://localhost:80"}, False),  # a page of its own
+        ({"Host": "localhost:80", "Origin": "https://localhost:80"}, False),
+        ({"Host": "localhost:80", "Origin": "http://localhost:81"}, True),
+        ({"Host": "10.0.0.1"}, True),
+        ({"Host": "localhost.evil.example"}, True),
+        ({"Host": "evil.example", "Origin": "http://evil.example"}, True),
+        ({"Host": "[::1]evil.example"}, True),
+        ({"Host": "[fe80::1]"}, True),
+        ({"Host": "127.1"}, True),
+    ],
+)
+def test_the_host_is_this_machine_and_the_origin_a_page_of_it(
+    fields: dict[str, str], refused: bool
+) -> None:
+    guard = WebGuard(is_open=lambda: True)
+
+    assert (guard.refusal(Headers.of(fields)) is not None) is refused
+
+
+def test_each_origin_counts() -> None:
+    guard = WebGuard(is_open=lambda: True, allowed_origins=frozenset({ALLOWED}))
+    fields = [("Host", "localhost"), ("Origin", ALLOWED), ("Origin", FOREIGN)]
+
+    assert guard.refusal(Headers.of(fields)) is not None
+    assert guard.refusal(Headers.of(fields[:2])) is None

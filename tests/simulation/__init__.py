@@ -1,0 +1,1 @@
+"""Whole installations on virtual time: seeds, faults, verdicts. `python -m tests.simulation`."""

@@ -1,0 +1,199 @@
+"""Who uses a pair: producers through the gateway, consumers at the primary. They write history."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from math import inf
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.checker.operations import (
+    Acked,
+    Completed,
+    Delivered,
+    Failed,
+    Invoked,
+    Record,
+    Unknown,
+    fingerprint,
+)
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, Outcome
+from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
+from gateway.ports import Broker, WallClock
+from tests.harness.clocks import seconds
+from tests.simulation.endpoint import Client
+from tests.simulation.laws import Laws
+from tests.simulation.names import Names
+from tests.simulation.processes import GatewayProcess
+from tests.simulation.scenario import CHAOS, Front, Scenario
+
+REST: Final = 5.0  # seconds that a consumer waits after an error
+RECONNECT: Final = 60.0  # seconds that it keeps a receiver
+
+
+@attrs.define(eq=False, kw_only=True)
+class Journal:
+    """What all clients and watchers have seen; not where: the folder is another one each time."""
+
+    folder: Path
+    records: list[Record] = attrs.field(factory=list)
+    trace: list[str] = attrs.field(factory=list)
+    seen: Counter[str] = attrs.field(factory=Counter)
+    acked: set[str] = attrs.field(factory=set)
+    legs: dict[str, AcceptedBy] = attrs.field(
+        factory=dict
+    )  # that took a message last, as was seen there
+    names: Names = attrs.field(factory=Names)
+    handled: set[tuple[str, str]] = attrs.field(factory=set)  # by listeners: entity and copy
+
+    def note(self, line: str) -> None:
+        line = line.replace(str(self.folder), "")
+        self.trace.append(f"{trio.current_time():8.3f} {line}")
+
+    def note_delivery(self, entity: EntityPath, delivery: Delivery) -> None:
+        self.records.append(
+            Delivered(
+                at=trio.current_time(),
+                message_id=self.names.of(delivery.message),
+                entity=entity.key,
+                fingerprint=fingerprint(self.names.read(delivery.message)),
+                copy=str(delivery.sequence_number),
+                expires=inf if delivery.expires is None else seconds(delivery.expires),
+            )
+        )
+
+    def note_completion(self, entity: EntityPath, delivery: Delivery) -> None:
+        copy = str(delivery.sequence_number)
+        self.records.append(Completed(at=trio.current_time(), entity=entity.key, copy=copy))
+
+
+@attrs.define(eq=False, kw_only=True)
+class Producer:
+    """Sends to random entities at random times; tries again, with the same id, up to twice."""
+
+    number: int
+    scenario: Scenario
+    gateway: GatewayProcess
+    client: Client | None  # None: it calls the pair
+    clock: WallClock
+    rng: random.Random
+    laws: Laws
+    journal: Journal
+
+    async def run(self) -> None:
+        await trio.lowlevel.checkpoint()
+        for number in range(self.scenario.sends):
+            await trio.sleep(self.rng.uniform(0.0, 1.8 * CHAOS / self.scenario.sends))
+            entity, size = self.rng.choice(self.scenario.entities), self.rng.choice(self._sizes)
+            messages = [self._message(f"{self.number}-{number}-{each}") for each in range(size)]
+            for _ in range(self.rng.choice([1, 1, 2, 3])):
+                if await self.send(entity, messages):
+                    break
+                await trio.sleep(self.rng.uniform(0.1, 10.0))
+
+    @property
+    def _sizes(self) -> Sequence[int]:
+        """Of batches, which Storage Queue doesn't have."""
+        return [1] if self.scenario.parts.front is Front.STORAGE_QUEUE else [1, 1, 1, 3]
+
+    async def send_once_more(self, entity: EntityPath) -> AcceptedBy | None:
+        """A plain message; which leg has taken it, None if it wasn't accepted."""
+        message = self._message(f"last-{entity}")
+        accepted = await self.send(entity, [attrs.evolve(message, scheduled=None)])
+        return self.journal.legs.get(f"last-{entity}") if accepted else None
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> bool:
+        """Whether it was accepted; if not, it failed, or nobody knows."""
+        began = trio.current_time()
+        for message in messages:
+            self.journal.records.append(invoked(entity, message, began))
+        answer, accepted_by = await self._send(entity, messages)
+        now, ids = trio.current_time(), [str(message.message_id) for message in messages]
+        if answer is Acked:
+            legs = self.journal.legs if accepted_by is None else dict.fromkeys(ids, accepted_by)
+            acks = [Acked(at=now, message_id=each, accepted_by=legs.get(each)) for each in ids]
+            self.journal.records.extend(acks)
+            self.journal.acked.update(ids)
+        else:
+            self.journal.records.extend(answer(at=now, message_id=each) for each in ids)
+        self.journal.note(f"{answer.__name__} {ids[0]} after {now - began:.3f} s")
+        self.laws.note_send(ids[0], accepted=answer is Acked, took=now - began)
+        if answer is Failed:
+            self.laws.note_failure(ids, began)
+        elif answer is Unknown:
+            self.laws.note_unknown(ids)
+        return answer is Acked
+
+    async def _send(
+        self, entity: EntityPath, messages: Sequence[Message]
+    ) -> tuple[type[Acked] | type[Failed] | type[Unknown], AcceptedBy | None]:
+        await trio.lowlevel.checkpoint()
+        deadline = self.scenario.clients_deadline
+        with trio.move_on_after(inf if deadline is None else deadline):
+            try:
+                return Acked, await self.gateway.send(self.client, entity, messages)
+            except BrokerError as error:
+                self.journal.note(f"{messages[0].message_id}: {error!r}")
+                self.laws.note_refusal(error)
+                return Unknown if error.outcome is Outcome.UNKNOWN else Failed, None
+        return Unknown, None
+
+    def _message(self, message_id: str) -> Message:
+        rng = self.rng
+        scheduled = None
+        if rng.random() < 0.15:
+            scheduled = self.clock() + timedelta(seconds=rng.randint(1, 60))
+        return Message(
+            message_id=message_id,
+            body=rng.randbytes(rng.randint(0, 30)),
+            properties={"number": rng.randint(0, 9), "text": "ä"},
+            session_id=rng.choice([None, None, "session"]),
+            subject=rng.choice([None, "label"]),
+            time_to_live=rng.choice([None, None, None, timedelta(seconds=90), timedelta(hours=1)]),
+            scheduled=scheduled,
+        )
+
+
+def invoked(entity: EntityPath, message: Message, now: float) -> Invoked:
+    """The record of a send that begins."""
+    not_before = -inf if message.scheduled is None else seconds(message.scheduled)
+    life = inf if message.time_to_live is None else message.time_to_live.total_seconds()
+    return Invoked(
+        at=now,
+        message_id=message.message_id,
+        entity=entity.key,
+        fingerprint=fingerprint(message),
+        expires=max(now, not_before) + life,
+        not_before=not_before,
+    )
+
+
+@attrs.define(eq=False, kw_only=True)
+class Consumer:
+    """Takes one entity's messages from the primary, and completes them."""
+
+    entity: EntityPath
+    primary: Broker
+    journal: Journal
+
+    async def run(self) -> None:
+        while True:
+            with trio.move_on_after(RECONNECT):
+                try:
+                    await self._consume()
+                except BrokerError as error:
+                    self.journal.note(f"consumer of {self.entity}: {error!r}")
+            await trio.sleep(REST)
+
+    async def _consume(self) -> None:
+        async with self.primary.open_receiver(self.entity) as receiver:
+            while True:
+                for delivery in await receiver.receive(10):
+                    self.journal.note_delivery(self.entity, delivery)
+                    await receiver.settle(delivery, Complete())
+                    self.journal.note_completion(self.entity, delivery)

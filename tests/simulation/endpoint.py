@@ -1,0 +1,116 @@
+"""A gateway's own endpoint, byte by byte: one of its front ends, and the clients of each."""
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Protocol
+
+import attrs
+import trio
+
+from gateway.brokers.registry import Adapter
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import AcceptedBy, Message
+from gateway.frontends.leases import Leases
+from gateway.ports import Broker, WallClock
+from tests.simulation import rest, storage_queue
+from tests.simulation.network import Network, Serve
+from tests.simulation.scenario import Front
+
+
+class Client(Protocol):
+    """Who sends to a gateway over the network."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the connections, until cancelled."""
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy | None:
+        """As `Broker.send`; by which leg, where the answer says so."""
+        ...
+
+
+@attrs.define(eq=False)
+class AdapterClient:
+    """Sends with an adapter whose protocol doesn't tell the leg. It outlives the gateways."""
+
+    _adapter: Adapter
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """As `Client.run`."""
+        async with self._adapter:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
+        """As `Client.send`."""
+        await self._adapter.send(entity, messages)
+
+
+def client_of(front: Front, network: Network, *, clock: WallClock, rng: random.Random) -> Client:
+    """One more client of that front end; nothing connects before its first send."""
+    match front:
+        case Front.REST:
+            return rest.RestClient.over(network, clock)
+        case Front.STORAGE_QUEUE:
+            return AdapterClient(storage_queue.adapter(network, clock, rng))
+        case Front.AMQP:
+            return AdapterClient(_amqp().adapter(network, clock, rng))
+
+
+def _amqp() -> ModuleType:
+    """Imported only where it is used, since its engine may be missing."""
+    return import_module("tests.simulation.amqp")
+
+
+@attrs.define(eq=False, kw_only=True)
+class Endpoint:
+    """What one life of a gateway has at its port. `run` serves until it is cancelled."""
+
+    front: Front
+    broker: Broker
+    clock: WallClock
+    rng: random.Random
+    send_timeout: float
+    note_put: storage_queue.NotePut
+    _home: trio.Nursery | None = attrs.field(default=None, init=False)
+    _serve_connection: Serve = attrs.field(init=False)
+    _leases: Leases = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._leases = Leases(self.broker, self.clock)
+        serving: Callable[..., Serve]
+        match self.front:
+            case Front.REST:
+                serving = rest.serving
+            case Front.STORAGE_QUEUE:
+                serving = partial(storage_queue.serving, note_put=self.note_put)
+            case Front.AMQP:
+                serving = _amqp().serving
+        self._serve_connection = serving(
+            self.broker,
+            self._leases,
+            clock=self.clock,
+            rng=self.rng,
+            send_timeout=self.send_timeout,
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as self._home:
+            await self._home.start(self._leases.run)
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def serve(self, stream: trio.abc.Stream) -> None:
+        """Serve a connection as long as both live."""
+        await trio.lowlevel.checkpoint()
+        if self._home is not None:
+            self._home.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: trio.abc.Stream) -> None:
+        try:
+            await self._serve_connection(stream)
+        except* (trio.BrokenResourceError, trio.ClosedResourceError):
+            # The client has gone; any other error is a bug, and ends the run.
+            await trio.lowlevel.checkpoint()

@@ -1,0 +1,352 @@
+"""What a pair promises beside the fate of messages, judged while it runs."""
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable
+from math import inf
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.checker.outages import Outage
+from gateway.domain.access import MAX_CLOCK_SKEW
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unreachable
+from gateway.domain.events.gateway import EntityStateChanged, Event, LoopPaused
+from gateway.domain.failover import State
+from gateway.domain.health.flapping import WINDOW
+from gateway.domain.message import Complete
+from gateway.pairing.options import OnUnknown
+from tests.harness.faults import Call, Operation
+from tests.simulation.access import TOKENS_LIFE
+from tests.simulation.clocks import Clocks
+from tests.simulation.scenario import Front, Scenario
+
+BACKLOG: Final = frozenset({State.SECONDARY.value, State.HALF_OPEN.value})
+PRIMARY: Final = frozenset({State.PRIMARY.value, State.SUSPECT.value})
+JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
+BACK: Final = 0.5  # seconds after which what was in trouble is well
+SLACK: Final = 0.1  # seconds for what isn't waiting for a namespace
+# So far behind the gateway's a client's clock makes no token that is good: it has whole seconds.
+TOO_FAR_BEHIND: Final = TOKENS_LIFE - 1.0 + MAX_CLOCK_SKEW.total_seconds()  # seconds
+
+
+@attrs.define(eq=False)
+class _Streak:
+    """An entity's attempts from the gateway, as seen from outside."""
+
+    outage: Outage  # of whatever may count
+    state: str = State.PRIMARY.value
+    changed: float = -1.0
+    failing_since: float | None = None  # of what must count
+    last_failure: float = 0.0
+    overdue: bool = False
+    successes: int = 0  # of sends and probes, of anybody, since the failover, in time
+    probes: int = 0  # in a row since the last failure, in time
+    flaps: int = 0
+    returned: float = -inf
+    on_trial: bool = False  # it came back by probes or trials
+
+    @property
+    def proof(self) -> float:
+        """Seconds without a failure that a return must have."""
+        return min(300.0, 20.0 * 2**self.flaps) if self.flaps else 0.0
+
+
+@attrs.define(eq=False)
+class Laws:
+    """
+    Watches sends, probes and states; `broken` says in sentences what must not be.
+
+    Each law holds where no other fault hides it; `Scenario` tells.
+    """
+
+    scenario: Scenario
+    clocks: Clocks
+    broken: list[str] = attrs.field(factory=list)
+    seen: Counter[str] = attrs.field(factory=Counter)
+    _may_have_arrived: dict[str, float] = attrs.field(factory=dict)  # message ids, and when last
+    _unclear: set[str] = attrs.field(factory=set)  # message ids of sends without an answer
+    _void_before: float = -1.0  # attempts that began earlier say nothing
+    _lost: float | None = None  # since when no connection to the primary can be made
+    _streaks: dict[str, _Streak] = attrs.field(init=False)
+
+    @_streaks.default
+    def _no_streaks(self) -> dict[str, _Streak]:
+        silence = self.scenario.pair.failover_interval + SLACK
+        return defaultdict(lambda: _Streak(Outage(silence)))
+
+    def note_call(self, process: str, namespace: str, call: Call) -> None:
+        """A process has asked a namespace."""
+        if namespace != "primary" or call.operation not in {Operation.SEND, Operation.PROBE}:
+            return
+        streak = self._streaks[call.entity.key]
+        in_time = call.took < self.scenario.late
+        if call.outcome is None and in_time:
+            streak.successes += 1
+        if process == "gateway":
+            self._note_namespace(call, streak)
+        if process == "gateway":
+            self._note_probes(call, streak)
+        if process == "gateway" and call.operation is Operation.SEND:
+            self._note_attempt(call, streak)
+        elif call.outcome is None and process.endswith("gateway"):
+            self._lost = None
+
+    def _note_probes(self, call: Call, streak: _Streak) -> None:
+        """
+        Those in a row: an outage ends them, and a refusal doesn't. An attempt cut off soon, or a
+        send that was accepted late, may end them or not.
+        """
+        is_probe = call.operation is Operation.PROBE
+        says_little = call.error is None and call.took < JUDGED
+        accepted = not is_probe and call.outcome is None
+        may_not_count = says_little or accepted or self._may_be_a_clients(call)
+        if call.outcome is None and call.took < self.scenario.late:
+            streak.probes += is_probe
+        elif call.error is None or call.error.counts_as_outage:
+            streak.probes = streak.probes if may_not_count else 0
+            if is_probe:
+                self._excuse(call)
+
+    def _excuse(self, probe: Call) -> None:
+        """
+        A probe that fails counts for its entity, and may count for all suspect ones.
+
+        After a quiet interval it may have begun a streak anew.
+        """
+        now = trio.current_time()
+        began, interval = now - probe.took, self.scenario.pair.failover_interval
+        for streak in self._streaks.values():
+            if streak.state == State.SUSPECT.value:
+                streak.outage.note(began, now, counts=False)
+                if began - streak.last_failure >= interval:
+                    streak.failing_since, streak.overdue = None, False
+
+    def _note_namespace(self, call: Call, streak: _Streak) -> None:
+        """While no connection can be made, no entity in good health is sent to the primary."""
+        began = trio.current_time() - call.took
+        sent_well = call.operation is Operation.SEND and streak.state == State.PRIMARY.value
+        lost = self._lost is not None and began > self._lost + SLACK
+        elsewhere = self.scenario.troubled_namespaces == {"primary"}
+        if sent_well and lost and elsewhere and began > streak.changed:
+            self.broken.append(f"{call.entity} was sent to, and the primary can't be reached")
+        if isinstance(call.error, Unreachable):
+            told = began > self._void_before  # otherwise to a process that has died meanwhile
+            if self._lost is None and told and not self._may_be_a_clients(call):
+                self._lost = trio.current_time()
+        elif call.outcome is None or (call.error and not call.error.counts_as_outage):
+            self._lost = None
+
+    def _may_be_a_clients(self, call: Call) -> bool:
+        """A link of AMQP that attaches asks the primary itself: the pair passes that on."""
+        return call.operation is Operation.PROBE and self.scenario.parts.front is Front.AMQP
+
+    def note_event(self, event: Event) -> None:
+        """The pair tells something."""
+        if isinstance(event, LoopPaused):
+            self.forget_streaks()
+            if "pause" not in self.scenario.killed:
+                self.broken.append(f"a pause of {event.seconds:.3f} s, and nothing stood still")
+        if isinstance(event, EntityStateChanged):
+            self._note_change(event, self._streaks[event.entity.key])
+
+    def forget_streaks(self) -> None:
+        """The gateway stood still or died: what it judged is void."""
+        self._void_before, self._lost = trio.current_time(), None
+        for streak in self._streaks.values():
+            streak.failing_since = None
+            streak.overdue = False
+
+    def note_restart(self, states: dict[str, str]) -> None:
+        """The gateway lives again, with these states."""
+        for key, streak in self._streaks.items():
+            streak.flaps, streak.on_trial = 0, False
+            streak.state = states.get(key, State.PRIMARY.value)
+
+    def note_send(self, message_id: str, *, accepted: bool, took: float) -> None:
+        """While one namespace is well a producer sees no error; if it stays so, no long stall."""
+        scenario, pair, now = self.scenario, self.scenario.pair, trio.current_time()
+        promised = (
+            scenario.one_well(now - took - BACK, now)
+            and "busy" not in scenario.kinds
+            and not scenario.killed & {"gateway", "pause"}
+            and scenario.clients_deadline is None
+            and not scenario.parts.breaking
+            and pair.on_unknown is OnUnknown.DIVERT
+            and not self._tokens_fail
+        )
+        share = min(pair.attempt_timeout, 0.4 * pair.send_timeout)
+        sent = share + pair.suspect_wait + pair.attempt_timeout
+        bound = scenario.front_wait + sent + SLACK
+        in_time = took <= bound or len(scenario.troubled_namespaces) > 1
+        if promised and not (accepted and in_time):
+            self.broken.append(
+                f"{message_id}: accepted={accepted} after {took:.3f} s, though one namespace was"
+                " well"
+            )
+
+    def note_may_have_arrived(self, message_ids: Iterable[str]) -> None:
+        """An attempt of the gateway was accepted, or nobody knows."""
+        self._may_have_arrived.update(dict.fromkeys(message_ids, trio.current_time()))
+
+    def note_unknown(self, message_ids: Iterable[str]) -> None:
+        """Nobody told a producer what became of a send, which may be under way yet."""
+        self._unclear.update(message_ids)
+
+    def note_failure(self, message_ids: Iterable[str], began: float) -> None:
+        """
+        Of a send that is told to have failed no attempt may have arrived.
+
+        Those of an earlier send, which nobody awaits any more, may.
+        """
+        for each in message_ids:
+            possible = self._may_have_arrived.get(each, -1.0) >= began
+            if possible and each not in self._unclear:
+                self.broken.append(f"{each} was told not to be sent, and may have been")
+
+    def note_refusal(self, error: BrokerError) -> None:
+        """A send ended so. A token is refused where clocks are too far apart, and nowhere else."""
+        if not isinstance(error, NotAuthorized):
+            return
+        self.seen["a token was refused"] += 1
+        if not self._tokens_fail:
+            self.broken.append(f"a token was refused: {error}")
+
+    @property
+    def _tokens_fail(self) -> bool:
+        client, front = self.clocks.of("client"), self.scenario.parts.front
+        # Over AMQP a token lasts as long as it may, over HTTP each request has a new one.
+        ahead = client.least_ahead if front is Front.AMQP else client.ahead
+        return front is not None and self.clocks.of("gateway").ahead - ahead > TOO_FAR_BEHIND
+
+    def note_consumed(
+        self, namespace: str, call: Call, handled: Container[tuple[str, str]]
+    ) -> None:
+        """A listener completes no copy before a run of its handler has returned."""
+        listening = self.scenario.parts.listener and namespace == "primary"
+        done = isinstance(call.settlement, Complete) and call.outcome is None
+        if listening and done and (call.entity.key, call.copy) not in handled:
+            self.broken.append(f"{call.messages[0].message_id} completed before it was handled")
+
+    def note_healed(self, entity: EntityPath, *, to_primary: bool) -> None:
+        """All is well again, and somebody has sent to that entity."""
+        if not to_primary:
+            self.broken.append(f"{entity} has healed, and isn't sent to the primary")
+
+    def note_left(self, messages: int) -> None:
+        """
+        All has been well for long, and consumers wait: so many the primary hasn't given to them.
+
+        Where a clock was set, their date may be hours away.
+        """
+        if messages and not self.scenario.clock_steps:
+            self.broken.append(f"the primary still has {messages} messages, and doesn't give them")
+
+    # --- when an entity may and must fail over
+
+    def _note_attempt(self, call: Call, streak: _Streak) -> None:
+        if call.outcome is None:
+            self._note_accepted(call, streak)
+            return
+        now, interval = trio.current_time(), self.scenario.pair.failover_interval
+        began = now - call.took
+        late = began <= max(streak.changed, self._void_before)
+        must_count = self._must_fail_over(call)
+        streak.outage.note(began, now, counts=must_count and not late)
+        if must_count and not late:
+            streak.outage.silence = interval + SLACK
+        if streak.state not in PRIMARY or late:
+            return  # it says nothing, or is late
+        if streak.overdue:
+            self.broken.append(f"{call.entity} failed for its interval and stays")
+            streak.overdue = False
+        if began - streak.last_failure >= interval:
+            streak.failing_since = None
+        if not must_count:
+            return  # it may have begun a streak anew, and carries none on
+        if streak.failing_since is None:
+            streak.failing_since = now
+        streak.last_failure = now
+        streak.overdue = now - streak.failing_since >= interval
+
+    def _note_accepted(self, call: Call, streak: _Streak) -> None:
+        streak.failing_since, streak.overdue = None, False
+        if call.took < self.scenario.late:
+            streak.outage.forget()
+        else:  # it may count, or say nothing
+            now = trio.current_time()
+            streak.outage.note(now - call.took, now, counts=False)
+
+    def _must_fail_over(self, call: Call) -> bool:
+        """Seen from outside, not every failure is an outage: it may be busy, or cancelled."""
+        cut_off = call.outcome is Outcome.UNKNOWN and call.took < JUDGED
+        told_apart = (
+            "busy" not in self.scenario.kinds
+            and self.scenario.clients_deadline is None
+            and self.scenario.syphons > 0
+        )
+        return told_apart and not cut_off
+
+    def _note_change(self, event: EntityStateChanged, streak: _Streak) -> None:
+        self.seen[f"{event.before} -> {event.after}"] += 1
+        if event.after == State.PRIMARY.value:
+            self._judge_return(event, streak)
+        elif event.before == State.PRIMARY.value:
+            self._note_flap(streak)
+        streak.state, streak.changed, streak.overdue = event.after, trio.current_time(), False
+        if event.after == State.SECONDARY.value:
+            self._judge_failover(event, streak)
+            streak.successes = 0
+        if event.after != State.SUSPECT.value:
+            streak.failing_since = None
+        self._end_streak(event, streak)
+        back = event.before in BACKLOG and event.after == State.PRIMARY.value
+        if back and streak.successes < self.scenario.pair.successes_to_return:
+            self.broken.append(f"{event.entity} came back after {streak.successes} successes")
+        self._judge_cause(event)
+
+    def _end_streak(self, event: EntityStateChanged, streak: _Streak) -> None:
+        if (event.before, event.after) == (State.SUSPECT.value, State.PRIMARY.value):
+            # Probes alone end no streak: the next failure goes on with it.
+            streak.outage.silence = max(self.scenario.pair.failover_interval, WINDOW) + SLACK
+        elif event.after != State.SUSPECT.value:
+            streak.outage.forget()
+
+    def _judge_cause(self, event: EntityStateChanged) -> None:
+        """Something may have moved it."""
+        moved = f"moved {event.entity} to {event.after}"
+        if self.scenario.kinds == {"busy"} and not self.scenario.killed:
+            self.broken.append(f"busy {moved}")
+        if self.scenario.only_long_pauses and event.after == State.SECONDARY.value:
+            self.broken.append(f"a pause {moved}")
+        if not self.scenario.killed and event.entity.key not in self.scenario.troubled_entities:
+            self.broken.append(f"the fault of another entity {moved}")
+
+    def _judge_return(self, event: EntityStateChanged, streak: _Streak) -> None:
+        """It has proved enough; and more, where it has come back in vain."""
+        now, enough = trio.current_time(), self.scenario.pair.successes_to_return
+        proved = now - streak.changed
+        if event.before == State.HALF_OPEN.value and proved < streak.proof - SLACK:
+            self.broken.append(f"{event.entity} flapped, and came back after {proved:.3f} s")
+        by_asking = event.reason == "a probe was answered"
+        if event.before == State.SUSPECT.value and by_asking and streak.probes < enough:
+            self.broken.append(f"{event.entity} came back after {streak.probes} probes")
+        streak.returned, streak.on_trial = now, by_asking or event.before in BACKLOG
+
+    def _note_flap(self, streak: _Streak) -> None:
+        """It was well, and isn't any more."""
+        well = trio.current_time() - streak.returned
+        if streak.on_trial and well < WINDOW:
+            streak.flaps = min(5, streak.flaps + 1)
+        elif streak.flaps:
+            streak.flaps = max(0, streak.flaps - int(well // WINDOW))
+        streak.on_trial = False
+
+    def _judge_failover(self, event: EntityStateChanged, streak: _Streak) -> None:
+        """Not before the interval is over; a syphon inside sends beside the gateway."""
+        now = trio.current_time()
+        failing = max(0.0, now - streak.outage.since)
+        early = failing < self.scenario.pair.failover_interval - SLACK
+        if event.before in PRIMARY and self.scenario.syphons > 0 and early:
+            self.broken.append(f"{event.entity} failed over after {failing:.3f} s")

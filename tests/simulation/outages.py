@@ -1,0 +1,130 @@
+"""Outages of the primary that show what is known of an entity's health, and of its namespace's."""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from tests.harness.faults import Operation
+from tests.simulation.scenario import CALM, GRAY, LONGEST_INTERVAL, Crash, Scenario, Window
+
+SENDS_AND_PROBES: Final = frozenset({Operation.SEND, Operation.PROBE})
+
+
+def with_slowness(scenario: Scenario) -> Scenario:
+    """By a generator of its own: what is slow, and now and then a primary that is."""
+    rng = random.Random(f"patience {scenario.seed}")
+    pair = attrs.evolve(
+        scenario.pair,
+        slow_call_duration=rng.choice([2.0, 2.0, 3.0, None, None]),
+        slow_call_rate=rng.choice([0.5, 0.5, 0.5, None]),
+    )
+    windows = [
+        attrs.evolve(window, kind=GRAY, operations=SENDS_AND_PROBES)
+        if window.namespace == "primary" and scenario.seed % 10 != 0 and rng.random() < 0.15
+        else window
+        for window in scenario.windows
+    ]
+    return attrs.evolve(scenario, pair=pair, windows=tuple(windows))
+
+
+def _outage(kind: str, start: float, end: float) -> Window:
+    """Of the whole primary, and of each operation that shows whether an entity is well."""
+    return Window(
+        namespace="primary",
+        kind=kind,
+        start=start,
+        end=end,
+        entities=None,
+        operations=SENDS_AND_PROBES,
+        share=1.0,
+    )
+
+
+def with_gray_outage(scenario: Scenario) -> Scenario:
+    """Nothing else goes wrong but that the primary answers late, for longer than the interval."""
+    rng = random.Random(f"gray {scenario.seed}")
+    start = rng.uniform(CALM, CALM + 20.0)
+    return attrs.evolve(
+        scenario,
+        pair=attrs.evolve(
+            scenario.pair,
+            failover_interval=rng.choice([5.0, 15.0]),
+            slow_call_duration=2.0,
+            slow_call_rate=0.5,
+        ),
+        windows=(_outage(GRAY, start, start + 70.0),),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
+def with_silence(scenario: Scenario) -> Scenario:
+    """The primary is down, for longer than the interval, and hardly anybody sends."""
+    rng = random.Random(f"silence {scenario.seed}")
+    start = rng.uniform(CALM, CALM + 20.0)
+    interval = rng.choice([5.0, 15.0, LONGEST_INTERVAL])
+    return attrs.evolve(
+        scenario,
+        pair=attrs.evolve(scenario.pair, failover_interval=interval),
+        windows=(),
+        crashes=(Crash(what="primary", at=start, back=start + rng.choice([0.7, 2.5]) * interval),),
+        disk_faults=(),
+    )
+
+
+def with_flapping(scenario: Scenario) -> Scenario:
+    """The primary comes and goes, and each time long enough to be believed."""
+    rng = random.Random(f"flapping {scenario.seed}")
+    starts = [CALM + number * 20.0 for number in range(5)]
+    return attrs.evolve(
+        scenario,
+        pair=attrs.evolve(scenario.pair, failover_interval=0.0, ping_interval=5.0),
+        sends=3 * scenario.sends,
+        windows=tuple(_outage("refuse", start, start + rng.uniform(3.0, 6.0)) for start in starts),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
+def with_throttling(scenario: Scenario) -> Scenario:
+    """The primary is busy, and sends have the time to wait until it isn't."""
+    rng = random.Random(f"throttling {scenario.seed}")
+    starts = [rng.uniform(CALM, CALM + 20.0) + number * 30.0 for number in range(3)]
+    return attrs.evolve(
+        scenario,
+        pair=attrs.evolve(scenario.pair, send_timeout=30.0, busy_pause=2.0),
+        sends=2 * scenario.sends,
+        clients_deadline=None,
+        windows=tuple(_outage("busy", start, start + 8.0) for start in starts),
+        crashes=(),
+        disk_faults=(),
+    )
+
+
+def with_killed_syphon(scenario: Scenario) -> Scenario:
+    """A syphon is killed with what it couldn't move; the primary and it are back soon."""
+    rng = random.Random(f"killed syphon {scenario.seed}")
+    start = rng.uniform(CALM, CALM + 20.0)
+    killed = start + rng.uniform(15.0, 30.0)
+    return attrs.evolve(
+        scenario,
+        syphon=attrs.evolve(scenario.syphon, batch=100, attempt_timeout=3.0),
+        syphons=1,
+        sends=3 * scenario.sends,
+        clients_deadline=None,
+        windows=(_outage("refuse", start, killed + 1.0),),
+        crashes=(Crash(what="syphon", at=killed, back=killed + 2.0),),
+        disk_faults=(),
+    )
+
+
+# By the seed's rest when it is divided by 25.
+OUTAGES: Final[dict[int, Callable[[Scenario], Scenario]]] = {
+    13: with_gray_outage,
+    18: with_silence,
+    20: with_throttling,
+    22: with_killed_syphon,
+    23: with_flapping,
+}

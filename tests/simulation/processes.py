@@ -1,0 +1,309 @@
+"""The system under test as processes that can be killed: a gateway, and syphons."""
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain import backlog
+from gateway.domain.entity import EntityPath
+from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.domain.errors import OutcomeUnknown, Unavailable
+from gateway.domain.events.gateway import Event
+from gateway.domain.message import AcceptedBy, Message
+from gateway.pairing.pair import Pair, PairDependencies, PairParts
+from gateway.pairing.provision import Backlog
+from gateway.pairing.state_file import SavedState, StateFile, build, parse
+from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Broker, Observer
+from gateway.wire.amqp.message import encode_sorted
+from tests.harness.faults import Call, FaultyBroker
+from tests.harness.remembering import RememberingBroker
+from tests.simulation.endpoint import Client, Endpoint
+from tests.simulation.names import Names
+from tests.simulation.network import Network
+from tests.simulation.scenario import Scenario
+
+PRIMARY: Final = "sim://primary"
+KEY: Final = EnvelopeKey(id="1", key=b"a key for tests")
+
+
+@attrs.define(eq=False, kw_only=True)
+class KeptState(StateFile):
+    """
+    The state file, on a disk that outlives the process and needs no thread.
+
+    A killed process still ends its tasks, and writes nothing any more.
+    """
+
+    disk: dict[Path, bytes]
+    life: trio.CancelScope
+
+    def restore(self) -> None:
+        saved = parse(self.disk[self.path]) if self.path in self.disk else SavedState()
+        self.destination.restore(saved.primary)
+        self.entity_cache.restore(saved.known)
+        self.states.restore(saved.states)
+
+    async def save(self) -> bool:
+        await trio.lowlevel.checkpoint()
+        state = SavedState(
+            states=tuple(self.states.troubled()),
+            known=tuple(self.entity_cache.all()),
+            primary=self.destination.identity,
+        )
+        if not self.life.cancel_called:
+            self.disk[self.path] = build(state)
+        return True
+
+
+@attrs.define(eq=False, kw_only=True)
+class Site:
+    """What every process finds where it starts."""
+
+    scenario: Scenario
+    primary: Broker
+    secondary: Broker
+    dependencies: Callable[[str], PairDependencies]  # of a process, by its name
+    watch: Callable[[str, str, Call], None]  # of which process, to which namespace, what
+    home: trio.Nursery  # where connections of the dead live on
+    network: Network  # to the gateway's endpoint
+    names: Names
+    disk: dict[Path, bytes] = attrs.field(factory=dict)
+
+    @property
+    def backlog(self) -> Backlog:
+        pair = self.scenario.pair
+        queues = (backlog.queue_name(pair.label, index) for index in range(pair.backlog_queues))
+        return Backlog(queues=tuple(queues), max_message_size=None)
+
+    def envelope(self, origin: str) -> Envelope:
+        label = self.scenario.pair.label
+        return Envelope(pair=label, origin=origin, keys=(KEY,), encode=encode_sorted)
+
+    def pair(
+        self,
+        origin: str,
+        life: trio.CancelScope,
+        dependencies: PairDependencies,
+        primary: Broker,
+        secondary: Broker,
+    ) -> Pair:
+        pair = PairParts(
+            primary=primary,
+            secondary=secondary,
+            options=self.scenario.pair,
+            backlog=self.backlog,
+            envelope=self.envelope(origin),
+            destination=self.destination(primary, dependencies),
+            dependencies=dependencies,
+        ).assemble()
+        state = KeptState(
+            path=Path("state.json"),
+            states=pair.states,
+            entity_cache=pair.entity_cache,
+            destination=pair.destination,
+            observer=pair.states.observer,
+            disk=self.disk,
+            life=life,
+        )
+        return attrs.evolve(pair, state=state)
+
+    def syphon(
+        self,
+        origin: str,
+        dependencies: PairDependencies,
+        primary: Broker,
+        secondary: Broker,
+        states: EntityStates | None = None,
+    ) -> Syphon:
+        return Syphon(
+            primary=primary,
+            source=secondary,
+            label=self.scenario.pair.label,
+            options=self.scenario.syphon,
+            envelope=self.envelope(origin),
+            clock=dependencies.clock,
+            rng=dependencies.rng,
+            observer=dependencies.observer,
+            states=states,
+            destination=self.destination(primary, dependencies),
+        )
+
+    def destination(self, primary: Broker, dependencies: PairDependencies) -> Destination:
+        """The primary, known by its address."""
+        return Destination(primary=primary, addresses=(PRIMARY,), observer=dependencies.observer)
+
+    async def connect(self, process: str, namespace: str) -> FaultyBroker:
+        broker = self.primary if namespace == "primary" else self.secondary
+        watch = partial(self.watch, process, namespace)
+        link = FaultyBroker(inner=broker, watch=watch)
+        if self.scenario.parts.remembers:
+            rng = random.Random(f"dials {self.scenario.seed} {process} {namespace}")
+            link = RememberingBroker(inner=broker, watch=watch, rng=rng)
+        await self.home.start(link.run)
+        return link
+
+
+@attrs.frozen(eq=False)
+class Voice:
+    """What a process tells in one life: when it's killed its tasks still end, and nobody hears."""
+
+    _observer: Observer
+    _life: trio.CancelScope
+
+    def report(self, event: Event) -> None:
+        if not self._life.cancel_called:
+            self._observer.report(event)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Process:
+    """
+    Lives in lives: `kill` ends one at any point, without a clean-up that reaches anybody.
+
+    A subclass says what it does by `live`, over its connections to both namespaces.
+    """
+
+    name: str
+    site: Site
+    lives: int = attrs.field(default=0, init=False)
+    _life: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _links: tuple[FaultyBroker, ...] = attrs.field(default=(), init=False)
+    _may_live: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        self._may_live.set()
+        while True:
+            await self._may_live.wait()
+            self.lives += 1
+            primary = await self.site.connect(self.name, "primary")
+            secondary = await self.site.connect(self.name, "secondary")
+            self._links = (primary, secondary)
+            dependencies = self.site.dependencies(self.name)
+            with trio.CancelScope() as self._life:
+                dependencies = attrs.evolve(
+                    dependencies, observer=Voice(dependencies.observer, self._life)
+                )
+                await self.live(dependencies, primary, secondary, task_status=task_status)
+            task_status = trio.TASK_STATUS_IGNORED
+
+    def kill(self) -> None:
+        self._may_live = trio.Event()
+        for link in self._links:
+            link.crash()
+        self._life.cancel()
+
+    def revive(self) -> None:
+        self._may_live.set()
+
+    async def live(
+        self,
+        dependencies: PairDependencies,
+        primary: Broker,
+        secondary: Broker,
+        *,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        raise AssertionError("a subclass says what it does")
+
+
+@attrs.define(eq=False, kw_only=True)
+class SyphonProcess(Process):
+    """`pairgate syphon`: knows nothing of the states."""
+
+    async def live(
+        self,
+        dependencies: PairDependencies,
+        primary: Broker,
+        secondary: Broker,
+        *,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        syphon = self.site.syphon(self.name, dependencies, primary, secondary)
+        await syphon.run(task_status=task_status)
+
+
+@attrs.define(eq=False, kw_only=True)
+class GatewayProcess(Process):
+    """`pairgate serve`: `send` is what a client does."""
+
+    syphons: bool
+    pair: Pair | None = attrs.field(default=None, init=False)  # None: it doesn't live
+    _clients: dict[trio.CancelScope, None] = attrs.field(factory=dict, init=False)
+
+    async def send(
+        self, client: Client | None, entity: EntityPath, messages: Sequence[Message]
+    ) -> AcceptedBy | None:
+        """As a client sees it: no gateway, no connection; a gateway that dies gives no answer."""
+        await trio.lowlevel.checkpoint()
+        if client is not None:
+            send = client.send
+        elif self.pair is not None:
+            send = self.pair.broker.send_diverting
+        else:
+            raise Unavailable("connection refused by the gateway")
+        with trio.CancelScope() as scope:
+            self._clients[scope] = None
+            try:
+                return await send(entity, messages)
+            finally:
+                del self._clients[scope]
+        raise OutcomeUnknown("the gateway died")
+
+    @property
+    def sends_under_way(self) -> int:
+        return len(self._clients)
+
+    def saved_states(self) -> dict[str, str]:
+        """By entity, as the next life will find them."""
+        saved = [parse(data) for data in self.site.disk.values()]
+        return {each.entity.key: each.state.value for one in saved for each in one.states}
+
+    def kill(self) -> None:
+        super().kill()
+        self.pair = self.site.network.serve = None
+        if self.site.scenario.parts.front is None:  # over a network their connections end
+            for scope in self._clients:
+                scope.cancel()
+
+    async def live(
+        self,
+        dependencies: PairDependencies,
+        primary: Broker,
+        secondary: Broker,
+        *,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        pair = self.site.pair(self.name, self._life, dependencies, primary, secondary)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(pair.run)
+            if self.syphons:
+                # Over links of its own, so that one can tell who of the two asked.
+                name = f"syphon in {self.name}"
+                to_primary = await self.site.connect(name, "primary")
+                to_secondary = await self.site.connect(name, "secondary")
+                self._links += (to_primary, to_secondary)
+                syphon = self.site.syphon(
+                    self.name, dependencies, to_primary, to_secondary, pair.states
+                )
+                await nursery.start(syphon.run)
+            if (front := self.site.scenario.parts.front) is not None:
+                endpoint = Endpoint(
+                    front=front,
+                    broker=pair.broker,
+                    clock=dependencies.clock,
+                    rng=dependencies.rng,
+                    send_timeout=self.site.scenario.pair.send_timeout,
+                    note_put=self.site.names.note_put,
+                )
+                await nursery.start(endpoint.run)
+                self.site.network.serve = endpoint.serve
+            self.pair = pair
+            task_status.started()

@@ -1,0 +1,264 @@
+"""What a history comes from: the options of a pair, its producers, and a schedule of faults."""
+
+import enum
+import math
+import random
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from gateway.checker.history import Bounds
+from gateway.domain.entity import EntityPath
+from gateway.frontends.amqp.options import AmqpOptions
+from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions, shortest_pause
+from gateway.pairing.sending import SHORT_WAIT
+from gateway.pairing.states import HEARTBEAT
+from gateway.wire.storage_queue.fields import is_name
+from tests.harness.crash_disk import Ailment
+from tests.harness.faults import (
+    Fault,
+    Hang,
+    Late,
+    LoseAnswer,
+    Operation,
+    Refuse,
+    Reset,
+    SwallowAnswer,
+    busy,
+)
+from tests.harness.gray import AnswerLate
+
+ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "audit/log"))
+CALM: Final = 10.0  # seconds before the first fault
+CHAOS: Final = 110.0  # seconds until all faults are healed
+LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
+LONGEST_BUSY: Final = 15.0  # seconds for which a busy namespace asks senders to wait
+LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt may take
+WHOLE_SECONDS: Final = 2.0  # to which Storage Queue rounds up a delay, and a life
+LONGEST_INTERVAL: Final = 30.0  # seconds until an entity fails over
+LOOKED: Final = 1.5  # seconds after which a store has seen that its disk is well
+
+NAMES: Final = ("primary", "secondary")
+GRAY: Final = "gray"
+GRAY_ANSWERS: Final = 3.5, 9.0  # seconds that an answer of a gray namespace takes
+FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
+    "refuse": lambda rng: Refuse(),
+    "hang": lambda rng: Hang(),
+    "reset": lambda rng: Reset(),
+    "lose answer": lambda rng: LoseAnswer(),
+    "swallow answer": lambda rng: SwallowAnswer(),
+    "busy": lambda rng: busy(rng.choice([1.0, 5.0, LONGEST_BUSY])),
+    "late": lambda rng: Late(rng.uniform(1.0, LONGEST_HOLD)),
+    GRAY: lambda rng: AnswerLate(rng.uniform(*GRAY_ANSWERS)),
+}
+CLOCKS: Final = ("client", "gateway", "syphon", "primary", "secondary")
+
+
+@attrs.frozen(kw_only=True)
+class Window:
+    """From `start` to `end` a share of the operations on one namespace meets a fault."""
+
+    namespace: str
+    kind: str
+    start: float
+    end: float
+    entities: frozenset[str] | None  # keys; None: all
+    operations: frozenset[Operation]
+    share: float
+
+    def covers(self, operation: Operation, entity: EntityPath, now: float) -> bool:
+        hit = self.entities is None or entity.key in self.entities
+        return hit and operation in self.operations and self.start <= now < self.end
+
+
+@attrs.frozen(kw_only=True)
+class Crash:
+    """
+    What is killed, when, and when it is started again.
+
+    `pause`: nothing is killed, but all processes stand still from `at` to `back`.
+    """
+
+    what: str
+    at: float
+    back: float
+
+
+@attrs.frozen(kw_only=True)
+class DiskFault:
+    """From `at` to `back` a namespace's disk has that ailment; None: it's nearly full."""
+
+    namespace: str
+    ailment: Ailment | None
+    at: float
+    back: float
+
+
+@attrs.frozen(kw_only=True)
+class ClockStep:
+    """
+    At `at` a process's wall clock is set `ahead` seconds off, and goes `drift` too fast from then.
+
+    At `back` somebody puts it right. Infinite: nobody does.
+    """
+
+    process: str
+    ahead: float
+    drift: float
+    at: float
+    back: float
+
+
+class Front(enum.Enum):
+    """The front end by which clients reach the gateway."""
+
+    REST = "REST"
+    AMQP = "AMQP"
+    STORAGE_QUEUE = "Storage Queue"
+
+
+class Mode(enum.Enum):
+    """What is asked of a run in its end."""
+
+    LIVENESS = "liveness"  # all faults are healed, and all must come back
+    SAFETY = "safety"  # no healing, no drain: what was done when the faults end must be right
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """What the installation is made of, beside pair and syphon."""
+
+    on_disk: bool = False  # both namespaces are stores of our own, and a crash is a power cut
+    front: Front | None = None  # None: clients call the pair without a network between
+    breaking: float = 0.0  # the share of their connections that the network resets
+    listener: bool = False  # consumers are listeners of the library
+    failing: float = 0.0  # how many of their handlers' runs fail
+    mode: Mode = Mode.LIVENESS
+    remembers: bool = False  # the gateway reaches each namespace over one connection, as by AMQP
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    seed: int
+    parts: Parts
+    pair: PairOptions
+    syphon: SyphonOptions
+    syphons: int  # processes; 0: there is one inside the gateway
+    producers: int
+    sends: int  # of each producer
+    latency: float  # seconds, on average, each way
+    clients_deadline: float | None
+    windows: tuple[Window, ...]
+    crashes: tuple[Crash, ...]
+    disk_faults: tuple[DiskFault, ...] = ()
+    clock_steps: tuple[ClockStep, ...] = ()
+
+    @property
+    def faults(self) -> tuple[Window | Crash | DiskFault | ClockStep, ...]:
+        return (*self.windows, *self.crashes, *self.disk_faults, *self.clock_steps)
+
+    @property
+    def entities(self) -> tuple[EntityPath, ...]:
+        """Those that clients send to: Storage Queue has no names for some."""
+        if self.parts.front is not Front.STORAGE_QUEUE:
+            return ENTITIES
+        return tuple(entity for entity in ENTITIES if is_name(entity.key))
+
+    @property
+    def late(self) -> float:
+        """Seconds from which an answer speaks against its entity."""
+        duration, rate = self.pair.slow_call_duration, self.pair.slow_call_rate
+        return math.inf if duration is None or rate is None else duration
+
+    @property
+    def front_wait(self) -> float:
+        """
+        Seconds, at most, that a front end lets a send wait, beside the pair.
+
+        A link of AMQP waits for a probe before it is attached. What the pair raises as unknown
+        at once, instead of diverting it, Storage Queue tries again for as long as it may hold it.
+        """
+        match self.parts.front, self.pair.on_unknown:
+            case Front.AMQP, _:
+                return AmqpOptions().probe_timeout
+            case Front.STORAGE_QUEUE, OnUnknown.RAISE:
+                return self.pair.send_timeout
+        return 0.0
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset(window.kind for window in self.windows)
+
+    @property
+    def troubled_namespaces(self) -> frozenset[str]:
+        faulty = {window.namespace for window in self.windows}
+        return frozenset(faulty) | self.killed.intersection(NAMES)
+
+    @property
+    def troubled_entities(self) -> frozenset[str]:
+        """Those on the primary that a fault may hit."""
+        hit: set[str] = set()
+        for window in self.windows:
+            if window.namespace == "primary":
+                hit |= window.entities or {entity.key for entity in ENTITIES}
+        return frozenset(hit)
+
+    def one_well(self, began: float, ended: float) -> bool:
+        """Whether one namespace was well in all that time."""
+        troubles = [
+            *((one.namespace, one.start, one.end) for one in self.windows),
+            *((one.what, one.at, one.back) for one in self.crashes),
+            *((one.namespace, one.at, one.back + LOOKED) for one in self.disk_faults),
+        ]
+        hit = {name for name, begin, end in troubles if begin <= ended and began <= end}
+        return not hit.issuperset(NAMES)
+
+    @property
+    def only_long_pauses(self) -> bool:
+        """Nothing goes wrong but that the gateway stands still, for longer than it can miss."""
+        paused = not self.windows and self.killed == {"pause"}
+        noticed = HEARTBEAT + shortest_pause(self.pair)
+        return paused and all(crash.back - crash.at >= noticed for crash in self.crashes)
+
+    @property
+    def answer(self) -> float:
+        """Seconds that a namespace takes, at most, while it's well."""
+        return 2 * LONGEST_LATENCY if self.latency else 0.0
+
+    @property
+    def busy_pause(self) -> float:
+        """Seconds that a send waits, at most, as the pair or a namespace asks, with its spread."""
+        return 1.2 * max(self.pair.busy_pause, LONGEST_BUSY)
+
+    @property
+    def drain_rate(self) -> float:
+        """Messages a second: they are completed one by one, each with its way there and back."""
+        far = 1.0 / (2.0 * self.latency) if self.latency else math.inf
+        return min(far, Bounds().drain_rate)
+
+    @property
+    def longest_way(self) -> float:
+        """
+        Seconds that a message may be on its way to the gateway and from there: what it waits in the
+        gateway, and on the backlog, is taken from its life.
+
+        A link of AMQP keeps its order: what its client doesn't await any more is sent all the same,
+        and what comes next waits for that.
+        """
+        held = 2 * LONGEST_HOLD if "late" in self.kinds else 0.0
+        pauses = [crash for crash in self.crashes if crash.what == "pause"]
+        paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
+        way = self.answer + SHORT_WAIT
+        match self.parts.front:
+            case Front.AMQP:
+                way += self.pair.send_timeout + self.front_wait
+            case Front.STORAGE_QUEUE:
+                way += self.pair.send_timeout + WHOLE_SECONDS  # a put is tried again
+        return way + held + paused
+
+    @property
+    def killed(self) -> frozenset[str]:
+        """All that goes down; a store whose disk fails does so too, and a full one is as good."""
+        killed = {crash.what for crash in self.crashes}
+        return frozenset(killed) | {fault.namespace for fault in self.disk_faults}

@@ -1,0 +1,21 @@
+"""Stores as `serve` leaves them: no other command makes any."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import trio
+
+from gateway.app.parts import make_parts
+from gateway.app.runtime import Runtime
+from gateway.config.file import load
+
+
+def make_stores(file: Path) -> None:
+    """Of that configuration, with all that it names in them."""
+    config = load(file, environ={}, here=file.parent).config
+
+    async def open_and_close() -> None:
+        async with AsyncExitStack() as stack:
+            await make_parts(stack, config, Runtime())
+
+    trio.run(open_and_close)

@@ -1,0 +1,110 @@
+"""
+Docstrings and comments avoid headless sentences and the old private words.
+
+A sentence names its subject first: no "What was taken ..." and no "Whoever asks ...". One thing has
+one word, which is in docs/reference/glossary.md.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+GATEWAY = Path(__file__).parents[1] / "gateway"
+
+# The AMQP engine is being replaced.
+NOT_YET: Final = frozenset(
+    {"wire/amqp/engine.py", "wire/amqp/options.py", "wire/amqp/transfers.py"}
+)
+
+# At the beginning of a docstring. A predicate's begins with "True if".
+HEADLESS = re.compile(r"(?:What|Who|Whom|Whoever|Whatever|Whether)\b")
+
+PHRASES = re.compile(r"\b(?:anew|of late|oftener|whoever|such a one)\b", re.IGNORECASE)
+
+# Private words of old that have no ordinary sense in these texts.
+OLD_WORDS = re.compile(
+    r"\b(?:cargo|conduct|doorbells?|errands?|fanouts?|handouts?|holdings|legs?|parkable"
+    r"|rulings?|standings?|stints?|surroundings|tickets?)\b",
+    re.IGNORECASE,
+)
+
+CODE = re.compile(r"`[^`]*`")
+
+
+def docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Also the strings below an attribute, which document it."""
+    for node in ast.walk(ast.parse(source)):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            match statement:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield statement.lineno, text
+
+
+def comments(source: str) -> Iterator[tuple[int, str]]:
+    """Each comment is one text, even of several lines, so that no phrase is cut."""
+    lines: list[str] = []
+    last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT:
+            continue
+        if lines and token.start[0] != last + 1:
+            yield last, " ".join(lines)
+            lines = []
+        lines.append(token.string.lstrip("# "))
+        last = token.start[0]
+    if lines:
+        yield last, " ".join(lines)
+
+
+def complaints(source: str) -> Iterator[tuple[int, str]]:
+    for line, text in docstrings(source):
+        if found := HEADLESS.match(text.strip()):
+            yield line, found[0]
+    for line, text in (*docstrings(source), *comments(source)):
+        plain = CODE.sub("", " ".join(text.split()))
+        for pattern in (PHRASES, OLD_WORDS):
+            yield from ((line, found) for found in pattern.findall(plain))
+
+
+def sources() -> list[Path]:
+    found = sorted(GATEWAY.rglob("*.py"))
+    return [path for path in found if str(path.relative_to(GATEWAY)) not in NOT_YET]
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(GATEWAY)))
+def test_docstrings_and_comments_are_plain_english(path: Path) -> None:
+    assert list(complaints(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "word"),
+    [
+        ('"""What a queue holds."""', "What"),
+        ('def full():\n    """\n    Whether it is full.\n    """', "Whether"),
+        ('LIMIT = 1\n"""Whoever asks gets no more."""', "Whoever"),
+        ("x = 1  # read anew", "anew"),
+        ("# the largest of\n# late", "of late"),
+        ('"""The errands of a queue."""', "errands"),
+    ],
+)
+def test_a_headless_sentence_or_an_old_word_is_found(source: str, word: str) -> None:
+    assert word in [found for _, found in complaints(source)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""True if the queue is full, whether or not it is locked."""',
+        '"""The file\'s key is `standings`."""',
+        "x = 1  # what isn't late",
+    ],
+)
+def test_an_ordinary_sentence_is_no_complaint(source: str) -> None:
+    assert list(complaints(source)) == []

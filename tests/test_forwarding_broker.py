@@ -1,0 +1,168 @@
+"""A wrapper offers what the broker or receiver inside it offers, and nothing past its own work."""
+
+import random
+from typing import Any
+
+import attrs
+import pytest
+
+from gateway import capabilities
+from gateway.brokers.local.memory import MemoryBroker
+from gateway.capabilities import (
+    Diverts,
+    FailsFast,
+    Identifies,
+    KeepsMessages,
+    Peeks,
+    Placed,
+    Polls,
+    ReceivesDeferred,
+    Schedules,
+    SendsMany,
+    SessionReceiver,
+    Sessions,
+    SettlesMany,
+    TakesBack,
+    Topology,
+    Updates,
+    Verifies,
+    Visibility,
+)
+from gateway.claims.broker import ClaimedBroker
+from gateway.claims.packing import PackedBroker
+from gateway.claims.receiver import ClaimedReceiver
+from gateway.claims.session import ClaimedSession
+from gateway.claims.unpacking import PackedReceiver
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import NotSupported
+from gateway.domain.topics.topology import TopicProperties
+from gateway.forwarding_broker import ForwardingBroker, SendWrapper
+from gateway.listener.announcing import Announcing
+from gateway.offering import Wrapper, capabilities_of, offered, required
+from gateway.pairing.broker import PairedBroker
+from gateway.ports import Broker, Receiver
+from gateway.telemetry.abilities import AbilityWatch, Watched
+from gateway.telemetry.receivers import WatchedReceiver
+from tests.harness.clocks import VirtualClock
+
+TOPIC = EntityPath("t")
+MANAGEMENT = {Topology, Updates, Verifies}
+
+# Of each wrapper: the capabilities in whose work it takes part, and those that it passes on. It
+# withholds all others. A new capability or wrapper has its line here, or the test fails.
+WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
+    Announcing: (
+        {Diverts, FailsFast},
+        {Identifies, Peeks, Placed, Schedules, Sessions},
+        {SendsMany},
+    ),
+    Watched: ({Diverts, FailsFast, Identifies, Placed}, {Peeks, Schedules, Sessions}, {SendsMany}),
+    ClaimedBroker: (
+        {Diverts, FailsFast, Peeks, Schedules, Sessions},
+        {Identifies, Placed},
+        {SendsMany},
+    ),
+    PackedBroker: (
+        {Diverts, Peeks},
+        {Identifies, Placed, Schedules, Sessions},
+        {FailsFast, SendsMany},
+    ),
+    PairedBroker: (
+        {Diverts, Identifies, Schedules},
+        {Peeks, Placed, Sessions},
+        {FailsFast, SendsMany},
+    ),
+    WatchedReceiver: (
+        set(),
+        {KeepsMessages, Polls, ReceivesDeferred, SettlesMany, TakesBack},
+        set(),
+    ),
+    ClaimedReceiver: ({ReceivesDeferred, SettlesMany}, set(), {KeepsMessages, Polls, TakesBack}),
+    PackedReceiver: ({ReceivesDeferred, SettlesMany}, set(), {KeepsMessages, Polls, TakesBack}),
+}
+
+
+def around(wrapper: type[Wrapper], inner: object) -> Wrapper:
+    """A wrapper around `inner`, of which nothing is asked but what it offers."""
+    fields = {"inner": inner, "watch": AbilityWatch(clock=VirtualClock())}
+    return object.__new__(type(wrapper.__name__, (wrapper,), fields))
+
+
+def able(owner: Any) -> object:
+    """A broker or receiver with all capabilities that there are."""
+    return type("Able", tuple(set(capabilities_of(owner)) - {Updates}), {})()
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_each_capability_is_changed_passed_on_or_withheld(wrapper: type[Wrapper]) -> None:
+    changes, passes_on, withholds = WRAPPERS[wrapper]
+    is_broker = issubclass(wrapper, ForwardingBroker)
+    passes_on = passes_on | MANAGEMENT if is_broker else passes_on
+    inner = able(Broker if is_broker else Receiver)
+    made = around(wrapper, inner)
+
+    there = {
+        each: offered(made, each) for each in capabilities_of(Broker if is_broker else Receiver)
+    }
+
+    assert set(there) == changes | passes_on | withholds
+    assert {each for each, part in there.items() if part is made} == changes
+    assert {each for each, part in there.items() if part is inner} == passes_on
+    assert {each for each, part in there.items() if part is None} == withholds
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrapper_offers_nothing_that_is_missing_inside(wrapper: type[Wrapper]) -> None:
+    made = around(wrapper, object())
+    every = (*capabilities_of(Broker), *capabilities_of(Receiver))
+
+    there = {each for each in every if offered(made, each) is not None}
+
+    assert there == {Watched: {Placed}, PairedBroker: {Diverts}}.get(wrapper, set())
+
+
+def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
+    def below(wrapper: type[Wrapper]) -> set[type[Wrapper]]:
+        each = set(wrapper.__subclasses__())
+        return each.union(*map(below, each))
+
+    def name(wrapper: type[Wrapper]) -> str:  # attrs makes a class anew, and the first one stays
+        return f"{wrapper.__module__}.{wrapper.__qualname__}"
+
+    found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}
+
+    assert found - set(map(name, (ForwardingBroker, SendWrapper, ClaimedSession))) == set(
+        map(name, WRAPPERS)
+    )
+
+
+def test_each_protocol_is_registered_as_a_capability() -> None:
+    protocols = {
+        each
+        for each in vars(capabilities).values()
+        if getattr(each, "_is_protocol", False) and each.__module__ == capabilities.__name__
+    }
+
+    named = {*capabilities_of(Broker), *capabilities_of(Receiver)}
+
+    assert protocols - named == {SessionReceiver, Visibility}  # those that `Sessions` opens; a port
+
+
+@attrs.define(eq=False)
+class Wrapped(ForwardingBroker):
+    inner: Broker
+
+
+async def test_topics_are_made_through_a_wrapper() -> None:
+    topics = MemoryBroker(VirtualClock(), random.Random(0))
+
+    await required(Wrapped(topics), Topology).create_topic(TOPIC, TopicProperties())
+
+    assert [info.path for info in await topics.list_topics()] == [TOPIC]
+
+
+def test_a_missing_capability_is_not_supported_and_named() -> None:
+    wrapped = Wrapped(object())  # type: ignore[arg-type]
+
+    with pytest.raises(NotSupported, match="this namespace doesn't support topics"):
+        required(wrapped, Topology)

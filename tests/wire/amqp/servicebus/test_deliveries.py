@@ -1,0 +1,201 @@
+"""Deliveries as payloads of transfers, both ways."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import (
+    DEAD_LETTER_DESCRIPTION,
+    DEAD_LETTER_REASON,
+    Delivery,
+    Kind,
+    Message,
+    MessageState,
+    Typed,
+    symbol,
+)
+from gateway.wire.amqp.message import bare_parts, decode_message, encode_message
+from gateway.wire.amqp.sections import split_sections
+from gateway.wire.amqp.servicebus.deliveries import OURS, decode_delivery, encode_delivery
+from gateway.wire.amqp.types import decode_at
+from tests.strategies import messages, moments
+
+TOKEN = "00112233-4455-6677-8899-aabbccddeeff"
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+NUMBERS = st.integers(0, 2**63 - 1)
+
+HEADER, ANNOTATIONS = 0x70, 0x72
+
+
+def sections(payload: bytes) -> dict[int, Any]:
+    return {code: value for code, _, _, value in split_sections(payload)}
+
+
+def annotations(payload: bytes) -> dict[str, Any]:
+    return {key.value: value for key, value in sections(payload)[ANNOTATIONS].items()}
+
+
+@st.composite
+def deliveries(draw: st.DrawFn) -> Delivery:
+    # What a namespace hands out has come in as bytes.
+    message = decode_message(encode_message(draw(messages())))
+    own = {name: value for name, value in message.annotations.items() if name not in OURS}
+    return Delivery(
+        message=attrs.evolve(message, annotations=own),
+        sequence_number=draw(NUMBERS),
+        lock_token=str(draw(st.uuids())) if draw(st.booleans()) else None,
+        delivery_count=draw(st.integers(1, 2**32 - 1)),
+        enqueued=draw(st.none() | moments()),
+        enqueued_sequence_number=draw(st.none() | NUMBERS),
+        locked_until=draw(st.none() | moments()),
+        state=draw(st.sampled_from(MessageState)),
+        dead_letter_source=draw(st.none() | st.text(max_size=20)),
+    )
+
+
+@given(deliveries())
+def test_a_delivery_comes_back(delivery: Delivery) -> None:
+    payload = encode_delivery(delivery)
+
+    assert decode_delivery(payload, lock_token=delivery.lock_token) == delivery
+
+
+@given(deliveries())
+def test_a_peeked_message_comes_back(delivery: Delivery) -> None:
+    payload = encode_delivery(delivery, peeked=True)
+
+    assert decode_delivery(payload, lock_token=delivery.lock_token, peeked=True) == delivery
+
+
+@given(deliveries())
+def test_the_bare_message_leaves_as_it_came(delivery: Delivery) -> None:
+    payload = encode_delivery(delivery)
+
+    assert payload.endswith(b"".join(bare_parts(delivery.message)))
+
+
+def test_byte_by_byte() -> None:
+    delivery = Delivery(
+        message=decode_message(b"\0\x53\x70\xc0\x02\x01\x41" + b"\0\x53\x75\xa0\x02hi"),
+        sequence_number=7,
+        lock_token=TOKEN,
+    )
+
+    assert encode_delivery(delivery) == b"".join(
+        (
+            b"\0\x53\x70\xc0\x06\x05\x41\x40\x40\x41\x43",
+            b"\0\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98",
+            bytes.fromhex("00112233445566778899aabbccddeeff"),
+            b"\0\x53\x72\xc1\x31\x04\xa3\x13x-opt-message-state\x54\0",
+            b"\xa3\x15x-opt-sequence-number\x55\7",
+            b"\0\x53\x75\xa0\x02hi",
+        )
+    )
+
+
+def test_what_only_the_namespace_says() -> None:
+    delivery = Delivery(
+        message=Message(annotations={"x-opt-mine": 1}, partition_key="p", scheduled=NOON),
+        sequence_number=2**40,
+        lock_token=TOKEN,
+        enqueued=NOON,
+        enqueued_sequence_number=3,
+        locked_until=NOON + timedelta(seconds=60),
+        state=MessageState.DEFERRED,
+        dead_letter_source="q1",
+    )
+
+    assert annotations(encode_delivery(delivery)) == {
+        "x-opt-sequence-number": 2**40,
+        "x-opt-enqueued-time": NOON,
+        "x-opt-enqueue-sequence-number": 3,
+        "x-opt-locked-until": NOON + timedelta(seconds=60),
+        "x-opt-message-state": Typed(Kind.INT, 1),
+        "x-opt-deadletter-source": "q1",
+        "x-opt-partition-key": "p",
+        "x-opt-scheduled-enqueue-time": NOON,
+        "x-opt-mine": 1,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_a_producer_does_not_speak_for_the_namespace(name: str) -> None:
+    lie = Message(annotations={name: "a lie"})
+
+    assert annotations(encode_delivery(Delivery(message=lie, sequence_number=1))) == {
+        "x-opt-sequence-number": 1,
+        "x-opt-message-state": Typed(Kind.INT, 0),
+    }
+
+
+def test_an_annotation_named_by_a_number_stays() -> None:
+    key = Typed(Kind.ULONG, 5)
+    delivery = Delivery(message=Message(annotations={key: "v"}), sequence_number=1)
+
+    assert sections(encode_delivery(delivery))[ANNOTATIONS][key] == "v"
+
+
+@pytest.mark.parametrize(
+    ("count", "peeked", "said", "first"),
+    [(1, False, 0, True), (3, False, 2, False), (0, True, 0, True), (3, True, 3, False)],
+)
+def test_the_header_counts_the_deliveries_before(
+    count: int, peeked: bool, said: int, first: bool
+) -> None:
+    delivery = Delivery(message=Message(), sequence_number=1, delivery_count=count)
+
+    header = sections(encode_delivery(delivery, peeked=peeked))[HEADER]
+
+    assert header[3:] == [first, Typed(Kind.UINT, said)]
+
+
+def test_the_time_to_live_is_cut_off_where_the_header_ends() -> None:
+    message = Message(time_to_live=timedelta(days=100))
+
+    header = sections(encode_delivery(Delivery(message=message, sequence_number=1)))[HEADER]
+
+    assert header[2] == Typed(Kind.UINT, 2**32 - 1)
+
+
+def test_a_dead_letter_says_why_among_its_properties() -> None:
+    stored = decode_message(encode_message(Message(properties={"n": 1}, subject="s", body=b"b")))
+    why = {DEAD_LETTER_REASON: "r", DEAD_LETTER_DESCRIPTION: "d"}
+    dead = attrs.evolve(stored, properties={**stored.properties, **why})
+
+    said = sections(encode_delivery(Delivery(message=dead, sequence_number=1)))
+
+    assert said[0x74] == {"n": 1, **why}
+    assert said[0x75] == b"b"
+
+
+def test_the_lock_token_stands_among_the_delivery_annotations() -> None:
+    payload = encode_delivery(Delivery(message=Message(), sequence_number=1, lock_token=TOKEN))
+
+    at = payload.index(b"\0\x53\x71") + 3
+    assert decode_at(payload, at)[0] == {symbol("x-opt-lock-token"): UUID(TOKEN)}
+
+
+def test_a_token_that_is_no_uuid_is_refused() -> None:
+    delivery = Delivery(message=Message(), sequence_number=1, lock_token="mine")
+
+    with pytest.raises(MessageError, match="lock token: a UUID expected, found 'mine'"):
+        encode_delivery(delivery)
+
+
+def test_a_delivery_without_a_sequence_number_is_none() -> None:
+    with pytest.raises(MessageError, match="x-opt-sequence-number is missing"):
+        decode_delivery(encode_message(Message(body=b"hi")))
+
+
+def test_a_state_that_is_not_known_is_active() -> None:
+    said = {"x-opt-sequence-number": 1, "x-opt-message-state": Typed(Kind.INT, 9)}
+
+    delivery = decode_delivery(encode_message(Message(annotations=said)))
+
+    assert delivery.state is MessageState.ACTIVE

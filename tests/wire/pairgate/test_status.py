@@ -1,0 +1,158 @@
+"""How a process is, as JSON."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import attrs
+import pytest
+
+from gateway.domain.billing import Bill, Operation
+from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.errors import MessageError, Unreachable
+from gateway.domain.health.abilities import Abilities, Ability
+from gateway.domain.status import (
+    Alarm,
+    BacklogStatus,
+    Cause,
+    NamespaceStatus,
+    PairStatus,
+    QueueStatus,
+    RefusalCount,
+    SendCount,
+    SpoolStatus,
+    Status,
+    SyphonStatus,
+    TroubledEntity,
+    Waiting,
+)
+from gateway.wire.pairgate.status import build_status, parse_status
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BILL = Bill(
+    operations={**dict.fromkeys(Operation, 0), Operation.SEND: 3, Operation.EMPTY: 60},
+    sent=3,
+    received=0,
+    idle_operations=60,
+    idle_seconds=3600.0,
+)
+WELL = Status(
+    at=NOW,
+    started=NOW,
+    namespaces=(NamespaceStatus(name="east", kind="memory", role="primary", bill=BILL),),
+)
+OUTAGE = Status(
+    at=NOW,
+    started=NOW,
+    namespaces=(
+        attrs.evolve(
+            WELL.namespaces[0],
+            abilities=Abilities()
+            .worked(Ability.RECEIVE, NOW)
+            .failed(Ability.SEND, Unreachable("refused"), NOW + timedelta(seconds=10))
+            .tell(NOW + timedelta(seconds=10)),
+        ),
+    ),
+    pair=PairStatus(
+        label="east",
+        states={"suspect": 0, "secondary": 1, "half-open": 0, "pinned": 0},
+        entities=(
+            TroubledEntity(
+                entity="Orders", state="secondary", since=NOW, reason="refused", pinned=False
+            ),
+        ),
+        backlog=BacklogStatus(
+            wanted=10,
+            usable=9,
+            pending=5,
+            oldest_age=1.5,
+            as_of=NOW,
+            dead_letters=DeadLetters(messages=2, oldest_age=60.0, reasons={"EnvelopeMalformed": 2}),
+        ),
+        syphon=SyphonStatus(
+            running=True, moved=7, rate=0.5, last_moved=NOW, backing_off=1, dead_lettered=2
+        ),
+        sends=(
+            SendCount(accepted_by="primary", outcome="accepted", messages=3),
+            SendCount(accepted_by="backlog", outcome="accepted", messages=5),
+            SendCount(accepted_by="", outcome="unknown", messages=1),
+        ),
+        inflight=10,
+        max_inflight=100,
+        paused=1,
+        pauses=4,
+        spool=SpoolStatus(
+            pending=3,
+            oldest_age=2.5,
+            rate_in=1.5,
+            rate_out=0.0,
+            room=1024,
+            dead_letters=DeadLetters(messages=1, oldest_age=30.0, reasons={"EntityNotFound": 1}),
+        ),
+    ),
+    queues=(
+        QueueStatus(
+            queue="orders",
+            active_tasks=1,
+            total_tasks=2,
+            held=3,
+            completed=4,
+            failed=5,
+            poisoned=6,
+            too_late=7,
+            bill=BILL,
+        ),
+    ),
+    events={"diverted": 5},
+    alarms=(Alarm(event="syphon_stalled", times=2, last=NOW, text="pending 5"),),
+    refused=(RefusalCount(protocol="amqp", reason="wrong-key", times=3),),
+)
+
+
+@pytest.mark.parametrize("status", [WELL, OUTAGE])
+def test_what_is_built_is_read(status: Status) -> None:
+    assert parse_status(build_status(status)) == status
+
+
+def test_what_follows_from_the_figures_is_told() -> None:
+    value = json.loads(build_status(OUTAGE))
+
+    assert value["good"] is False
+    assert value["problems"] == [
+        "namespace east hasn't been reached for 0:00:00: refused; check whether the namespace runs,"
+        " and check its address, DNS and firewalls",
+        "entities that are secondary: 1; check the primary: the table below and `namespaces` show"
+        " its answers",
+        "dead letters of the backlog: 2 EnvelopeMalformed, the oldest is 0:01:00 old:"
+        " fix the cause, then run `pairgate redrive`",
+        "dead letters of the spool: 1 EntityNotFound, the oldest is 0:00:30 old:"
+        " fix the cause, then run `pairgate redrive --spool`",
+        "syphon_stalled: pending 5; check the primary, and the events `syphon_backed_off`"
+        " and `syphon_failed` in the log",
+    ]
+    bill = value["namespaces"][0]["bill"]
+    assert (bill["total"], bill["per_message"], bill["per_idle_day"]) == (63, 1.0, 1440.0)
+
+
+def test_without_trouble_all_is_well() -> None:
+    assert json.loads(build_status(WELL))["good"] is True
+
+
+def test_keys_of_another_version_are_left_out() -> None:
+    value = {**json.loads(build_status(WELL)), "new": {"er": 1}}
+
+    assert parse_status(json.dumps(value).encode()) == WELL
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"at": 1}', b"\xff"])
+def test_what_is_no_status_is_refused(text: bytes) -> None:
+    with pytest.raises(MessageError):
+        parse_status(text)
+
+
+def test_what_messages_wait_for_is_read_as_it_was_written() -> None:
+    assert OUTAGE.pair is not None
+    waiting = Waiting(cause=Cause.GONE, name="misspelt", seconds=60.0, left=3540.0)
+    syphon = attrs.evolve(OUTAGE.pair.syphon, waiting=(waiting,))
+    troubled = attrs.evolve(OUTAGE, pair=attrs.evolve(OUTAGE.pair, syphon=syphon))
+
+    assert parse_status(build_status(troubled)) == troubled

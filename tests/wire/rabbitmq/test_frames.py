@@ -1,0 +1,243 @@
+"""The client's side of AMQP 0-9-1: frames in any pieces, and an end to whoever breaks the rules."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pamqp import base, commands
+
+from gateway.domain.errors import (
+    BrokerError,
+    Busy,
+    EntityNotFound,
+    InvalidRequest,
+    MessageError,
+    MessageTooLarge,
+    NotAuthorized,
+    OutcomeUnknown,
+    Unavailable,
+)
+from gateway.wire.rabbitmq.content import write_content_header
+from gateway.wire.rabbitmq.errors import error_after_hand_over, error_of
+from gateway.wire.rabbitmq.frames import (
+    Blocked,
+    ConnectionClosed,
+    ContentArrived,
+    Conversation,
+    Event,
+    Login,
+    MethodArrived,
+    Opened,
+    ProtocolError,
+    Unblocked,
+    content_frames,
+    method_frame,
+)
+
+LOGIN = Login(user="guest", password="hush", vhost="/", heartbeat=5)
+MAX_BODY = 100_000
+
+
+def start(mechanisms: str = "AMQPLAIN PLAIN") -> bytes:
+    properties = {"product": "RabbitMQ", "version": "3.10.8", "cluster_name": "rabbit@mq"}
+    method = commands.Connection.Start(server_properties=properties, mechanisms=mechanisms)
+    return method_frame(0, method)
+
+
+GREETING = b"".join(
+    (
+        start(),
+        method_frame(0, commands.Connection.Tune(2047, 131_072, 60)),
+        method_frame(0, commands.Connection.OpenOk()),
+    )
+)
+
+
+def opened() -> Conversation:
+    conversation = Conversation(LOGIN, max_body=MAX_BODY)
+    conversation.feed(GREETING)
+    conversation.take()
+    return conversation
+
+
+def delivery(body: bytes, max_frame: int = 4096) -> bytes:
+    method = commands.Basic.Deliver("c1", 7, False, "", "orders")
+    head = write_content_header(len(body), {}, b"")
+    return method_frame(1, method) + b"".join(content_frames(1, head, body, max_frame))
+
+
+def methods_in(data: bytes) -> list[base.Frame]:
+    """What a client has written, but its protocol header."""
+    methods, at = [], 8 if data.startswith(b"AMQP") else 0
+    while at < len(data):
+        _, _, size = struct.unpack_from(">BHI", data, at)
+        (index,) = struct.unpack_from(">I", data, at + 7)
+        method = commands.INDEX_MAPPING[index]()
+        method.unmarshal(data[at + 11 : at + 7 + size])
+        methods.append(method)
+        at += size + 8
+    return methods
+
+
+def test_the_handshake_asks_for_what_we_need() -> None:
+    conversation = Conversation(LOGIN, max_body=MAX_BODY)
+    events = conversation.feed(GREETING)
+    answer, tune, open_ = methods_in(conversation.take())
+
+    [told] = events
+    assert told == Opened(
+        product="RabbitMQ", version="3.10.8", cluster="rabbit@mq", heartbeat=5, max_channels=2047
+    )
+    assert isinstance(answer, commands.Connection.StartOk)
+    assert answer.response == "\0guest\0hush"
+    assert answer.client_properties["capabilities"]["connection.blocked"] is True
+    assert isinstance(tune, commands.Connection.TuneOk)
+    assert (tune.heartbeat, tune.frame_max) == (5, 131_072)
+    assert isinstance(open_, commands.Connection.Open)
+    assert open_.virtual_host == "/"
+
+
+def test_without_a_user_the_certificate_says_who_we_are() -> None:
+    login = Login(user="", password="", vhost="/", heartbeat=5)
+    conversation = Conversation(login, max_body=MAX_BODY)
+    conversation.feed(start("PLAIN EXTERNAL"))
+    [answer] = methods_in(conversation.take())
+
+    assert isinstance(answer, commands.Connection.StartOk)
+    assert answer.mechanism == "EXTERNAL"
+
+
+def test_no_password_is_in_what_is_printed() -> None:
+    assert "hush" not in repr(LOGIN)
+
+
+@given(st.binary(max_size=20_000), st.lists(st.integers(1, 5000), max_size=30))
+def test_frames_may_come_in_any_pieces(body: bytes, sizes: list[int]) -> None:
+    conversation, events, data = opened(), list[Event](), delivery(body) * 2
+    for size in sizes:
+        events += conversation.feed(data[:size])
+        data = data[size:]
+    events += conversation.feed(data)
+
+    assert [each.body for each in events if isinstance(each, ContentArrived)] == [body, body]
+    assert len(events) == 2
+
+
+def test_what_the_broker_says_of_the_connection_is_told() -> None:
+    conversation = opened()
+    said = (
+        commands.Connection.Blocked("low on memory"),
+        commands.Connection.Unblocked(),
+        commands.Connection.Close(320, "bye", 0, 0),
+    )
+    events = conversation.feed(b"".join(method_frame(0, each) for each in said))
+    [answer] = methods_in(conversation.take())
+
+    assert events == [Blocked("low on memory"), Unblocked(), ConnectionClosed(320, "bye")]
+    assert isinstance(answer, commands.Connection.CloseOk)
+
+
+def test_a_channel_that_is_closed_amid_a_message_takes_it_along() -> None:
+    conversation = opened()
+    cut = delivery(b"x" * 4000)
+    head_only = cut[: cut.rindex(b"\x03\x00\x01")]
+    close = method_frame(1, commands.Channel.Close(404, "gone", 0, 0))
+    [event] = conversation.feed(head_only + close)
+
+    assert isinstance(event, MethodArrived)
+    assert len(conversation.feed(delivery(b"whole"))) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"AMQP\x00\x01\x00\x00",
+        b"\x01\x00\x01\x7f\xff\xff\xff",
+        b"\x01\x00\x01\x00\x00\x00\x04\x00\x3c\x00\x3c\x00",
+        b"\x01\x00\x01\x00\x00\x00\x04\x7f\x3c\x00\x3c\xce",
+        b"\x02\x00\x01\x00\x00\x00\x01\x00\xce",
+        b"\x07\x00\x01\x00\x00\x00\x01\x00\xce",
+        delivery(b"").replace(b"\x02\x00\x01", b"\x03\x00\x01"),
+        method_frame(1, commands.Basic.Deliver("c", 1, False, "", ""))
+        + content_frames(1, write_content_header(MAX_BODY + 1, {}, b""), b"", 4096)[0],
+        b"".join((delivery(b"12345")[:-6], b"123456", b"\xce")),
+        method_frame(0, commands.Connection.Tune(100, 8, 60)),
+    ],
+    ids=[
+        "another version",
+        "a huge frame",
+        "no end",
+        "an unknown method",
+        "a header of nothing",
+        "an unknown type",
+        "a body first",
+        "a huge message",
+        "a wrong size",
+        "frames of nothing",
+    ],
+)
+def test_who_breaks_the_protocol_is_left(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        opened().feed(data)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_more_than_the_connection(data: bytes) -> None:
+    try:
+        opened().feed(data)
+    except ProtocolError:
+        return
+
+
+@given(st.data())
+def test_no_changed_byte_breaks_more_than_the_connection(data: st.DataObject) -> None:
+    wire = bytearray(GREETING + delivery(b"body"))
+    wire[data.draw(st.integers(0, len(wire) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        Conversation(LOGIN, max_body=MAX_BODY).feed(bytes(wire))
+    except ProtocolError:
+        return
+
+
+def test_a_broker_that_offers_no_way_in_is_told_so() -> None:
+    with pytest.raises(ProtocolError, match="doesn't offer PLAIN"):
+        Conversation(LOGIN, max_body=MAX_BODY).feed(start("GSSAPI"))
+
+
+def test_a_value_that_no_frame_holds_is_refused() -> None:
+    with pytest.raises(MessageError):
+        method_frame(1, commands.Basic.Cancel(consumer_tag="x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "error"),
+    [
+        (403, "ACCESS_REFUSED - Login was refused", NotAuthorized),
+        (
+            404,
+            "NOT_FOUND - home node 'b' of durable queue 'q' is down or inaccessible",
+            Unavailable,
+        ),
+        (404, "NOT_FOUND - failed to perform operation on queue 'q' due to timeout", Unavailable),
+        (404, "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor", Unavailable),
+        (404, "NOT_FOUND - queue 'q' has crashed and failed to restart", Unavailable),
+        (404, "NOT_FOUND - no queue 'orders'", EntityNotFound),
+        (405, "RESOURCE_LOCKED", InvalidRequest),
+        (406, "PRECONDITION_FAILED - inequivalent arg", InvalidRequest),
+        (406, "PRECONDITION_FAILED - message size 2 larger than max size 1", MessageTooLarge),
+        (530, "NOT_ALLOWED - vhost x not found", NotAuthorized),
+        (530, "NOT_ALLOWED - access refused: connection limit (1) is reached", Busy),
+        (320, "CONNECTION_FORCED - broker forced connection closure", Unavailable),
+        (541, "INTERNAL_ERROR", Unavailable),
+        (501, "FRAME_ERROR", Unavailable),
+    ],
+)
+def test_the_codes_of_the_broker(code: int, text: str, error: type[BrokerError]) -> None:
+    assert type(error_of(code, text)) is error
+
+
+def test_a_refusal_is_sure_of_a_single_message_only() -> None:
+    assert type(error_after_hand_over(403, "ACCESS_REFUSED", 1)) is NotAuthorized
+    assert type(error_after_hand_over(403, "ACCESS_REFUSED", 2)) is OutcomeUnknown
+    assert type(error_after_hand_over(541, "INTERNAL_ERROR", 1)) is OutcomeUnknown

@@ -1,0 +1,241 @@
+"""Messages travel through AMQP 0-9-1 as they are, and what has a place there stands there."""
+
+from datetime import UTC, datetime, timedelta
+
+import attrs
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from gateway.domain.errors import MessageError
+from gateway.domain.message import DataBody, Kind, Message, SequenceBody, Typed, ValueBody, symbol
+from gateway.wire.amqp.message import decode_message, encode_message, encode_sorted
+from gateway.wire.rabbitmq.content import read_content_header, write_content_header, write_entry
+from gateway.wire.rabbitmq.properties import (
+    BODY,
+    COPY,
+    REST,
+    UNREADABLE,
+    CopyId,
+    copy_in,
+    prepare,
+    read,
+)
+from tests.strategies import messages
+
+A_COPY = CopyId(sent=1_800_000_000_123, tag=7, channel="c0ffee")
+
+
+def through(message: Message) -> Message:
+    outgoing = prepare(message)
+    return read(outgoing.header(A_COPY), outgoing.body).message
+
+
+def properties_of(message: Message) -> dict[str, object]:
+    return read_content_header(prepare(message).header(A_COPY))
+
+
+def said_by(message: Message) -> tuple[bytes, bytes]:
+    """All of it with its types; the order of application properties doesn't count."""
+    rest = attrs.evolve(message, properties={}, encoded=())
+    return encode_message(rest), encode_sorted(message.properties)
+
+
+@given(messages())
+@example(Message(properties={"symbol": symbol("s"), "number": 1, "uint": Typed(Kind.UINT, 1)}))
+@example(Message(subject="", message_id="", content_type="x" * 256))
+@example(Message(properties={"CC": "orders", "x-death": "mine", "": 1, "n" * 256: 1, COPY: "x"}))
+@example(Message(properties={"nan": float("inf"), "many": "x" * 40_000}))
+@example(Message(annotations={"x-opt": "y" * 40_000}))
+@example(Message(time_to_live=timedelta(days=60)))
+@example(Message(time_to_live=timedelta(0)))
+@example(Message(creation_time=datetime(2026, 1, 1, tzinfo=UTC)))
+@example(Message(creation_time=datetime(1969, 1, 1, tzinfo=UTC)))
+def test_every_message_that_amqp_can_say_arrives_as_it_was(message: Message) -> None:
+    try:
+        expected = decode_message(encode_message(message))
+    except MessageError:
+        return
+    assert said_by(through(message)) == said_by(expected)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "x" * 300 + "\ud800"], ids=ascii)
+@pytest.mark.parametrize(
+    "field", ["message_id", "correlation_id", "subject", "reply_to", "content_type", "session_id"]
+)
+def test_a_text_with_half_a_surrogate_pair_is_refused(field: str, text: str) -> None:
+    with pytest.raises(MessageError):
+        prepare(Message(**{field: text}))
+
+
+@given(st.binary(max_size=300), st.binary(max_size=50))
+def test_what_can_not_be_read_is_handed_over_with_its_body(header: bytes, body: bytes) -> None:
+    message = read(header, body).message
+
+    assert message.body == body or message == Message(body=body)
+
+
+@given(messages(), st.data())
+def test_a_broken_header_breaks_nothing_else(message: Message, data: st.DataObject) -> None:
+    try:
+        header = bytearray(prepare(message).header(A_COPY))
+    except MessageError:
+        return
+    at = data.draw(st.integers(12, len(header) - 1))
+    header[at] ^= data.draw(st.integers(1, 255))
+
+    read(bytes(header[: data.draw(st.integers(0, len(header)))]), b"body")
+
+
+def test_what_has_a_place_in_amqp_0_9_1_stands_there() -> None:
+    message = Message(
+        message_id="1",
+        correlation_id="c",
+        content_type="text/plain",
+        content_encoding="gzip",
+        reply_to="answers",
+        subject="s",
+        creation_time=datetime(2026, 1, 1, tzinfo=UTC),
+        time_to_live=timedelta(minutes=1),
+        priority=4,
+        properties={"text": "t", "bytes": b"b", "yes": True, "number": 7, "real": 0.1, "no": None},
+        body=b"body",
+    )
+
+    assert properties_of(message) == {
+        "message_id": "1",
+        "correlation_id": "c",
+        "content_type": "text/plain",
+        "content_encoding": "gzip",
+        "reply_to": "answers",
+        "type": "s",
+        "timestamp": 1_767_225_600,
+        "expiration": "60000",
+        "priority": 4,
+        "delivery_mode": 2,
+        "headers": {**message.properties, COPY: str(A_COPY)},
+    }
+    assert prepare(message).body == b"body"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(session_id="s"),
+        Message(message_id=Typed(Kind.ULONG, 1)),
+        Message(annotations={"x-opt-mine": 1}),
+        Message(properties={"symbol": symbol("s")}),
+    ],
+    ids=repr,
+)
+def test_the_rest_is_one_header_and_the_body_stays_the_body(message: Message) -> None:
+    message = attrs.evolve(message, body=b"body")
+
+    assert set(properties_of(message)["headers"]) == {COPY, REST}
+    assert prepare(message).body == b"body"
+
+
+@pytest.mark.parametrize(
+    "body", [DataBody((b"1", b"2")), SequenceBody(((1,),)), ValueBody(None)], ids=repr
+)
+def test_a_body_that_is_not_bytes_is_encoded_and_says_so(body: object) -> None:
+    assert properties_of(Message(body=body))["headers"][BODY] is True
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC", "x-death", "x-delivery-count", COPY, REST, BODY])
+def test_no_property_is_taken_for_a_command_to_the_broker(name: str) -> None:
+    message = Message(properties={name: "orders"})
+
+    assert properties_of(message)["headers"].get(name) != "orders"
+    assert through(message).properties == {name: "orders"}
+
+
+def test_a_message_of_another_producer_is_read_as_far_as_it_goes() -> None:
+    table = b"".join(
+        (
+            write_entry("color", "blue"),
+            b"\x05rawxs" + b"S\x00\x00\x00\x01\xff",
+            b"\x04list" + b"A\x00\x00\x00\x03s\x00\x07",
+            b"\x04when" + b"T" + (1_767_225_600).to_bytes(8),
+            b"\x07decimal" + b"D\x02\x00\x00\x00\x7b",
+        )
+    )
+    header = write_content_header(4, {"user_id": "guest", "app_id": "billing"}, table)
+
+    incoming = read(header, b"body")
+
+    assert incoming.copy is None
+    assert incoming.message == Message(
+        body=b"body",
+        user_id=b"guest",
+        annotations={"x-app-id": "billing"},
+        properties={
+            "color": "blue",
+            "rawxs": b"\xff",
+            "list": [7],
+            "when": datetime(2026, 1, 1, tzinfo=UTC),
+            "decimal": "1.23",
+        },
+    )
+
+
+def test_a_content_type_that_is_no_symbol_is_an_annotation_and_is_not_sent() -> None:
+    written = {"content_type": "text/größe", "content_encoding": "gzip", "app_id": "billing"}
+
+    message = read(write_content_header(0, written, b""), b"").message
+
+    assert message == Message(
+        content_encoding="gzip",
+        annotations={"x-content-type": "text/größe", "x-app-id": "billing"},
+    )
+    assert through(message) == message == decode_message(encode_message(message))
+    with pytest.raises(MessageError, match="content-type"):
+        prepare(Message(content_type="text/größe"))
+
+
+def test_what_the_broker_adds_is_no_property_of_the_message() -> None:
+    table = write_entry("x-delivery-count", 2) + write_entry("x-first-death-reason", "expired")
+    header = write_content_header(0, {}, table)
+
+    assert read(header, b"").message == Message()
+    assert read(header, b"").delivery_count == 2
+    assert read(header, b"", is_dead_letter=True).message.properties == {
+        "DeadLetterReason": "TTLExpiredException"
+    }
+
+
+def test_an_envelope_is_legible_for_others() -> None:
+    envelope = {"x-ms-path": "orders", "x-pairgate-v": "1"}
+    said = properties_of(Message(properties=envelope))["headers"]
+
+    assert isinstance(said, dict)
+    assert {name: said[name] for name in envelope} == envelope
+    assert REST not in said
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_durable_needs_no_encoded_rest(durable: bool) -> None:
+    message = Message(durable=durable)
+    said = properties_of(message)["headers"]
+
+    assert isinstance(said, dict)
+    assert REST not in said
+    assert through(message).durable is durable
+
+
+def test_a_copy_is_known_again_by_its_stamp() -> None:
+    later = CopyId(sent=A_COPY.sent, tag=8, channel="c0ffee")
+
+    assert copy_in(prepare(Message()).header(A_COPY)) == A_COPY
+    assert later.sequence_number == A_COPY.sequence_number + 1 > 0
+
+
+@pytest.mark.parametrize("stamp", ["", "1", "x-1-a", "1-x-a", "9" * 30 + "-1-a", "1-1-" + "a" * 99])
+def test_a_stamp_that_we_did_not_write_is_none(stamp: str) -> None:
+    assert copy_in(write_content_header(0, {}, write_entry(COPY, stamp))) is None
+
+
+def test_a_message_says_why_it_could_not_be_read() -> None:
+    broken = write_content_header(0, {}, b"\x01a?")
+
+    assert "isn't known" in read(broken, b"body").message.properties[UNREADABLE]

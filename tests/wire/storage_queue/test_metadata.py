@@ -1,0 +1,71 @@
+"""What a queue of Azure Storage keeps of its properties, in its metadata."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.entity import EntityStatus, QueueProperties
+from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.wire.storage_queue.metadata import UNLIMITED, build_metadata, parse_metadata
+
+properties = st.builds(
+    QueueProperties,
+    lock_duration=st.integers(1, 604800).map(lambda seconds: timedelta(seconds=seconds)),
+    max_delivery_count=st.integers(1, UNLIMITED),
+    user_metadata=st.none() | st.text(st.characters(exclude_categories=("Cs",)), max_size=40),
+)
+
+
+@given(properties)
+def test_they_come_back(properties: QueueProperties) -> None:
+    metadata = build_metadata(properties)
+
+    assert parse_metadata(metadata) == properties
+    assert parse_metadata({name.upper(): value for name, value in metadata.items()}) == properties
+    assert all(value.isascii() and value.isprintable() for value in metadata.values())
+
+
+def test_a_queue_of_somebody_else_s_locks_for_a_minute_and_gives_nothing_up() -> None:
+    found = parse_metadata({"team": "blue"})
+
+    assert found == QueueProperties(max_delivery_count=UNLIMITED)
+
+
+@pytest.mark.parametrize("value", ["", "x", "0", "-1", "1.5", "9" * 30, "\u0663"])
+def test_what_cannot_be_read_is_as_if_it_were_not_there(value: str) -> None:
+    names = ("pairgate_lock_seconds", "pairgate_max_delivery_count")
+
+    assert parse_metadata(dict.fromkeys(names, value)) == parse_metadata({})
+    assert parse_metadata({"pairgate_user_metadata": "-"}) == parse_metadata({})
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"requires_session": True},
+        {"requires_duplicate_detection": True},
+        {"default_time_to_live": timedelta(days=1)},
+        {"dead_lettering_on_expiration": True},
+        {"forward_to": "a"},
+        {"forward_dead_lettered_messages_to": "a"},
+        {"auto_delete_on_idle": timedelta(days=1)},
+        {"status": EntityStatus.DISABLED},
+        {"max_message_size": 1000},
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_what_a_queue_cannot_have_is_refused_by_its_name(asked: dict[str, Any]) -> None:
+    with pytest.raises(NotSupported, match=next(iter(asked))):
+        build_metadata(QueueProperties(**asked))
+
+
+def test_a_lock_has_whole_seconds_and_a_limit() -> None:
+    assert build_metadata(QueueProperties(lock_duration=timedelta(seconds=0.4))) == {
+        "pairgate_lock_seconds": "1",
+        "pairgate_max_delivery_count": "10",
+    }
+    with pytest.raises(InvalidRequest, match="lock_duration: 1 to 604800"):
+        build_metadata(QueueProperties(lock_duration=timedelta(days=8)))
