@@ -3,7 +3,6 @@
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import trio
+
+from gateway.demo.ports import free_port
 
 START_LIMIT: Final = 10.0  # seconds
 KNOCK_PAUSE: Final = 0.02
@@ -32,7 +33,7 @@ async def nginx(folder: Path, upstream: int) -> AsyncIterator[int]:
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:{_SBIN}")
     if program is None:
         raise ProxyFailed("nginx isn't installed: Debian's package is nginx-light")
-    port = _free_port()
+    port = free_port()
     file = _configure(folder, port, upstream)
     command = [program, "-e", "stderr", "-p", str(folder), "-c", str(file)]
     process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL)
@@ -56,13 +57,6 @@ async def _wait_until_open(process: trio.Process, port: int) -> None:
                 await stream.aclose()
                 return
     raise ProxyFailed("nginx doesn't listen")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _configure(folder: Path, port: int, upstream: int) -> Path:

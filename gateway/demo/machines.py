@@ -12,6 +12,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.demo.ports import free_port
 from gateway.domain.errors import GatewayError
 
 START_LIMIT: Final = 20.0  # seconds
@@ -38,7 +39,7 @@ class Machine:
     on_log: Callable[["Machine", LogLine], None]
     command: str = "serve"  # or "syphon", which has no port
     environment: Mapping[str, str] = attrs.field(factory=dict)  # besides the usual variables
-    port: int = attrs.field(default=0, init=False)
+    port: int = attrs.field(factory=free_port, init=False)
     pid: int = attrs.field(default=0, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
     _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -135,7 +136,6 @@ class Machine:
         except ValueError:
             return  # not a log line: it stays in the tail, for an error message
         if line.get("event") == "listening":
-            self.port = int(str(line["address"]).rpartition(":")[2])
             self._ready.set()
         if line.get("event") == "started" and self.command == "syphon":
             self._ready.set()

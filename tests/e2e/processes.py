@@ -13,9 +13,11 @@ from typing import Any, Final
 import attrs
 import trio
 
+from gateway.demo.ports import free_port
+
 ROOT: Final = Path(__file__).parents[2]
 START_SECONDS: Final = 60.0
-BIND: Final = re.compile(r'(bind = "[^"]*):\d+"')
+ANY_PORT: Final = re.compile(r'(bind = "[^"]*):0"')
 KEY_VARIABLE: Final = "PAIRGATE_TEST_KEY"  # the emulators' well-known key
 ENVELOPE_VARIABLE: Final = "PAIRGATE_TEST_ENVELOPE_KEY"
 
@@ -25,7 +27,8 @@ class GatewayProcess:
     """
     One process of `python -m gateway COMMAND --json --config FOLDER/pairgate.toml`.
 
-    `ports` are those of `[[endpoints]]` in their order; a later start binds them again.
+    `ports` are those of `[[endpoints]]` in their order. Port 0 stands for a free port, which a
+    later start binds again.
     """
 
     folder: Path
@@ -65,6 +68,7 @@ class GatewayProcess:
         """Return when every endpoint listens, or at once. Fails with the log if it ends before."""
         assert not self.running
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.config = ANY_PORT.sub(lambda match: f'{match[1]}:{free_port()}"', self.config)
         self.config_file.write_text(self.config)
         since = len(self.log)
         self._process = await trio.lowlevel.open_process(
@@ -168,8 +172,6 @@ class GatewayProcess:
         if not addresses:  # a syphon of its own listens nowhere
             return
         self.ports = [int(address.rpartition(":")[2]) for address in addresses]
-        ports = iter(self.ports)
-        self.config = BIND.sub(lambda match: f'{match[1]}:{next(ports)}"', self.config)
 
 
 @attrs.define(eq=False)

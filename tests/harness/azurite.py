@@ -13,7 +13,8 @@ from typing import Final
 
 import trio
 
-from tests.harness.servers import ServerFailed, ServerProcess, answers, free_port, running
+from gateway.demo.ports import free_port
+from tests.harness.servers import ServerFailed, ServerProcess, answers, running
 
 ACCOUNT: Final = "devstoreaccount1"  # the emulator's well-known one
 KEY: Final = (

@@ -13,8 +13,9 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.demo.ports import free_port
 from tests.harness.lasting import Lasting
-from tests.harness.servers import ServerFailed, ServerProcess, answers, free_port, running
+from tests.harness.servers import ServerFailed, ServerProcess, answers, running
 
 USER: Final = "guest"  # and its password
 MANAGEMENT: Final = "rabbitmq_management"  # the plugin

@@ -18,10 +18,11 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.demo.ports import free_port
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass
 from tests.harness.erlang_names import NameService
 from tests.harness.rabbitmq import control, node_environment, node_process, prepare
-from tests.harness.servers import STOP_LIMIT, ServerProcess, free_port, running
+from tests.harness.servers import STOP_LIMIT, ServerProcess, running
 
 NAMES: Final = ("a", "b", "c")
 _COOKIE: Final = "the-tests-of-pairgate"

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -104,14 +103,6 @@ async def running(server: ServerProcess) -> AsyncIterator[None]:
     finally:
         with trio.move_on_after(STOP_LIMIT, shield=True):
             await server.kill()
-
-
-def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 async def answers(port: int, question: bytes, start: bytes) -> bool:

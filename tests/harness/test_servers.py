@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.harness.servers import ServerFailed, ServerProcess, answers, free_port, running
+from gateway.demo.ports import free_port
+from tests.harness.servers import ServerFailed, ServerProcess, answers, running
 
 SERVER = """
 import socketserver, sys

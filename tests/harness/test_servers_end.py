@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from gateway.demo.ports import free_port
 from tests.e2e.processes import ROOT
-from tests.harness.servers import free_port
 
 OWNER = """
 import sys

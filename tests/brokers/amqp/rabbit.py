@@ -14,6 +14,7 @@ import attrs
 
 from gateway.brokers.amqp.broker import AmqpBroker, open_namespace
 from gateway.brokers.amqp.options import AmqpNamespaceOptions
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.identity import Identity
 from gateway.domain.message import Message, ReceiveMode
@@ -22,7 +23,6 @@ from gateway.ports import Receiver
 from gateway.wire.http.messages import Headers, Request
 from tests.brokers.servicebus.served import real_date
 from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
-from tests.harness.servers import free_port
 
 PLUGINS = ("rabbitmq_amqp1_0", MANAGEMENT)
 PASSWORD = USER

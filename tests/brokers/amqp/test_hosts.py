@@ -6,6 +6,7 @@ import pytest
 
 from gateway.brokers.amqp.broker import open_namespace
 from gateway.brokers.amqp.options import AmqpNamespaceOptions
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.message import Complete, Message
@@ -13,7 +14,6 @@ from tests.brokers.amqp.rabbit import PASSWORD
 from tests.brokers.servicebus.served import real_date
 from tests.brokers.test_contract import make
 from tests.harness.rabbitmq import USER
-from tests.harness.servers import free_port
 
 
 def cluster(*ports, seed=0):

@@ -16,13 +16,14 @@ from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.brokers.rabbitmq.receiver import WORK
 from gateway.brokers.rabbitmq.sender import MAX_LANES
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
 from gateway.domain.identity import Identity
 from gateway.domain.message import Message, ReceiveMode
 from gateway.ports import Receiver
 from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
-from tests.harness.servers import ServerProcess, free_port
+from tests.harness.servers import ServerProcess
 
 _rooms = itertools.count(1)
 

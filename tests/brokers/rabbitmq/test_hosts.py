@@ -7,12 +7,12 @@ import pytest
 
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import NotAuthorized, Unavailable
 from gateway.domain.message import Message
 from tests.brokers.rabbitmq.nodes import Nodes
 from tests.harness.rabbitmq import USER
-from tests.harness.servers import free_port
 
 pytestmark = pytest.mark.live
 

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from gateway.brokers.rabbitmq.management import Management
+from gateway.demo.ports import free_port
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotAuthorized, NotSupported, Unavailable
@@ -20,7 +21,6 @@ from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.rabbitmq.management import ManagementLogin
 from tests.brokers.rabbitmq.nodes import Nodes, Room, client
 from tests.harness.rabbitmq import USER, control
-from tests.harness.servers import free_port
 
 pytestmark = pytest.mark.live
 

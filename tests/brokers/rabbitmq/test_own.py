@@ -1,16 +1,23 @@
 """What RabbitMQ tells without `management` of messages that receivers hold."""
 
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import trio
+import trio.testing
 from pamqp import commands
 
-from gateway.brokers.rabbitmq.own_receivers import OwnReceivers
+from gateway.brokers.rabbitmq.own_receivers import Count, OwnReceivers
 from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete
 from tests.brokers.rabbitmq.nodes import Nodes, Room, client
 from tests.brokers.rabbitmq.test_broker import numbered, room_with_orders
+from tests.harness.servers import ServerProcess
 
 pytestmark = pytest.mark.live
 
@@ -70,27 +77,32 @@ async def test_consumers_that_end_are_nobody_else(rabbits: Nodes) -> None:
 
 
 async def test_a_count_is_repeated_if_a_receiver_is_closed_meanwhile(rabbits: Nodes) -> None:
-    own, looks = OwnReceivers(), [3, 4]
-    async with (
-        room_with_orders(rabbits) as room,
-        room.open_receiver(ORDERS) as receiver,
-        trio.open_nursery() as nursery,
-    ):
+    own, looks, counts = OwnReceivers(), [3, 4], list[Count]()
+
+    async def look() -> commands.Queue.DeclareOk:
+        await trio.lowlevel.checkpoint()
+        return commands.Queue.DeclareOk("orders", looks.pop(0), 0)
+
+    async def count() -> None:
+        counts.append(await own.count(ORDERS, look))
+
+    async with room_with_orders(rabbits) as room, room.open_receiver(ORDERS) as receiver:
         assert isinstance(receiver, RabbitmqReceiver)
         await room.send(ORDERS, numbered(*range(4)))
         await receiver.receive(1)
+        with own.note(receiver, ORDERS), frozen(rabbits.process("primary")):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(count)
+                await trio.testing.wait_all_tasks_blocked()  # a frozen broker can't answer
+                receiver.close()
 
-        async def close() -> None:
-            await trio.lowlevel.checkpoint()
-            await trio.lowlevel.checkpoint()  # the count has asked the channel by now
-            receiver.close()
+    assert ([each.ready for each in counts], looks) == ([4], [])
 
-        async def look() -> commands.Queue.DeclareOk:
-            await trio.lowlevel.checkpoint()
-            nursery.start_soon(close)
-            return commands.Queue.DeclareOk("orders", looks.pop(0), 0)
 
-        with own.note(receiver, ORDERS):
-            count = await own.count(ORDERS, look)
-
-    assert (count.ready, looks) == (4, [])
+@contextmanager
+def frozen(server: ServerProcess) -> Iterator[None]:
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)

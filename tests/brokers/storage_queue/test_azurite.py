@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 import trio
 
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Outcome, OutcomeUnknown, Unavailable
 from gateway.domain.message import Complete, Message
@@ -14,7 +15,6 @@ from gateway.wire.storage_queue.body import MAX_ENCODED
 from tests.brokers.storage_queue.azurites import Azurites, client, url_of
 from tests.harness.azurite import KEY
 from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, Truncate
-from tests.harness.servers import free_port
 
 pytestmark = pytest.mark.live
 
