@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 # Few at once, so that there is work for all workers. A dead worker is no fault of its messages.
 OPTIONS: Final = ListenerOptions(
-    batch=4, parallel=4, max_held=8, max_tasks=2, poison_threshold=None
+    batch=4, parallel=4, max_locked=8, max_tasks=2, poison_threshold=None
 )
 
 

@@ -217,7 +217,7 @@ def _queue(state: QueueState) -> QueueStatus:
         queue=state.queue.name,
         active_tasks=state.active_tasks,
         total_tasks=state.total_tasks,
-        held=state.held,
+        locked=state.locked,
         completed=state.completed,
         failed=state.failed,
         poisoned=state.poisoned,

@@ -29,7 +29,7 @@ from gateway.domain.claim import Claim, ClaimCorrupt, ClaimMissing
 from gateway.domain.clocks.lock_ends import ENDLESS, OVER, LockEnds
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, LockLost, Outcome, Unavailable
-from gateway.domain.events.gateway import ClaimCopyDropped, ClaimHeld, ClaimLost
+from gateway.domain.events.gateway import ClaimBackingOff, ClaimCopyDropped, ClaimLost
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -258,7 +258,7 @@ class ClaimedReceiver(Wrapper):
         held.failures += 1
         if held.failures == 1:
             name = str(held.delivery.message.properties[claims.ID])
-            event = ClaimHeld(queue=self.entity, claim=name, reason=reason)
+            event = ClaimBackingOff(queue=self.entity, claim=name, reason=reason)
             self.dependencies.observer.report(event)
         pause = self.claim_check.options.retry.delay(held.failures, self.dependencies.rng)
         left = await self._keep_locked(held, 2 * pause)

@@ -216,9 +216,9 @@ def _as_of(told: datetime | None, now: datetime) -> str:
 
 
 def _queues(queues: tuple[QueueStatus, ...]) -> Table:
-    table = Table("queue", "tasks", "held", "completed", "failed", "poisoned", "too late")
+    table = Table("queue", "tasks", "locked", "completed", "failed", "poisoned", "too late")
     for each in queues:
-        counts = (each.held, each.completed, each.failed, each.poisoned, each.too_late)
+        counts = (each.locked, each.completed, each.failed, each.poisoned, each.too_late)
         tasks = f"{each.active_tasks} of {each.total_tasks}"
         table.add_row(Text(printable(each.queue)), tasks, *map(str, counts))
     return table

@@ -207,7 +207,7 @@ class QueueStatus:
     queue: str
     active_tasks: int
     total_tasks: int
-    held: int  # messages
+    locked: int  # messages
     completed: int
     failed: int
     poisoned: int

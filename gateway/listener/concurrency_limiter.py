@@ -1,4 +1,4 @@
-"""Limits how many messages a listener holds at once, and which queue's message is handled next."""
+"""Limits how many messages a listener locks at once, and which queue's message is handled next."""
 
 from collections import deque
 
@@ -11,14 +11,14 @@ from gateway.domain.scaling.concurrency import Shares
 
 @attrs.define(eq=False, kw_only=True)
 class ConcurrencyLimiter:
-    """Limits running handlers, divided among queues by weight, and the messages and bytes held."""
+    """Limits running handlers, divided among queues by weight, and locked messages and bytes."""
 
     parallel: int
-    max_held: int
+    max_locked: int
     max_bytes: int
     shares: Shares
     running: int = attrs.field(default=0, init=False)
-    held: int = attrs.field(default=0, init=False)
+    locked: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
     _waiting: dict[str, deque[trio.Event]] = attrs.field(factory=dict, init=False)
     _changes: Changes = attrs.field(factory=Changes, init=False)
@@ -30,7 +30,7 @@ class ConcurrencyLimiter:
 
     @property
     def _is_full(self) -> bool:
-        return self.held >= self.max_held or self.bytes >= self.max_bytes
+        return self.locked >= self.max_locked or self.bytes >= self.max_bytes
 
     async def wait_for_more(self, queue: str) -> None:
         """
@@ -40,13 +40,13 @@ class ConcurrencyLimiter:
         while queue in self._waiting or self._is_full:
             await self._changes.wait_next()
 
-    def hold(self, size: int) -> None:
-        self.held += 1
+    def lock(self, size: int) -> None:
+        self.locked += 1
         self.bytes += size
 
     def release(self, size: int) -> None:
         was_full = self._is_full
-        self.held -= 1
+        self.locked -= 1
         self.bytes -= size
         if was_full:
             self._note()

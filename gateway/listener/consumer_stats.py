@@ -38,7 +38,7 @@ class QueueState:
     depth: int | None  # None: the namespace can't tell, or didn't answer
     active_tasks: int  # receiving now; the others are idle
     total_tasks: int
-    held: int  # messages, locked
+    locked: int  # messages
     completed: int
     failed: int
     poisoned: int

@@ -170,7 +170,7 @@ class QueueListener(Generic[T]):
         options, job = self.options, self._job()
         limiter = ConcurrencyLimiter(
             parallel=options.parallel,
-            max_held=options.max_held,
+            max_locked=options.max_locked,
             max_bytes=options.max_inflight,
             shares=Shares(weights),
         )

@@ -23,7 +23,7 @@ class ListenerOptions:
     tasks: int = attrs.field(default=1, validator=a_few)  # at the start, per queue
     max_tasks: int = attrs.field(default=100, validator=a_few)  # per queue
     # Beyond these nothing is received; one batch of each task may exceed them.
-    max_held: int = attrs.field(default=1000, validator=at_least_one)  # messages locked at once
+    max_locked: int = attrs.field(default=1000, validator=at_least_one)  # messages locked at once
     max_inflight: int = attrs.field(default=64 * 1024 * 1024, validator=at_least_one)  # bytes
     idle_min: float = attrs.field(default=0.0, validator=validators.ge(0.0))
     idle_max: float = attrs.field(default=60.0, validator=positive)

@@ -108,7 +108,7 @@ class QueueConsumer(Generic[T]):
             depth=depth,
             active_tasks=self._active,
             total_tasks=self._total,
-            held=len(self._works),
+            locked=len(self._works),
             completed=self.stats.completed,
             failed=self.stats.failed,
             poisoned=self.stats.poisoned,
@@ -265,7 +265,7 @@ class QueueConsumer(Generic[T]):
         assert self._handlers is not None, "tasks end before the handlers' nursery does"
         for delivery in deliveries:
             size = self.job.measure(delivery.message)
-            self.limiter.hold(size)
+            self.limiter.lock(size)
             work = Work(session=session, delivery=delivery, size=size)
             self._works.add(work)
             self._handlers.start_soon(self._work, work)

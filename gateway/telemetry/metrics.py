@@ -274,15 +274,15 @@ def _listener(queues: tuple[QueueStatus, ...]) -> Iterator[Metric]:
     tasks = GaugeMetricFamily(
         "pairgate_listener_tasks", "Receiving tasks.", labels=["queue", "state"]
     )
-    held = GaugeMetricFamily(
-        "pairgate_listener_held_messages", "Messages locked by this process.", labels=["queue"]
+    locked = GaugeMetricFamily(
+        "pairgate_listener_locked_messages", "Messages locked by this process.", labels=["queue"]
     )
     for each in queues:
         tasks.add_metric([each.queue, "active"], each.active_tasks)
         tasks.add_metric([each.queue, "idle"], each.total_tasks - each.active_tasks)
-        held.add_metric([each.queue], each.held)
+        locked.add_metric([each.queue], each.locked)
     yield tasks
-    yield held
+    yield locked
     yield from _billing("queue", {each.queue: each.bill for each in queues})
 
 

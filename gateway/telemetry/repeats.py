@@ -16,7 +16,7 @@ MOST: Final = 10_000  # remembered things; of any more, each event is reported
 SAME: Final[dict[type[Event], tuple[str, ...]]] = {
     events.BacklogQueueFailed: ("queue", "reason"),
     events.BusyPause: ("entity",),
-    events.ClaimHeld: ("queue",),
+    events.ClaimBackingOff: ("queue",),
     events.ListenerFailed: ("queue", "reason"),
     events.SyphonFailed: ("queue", "reason"),
     events.SyphonBackedOff: ("entity", "reason"),

@@ -21,7 +21,12 @@ from gateway.domain.errors import (
     StorageFull,
     Unavailable,
 )
-from gateway.domain.events.gateway import ClaimCopyDropped, ClaimHeld, ClaimLeftBehind, ClaimLost
+from gateway.domain.events.gateway import (
+    ClaimBackingOff,
+    ClaimCopyDropped,
+    ClaimLeftBehind,
+    ClaimLost,
+)
 from gateway.domain.message import (
     Abandon,
     Complete,
@@ -229,7 +234,7 @@ async def test_while_the_store_is_out_messages_wait_and_others_go_on(harness: Ha
     assert first.message.body == b"small"
     assert second.message.body == LARGE
     assert second.delivery_count == 1  # it was never given back
-    assert len(harness.events.of(ClaimHeld)) == 1
+    assert len(harness.events.of(ClaimBackingOff)) == 1
 
 
 @pytest.mark.parametrize("ahead", [-7200.0, 7200.0])

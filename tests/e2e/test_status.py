@@ -145,7 +145,7 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     )
     port = int((await listener.seen("listening"))["address"].rpartition(":")[2])
     await send(gateway.address, "orders", b"one")
-    await until_told(port, "pairgate_listener_held_messages", 1)
+    await until_told(port, "pairgate_listener_locked_messages", 1)
     before = await trio.to_thread.run_sync(get, port, "/readyz")
     listener.signal(signal.SIGTERM)
     await listener.seen("draining")

@@ -190,7 +190,7 @@ async def test_work_detected_starts_as_many_tasks_as_its_depth_asks_for(harness,
 
     harness.poll()
     await harness.send(*map(str, range(depth)))
-    listener = await harness.listen(handle, options={"parallel": 200, "max_held": 10_000})
+    listener = await harness.listen(handle, options={"parallel": 200, "max_locked": 10_000})
     await trio.sleep(0.02)
     operations = Counter((await state_of(listener)).operations)
 

@@ -221,7 +221,7 @@ async def test_bytes_in_flight_are_bounded(harness):
     async def handle(item):
         nonlocal most
         state = await state_of(listener)
-        most = max(most, state.held)
+        most = max(most, state.locked)
         await trio.sleep(1.0)
 
     await harness.send(*map(str, range(40)), body=bytes(1000))

@@ -183,7 +183,7 @@ async def test_messages_that_wait_for_their_endpoint_keep_their_locks_and_go_wit
     await harness.send(*map(str, range(40)))
     listener = await harness.listen(handle, options={"poison_threshold": 1})
     await trio.sleep(600.0)
-    held = (await state_of(listener)).held
+    held = (await state_of(listener)).locked
     began = trio.current_time()
     await listener.drain()
 

@@ -29,7 +29,7 @@ from gateway.domain.errors import (
     EntityExists,
     Unavailable,
 )
-from gateway.domain.events.gateway import TriggersHeldUp, TriggersLost, TriggersRegained
+from gateway.domain.events.gateway import TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.domain.message import Delivery, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties
 from gateway.frontends.admin.announcements import Announcements, Stream
@@ -89,7 +89,7 @@ class TopicAnnouncer:
                 stream.note(queue, size)
             self._failures += 1
             if self._failures == 1:
-                self.observer.report(TriggersHeldUp(topic=self.topic.name, reason=str(error)))
+                self.observer.report(TriggersDelayed(topic=self.topic.name, reason=str(error)))
             await trio.sleep(RETRY.delay(self._failures, self.rng))
         except trio.Cancelled:
             for queue, size in came.items():

@@ -232,7 +232,7 @@ class RabbitmqBroker:
         """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
         candidates(entity)
         holding = Holding(
-            max_bytes=self._options.max_held_bytes,
+            max_bytes=self._options.max_unsettled_bytes,
             next_weight=min(_USUAL_LIMIT, self._options.max_message_size),
             longest_lock=self._options.longest_lock,
             meter=self.meter,

@@ -102,8 +102,8 @@ class RabbitmqReceiver:
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
-        As `Receiver.receive`. At `max_held_bytes` it waits until a delivery is settled or a lock
-        ends. A classic queue counts at most two deliveries of a message.
+        As `Receiver.receive`. At `max_unsettled_bytes` it waits until a delivery is settled or a
+        lock ends. A classic queue counts at most two deliveries of a message.
         """
         self._waiting += 1
         try:

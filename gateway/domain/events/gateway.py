@@ -224,7 +224,7 @@ class MovedToPoison(Event):
 
 
 @attrs.frozen(kw_only=True)
-class ClaimHeld(Event):
+class ClaimBackingOff(Event):
     """A message's body can't be read from the claim store now: the message waits for it."""
 
     queue: EntityPath
@@ -393,8 +393,8 @@ class TriggersRegained(Event):
 
 
 @attrs.frozen(kw_only=True)
-class TriggersHeldUp(Event):
-    """The topic of the triggers accepts none now: listeners learn later of new messages."""
+class TriggersDelayed(Event):
+    """The topic of the triggers accepts no triggers: listeners learn later of new messages."""
 
     topic: str
     reason: str

@@ -13,7 +13,7 @@ from gateway.app.runtime import Runtime
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import Unavailable
-from gateway.domain.events.gateway import Event, TriggersHeldUp, TriggersLost, TriggersRegained
+from gateway.domain.events.gateway import Event, TriggersDelayed, TriggersLost, TriggersRegained
 from gateway.domain.message import Message, ReceiveMode
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.forwarding_broker import ForwardingBroker
@@ -205,7 +205,7 @@ async def test_what_the_topic_doesnt_take_is_said_later(place, autojump_clock):
 
     await trio.sleep(60.0)
     assert await place.hints() == [(ORDERS, 3)]
-    assert len(place.of(TriggersHeldUp)) == 1
+    assert len(place.of(TriggersDelayed)) == 1
 
 
 async def test_what_isnt_said_yet_is_said_at_the_end(place, autojump_clock):

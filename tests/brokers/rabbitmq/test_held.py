@@ -50,7 +50,7 @@ async def full_queue(nodes: Nodes) -> AsyncIterator[Room]:
     """A queue with far more than a receiver of that client may hold."""
     async with (
         nodes.room("primary") as maker,
-        client(maker.port, max_held_bytes=MAX_HELD) as broker,
+        client(maker.port, max_unsettled_bytes=MAX_HELD) as broker,
     ):
         await maker.create_queue(ORDERS, QueueProperties())
         room = Room(broker, maker.name, maker.port)
