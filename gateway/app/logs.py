@@ -11,7 +11,7 @@ from gateway.app.runtime import Runtime
 from gateway.config.file import Loaded
 from gateway.config.options import Config
 from gateway.config.problems import ConfigError
-from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded
+from gateway.domain.events.gateway import Doubtful, LogLinesDropped, Reloaded, Stopped
 from gateway.telemetry.log import LogObserver
 from gateway.telemetry.writer import LineWriter
 
@@ -20,7 +20,11 @@ LAST_LINES_SECONDS: Final = 2.0
 
 @contextmanager
 def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]:
-    """The log of a process, for the life of the context; `as_json` overrides the configuration."""
+    """
+    The log of a process, for the life of the context; `as_json` overrides the configuration.
+
+    Its last line is `stopped`, unless the context ends by an exception.
+    """
     logging = loaded.config.logging
     as_json = as_json or logging.format == "json"
     as_json = as_json or (logging.format == "auto" and not os.isatty(fd))
@@ -34,6 +38,7 @@ def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]
     )
     try:
         yield log
+        log.report(Stopped())
     finally:
         log.close()
         writer.close(LAST_LINES_SECONDS)

@@ -16,7 +16,7 @@ from gateway.config.options import (
     Pairing,
     TriggerTopic,
 )
-from gateway.config.places import label_of, location_of
+from gateway.config.places import authority_of, label_of, location_of
 from gateway.config.plans import read_plan, with_topic
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
@@ -131,9 +131,16 @@ def _completed_pairing(config: Config, pairing: Pairing) -> Pairing:
     label = pairing.options.label
     primary: Namespace | None = config.namespaces.get(pairing.primary)
     if not label and primary is not None:
-        label = label_of(location_of(primary))
+        label = label_of(location_of(primary)) or _local_label(config, pairing)
     options = attrs.evolve(pairing.options, label=label, entities=config.entities)
     return attrs.evolve(pairing, options=options)
+
+
+def _local_label(config: Config, pairing: Pairing) -> str:
+    """The primary's name if both namespaces are stores of this process, else empty."""
+    stores = [config.namespaces.get(name) for name in (pairing.primary, pairing.secondary)]
+    is_local = all(store is not None and not authority_of(store) for store in stores)
+    return pairing.primary if is_local else ""
 
 
 def _absolute(url: str, folder: Path, own: str = "embedded") -> str:

@@ -6,10 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
+import pytest
+
+from gateway.app.failure import Failure
 from gateway.app.logs import open_log, reloader
 from gateway.config.file import Loaded, parse
 from gateway.config.options import Config
-from gateway.domain.events.gateway import Doubtful
+from gateway.domain.events.gateway import Doubtful, Started
 
 ONE = '[namespaces.here]\nurl = "memory:"\n'
 ACCESS = '[[access]]\nname = "sender"\nkey = { env = "KEY" }\nrights = ["Send"]\n'
@@ -24,7 +27,9 @@ def reloaded(before: str, load: Callable[[], Loaded]) -> list[dict[str, Any]]:
         with open_log(loaded(before), stream.fileno(), as_json=True) as log:
             reloader(loaded(before), log, load)(lambda config: None)
         stream.seek(0)
-        return [json.loads(line) for line in stream]
+        *lines, last = [json.loads(line) for line in stream]
+    assert last["event"] == "stopped"
+    return lines
 
 
 def test_the_level_changes_at_once_and_the_rest_needs_a_restart() -> None:
@@ -34,6 +39,20 @@ def test_the_level_changes_at_once_and_the_rest_needs_a_restart() -> None:
 
     assert (line["event"], line["log_level"]) == ("reloaded", "debug")
     assert line["needs_restart"] == "limits"
+
+
+def test_a_process_that_fails_is_not_logged_as_stopped() -> None:
+    with TemporaryFile("w+") as stream:
+        with (
+            pytest.raises(Failure),
+            open_log(loaded(ONE), stream.fileno(), as_json=True) as log,
+        ):
+            log.report(Started(configuration="x.toml"))
+            raise Failure("a store failed")
+        stream.seek(0)
+        events = [json.loads(line)["event"] for line in stream]
+
+    assert events == ["started"]
 
 
 def test_a_new_level_alone_needs_no_restart() -> None:
@@ -48,7 +67,7 @@ def test_access_needs_no_restart() -> None:
         with open_log(loaded(ONE), stream.fileno(), as_json=True) as log:
             reloader(loaded(ONE), log, lambda: loaded(ONE + ACCESS))(taken.append)
         stream.seek(0)
-        line = json.loads(stream.read())
+        line = json.loads(stream.readline())
 
     assert [policy.name for policy in taken[0].access] == ["sender"]
     assert (line["access"], line["needs_restart"]) == ("sender", "")
@@ -67,7 +86,7 @@ def test_where_no_terminal_is_the_log_is_json() -> None:
             log.report(Doubtful(text="x"))
         stream.seek(0)
 
-        assert json.loads(stream.read())["event"] == "doubtful"
+        assert json.loads(stream.readline())["event"] == "doubtful"
 
 
 def test_a_log_that_nobody_reads_does_not_keep_the_process() -> None:

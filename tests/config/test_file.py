@@ -25,6 +25,7 @@ primary = "east"
 secondary = "west"
 label = "east"
 """
+UNLABELLED = PAIR.replace('label = "east"', "")
 ONE = """
 [namespaces.here]
 url = "memory:"
@@ -218,7 +219,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
             "namespaces.west: is the same store as namespaces.east",
         ),
         (PAIR + 'spool = "west.db"', "pairing.spool: is the same store as namespaces.west"),
-        (PAIR.replace('label = "east"', ""), "pairing.label: is missing"),
+        (UNLABELLED.replace("embedded:east.db", "rabbitmq://rabbit/"), "pairing.label: is missing"),
+        (UNLABELLED.replace("embedded:west.db", "rabbitmq://rabbit/"), "pairing.label: is missing"),
         (PAIR.replace('label = "east"', 'label = "a/b"'), "pairing.label: letters, digits"),
         (PAIR.partition("[pairing]")[0], "pairing: is missing"),
         (ONE + "[[entities]]\nmatch = 'a'", "entities: needs [pairing]"),
@@ -306,6 +308,13 @@ def test_the_label_is_the_first_dns_label_of_the_primary() -> None:
 
     assert pairing is not None
     assert pairing.options.label == "east"
+
+
+def test_the_label_of_a_pair_of_stores_is_the_name_of_the_primary() -> None:
+    pairing = config(UNLABELLED.replace("east", "orders-store")).pairing
+
+    assert pairing is not None
+    assert pairing.options.label == "orders-store"
 
 
 def over_amqp() -> str:

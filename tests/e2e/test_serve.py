@@ -84,6 +84,7 @@ async def test_sigterm_drains_and_exits_0(gateways: Gateways) -> None:
 
     assert code == 0
     assert broker.count("draining", reason="SIGTERM") == 1
+    assert broker.log[-1]["event"] == "stopped"
     assert answers == [None]
 
 

@@ -209,12 +209,18 @@ async def _check_backlog(
 ) -> None:
     await trio.lowlevel.checkpoint()
     wanted, there, locks = pairing.options.backlog_queues, 0, list[timedelta]()
+    queues_by_problem: dict[str, list[EntityPath]] = {}
     for index in range(wanted):
         queue = backlog.queue_name(pairing.options.label, index)
         usable, problems = await _look_at(broker, namespace, queue, locks)
         there += usable
         for problem in problems:
-            findings.add(f"backlog queue {queue}", Grade.WARNING, problem)
+            queues_by_problem.setdefault(problem, []).append(queue)
+    for problem, queues in queues_by_problem.items():
+        subject = f"backlog queue {queues[0]}"
+        if len(queues) > 1:
+            subject = f"{len(queues)} backlog queues, {queues[0]} to {queues[-1]}"
+        findings.add(subject, Grade.WARNING, problem)
     made_by = "`pairgate serve` creates them" if is_own(namespace) else "run `pairgate provision`"
     hint = "" if there == wanted else f"; {made_by}"
     too_few = Grade.WARNING if there or is_own(namespace) else Grade.BAD

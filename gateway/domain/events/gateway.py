@@ -52,6 +52,11 @@ class Draining(Event):
 
 
 @attrs.frozen(kw_only=True)
+class Stopped(Event):
+    """The process ends as it was asked to: all its parts have ended, and its files are closed."""
+
+
+@attrs.frozen(kw_only=True)
 class EntityStateChanged(Event):
     """An entity changed its state, by the failover table."""
 

@@ -26,7 +26,12 @@ def test_the_docs_say_what_it_can_not_do() -> None:
 
 
 def loaded(
-    rabbits: Nodes, room: Room, folder: Path, primary: str = "here", more: str = ""
+    rabbits: Nodes,
+    room: Room,
+    folder: Path,
+    primary: str = "here",
+    more: str = "",
+    backlog_queues: int = 1,
 ) -> Loaded:
     text = f"""
 [namespaces.rabbit]
@@ -40,7 +45,7 @@ url = "memory:"
 primary = "{primary}"
 secondary = "rabbit"
 label = "{room.name}"
-backlog_queues = 1
+backlog_queues = {backlog_queues}
 envelope_keys = [{{ id = "1", key = {{ env = "ENVELOPE_KEY" }} }}]
 """
     environ = {"PASSWORD": "guest", "ENVELOPE_KEY": "a key of sixteen bytes"}
@@ -76,6 +81,18 @@ async def test_queues_that_may_lose_messages_are_named(rabbits: Nodes, tmp_path:
 
     assert (f"queue {room.name}/orders", "it is a classic queue, not quorum") in findings
     assert (f"backlog queue {queue}", "it gives a message up after 5 failed deliveries") in findings
+
+
+@pytest.mark.live
+async def test_what_all_backlog_queues_lack_is_said_once(rabbits: Nodes, tmp_path: Path) -> None:
+    async with rabbits.room("primary") as room:
+        config = loaded(rabbits, room, tmp_path, backlog_queues=10)
+        findings = warned(await check(config, Runtime()))
+        first, last = backlog.queue_name(room.name, 0), backlog.queue_name(room.name, 9)
+
+    assert [each for each in findings if each[1] == "missing"] == [
+        (f"10 backlog queues, {first} to {last}", "missing"),
+    ]
 
 
 def foreign(findings: list[Finding]) -> list[Finding]:
