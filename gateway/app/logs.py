@@ -34,6 +34,7 @@ def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]
         as_json=as_json,
         level=logging.level,
         clock=Runtime.now,
+        repeat_interval=logging.repeat_interval,
         colors=os.isatty(fd),
     )
     try:

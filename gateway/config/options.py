@@ -212,6 +212,8 @@ class Logging:
 
     level: str = attrs.field(default="info", validator=validators.in_(LEVELS))
     format: str = attrs.field(default="auto", validator=validators.in_(FORMATS))
+    # Seconds after an event in which the same event is counted instead of logged.
+    repeat_interval: float = attrs.field(default=10.0, validator=validators.ge(0.0))
 
 
 @attrs.frozen(kw_only=True)

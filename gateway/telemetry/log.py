@@ -87,13 +87,17 @@ class LogObserver:
         as_json: bool,
         level: str,
         clock: WallClock,
+        repeat_interval: float = 10.0,
         colors: bool = False,
     ) -> None:
-        """`write` gets each line with its line end; it must neither block nor raise."""
+        """
+        `write` gets each line with its line end; it must neither block nor raise. The same event is
+        counted for `repeat_interval` seconds instead of written.
+        """
         self.level = level
         self._write = write
         self._clock = clock
-        self._repeats = Repeats()
+        self._repeats = Repeats(repeat_interval)
         self._render: Render = json.dumps if as_json else _for_people(colors=colors)
 
     def report(self, event: Event) -> None:

@@ -9,7 +9,6 @@ import attrs
 from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 
-QUIET: Final = 10.0  # seconds after an event in which the same event is counted
 MOST: Final = 10_000  # remembered things; of any more, each event is reported
 # Events with the same values in these fields are the same; for other fields the line has the last
 # event's values.
@@ -32,8 +31,13 @@ class _Quiet:
 
 @attrs.define(eq=False)
 class Repeats:
-    """Recently reported events. Nothing blocks: counted events are reported with the next event."""
+    """
+    Recently reported events. Nothing blocks: counted events are reported with the next event.
 
+    For `interval` seconds after an event, the same event is counted.
+    """
+
+    interval: float
     _quiet: OrderedDict[tuple[object, ...], _Quiet] = attrs.field(factory=OrderedDict, init=False)
 
     def pass_on(self, event: Event, now: float) -> bool:
@@ -48,7 +52,7 @@ class Repeats:
             known.times += 1
             return False
         if len(self._quiet) < MOST:
-            self._quiet[key] = _Quiet(now + QUIET, event)
+            self._quiet[key] = _Quiet(now + self.interval, event)
         return True
 
     def counted(self, now: float) -> Iterator[tuple[Event, int]]:
@@ -59,5 +63,5 @@ class Repeats:
                 return
             del self._quiet[key]
             if first.times:
-                self._quiet[key] = _Quiet(now + QUIET, first.last)
+                self._quiet[key] = _Quiet(now + self.interval, first.last)
                 yield first.last, first.times

@@ -42,13 +42,14 @@ def test_the_level_changes_at_once_and_the_rest_needs_a_restart() -> None:
 
 
 def test_a_process_that_fails_is_not_logged_as_stopped() -> None:
-    with TemporaryFile("w+") as stream:
-        with (
-            pytest.raises(Failure),
-            open_log(loaded(ONE), stream.fileno(), as_json=True) as log,
-        ):
+    def fail(fd: int) -> None:
+        with open_log(loaded(ONE), fd, as_json=True) as log:
             log.report(Started(configuration="x.toml"))
             raise Failure("a store failed")
+
+    with TemporaryFile("w+") as stream:
+        with pytest.raises(Failure):
+            fail(stream.fileno())
         stream.seek(0)
         events = [json.loads(line)["event"] for line in stream]
 

@@ -89,6 +89,7 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ("[limits]\nidle_timeout = '0s'", "limits.idle_timeout: must be > 0: 0.0"),
         ("[limits.rest]\nsecure = true", "limits.rest.secure: unknown key"),
         ("[logging]\nlevel = 'loud'", "logging.level: must be in"),
+        ("[logging]\nrepeat_interval = '-1s'", "logging.repeat_interval:"),
         ("[[access]]\nname = 'a'\nrights = ['Send']", "access[0].key: is missing"),
         (
             "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Read']",

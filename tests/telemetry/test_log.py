@@ -122,6 +122,20 @@ def test_what_comes_again_about_the_same_thing_is_counted_instead_of_repeated() 
     assert later[0]["seconds"] == 80.0
 
 
+@pytest.mark.parametrize(("interval", "written"), [(0.0, 3), (2.0, 3), (10.0, 1)])
+def test_an_event_is_counted_for_the_repeat_interval(interval: float, written: int) -> None:
+    lines: list[str] = []
+    now = [NOON]
+    observer = LogObserver(
+        lines.append, as_json=True, level="info", clock=lambda: now[0], repeat_interval=interval
+    )
+    for seconds in (0, 3, 6):
+        now[0] = NOON + timedelta(seconds=seconds)
+        observer.report(SyphonBackedOff(entity=EntityPath("orders"), seconds=1.0, reason="busy"))
+
+    assert [json.loads(line).get("repeated") for line in lines].count(None) == written
+
+
 def test_what_was_counted_is_told_at_the_end() -> None:
     lines: list[str] = []
     observer = LogObserver(lines.append, as_json=True, level="info", clock=lambda: NOON)
