@@ -21,6 +21,7 @@ from gateway.wire.amqp.performatives import (
     field,
     fields_of,
     named,
+    number,
     symbols,
     to_symbol,
     ubyte,
@@ -130,7 +131,7 @@ class SaslClient:
         if self._offered and self.done is None:
             fields = _take_frame(data, _OUTCOME)
             if fields is not None:
-                self._conclude(field(fields, 0, int, 0))
+                self._conclude(number(fields, 0))
         return answer
 
     def _init(self, fields: list[Any]) -> bytes:
