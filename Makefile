@@ -81,6 +81,7 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.overhead
 	.venv/bin/python -m benchmarks.failover
 	.venv/bin/python -m benchmarks.amqp
+	.venv/bin/python -m benchmarks.amqp_engine
 	.venv/bin/python -m benchmarks.namespaces
 	.venv/bin/python -m benchmarks.syphon
 	.venv/bin/python -m benchmarks.storage_queue

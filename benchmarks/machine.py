@@ -15,13 +15,20 @@ _SYNCS: Final = 200
 def facts(folder: Path) -> Mapping[str, str]:
     """Of this machine now, and of the disk that holds `folder`."""
     return {
+        **facts_of_processor(),
+        "SQLite": apsw.sqlite_lib_version(),
+        "sync of a written page": f"{1e6 * sync_time(folder):.0f} us, the median",
+    }
+
+
+def facts_of_processor() -> Mapping[str, str]:
+    """Of this machine now, without a disk."""
+    return {
         "date": time.strftime("%Y-%m-%d %H:%M", time.gmtime()) + " UTC",
         "processor": f"{os.cpu_count()} x {_processor()}",
         "load": f"{os.getloadavg()[0]:.2f} before the first measurement",
         "system": _system(),
         "Python": platform.python_version(),
-        "SQLite": apsw.sqlite_lib_version(),
-        "sync of a written page": f"{1e6 * sync_time(folder):.0f} us, the median",
     }
 
 

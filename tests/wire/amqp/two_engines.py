@@ -484,7 +484,8 @@ class Conversation:
                 end.drained()
                 end.answer_detach()
                 end.settle()
-            if not moved and not any(self._waiting(end) for end in self.ends):
+            waiting = any(self._waiting(end) for end in self.ends)
+            if not moved and not waiting and not self.pump():
                 return
         raise AssertionError(f"no rest: {[self._waiting(end) for end in self.ends]}")
 
