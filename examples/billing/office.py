@@ -77,7 +77,7 @@ class Office:
             async with open_gateway(self.folder) as address, open_namespace(address) as broker:
                 for queue in (BATCHES, REPORTS, REPLIES):
                     await broker.create_queue(queue, QueueProperties(lock_duration=LOCK))
-                pool = self._crew(address)
+                pool = self._make_pool(address)
                 async with trio.open_nursery() as nursery:
                     for number in range(self.order.workers):
                         nursery.start_soon(pool.employ, number)
@@ -99,7 +99,7 @@ class Office:
             bodies=tuple(file.stat().st_size for file in self._bodies()),
         )
 
-    def _crew(self, address: str) -> ProcessPool:
+    def _make_pool(self, address: str) -> ProcessPool:
         half = self.order.batches // 2 if self.order.kill and self.order.workers > 1 else None
         return ProcessPool(
             folder=self.folder, address=address, batches=self.order.batches, victim_at=half

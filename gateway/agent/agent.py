@@ -64,40 +64,40 @@ async def run_agent(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
     elif loaded.config.access:
         policy_with(loaded.config, "the endpoint `admin`", Right.LISTEN)
     reader = ScaleReader(config=loaded.config, choice=wanted.admin)
-    crews = dict(
-        _make_crew(index, loaded, runtime, wanted, reader) for index in range(len(agent.listeners))
+    pools = dict(
+        _make_pool(index, loaded, runtime, wanted, reader) for index in range(len(agent.listeners))
     )
     async with trio.open_nursery() as nursery:
-        end = partial(_end, list(crews), agent, runtime, trio.Event())
+        end = partial(_end, list(pools), agent, runtime, trio.Event())
         await nursery.start(partial(watch_signals, end, lambda: None))
-        nursery.start_soon(_follow_triggers, loaded, runtime, reader, crews)
+        nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
         async with trio.open_nursery() as working:
-            for pool in crews:
+            for pool in pools:
                 await working.start(pool.run)
             runtime.observer.report(Started(configuration=loaded.source))
         nursery.cancel_scope.cancel()
 
 
 def _end(
-    crews: list[ProcessPool], agent: Agent, runtime: Runtime, asked: trio.Event, reason: str
+    pools: list[ProcessPool], agent: Agent, runtime: Runtime, asked: trio.Event, reason: str
 ) -> None:
     if asked.is_set():
-        for pool in crews:
+        for pool in pools:
             pool.cut()
         return
     asked.set()
     runtime.observer.report(Draining(reason=reason, seconds=agent.grace))
-    for pool in crews:
+    for pool in pools:
         pool.drain()
 
 
-def _make_crew(
+def _make_pool(
     index: int, loaded: Loaded, runtime: Runtime, wanted: Wanted, reader: ScaleReader
 ) -> tuple[ProcessPool, list[EntityPath]]:
     config = loaded.config
     listener = config.agent.listeners[index]
-    staffing = listener.staffing
-    rule = staffing.make_rule()
+    autoscaling = listener.autoscaling
+    rule = autoscaling.make_rule()
     if listener.rule is not None:
         rule = function_named(listener.rule, f"agent.listeners[{index}].rule")
     queues = [EntityPath.parse(name) for name in parse_weights(listener.queues)]
@@ -111,14 +111,14 @@ def _make_crew(
 
     pool = ProcessPool(
         listener=listener.queues,
-        staffing=Autoscaler(options=staffing, rule=rule, max_load=config.agent.max_load),
+        autoscaler=Autoscaler(options=autoscaling, rule=rule, max_load=config.agent.max_load),
         options=config.agent,
         parallel=listener.parallel or config.listener.options.parallel,
         look=look,
         start=start,
         load=ProcessorLoad(),
         observer=runtime.observer,
-        rng=runtime.rng(f"crew {index}"),
+        rng=runtime.rng(f"pool {index}"),
     )
     return pool, queues
 
@@ -154,7 +154,7 @@ async def _follow_triggers(
     loaded: Loaded,
     runtime: Runtime,
     reader: ScaleReader,
-    crews: dict[ProcessPool, list[EntityPath]],
+    pools: dict[ProcessPool, list[EntityPath]],
 ) -> None:
     """Announce new messages to the pool of their queue, until cancelled."""
     endpoint = await reader.endpoint()
@@ -162,7 +162,7 @@ async def _follow_triggers(
     feed = TriggerFeed(
         place=endpoint.place,
         authorization=endpoint.authorization(Right.LISTEN),
-        queues=list({queue for queues in crews.values() for queue in queues}),
+        queues=list({queue for queues in pools.values() for queue in queues}),
         triggers=triggers,
         account=ACCOUNT,
         observer=runtime.observer,
@@ -170,19 +170,19 @@ async def _follow_triggers(
     )
     with ExitStack() as stack:
         async with trio.open_nursery() as nursery:
-            for pool, queues in crews.items():
+            for pool, queues in pools.items():
                 for queue in queues:
-                    bell = stack.enter_context(triggers.subscribe(ACCOUNT, queue))
-                    nursery.start_soon(_announce, bell, pool)
+                    subscription = stack.enter_context(triggers.subscribe(ACCOUNT, queue))
+                    nursery.start_soon(_announce, subscription, pool)
             await feed.run()
 
 
-async def _announce(bell: Subscription, pool: ProcessPool) -> None:
+async def _announce(subscription: Subscription, pool: ProcessPool) -> None:
     """Pass announcements on to the pool, and the loss and return of their stream."""
     while True:
-        seen, was_connected = bell.rings, bell.is_connected
-        await bell.wait(seen)
-        if bell.is_connected and was_connected:
+        seen, was_connected = subscription.notifications, subscription.is_connected
+        await subscription.wait(seen)
+        if subscription.is_connected and was_connected:
             pool.announce()
         else:
-            pool.tell(is_told=bell.is_connected)
+            pool.tell(is_told=subscription.is_connected)

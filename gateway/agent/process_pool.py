@@ -93,7 +93,7 @@ class ProcessPool:
     """Runs as many processes of one listener as its load needs."""
 
     listener: str  # named by its queues
-    staffing: Autoscaler
+    autoscaler: Autoscaler
     options: Agent
     parallel: int  # concurrent handlers of one process
     look: Callable[[], Awaitable[Work]]  # raises a BrokerError
@@ -170,8 +170,8 @@ class ProcessPool:
             self._lost_looks = 0
             self.observer.report(FiguresRegained(listener=self.listener))
         workload = self._workload(work, announced)
-        before, self._target = self._target, self.staffing.decide(workload, trio.current_time())
-        self._is_idle = work.depth == 0 and self._target <= self.staffing.options.min_processes
+        before, self._target = self._target, self.autoscaler.decide(workload, trio.current_time())
+        self._is_idle = work.depth == 0 and self._target <= self.autoscaler.options.min_processes
         if self._target != before:
             self.observer.report(
                 Autoscaled(
@@ -191,7 +191,7 @@ class ProcessPool:
         self._lost_looks += 1
         self._retry_at = trio.current_time() + RETRY.delay(self._lost_looks, self.rng)
         self._pace.forget()
-        self.staffing.forget()
+        self.autoscaler.forget()
         if self._lost_looks == 1:
             self.observer.report(FiguresLost(listener=self.listener, reason=str(error)))
 

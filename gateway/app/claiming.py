@@ -48,7 +48,7 @@ async def with_claims(
     if config.claims is not None:
         pairing = config.pairing
         restarts = pairing is not None and pairing.syphon.backlog_ttl is BacklogTimeToLive.RESTART
-        claim_check = await _open_desk(stack, config.claims, runtime, lives_anew=restarts)
+        claim_check = await _open_claim_check(stack, config.claims, runtime, lives_anew=restarts)
         dependencies = ClaimDependencies(
             clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
         )
@@ -66,7 +66,7 @@ async def with_claims(
     return seen, services
 
 
-async def _open_desk(
+async def _open_claim_check(
     stack: AsyncExitStack, settings: Claims, runtime: Runtime, *, lives_anew: bool
 ) -> ClaimCheck:
     store = await _opened(stack, settings, runtime)

@@ -25,12 +25,12 @@ class Collector:
     than `keep_at_most`.
     """
 
-    _desk: ClaimCheck
+    _claim_check: ClaimCheck
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Collect every `collect_every` seconds, until cancelled."""
         task_status.started()
-        every = self._desk.options.collect_every
+        every = self._claim_check.options.collect_every
         await trio.sleep(min(FIRST_ROUND, every))
         while True:
             await self.round()
@@ -47,13 +47,13 @@ class Collector:
                 await trio.sleep(PAUSE)
         except (BrokerError, trio.TooSlowError) as error:
             reason = str(error) or "the claim store didn't answer in time"
-            self._desk.observer.report(ClaimCollectionFailed(reason=reason))
+            self._claim_check.observer.report(ClaimCollectionFailed(reason=reason))
             return
-        self._desk.observer.report(ClaimsCollected(kept=kept, removed=removed))
+        self._claim_check.observer.report(ClaimsCollected(kept=kept, removed=removed))
 
     async def _tidy(self, shelf: str) -> tuple[int, int]:
         """The number of names on the shelf, and of those deleted."""
-        claim_check = self._desk
+        claim_check = self._claim_check
         with trio.fail_after(claim_check.options.timeout):
             entries = await claim_check.store.list(shelf)
         gone = 0

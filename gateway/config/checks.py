@@ -126,7 +126,7 @@ def _short_grace(config: Config) -> Iterator[str]:
 def _shared_port(config: Config) -> Iterator[str]:
     metrics = config.listener.metrics
     most = sum(
-        listener.staffing.max_processes
+        listener.autoscaling.max_processes
         for listener in config.agent.listeners
         if not any(argument.startswith("--metrics") for argument in listener.arguments)
     )
@@ -143,7 +143,7 @@ def _agent(config: Config) -> Iterator[str]:
     if agent.listeners and agent.gateway is None and not here:
         yield "agent.gateway: is missing, and this configuration has no `admin` endpoint"
     for index, listener in enumerate(agent.listeners):
-        path, staffing = f"agent.listeners[{index}]", listener.staffing
+        path, autoscaling = f"agent.listeners[{index}]", listener.autoscaling
         try:
             parse_weights(listener.queues)
             for name in listener.queues.split():
@@ -152,10 +152,10 @@ def _agent(config: Config) -> Iterator[str]:
             yield f"{path}.queues: {error}"
         if [listener.to, listener.exec, listener.python].count(None) != 2:
             yield f"{path}: one of `to`, `exec` and `python` expected"
-        if staffing.max_processes < staffing.min_processes:
+        if autoscaling.max_processes < autoscaling.min_processes:
             yield (
-                f"{path}.max_processes: at least min_processes, {staffing.min_processes}, expected,"
-                f" found {staffing.max_processes}"
+                f"{path}.max_processes: at least min_processes, {autoscaling.min_processes},"
+                f" expected, found {autoscaling.max_processes}"
             )
 
 

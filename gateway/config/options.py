@@ -188,7 +188,7 @@ class AgentListener:
         default=None, validator=validators.optional(validators.ge(1))
     )
     rule: str | None = None  # a function that replaces the three rules
-    staffing: AutoscalingOptions = attrs.field(factory=AutoscalingOptions, metadata=FLAT)
+    autoscaling: AutoscalingOptions = attrs.field(factory=AutoscalingOptions, metadata=FLAT)
 
 
 @attrs.frozen(kw_only=True)

@@ -299,8 +299,8 @@ class Sessions:
         The locked sessions in which messages became available, or whose lock ended, since the last
         call.
         """
-        rung, self._woken = frozenset(self._woken), set()
-        return rung
+        woken, self._woken = frozenset(self._woken), set()
+        return woken
 
     def drain_damaged(self) -> Sequence[str]:
         """The sessions whose state was found damaged since the last call."""

@@ -182,7 +182,7 @@ class QueueListener(Generic[T]):
                 limiter=limiter,
                 endpoint=endpoint,
                 locks=locks,
-                bell=self._subscribe(path, subscriptions),
+                subscription=self._subscribe(path, subscriptions),
             )
             for path in self.queues
         ]

@@ -50,10 +50,10 @@ class QueueConsumer(Generic[T]):
     limiter: ConcurrencyLimiter
     endpoint: Endpoint
     locks: Locks
-    bell: Subscription
+    subscription: Subscription
     stats: ConsumerStats = attrs.field(factory=ConsumerStats, init=False)
     _tuning: LockTuning = attrs.field(init=False)
-    _desk: QueueSession[T] | None = attrs.field(default=None, init=False)
+    _session: QueueSession[T] | None = attrs.field(default=None, init=False)
     _works: set[Work[T]] = attrs.field(factory=set, init=False)
     _takers: trio.Nursery | None = attrs.field(default=None, init=False)
     _handlers: trio.Nursery | None = attrs.field(default=None, init=False)
@@ -84,13 +84,13 @@ class QueueConsumer(Generic[T]):
     def drain(self) -> None:
         """Receive nothing more; let running handlers finish, abandon the other messages."""
         self._draining.set()
-        if self._desk is not None:
-            self._desk.is_draining = True
-        self.bell.ring()
+        if self._session is not None:
+            self._session.is_draining = True
+        self.subscription.notify()
         for work in list(self._works):
             work.put_down()
         if self._takers is not None:
-            pushes = self._desk is not None and self._desk.polls is None
+            pushes = self._session is not None and self._session.polls is None
             last = 0.0 if pushes else LAST_LOOK
             self._takers.cancel_scope.deadline = trio.current_time() + last
         if self._handlers is not None:
@@ -134,22 +134,22 @@ class QueueConsumer(Generic[T]):
         except BrokerError as error:
             self._note_failure(error)
         finally:
-            self._desk = self._takers = self._handlers = None
+            self._session = self._takers = self._handlers = None
 
     def _tell_started(self) -> None:
         starting, self._starting = self._starting, trio.TASK_STATUS_IGNORED
         starting.started()
 
     async def _work_with(self, receiver: Receiver) -> None:
-        self._desk = session = self._open_desk(receiver)
+        self._session = session = self._open_session(receiver)
         async with trio.open_nursery() as self._handlers, trio.open_nursery() as self._takers:
             for _ in range(self.job.options.tasks):
                 self._start_taker(session, is_fresh=False)
-            self._takers.start_soon(self._watch_bell, session)
+            self._takers.start_soon(self._watch_subscription, session)
             if self._draining.is_set():
                 self.drain()
 
-    def _open_desk(self, receiver: Receiver) -> QueueSession[T]:
+    def _open_session(self, receiver: Receiver) -> QueueSession[T]:
         return QueueSession(
             job=self.job,
             queue=self.queue,
@@ -159,7 +159,7 @@ class QueueConsumer(Generic[T]):
             locks=self.locks,
             stats=self.stats,
             tuning=self._tuning,
-            bell=self.bell,
+            subscription=self.subscription,
         )
 
     # Receiving
@@ -167,19 +167,21 @@ class QueueConsumer(Generic[T]):
     def _start_taker(self, session: QueueSession[T], *, is_fresh: bool) -> None:
         if self._takers is not None:
             self._total += 1
-            self._takers.start_soon(self._take_all, session, is_fresh, self.bell.rings)
+            self._takers.start_soon(
+                self._take_all, session, is_fresh, self.subscription.notifications
+            )
 
-    async def _take_all(self, session: QueueSession[T], is_fresh: bool, rings: int) -> None:
+    async def _take_all(self, session: QueueSession[T], is_fresh: bool, seen: int) -> None:
         """
-        One task: receive, hand over the messages, and receive again. It was started at `rings`.
+        One task: receive, hand over the messages, and receive again. `seen` is read at its start.
         """
         idle_count, has_worked = 0, False
         try:
             while not self._draining.is_set():
                 limit = await self._wait_for_more(session)
                 began = trio.current_time()
-                if self.bell.rings != rings:
-                    idle_count, is_fresh, rings = 0, False, self.bell.rings
+                if self.subscription.notifications != seen:
+                    idle_count, is_fresh, seen = 0, False, self.subscription.notifications
                 try:
                     with self._counted_as_active():
                         deliveries = await self._look(session, limit)
@@ -197,7 +199,7 @@ class QueueConsumer(Generic[T]):
                     idle_count, is_fresh, has_worked = 0, False, True
                     continue
                 idle_count += 1
-                if await self._is_to_end(session, idle_count, is_fresh, began, rings):
+                if await self._is_to_end(session, idle_count, is_fresh, began, seen):
                     self.job.observer.report(TasksEnded(queue=self.queue, tasks=self._total - 1))
                     return
         finally:
@@ -218,7 +220,12 @@ class QueueConsumer(Generic[T]):
         return []
 
     async def _is_to_end(
-        self, session: QueueSession[T], idle_count: int, is_fresh: bool, began: float, rings: int
+        self,
+        session: QueueSession[T],
+        idle_count: int,
+        is_fresh: bool,
+        began: float,
+        seen: int,
     ) -> bool:
         """
         True if the task whose receive found nothing ends; if not, wait until the next receive.
@@ -233,31 +240,31 @@ class QueueConsumer(Generic[T]):
                 queue=self.queue, idle_count=idle_count, tasks=self._total, is_fresh=is_fresh
             )
         )
-        if answer.end and self._may_end(session) and self.bell.rings == rings:
+        if answer.end and self._may_end(session) and self.subscription.notifications == seen:
             return True
         with trio.move_on_at(began + answer.delay):
-            await self.bell.wait(rings)
+            await self.subscription.wait(seen)
         return False
 
     def _may_end(self, session: QueueSession[T]) -> bool:
         """True if the task may end: the last one stays, unless all messages are announced."""
-        is_told = session.polls is not None and self.bell.is_connected
+        is_told = session.polls is not None and self.subscription.is_connected
         return self._total > 1 or is_told
 
-    async def _watch_bell(self, session: QueueSession[T]) -> None:
+    async def _watch_subscription(self, session: QueueSession[T]) -> None:
         """
         Start a task if none is left and a message was announced, or if `sweep` has passed, in which
         a sender may have announced nothing.
         """
         while True:
-            seen = self.bell.rings
-            sweep = None if self.bell.hears_all_senders else self.job.options.sweep
+            seen = self.subscription.notifications
+            sweep = None if self.subscription.hears_all_senders else self.job.options.sweep
             with trio.move_on_after(sweep or inf):
-                await self.bell.wait(seen)
+                await self.subscription.wait(seen)
             if self._draining.is_set():
                 return
             if self._total == 0:
-                self._start_taker(session, is_fresh=self.bell.rings == seen)
+                self._start_taker(session, is_fresh=self.subscription.notifications == seen)
 
     # Messages received
 

@@ -44,7 +44,7 @@ class QueueSession(Generic[T]):
     locks: Locks
     stats: ConsumerStats
     tuning: LockTuning
-    bell: Subscription
+    subscription: Subscription
     is_draining: bool = False
     polls: Polls | None = attrs.field(init=False)  # None: the namespace pushes
     _completions: Completions = attrs.field(init=False)

@@ -31,11 +31,11 @@ class Subscription:
     """
 
     _triggers: "Triggers | None" = None
-    _rings: Changes = attrs.field(factory=Changes, init=False)
+    _changes: Changes = attrs.field(factory=Changes, init=False)
 
     @property
-    def rings(self) -> int:
-        return self._rings.version
+    def notifications(self) -> int:
+        return self._changes.version
 
     @property
     def is_connected(self) -> bool:
@@ -47,12 +47,12 @@ class Subscription:
         """True if every sender is known to announce its messages."""
         return self._triggers is not None and self._triggers.hears_all_senders
 
-    def ring(self) -> None:
-        self._rings.note()
+    def notify(self) -> None:
+        self._changes.note()
 
     async def wait(self, seen: int) -> None:
-        """Return when `rings` differs from `seen`."""
-        await self._rings.wait(seen)
+        """Return when `notifications` differs from `seen`."""
+        await self._changes.wait(seen)
 
 
 @attrs.define(eq=False)
@@ -76,7 +76,7 @@ class Triggers:
     def publish(self, trigger: Trigger) -> None:
         """Wake the listeners: before the first message is enqueued, or after the last."""
         for subscription in self._subscriptions.get((trigger.account, trigger.queue), ()):
-            subscription.ring()
+            subscription.notify()
 
     @contextmanager
     def subscribe(self, account: str, queue: EntityPath) -> Iterator[Subscription]:
@@ -111,4 +111,4 @@ class Triggers:
         """Wake all listeners: any queue may have new messages."""
         for subscriptions in self._subscriptions.values():
             for subscription in subscriptions:
-                subscription.ring()
+                subscription.notify()

@@ -248,7 +248,7 @@ class Work(Generic[T]):
         if self._item is not None and self._began is not None:
             session.note_done(self._item, trio.current_time() - self._began)
         if isinstance(settlement, Abandon):
-            session.bell.ring()  # it can be received again, and nothing else announces it
+            session.subscription.notify()  # it can be received again, and nothing else announces it
         elif isinstance(settlement, DeadLetter):
             session.stats.poisoned += 1
             event = Poisoned(
@@ -272,7 +272,7 @@ class Work(Generic[T]):
                 await self.session.settle(self.delivery, settlement)
             except BrokerError:
                 return  # then its lock expires
-            self.session.bell.ring()
+            self.session.subscription.notify()
 
     def _note_late(self) -> None:
         if self._began is not None:

@@ -1,4 +1,4 @@
-"""How many processes a crew keeps, on virtual time and with processes that are none."""
+"""How many processes a process pool keeps, on virtual time and with processes that are none."""
 
 import random
 from itertools import pairwise
@@ -68,7 +68,7 @@ class FakeProcess:
 
 @attrs.define(eq=False)
 class Yard:
-    """A crew, what it sees, and what it does."""
+    """A process pool, what it sees, and what it does."""
 
     nursery: trio.Nursery
     depth: int | None = 0
@@ -88,8 +88,8 @@ class Yard:
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     async def open(self, **options: Any) -> None:
-        staffing = AutoscalingOptions(**{"cooldown": COOLDOWN, "max_processes": 10, **options})
-        rule = staffing.make_rule()
+        autoscaling = AutoscalingOptions(**{"cooldown": COOLDOWN, "max_processes": 10, **options})
+        rule = autoscaling.make_rule()
 
         def noted(sample: Workload) -> int:
             self.samples.append(sample)
@@ -97,7 +97,7 @@ class Yard:
 
         self.pool = ProcessPool(
             listener="orders",
-            staffing=Autoscaler(options=staffing, rule=noted, max_load=0.9),
+            autoscaler=Autoscaler(options=autoscaling, rule=noted, max_load=0.9),
             options=Agent(
                 interval=INTERVAL,
                 idle_interval=IDLE,

@@ -38,7 +38,7 @@ from gateway.wire.sql.filter import compile_filter
 
 T = TypeVar("T")
 
-MOST_RINGS = 1000  # in one wait
+MOST_TIMEOUTS = 1000  # in one wait
 START = 1_767_225_600_000_000  # 2026, in microseconds
 
 
@@ -58,10 +58,10 @@ class Watch:
 
     wall: int = START
     booted: int = START
-    rung: float = 0.0  # when the alarm rang last: not a rounding error before it
+    expired: float = 0.0  # when the timer expired last: not a rounding error before it
 
     def now(self) -> Now:
-        return Now(self.wall, max((self.wall - self.booted) / 1e6, self.rung))
+        return Now(self.wall, max((self.wall - self.booted) / 1e6, self.expired))
 
 
 class SteppedBroker(LocalBroker):
@@ -88,13 +88,13 @@ class SteppedBroker(LocalBroker):
         )
 
     def wait(self, until: int) -> None:
-        """Let time pass until that date, and the alarm ring on its way."""
-        rings = 0
+        """Let time pass until that date, and the timer expire on its way."""
+        timeouts = 0
         while self.due is not None and self._date_of(self.due) <= until:
-            rings += 1
-            assert rings < MOST_RINGS, "the alarm rings on and on"
+            timeouts += 1
+            assert timeouts < MOST_TIMEOUTS, "the timer expires again and again"
             self.watch.wall = max(self.watch.wall, self._date_of(self.due))
-            self.watch.rung = max(self.watch.rung, self.due)
+            self.watch.expired = max(self.watch.expired, self.due)
             self.due = None
             self._post(
                 self._step(
@@ -148,10 +148,10 @@ class SteppedEmbedded(SteppedBroker):
         self._store = Store.open(self._folder / "a.db", lambda: 1, Disk())
         self.namespace = self.namespace_on(self._store)
         self._committer = Committer(self._store, self.namespace)
-        self.watch.booted, self.watch.rung = self.watch.wall - 10**6, 0.0
-        self.wait_for_errands()
+        self.watch.booted, self.watch.expired = self.watch.wall - 10**6, 0.0
+        self.wait_for_due_work()
 
-    def wait_for_errands(self) -> None:
+    def wait_for_due_work(self) -> None:
         """As the broker does when it has opened the store."""
         self._post(
             self._step(

@@ -22,7 +22,7 @@ def test_queues_and_a_handler_are_enough() -> None:
     (listener,) = loaded.config.agent.listeners
 
     assert (listener.queues, listener.to) == ("orders", "http://127.0.0.1:8080/")
-    assert listener.staffing == AutoscalingOptions()
+    assert listener.autoscaling == AutoscalingOptions()
     assert loaded.warnings == ()
 
 
@@ -30,7 +30,7 @@ def test_each_rule_can_be_off() -> None:
     off = 'messages_per_process = "off"\ntarget_age = "off"\ndrain_within = "off"\n'
     (listener,) = read(HERE + ADMIN + ORDERS + off).config.agent.listeners
 
-    assert listener.staffing == AutoscalingOptions(
+    assert listener.autoscaling == AutoscalingOptions(
         messages_per_process=None, target_age=None, drain_within=None
     )
 

@@ -59,7 +59,7 @@ class Floor:
                     return
                 await trio.sleep(LOOK)
 
-    async def until_staff(self, count: int) -> None:
+    async def until_processes(self, count: int) -> None:
         """The last word of the agent is that there should be so many processes."""
 
         def is_so() -> bool:
@@ -121,9 +121,9 @@ arguments = ["--batch", "10"]
 async def test_listeners_come_with_the_work_and_go_when_it_is_done(gateways: Gateways) -> None:
     async with open_floor(gateways) as floor:
         await floor.send(*SENT)
-        await floor.until_staff(3)
+        await floor.until_processes(3)
         await floor.until_empty()
-        await floor.until_staff(0)
+        await floor.until_processes(0)
         await until(lambda: not floor.pids())
         code = await floor.agent.stop()
 
@@ -137,7 +137,7 @@ async def test_a_message_brings_the_first_listener_back(gateways: Gateways) -> N
         for message in ("one", "two"):
             await floor.send(message)
             await until(lambda message=message: message in floor.noted())
-            await floor.until_staff(0)
+            await floor.until_processes(0)
         code = await floor.agent.stop()
 
     assert (code, floor.noted()) == (0, ["one", "two"])

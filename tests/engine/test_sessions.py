@@ -48,12 +48,12 @@ def take(queue: Queue, held: Accepted, now: Now | None = None, limit: int = 10) 
 
 
 def available(queue: Queue) -> int:
-    """How many sessions became available since the last look."""
+    """How many sessions became available since the last call."""
     return queue.drain_news(at(1)).active
 
 
-def rung(queue: Queue) -> Sequence[str]:
-    """The held sessions in which something has changed since the last look."""
+def woken(queue: Queue) -> Sequence[str]:
+    """The locked sessions in which something has changed since the last call."""
     return sorted(queue.drain_news(at(1)).sessions)
 
 
@@ -418,8 +418,8 @@ def test_whoever_holds_a_session_is_told_of_its_messages() -> None:
     queue.sessions.settle(held.holder, taken.token, Abandon(), at(1))
 
     assert (news.sessions, news.active) == ({"a"}, 0)
-    assert rung(queue) == ["a"]
-    assert rung(queue) == []
+    assert woken(queue) == ["a"]
+    assert woken(queue) == []
 
 
 def test_a_session_that_is_let_go_is_available_and_who_waits_in_it_is_told() -> None:

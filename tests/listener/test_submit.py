@@ -81,7 +81,7 @@ async def test_who_submits_with_an_unknown_outcome_wakes_who_listens(harness):
         with pytest.raises(SubmitError):
             await submitter(harness, triggers=triggers, account="contoso").submit(Line("p", 2))
 
-        assert subscription.rings == 1
+        assert subscription.notifications == 1
 
 
 async def test_who_submits_wakes_who_listens(harness):
@@ -89,4 +89,4 @@ async def test_who_submits_wakes_who_listens(harness):
     with triggers.subscribe("contoso", EntityPath("Orders")) as subscription:
         await submitter(harness, triggers=triggers, account="contoso").submit(Line("p", 2))
 
-        assert subscription.rings == 1
+        assert subscription.notifications == 1

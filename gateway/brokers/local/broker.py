@@ -350,17 +350,17 @@ class LocalBroker(LocalQueues):
             if news is not None:
                 self._report_damage(path, news)
                 for session in news.sessions:
-                    self._ring(_session_key(path, session), State.ACTIVE)
+                    self._notify(_session_key(path, session), State.ACTIVE)
                 if news.active and self.announce is not None:
                     self.announce(path)
             notifier = self._notifiers.get(path.key)
             if notifier is not None:
-                _ring(notifier, news)
+                _notify(notifier, news)
             if news is None:  # receivers of sessions wait there, too
                 for key in [
                     key for key in self._notifiers if key.startswith(_session_key(path, ""))
                 ]:
-                    self._ring(key, State.ACTIVE)
+                    self._notify(key, State.ACTIVE)
 
     def _report_faults(self, faults: Sequence[tuple[EntityPath, Exception]]) -> None:
         for path, fault in faults:
@@ -375,10 +375,10 @@ class LocalBroker(LocalQueues):
         for session in news.damaged:
             self._observer.report(SessionStateDamaged(queue=path, session_id=session))
 
-    def _ring(self, key: str, state: State) -> None:
+    def _notify(self, key: str, state: State) -> None:
         notifier = self._notifiers.get(key)
         if notifier is not None:
-            notifier.ring(state, EVERYBODY)
+            notifier.notify(state, EVERYBODY)
 
     def _step(
         self,
@@ -391,15 +391,15 @@ class LocalBroker(LocalQueues):
         return Step(path, self._moments.now(), work, cost, undo)
 
 
-def _ring(notifier: Notifier, news: News | None) -> None:
+def _notify(notifier: Notifier, news: News | None) -> None:
     if news is None:
         for state in State:
-            notifier.ring(state, EVERYBODY)
+            notifier.notify(state, EVERYBODY)
         return
     notifier.set_due(news.due)
-    notifier.ring(State.ACTIVE, news.active)
-    notifier.ring(State.DEAD, news.dead)
-    notifier.ring(State.TRANSFER, news.transfer)
+    notifier.notify(State.ACTIVE, news.active)
+    notifier.notify(State.DEAD, news.dead)
+    notifier.notify(State.TRANSFER, news.transfer)
 
 
 def _session_key(queue: EntityPath, session: str) -> str:

@@ -21,23 +21,23 @@ class Notifier:
     """
 
     _due: float = math.inf
-    _rings: dict[State, int] = attrs.field(factory=lambda: dict.fromkeys(State, 0))
+    _notifications: dict[State, int] = attrs.field(factory=lambda: dict.fromkeys(State, 0))
     _waiting: dict[State, dict[trio.CancelScope, None]] = attrs.field(
         factory=lambda: {state: {} for state in State}
     )
 
-    def rings(self, state: State) -> int:
+    def notifications(self, state: State) -> int:
         """
-        How often the notifier has rung. A task that found nothing waits only if the number is
-        unchanged since before it looked.
+        The number of notifications. A task that found nothing waits only if the number is unchanged
+        since before it looked.
         """
-        return self._rings[state]
+        return self._notifications[state]
 
-    def ring(self, state: State, messages: int) -> None:
+    def notify(self, state: State, messages: int) -> None:
         """Wake as many tasks as there are new messages."""
         if messages <= 0:
             return
-        self._rings[state] += 1
+        self._notifications[state] += 1
         waiting = self._waiting[state]
         while waiting and messages > 0:
             scope = next(iter(waiting))
@@ -53,7 +53,7 @@ class Notifier:
 
     async def wait(self, state: State) -> None:
         """
-        Return when the notifier rings, or when messages may be due. A cancellation changes nothing.
+        Return after a notification, or when messages may be due. A cancellation changes nothing.
         """
         scope = trio.CancelScope()
         self._waiting[state][scope] = None

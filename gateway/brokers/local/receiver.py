@@ -71,18 +71,18 @@ class LocalReceiver:
         """
         try:
             while True:
-                rings = self._notifier.rings(self._state)
+                seen = self._notifier.notifications(self._state)
                 taken = await self._run_taking(
                     lambda queue, now: self._take_from(queue, limit, now)
                 )
                 deliveries = [made for each in taken if (made := self._read(each)) is not None]
                 if deliveries:
                     return deliveries
-                if not taken and self._notifier.rings(self._state) == rings:
+                if not taken and self._notifier.notifications(self._state) == seen:
                     await self._notifier.wait(self._state)
         except trio.Cancelled:
-            # It may have rung for this task: another one must look.
-            self._notifier.ring(self._state, 1)
+            # This task may have used up a notification: another task must look.
+            self._notifier.notify(self._state, 1)
             raise
 
     @property

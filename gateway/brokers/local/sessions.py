@@ -99,17 +99,17 @@ async def accept_session(
 
     try:
         while True:
-            rings = notifier.rings(State.ACTIVE)
+            seen = notifier.notifications(State.ACTIVE)
             accepted = await broker.on_queue(
                 entity, lambda queue, now: queue.sessions.accept(session, now), undo=undo
             )
             if accepted is not None:
                 broker.meter.request(Operation.MANAGE)
                 return accepted
-            if notifier.rings(State.ACTIVE) == rings:
+            if notifier.notifications(State.ACTIVE) == seen:
                 await notifier.wait(State.ACTIVE)
     except trio.Cancelled:
-        notifier.ring(State.ACTIVE, 1)  # it may have rung for this task: another one must look
+        notifier.notify(State.ACTIVE, 1)  # this task may have used up one: wake another
         raise
 
 

@@ -10,19 +10,19 @@ import trio
 @attrs.define(eq=False)
 class Timer:
     """
-    Calls `ring` when the time has come, once for each `set`.
+    Calls `on_due` when the time has come, once for each `set`.
 
     Runs as a system task, started by the first `set`: a namespace has no nursery, and its due work
     belongs to none of the tasks that use it.
     """
 
-    _ring: Callable[[], None]
+    _on_due: Callable[[], None]
     _due: float = math.inf
     _life: trio.CancelScope | None = None
     _sleep: trio.CancelScope | None = None
 
     def set(self, due: float | None) -> None:
-        """Set when (by Trio's clock) `ring` is called next; None: not at all."""
+        """Set when (by Trio's clock) `on_due` is called next; None: not at all."""
         self._due = math.inf if due is None else due
         if self._sleep is not None:
             self._sleep.deadline = self._due
@@ -31,7 +31,7 @@ class Timer:
             trio.lowlevel.spawn_system_task(self._run, self._life)
 
     def close(self) -> None:
-        """Stop: `ring` isn't called any more."""
+        """Stop: `on_due` isn't called any more."""
         if self._life is not None:
             self._life.cancel()
 
@@ -43,4 +43,4 @@ class Timer:
                 self._sleep = None
                 if trio.current_time() >= self._due:
                     self._due = math.inf
-                    self._ring()
+                    self._on_due()

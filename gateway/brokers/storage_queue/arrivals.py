@@ -11,20 +11,20 @@ import trio
 class ArrivalNotifier:
     """The notifier of one queue, which exists while the queue has receivers in this process."""
 
-    rings: int = 0
+    notifications: int = 0
     receivers: int = 0
     _waiting: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot)
 
-    def ring(self, messages: int) -> None:
-        self.rings += 1
+    def notify(self, messages: int) -> None:
+        self.notifications += 1
         self._waiting.unpark(count=messages)
 
-    async def wait(self, rings: int, seconds: float) -> bool:
+    async def wait(self, seen: int, seconds: float) -> bool:
         """
-        Wait until the notifier rings, for up to `seconds`; don't wait if it has rung since `rings`
-        was read. Return whether it rang.
+        Wait for a notification, for up to `seconds`; don't wait if there was one since `seen` was
+        read. Return whether there was one.
         """
-        if self.rings != rings:
+        if self.notifications != seen:
             await trio.lowlevel.checkpoint()
             return True
         with trio.move_on_after(seconds):
@@ -51,6 +51,6 @@ class Arrivals:
             if not notifier.receivers:
                 del self._notifiers[queue]
 
-    def ring(self, queue: str, messages: int) -> None:
+    def notify(self, queue: str, messages: int) -> None:
         if (notifier := self._notifiers.get(queue)) is not None:
-            notifier.ring(messages)
+            notifier.notify(messages)

@@ -161,7 +161,7 @@ class StorageQueueBroker:
             for shard, puts in parts.items():
                 nursery.start_soon(sending.put_all, shard, puts)
         if sending.accepted:
-            self._arrivals.ring(entity.key, sending.accepted)
+            self._arrivals.notify(entity.key, sending.accepted)
         sending.judge(len(messages))
 
     @asynccontextmanager

@@ -84,7 +84,7 @@ class StorageQueueReceiver:
         """
         looks = 0
         while True:
-            rings = self._notifier.rings
+            seen = self._notifier.notifications
             pause = 0.0
             try:
                 taken = await self.poll(limit)
@@ -95,7 +95,7 @@ class StorageQueueReceiver:
                     return taken
             looks += 1
             pause = max(pause, self._poll.delay(looks, self._rng))
-            if await self._notifier.wait(rings, pause):
+            if await self._notifier.wait(seen, pause):
                 looks = 0
 
     async def poll(self, limit: int, lock: timedelta | None = None) -> Sequence[Delivery]:
@@ -323,7 +323,7 @@ class StorageQueueReceiver:
             amended = attrs.evolve(message, properties=properties)
             body = build_body(amended, held.expires)
         await self._hide(held, timedelta(0), body)
-        self._notifier.ring(1)
+        self._notifier.notify(1)
 
     async def _hide(self, held: Held, hidden: timedelta, body: bytes | None = None) -> datetime:
         """Hide the message for that long from now on; return when it becomes visible."""

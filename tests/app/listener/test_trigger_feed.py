@@ -122,7 +122,7 @@ async def test_an_announcement_wakes_the_listeners_of_its_queue(
 ) -> None:
     await within(30, lambda: feed.events.wait_for(TriggersRegained))
     with feed.triggers.subscribe("east", ORDERS) as notifier:
-        seen = notifier.rings
+        seen = notifier.notifications
         gateway.frontend.announcements.publish(ORDERS, 10)
 
         await within(30, lambda: notifier.wait(seen))

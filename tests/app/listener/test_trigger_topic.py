@@ -134,14 +134,14 @@ async def test_what_comes_to_a_queue_wakes_its_listeners_and_no_others(place, au
     await place.announce()
     await place.feed()
     with place.triggers.subscribe("east", ORDERS) as notifier:
-        seen = notifier.rings
+        seen = notifier.notifications
         await place.store.send(BILLS, [Message()])
         await trio.sleep(1.0)
-        after_another = notifier.rings
+        after_another = notifier.notifications
         await place.store.send(ORDERS, [Message()])
         await trio.sleep(1.0)
 
-        assert (after_another, notifier.rings) == (seen, seen + 1)
+        assert (after_another, notifier.notifications) == (seen, seen + 1)
     assert place.triggers.is_connected
 
 
@@ -155,12 +155,12 @@ async def test_what_comes_to_a_topic_wakes_the_listeners_of_its_subscriptions(
         place.triggers.subscribe("east", ORDERS) as other,
         place.announcements.subscribe([READER]) as stream,
     ):
-        before = notifier.rings, other.rings
+        before = notifier.notifications, other.notifications
         place.announcements.publish(EVENTS, 5)
         await trio.sleep(1.0)
-        rings = notifier.rings - before[0], other.rings - before[1]
+        notifications = notifier.notifications - before[0], other.notifications - before[1]
 
-    assert rings == (1, 0)
+    assert notifications == (1, 0)
     assert dict(stream.take()) == {EVENTS: 5}
 
 
@@ -222,10 +222,10 @@ async def test_what_isnt_said_yet_is_said_at_the_end(place, autojump_clock):
 async def test_a_gateway_that_starts_has_everybody_look_once(place, autojump_clock):
     await place.feed()
     with place.triggers.subscribe("east", ORDERS) as notifier:
-        seen = notifier.rings
+        seen = notifier.notifications
         await place.announce()
 
-        assert notifier.rings == seen + 1
+        assert notifier.notifications == seen + 1
     assert await place.hints() == [(EVERYTHING, 0)]
 
 
@@ -251,22 +251,22 @@ async def test_what_came_while_the_channel_was_lost_is_looked_for_once_it_is_bac
     with place.triggers.subscribe("east", ORDERS) as notifier:
         await place.store.delete_topic(TOPIC)
         await trio.sleep(600.0)
-        seen = notifier.rings
+        seen = notifier.notifications
         await place.store.create_topic(TOPIC, TopicProperties())
         await trio.sleep(60.0)
 
-        assert notifier.rings == seen + 1
+        assert notifier.notifications == seen + 1
 
 
 async def test_a_message_of_somebody_else_on_the_topic_is_ignored(place, autojump_clock):
     await place.feed()
     with place.triggers.subscribe("east", ORDERS) as notifier:
-        seen = notifier.rings
+        seen = notifier.notifications
         for body in (b"", b"no JSON", b'{"queue": 7}', b'{"queue": "orders", "size": -1}'):
             await place.store.send(TOPIC, [Message(subject=ORDERS.key, body=body)])
         await trio.sleep(1.0)
 
-        assert notifier.rings == seen
+        assert notifier.notifications == seen
     assert place.triggers.is_connected
 
 
@@ -284,10 +284,10 @@ async def test_the_subscription_of_a_listener_that_waits_stays(place, autojump_c
     await place.feed()
     await trio.sleep(24 * 3600.0)
     with place.triggers.subscribe("east", ORDERS) as notifier:
-        seen = notifier.rings
+        seen = notifier.notifications
         await place.announce()
 
-        assert notifier.rings == seen + 1
+        assert notifier.notifications == seen + 1
     assert len(place.of(TriggersLost)) == 0
 
 

@@ -24,18 +24,18 @@ def workload(depth=None, age=None, processes=1, **fields):
     return Workload(depth=depth, oldest_age=age, processes=processes, **{"parallel": 1, **fields})
 
 
-def staffing(minimum=0, maximum=10, rule=None, max_load=1.0, **fields):
+def make_autoscaler(minimum=0, maximum=10, rule=None, max_load=1.0, **fields):
     options = AutoscalingOptions(
         min_processes=minimum, max_processes=maximum, cooldown=QUIET, **fields
     )
     return Autoscaler(options=options, rule=rule or options.make_rule(), max_load=max_load)
 
 
-def course(staff, sample, *, steps=40, every=10.0):
+def course(autoscaler, sample, *, steps=40, every=10.0):
     """The numbers that follow when nothing but them changes."""
     numbers = []
     for step in range(steps):
-        number = staff.decide(sample, step * every)
+        number = autoscaler.decide(sample, step * every)
         sample = attrs.evolve(sample, processes=number)
         numbers.append(number)
     return numbers
@@ -131,9 +131,9 @@ def test_an_option_may_be_as_small_as_makes_sense():
 
 
 def test_a_processor_may_be_as_busy_as_can_be_where_nobody_says_otherwise():
-    staff = Autoscaler(options=AutoscalingOptions(), rule=lambda _: 4)
+    autoscaler = Autoscaler(options=AutoscalingOptions(), rule=lambda _: 4)
 
-    assert staff.decide(workload(1, processes=1, load=1.0), 0.0) == 4
+    assert autoscaler.decide(workload(1, processes=1, load=1.0), 0.0) == 4
 
 
 def test_of_several_rules_the_one_that_wants_most_counts():
@@ -157,35 +157,35 @@ def test_where_nobody_can_tell_the_depth_there_are_no_fewer_and_one_at_least():
 
 
 def test_more_are_there_at_once():
-    assert staffing().decide(workload(1000, processes=1), 0.0) == 10
+    assert make_autoscaler().decide(workload(1000, processes=1), 0.0) == 10
 
 
 def test_fewer_are_there_after_a_quiet_time_and_by_halves():
-    numbers = course(staffing(), workload(0, processes=8), steps=31)
+    numbers = course(make_autoscaler(), workload(0, processes=8), steps=31)
 
     assert numbers == [8] * 6 + [4] * 6 + [2] * 6 + [1] * 6 + [0] * 7
 
 
 def test_work_within_the_quiet_time_begins_it_anew():
-    staff = staffing()
-    staff.decide(workload(0, processes=2), 0.0)
-    staff.decide(workload(200, processes=2), 50.0)
+    autoscaler = make_autoscaler()
+    autoscaler.decide(workload(0, processes=2), 0.0)
+    autoscaler.decide(workload(200, processes=2), 50.0)
 
-    assert staff.decide(workload(0, processes=2), 60.0) == 2
-    assert staff.decide(workload(0, processes=2), 60.0 + QUIET) == 1
+    assert autoscaler.decide(workload(0, processes=2), 60.0) == 2
+    assert autoscaler.decide(workload(0, processes=2), 60.0 + QUIET) == 1
 
 
 def test_what_is_not_known_begins_the_quiet_time_anew():
-    staff = staffing()
-    staff.decide(workload(0, processes=1), 0.0)
-    staff.forget()
+    autoscaler = make_autoscaler()
+    autoscaler.decide(workload(0, processes=1), 0.0)
+    autoscaler.forget()
 
-    assert staff.decide(workload(0, processes=1), QUIET) == 1
-    assert staff.decide(workload(0, processes=1), 2 * QUIET) == 0
+    assert autoscaler.decide(workload(0, processes=1), QUIET) == 1
+    assert autoscaler.decide(workload(0, processes=1), 2 * QUIET) == 0
 
 
 def test_an_announcement_brings_back_the_first_one():
-    assert staffing().decide(workload(0, processes=0, is_announced=True), 0.0) == 1
+    assert make_autoscaler().decide(workload(0, processes=0, is_announced=True), 0.0) == 1
 
 
 @pytest.mark.parametrize(
@@ -193,14 +193,14 @@ def test_an_announcement_brings_back_the_first_one():
     [(0.9, 2, 10), (0.91, 2, 2), (1.0, 0, 1), (None, 2, 10)],
 )
 def test_a_busy_processor_gets_no_more_of_them_but_for_the_first(load, processes, expected):
-    staff = staffing(max_load=0.9)
+    autoscaler = make_autoscaler(max_load=0.9)
 
-    assert staff.decide(workload(1000, processes=processes, load=load), 0.0) == expected
+    assert autoscaler.decide(workload(1000, processes=processes, load=load), 0.0) == expected
 
 
 def test_a_rule_of_ones_own_is_kept_within_bounds():
-    assert staffing(minimum=2, rule=lambda _: -5).decide(workload(0, processes=2), 0.0) == 2
-    assert staffing(maximum=3, rule=lambda _: 500).decide(workload(0, processes=2), 0.0) == 3
+    assert make_autoscaler(minimum=2, rule=lambda _: -5).decide(workload(0, processes=2), 0.0) == 2
+    assert make_autoscaler(maximum=3, rule=lambda _: 500).decide(workload(0, processes=2), 0.0) == 3
 
 
 def test_a_rule_that_is_off_is_not_asked():
@@ -226,17 +226,17 @@ bounds = st.tuples(st.integers(0, 20), st.integers(1, 40)).map(lambda pair: (min
 @given(bounds, st.lists(st.tuples(workloads, st.floats(0.0, 100.0)), min_size=1))
 def test_it_is_never_outside_of_its_bounds(between, samples):
     minimum, maximum = between
-    staff, now = staffing(minimum, max(1, maximum), max_load=0.9), 0.0
+    autoscaler, now = make_autoscaler(minimum, max(1, maximum), max_load=0.9), 0.0
     for sample, seconds in samples:
         now += seconds
-        assert minimum <= staff.decide(sample, now) <= max(1, maximum)
+        assert minimum <= autoscaler.decide(sample, now) <= max(1, maximum)
 
 
 @given(workloads, bounds)
 def test_while_the_work_stays_as_it_is_the_number_goes_one_way_and_comes_to_rest(sample, between):
     minimum, maximum = between
     start = attrs.evolve(sample, processes=min(sample.processes, max(1, maximum)))
-    numbers = course(staffing(minimum, max(1, maximum), max_load=0.9), start, steps=100)
+    numbers = course(make_autoscaler(minimum, max(1, maximum), max_load=0.9), start, steps=100)
     rises = [after - before for before, after in pairwise(numbers)]
 
     assert all(rise >= 0 for rise in rises) or all(rise <= 0 for rise in rises)
@@ -248,11 +248,11 @@ def test_a_deeper_queue_never_gets_fewer_processes(sample, more):
     deeper = attrs.evolve(sample, depth=(sample.depth or 0) + more)
     sample = attrs.evolve(sample, depth=sample.depth or 0)
 
-    assert staffing().decide(deeper, 0.0) >= staffing().decide(sample, 0.0)
+    assert make_autoscaler().decide(deeper, 0.0) >= make_autoscaler().decide(sample, 0.0)
 
 
 @given(st.lists(workloads.map(lambda one: attrs.evolve(one, depth=7)), min_size=1))
 def test_it_is_never_zero_while_messages_wait(samples):
-    staff = staffing()
+    autoscaler = make_autoscaler()
 
-    assert all(staff.decide(sample, n * 50.0) > 0 for n, sample in enumerate(samples))
+    assert all(autoscaler.decide(sample, n * 50.0) > 0 for n, sample in enumerate(samples))
