@@ -95,14 +95,14 @@ def _windows(sends: Sequence[Send]) -> float:
 
 
 def recovery(
-    records: Sequence[Record], entities: Sequence[Sequence[Send]], baseline_leg: bool = False
+    records: Sequence[Record], entities: Sequence[Sequence[Send]], is_baseline: bool = False
 ) -> Recovery:
-    """`baseline_leg`: sends say no leg, since no gateway answered them."""
+    """`is_baseline`: no send says what accepted it, since no gateway answered."""
     run = Run.of(records)
     sends = sorted((send for each in entities for send in each), key=lambda send: send.due)
     fault, healed, drained = run.first(FaultBegan), run.first(Healed), run.first(Drained)
     diverted = [send for send in sends if send.accepted_by not in {None, AcceptedBy.PRIMARY}]
-    direct = [send for send in sends if send.accepted_by is AcceptedBy.PRIMARY or baseline_leg]
+    direct = [send for send in sends if send.accepted_by is AcceptedBy.PRIMARY or is_baseline]
     detours = sorted(_detours(run, diverted))
     began = fault.at if fault else math.inf
     over = healed.at if healed else math.inf
@@ -208,7 +208,7 @@ def per_second(
     records: Sequence[Record], began: float, ended: float, accepted_by: AcceptedBy | None
 ) -> list[tuple[int, int]]:
     """
-    How many sends that leg answered in each whole second of the load; None: whichever it was.
+    How many sends `accepted_by` accepted in each whole second of the load; None: all sends.
     """
     counts = Counter(
         int(one.at - began)

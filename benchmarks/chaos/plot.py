@@ -1,4 +1,4 @@
-"""The time line of a run as SVG: answers by leg, the depth of the backlog, states, faults."""
+"""A run over time as SVG: answers (primary, backlog), backlog depth, states, faults."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -55,7 +55,7 @@ class _Plot:
             f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img"'
             ' font-family="sans-serif" font-size="11">'
         )
-        yield "<title>answers a second by leg, the backlog, states; faults shaded</title>"
+        yield "<title>answers a second, the backlog, states; faults shaded</title>"
         yield from self._faults()
         rates = (
             (self._line.baseline, BASELINE),

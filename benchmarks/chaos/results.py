@@ -145,7 +145,7 @@ def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, st
         baseline_healthy=service(healthy(recording.all(), [direct]), recording.rate / 2),
         baseline_lost=_baseline_lost(recording),
         recovery=recovery(recording.all(), sends),
-        baseline_recovery=recovery(recording.all(), [direct], baseline_leg=True),
+        baseline_recovery=recovery(recording.all(), [direct], is_baseline=True),
         memory=recording.memory,
         files=recording.files,
         deepest=max((int(number) for _, number in timeline.depth), default=0),

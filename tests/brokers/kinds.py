@@ -263,7 +263,7 @@ OVER_AMQP = EVERYTHING & ~(
 
 # Large bodies lie in a store, and the namespace sees their references.
 WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.SENDS_MANY)
-# A batch has a leg of its own, and each is tried by itself; or it waits for others to be packed.
+# A batch is sent by itself; or it waits for others to be packed.
 OF_PAIRS = WITH_PACKS = ANNOUNCED = WATCHED = EVERYTHING & ~Capability.SENDS_MANY
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that

@@ -15,7 +15,7 @@ ORDERS = EntityPath("orders")
 
 @attrs.define
 class Gateway:
-    """Answers each send with the next of these: a leg, an error, or seconds of silence."""
+    """Answers each send with the next entry: who accepted it, an error, or seconds of silence."""
 
     answers: list
     sent: list = attrs.field(factory=list)

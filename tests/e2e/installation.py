@@ -307,11 +307,11 @@ class Installation:
     def describe(self, verdict: Verdict) -> str:
         """All that a failed run has to say, and the figures of a good one."""
         traffic = self.traffic
-        legs = {
+        accepted = {
             accepted_by.value: count for accepted_by, count in traffic.accepted_by_counts.items()
         }
         lines = [
-            f"sent {traffic.sent}, acknowledged {legs}, errors {traffic.errors},"
+            f"sent {traffic.sent}, acknowledged {accepted}, errors {traffic.errors},"
             f" longest stall {traffic.longest_stall:.2f} s, syphoned {self.syphoned},"
             f" drained in {self.drained_in:.1f} s",
             f"faults {dict(self.faults)}, {self.spare} spare duplicates",

@@ -97,7 +97,7 @@ class Network:
         self.events.append(event)
 
     async def send(self, message_id: str) -> AcceptedBy | Outcome:
-        """What the sender is told: the leg that took it, or the outcome of the error."""
+        """What the sender is told: what accepted the message, or the outcome of the error."""
         message = Message(message_id=message_id, body=b"x" * 300, properties={"n": 1})
         now = trio.current_time()
         sent = Invoked(

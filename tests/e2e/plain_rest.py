@@ -46,7 +46,7 @@ class PlainRest:
         finally:
             if (self._parser.our_state, self._parser.their_state) != (h11.IDLE, h11.IDLE):
                 await self.aclose()
-        return _leg(head, body)
+        return _accepted_by(head, body)
 
     async def _connect(self) -> trio.SocketStream:
         self._stream = await trio.open_tcp_stream("127.0.0.1", self.port)
@@ -94,7 +94,7 @@ class PlainRest:
         ]
 
 
-def _leg(head: h11.Response, body: bytes) -> AcceptedBy:
+def _accepted_by(head: h11.Response, body: bytes) -> AcceptedBy:
     """By the table of docs/explanation/semantics.md: what isn't known to be definite is unknown."""
     fields = {name.decode(): value.decode() for name, value in head.headers}
     if head.status_code == 201:

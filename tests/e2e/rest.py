@@ -21,7 +21,7 @@ async def request(
 
 
 async def send(address: str, entity: str, body: bytes) -> tuple[int, str]:
-    """Send one message; the status, and the leg that took it."""
+    """Send one message; return the status, and what accepted it."""
     status, headers, _ = await request(address, "POST", f"/{entity}/messages", body)
     return status, headers.get("x-pairgate-accepted-by", "")
 

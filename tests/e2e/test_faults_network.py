@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 WAIT = 1.0  # seconds for two busy cores, beyond what a send may take
 
-# On the way to the primary: which leg takes the message, and how many copies it ends up in.
+# On the way to the primary: what accepts the message, and how many copies it ends up in.
 TO_THE_PRIMARY = {
     "refused": (Refuse(), AcceptedBy.BACKLOG, 1),
     "reset before the request": (ResetBefore(), AcceptedBy.BACKLOG, 1),

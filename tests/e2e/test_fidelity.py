@@ -200,12 +200,14 @@ async def test_every_message_comes_home_from_an_outage_as_it_was_sent(gateways: 
     sent = numbered([*drawn, *by_type, *dated])
     async with installed(gateways) as installation:
         await installation.primary.kill()
-        legs = [await send_accepted_by(installation.pair, ORDERS, [message]) for message in sent]
+        accepted_by = [
+            await send_accepted_by(installation.pair, ORDERS, [message]) for message in sent
+        ]
         plain = await send(installation.gateway.address, ORDERS.name, bytes(range(256)))
         await installation.primary.start()
         taken = by_number(await take(installation.pair, len(sent) + 1))
 
-    assert set(legs) == {AcceptedBy.BACKLOG}
+    assert set(accepted_by) == {AcceptedBy.BACKLOG}
     assert plain == (201, "backlog")
     assert taken[None].body == bytes(range(256))
     for number, message in enumerate(sent):
@@ -273,12 +275,12 @@ async def test_full_batches_come_home_from_an_outage(gateways: Gateways) -> None
     large = [of_size(largest, properties={NUMBER: SMALL + n}) for n in range(4)]
     async with installed(gateways) as installation:
         await installation.primary.kill()
-        legs = [
+        accepted_by = [
             await send_accepted_by(installation.pair, ORDERS, batch) for batch in (small, large)
         ]
         await installation.primary.start()
         taken = await take(installation.pair, SMALL + 4)
 
-    assert legs == [AcceptedBy.BACKLOG] * 2
+    assert accepted_by == [AcceptedBy.BACKLOG] * 2
     assert len(taken) == len(by_number(taken))
     assert by_number(taken) == by_number([*small, *large])

@@ -72,9 +72,9 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
     proxy.reset_all()
     async with client(gateway) as producer:
         poison = Message(message_id="poison", body=POISON)
-        legs = [await send_accepted_by(producer, ENTITIES[0], [poison])]
+        accepted_by = [await send_accepted_by(producer, ENTITIES[0], [poison])]
         for number, name in enumerate(OTHERS):
-            legs.append(
+            accepted_by.append(
                 await send_accepted_by(producer, ENTITIES[number % 2], [Message(message_id=name)])
             )
     await gateway.stop()
@@ -98,7 +98,7 @@ async def test_the_others_move_and_the_deadly_one_stays_where_it_is(
             await trio.sleep(0.1)
     code = await syphon.stop()
 
-    assert set(legs) == {AcceptedBy.BACKLOG}
+    assert set(accepted_by) == {AcceptedBy.BACKLOG}
     assert home == set(OTHERS), f"after {len(ends)} lives"
     assert set(ends) == {-signal.SIGKILL}
     assert left >= 1  # with what was moved, and not completed when the syphon died

@@ -45,7 +45,7 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
     await with_fixed_port(gateway)
     well = await pairgate(gateway, "status")
     await primary.kill()
-    legs = [await send(gateway.address, "orders", b"one") for _ in range(2)]
+    accepted_by = [await send(gateway.address, "orders", b"one") for _ in range(2)]
     code, output, errors = await pairgate(gateway, "status", "--json")
     people = await pairgate(gateway, "status")
     _, metrics = await trio.to_thread.run_sync(get, gateway.ports[1], "/metrics")
@@ -53,7 +53,7 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
 
     assert well[0] == 0
     assert "all is well" in well[1]
-    assert legs == [(201, "backlog")] * 2
+    assert accepted_by == [(201, "backlog")] * 2
     assert (code, errors) == (1, "")
     assert [(each["entity"], each["state"]) for each in told["pair"]["entities"]] == [
         ("orders", "secondary")

@@ -4,9 +4,9 @@ The protocol as an executable model: its states. `steps.py` has every step betwe
     producer ── send ──▶ primary                          a copy arrives
                   └────▶ backlog: copies ──▶ syphon ──▶ primary
 
-What is left out: the states. Any leg may be tried at any time, so that what is shown here holds
-whatever they say. A request is asked for, then applied, then answered; between any two of these
-anything may happen. A request whose sender has gone may still be applied (it is late), or never.
+The states are left out. A send may try primary or backlog at any time, so that what is shown here
+holds whatever they say. A request is asked for, then applied, then answered; between any two of
+these anything may happen. A request whose sender has gone may be applied late, or never.
 
 Faults cost one of the troubles that a history has: an answer that gets lost, a process that is
 killed, a lock that runs out under a living syphon. What is only slow costs nothing.

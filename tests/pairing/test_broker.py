@@ -190,16 +190,16 @@ async def test_a_trial_that_succeeds_lets_the_waiting_ones_through(harness):
     await suspect(harness, pair)
     harness.primary.fail(Slow(0.1), SEND, times=1)
     await trio.sleep(1.0)
-    legs = []
+    accepted_by = []
 
     async def one(number):
-        legs.append(await send(pair, message(f"{number}"))())
+        accepted_by.append(await send(pair, message(f"{number}"))())
 
     async with trio.open_nursery() as nursery:
         for number in range(3):
             nursery.start_soon(one, number)
 
-    assert legs == [AcceptedBy.PRIMARY] * 3
+    assert accepted_by == [AcceptedBy.PRIMARY] * 3
     assert pair.states.state_of(ORDERS) is State.PRIMARY
 
 
@@ -282,16 +282,16 @@ async def test_half_open_lets_one_send_try_and_the_others_are_diverted_at_once(h
     harness.primary.heal()
     harness.primary.fail(Slow(0.1), SEND)
     await reaches(pair.states, State.HALF_OPEN)
-    legs = []
+    accepted_by = []
 
     async def one(number):
-        legs.append(await send(pair, message(f"{number}"))())
+        accepted_by.append(await send(pair, message(f"{number}"))())
 
     async with trio.open_nursery() as nursery:
         for number in range(3):
             nursery.start_soon(one, number)
 
-    assert legs == [AcceptedBy.BACKLOG, AcceptedBy.BACKLOG, AcceptedBy.PRIMARY]
+    assert accepted_by == [AcceptedBy.BACKLOG, AcceptedBy.BACKLOG, AcceptedBy.PRIMARY]
 
 
 async def test_a_failed_trial_closes_a_half_open_entity_and_is_diverted(harness):

@@ -68,10 +68,10 @@ async def test_a_primary_that_only_the_syphon_reaches_makes_no_ping_pong(harness
     harness.primary.fail(Refuse())
     await harness.nursery.start(syphon.run)
 
-    legs = [await send(pair, message(f"m{number}"))() for number in range(20)]
+    accepted_by = [await send(pair, message(f"m{number}"))() for number in range(20)]
     await backlog_is_empty(harness)
 
-    assert set(legs) == {AcceptedBy.BACKLOG}
+    assert set(accepted_by) == {AcceptedBy.BACKLOG}
     assert sorted(await harness.primary.ids()) == sorted(f"m{number}" for number in range(20))
     assert len(harness.events.of(EntityStateChanged)) == 1
 

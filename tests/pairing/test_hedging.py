@@ -108,9 +108,9 @@ async def test_while_its_entity_is_well_only_a_share_of_the_sends_is_hedged(harn
     pair = await harness.pair(**HEDGED, hedge_budget=0.05, slow_call_duration=None)
     harness.primary.fail(Slow(1.0), SEND)
 
-    legs = [(await timed(pair, message(f"m{number}")))[0] for number in range(100)]
+    accepted_by = [(await timed(pair, message(f"m{number}")))[0] for number in range(100)]
 
-    assert legs.count(AcceptedBy.BACKLOG) == 5
+    assert accepted_by.count(AcceptedBy.BACKLOG) == 5
     assert pair.states.state_of(ORDERS) is State.PRIMARY
 
 

@@ -45,10 +45,10 @@ NO_TRIAL = Backoff(first=1000.0, cap=1000.0)
 async def test_busy_pauses_the_sends_to_that_entity_and_then_goes_on(harness):
     pair = await harness.pair(send_timeout=60.0)
     harness.primary.fail(busy(4.0), SEND, times=1)
-    legs = []
+    accepted_by = []
 
     async def one(number):
-        legs.append(await send(pair, message(f"{number}"))())
+        accepted_by.append(await send(pair, message(f"{number}"))())
 
     with Timed() as timed:
         async with trio.open_nursery() as nursery:
@@ -56,7 +56,7 @@ async def test_busy_pauses_the_sends_to_that_entity_and_then_goes_on(harness):
                 nursery.start_soon(one, number)
                 await wait_all_tasks_blocked()
 
-    assert legs == [AcceptedBy.PRIMARY] * 3
+    assert accepted_by == [AcceptedBy.PRIMARY] * 3
     assert 10.0 <= timed.seconds <= 12.0
     # The second and the third waited without asking: the pause is shared.
     assert harness.primary.sends() == 4

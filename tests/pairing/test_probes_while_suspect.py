@@ -183,9 +183,9 @@ async def test_a_short_blip_is_over_within_milliseconds(harness):
     await suspect(harness, pair)
 
     with Timed() as timed:
-        legs = [await send(pair, message(f"{number}"))() for number in range(3)]
+        accepted_by = [await send(pair, message(f"{number}"))() for number in range(3)]
 
-    assert legs == [AcceptedBy.PRIMARY] * 3
+    assert accepted_by == [AcceptedBy.PRIMARY] * 3
     assert timed.seconds == 0
     assert pair.states.state_of(ORDERS) is State.PRIMARY
 
@@ -199,9 +199,9 @@ async def test_no_send_tries_a_suspect_entity_before_a_probe_was_answered(harnes
     harness.primary.fail(Hang(), PROBE)
 
     with Timed() as timed:
-        legs = [await send(pair, message(f"{number}"))() for number in range(20)]
+        accepted_by = [await send(pair, message(f"{number}"))() for number in range(20)]
 
-    assert legs == [AcceptedBy.BACKLOG] * 20
+    assert accepted_by == [AcceptedBy.BACKLOG] * 20
     assert timed.seconds <= 0.26  # the first one waits for the probe
     assert harness.primary.sends() == 1
 
@@ -227,10 +227,10 @@ async def test_probes_alone_dont_complete_a_return_while_a_trial_is_under_way(ha
     await send(pair)()
     await reaches(pair.states, State.HALF_OPEN)
     harness.primary.fail(Hang(), SEND)
-    legs = []
+    accepted_by = []
 
     async def trial():
-        legs.append(await send(pair, message("m2"))())
+        accepted_by.append(await send(pair, message("m2"))())
 
     harness.nursery.start_soon(trial)
     await trio.sleep(9.0)
@@ -239,7 +239,7 @@ async def test_probes_alone_dont_complete_a_return_while_a_trial_is_under_way(ha
     await wait_all_tasks_blocked()
 
     assert states == [State.HALF_OPEN]
-    assert legs == [AcceptedBy.BACKLOG]
+    assert accepted_by == [AcceptedBy.BACKLOG]
     assert pair.states.state_of(ORDERS) is not State.PRIMARY
 
 

@@ -149,17 +149,17 @@ async def test_a_diverted_send_keeps_its_id(harness):
 async def test_a_slow_send_is_an_exception_when_a_later_one_was_accepted(harness):
     pair = await harness.pair()
     harness.primary.fail(Slow(8.0), SEND, times=1)
-    legs = []
+    accepted_by = []
 
     async def slow():
-        legs.append(await send(pair)())
+        accepted_by.append(await send(pair)())
 
     harness.nursery.start_soon(slow)
     await trio.sleep(1.0)
     await send(pair, message("m2"))()
     await trio.sleep(8.0)
 
-    assert legs == [AcceptedBy.PRIMARY]
+    assert accepted_by == [AcceptedBy.PRIMARY]
     assert harness.events.of(EntityStateChanged) == []
 
 

@@ -235,7 +235,7 @@ async def test_sends_that_fail_together_dont_put_the_first_trial_off(make):
         lambda states, trial: states.release(trial),
         lambda states, _trial: states.force_over(ORDERS),
     ],
-    ids=["the trial ends", "the entity changes its leg"],
+    ids=["the trial ends", "the entity changes its state"],
 )
 async def test_who_waits_hears_what_decides(make, nursery, change):
     states = make(failover_interval=60.0)

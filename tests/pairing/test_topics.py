@@ -45,13 +45,13 @@ def numbered(*numbers: int, **fields):
 async def test_a_diverted_message_comes_to_the_subscriptions_that_its_rules_name(harness, news):
     pair = await harness.pair()
     harness.primary.fail(Refuse(), Operation.SEND)
-    legs = [await send_accepted_by(pair.broker, news, [each]) for each in numbered(1, 2, 3)]
+    accepted_by = [await send_accepted_by(pair.broker, news, [each]) for each in numbered(1, 2, 3)]
     harness.primary.heal()
     await harness.syphon()
 
     await trio.sleep(60.0)
 
-    assert legs == [AcceptedBy.BACKLOG] * 3
+    assert accepted_by == [AcceptedBy.BACKLOG] * 3
     assert await harness.primary.ids(of("all")) == ["1", "2", "3"]
     assert await harness.primary.ids(of("many")) == ["2", "3"]
     assert await harness.secondary.ids(QUEUE) == []

@@ -282,18 +282,18 @@ async def test_a_refused_connection_and_a_primary_that_lives_cost_nobody_a_diver
     harness.primary.fail(Refuse(lambda: Unreachable("refused")), SEND, times=1)
     await send(pair)()
 
-    legs = [await send(pair, message(f"{n}"), entity=BILLS)() for n in range(3)]
+    accepted_by = [await send(pair, message(f"{n}"), entity=BILLS)() for n in range(3)]
 
-    assert legs == [AcceptedBy.PRIMARY] * 3
+    assert accepted_by == [AcceptedBy.PRIMARY] * 3
 
 
 async def test_a_send_that_waited_for_a_busy_primary_hears_that_it_cannot_be_reached(harness):
     pair = await harness.pair(send_timeout=60.0, busy_pause=5.0)
     harness.primary.fail(busy(5.0), SEND, entity=BILLS, times=1)
-    legs = []
+    accepted_by = []
 
     async def wait():
-        legs.append(await send(pair, entity=BILLS)())
+        accepted_by.append(await send(pair, entity=BILLS)())
 
     harness.nursery.start_soon(wait)
     await trio.sleep(3.0)
@@ -301,7 +301,7 @@ async def test_a_send_that_waited_for_a_busy_primary_hears_that_it_cannot_be_rea
     await send(pair)()
     await trio.sleep(5.0)
 
-    assert legs == [AcceptedBy.BACKLOG]
+    assert accepted_by == [AcceptedBy.BACKLOG]
     assert harness.primary.sends(BILLS) == 1
 
 

@@ -45,9 +45,8 @@ class Journal:
     trace: list[str] = attrs.field(factory=list)
     seen: Counter[str] = attrs.field(factory=Counter)
     acked: set[str] = attrs.field(factory=set)
-    legs: dict[str, AcceptedBy] = attrs.field(
-        factory=dict
-    )  # that took a message last, as was seen there
+    # The last namespace or store that accepted each message, by message id.
+    accepted_by: dict[str, AcceptedBy] = attrs.field(factory=dict)
     names: Names = attrs.field(factory=Names)
     handled: set[tuple[str, str]] = attrs.field(factory=set)  # by listeners: entity and copy
 
@@ -102,10 +101,10 @@ class Producer:
         return [1] if self.scenario.parts.front is Front.STORAGE_QUEUE else [1, 1, 1, 3]
 
     async def send_once_more(self, entity: EntityPath) -> AcceptedBy | None:
-        """A plain message; which leg has taken it, None if it wasn't accepted."""
+        """Send a plain message; return what accepted it, None if it wasn't accepted."""
         message = self._message(f"last-{entity}")
         accepted = await self.send(entity, [attrs.evolve(message, scheduled=None)])
-        return self.journal.legs.get(f"last-{entity}") if accepted else None
+        return self.journal.accepted_by.get(f"last-{entity}") if accepted else None
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> bool:
         """Whether it was accepted; if not, it failed, or nobody knows."""
@@ -115,8 +114,10 @@ class Producer:
         answer, accepted_by = await self._send(entity, messages)
         now, ids = trio.current_time(), [str(message.message_id) for message in messages]
         if answer is Acked:
-            legs = self.journal.legs if accepted_by is None else dict.fromkeys(ids, accepted_by)
-            acks = [Acked(at=now, message_id=each, accepted_by=legs.get(each)) for each in ids]
+            by_id = (
+                self.journal.accepted_by if accepted_by is None else dict.fromkeys(ids, accepted_by)
+            )
+            acks = [Acked(at=now, message_id=each, accepted_by=by_id.get(each)) for each in ids]
             self.journal.records.extend(acks)
             self.journal.acked.update(ids)
         else:

@@ -27,13 +27,13 @@ class Client(Protocol):
         """Keep the connections, until cancelled."""
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy | None:
-        """As `Broker.send`; by which leg, where the answer says so."""
+        """As `Broker.send`; return what accepted it, if the answer says so."""
         ...
 
 
 @attrs.define(eq=False)
 class AdapterClient:
-    """Sends with an adapter whose protocol doesn't tell the leg. It outlives the gateways."""
+    """Sends with an adapter whose protocol doesn't say what accepted a message."""
 
     _adapter: Adapter
 

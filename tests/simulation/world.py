@@ -356,7 +356,7 @@ class World:
             self.laws.note_may_have_arrived(ids)
         if process == GATEWAY and call.outcome is None:
             accepted_by = AcceptedBy.PRIMARY if namespace == "primary" else AcceptedBy.BACKLOG
-            self.journal.legs.update(dict.fromkeys(ids, accepted_by))
+            self.journal.accepted_by.update(dict.fromkeys(ids, accepted_by))
         if call.outcome is None and namespace == "secondary":
             see_diverted(self.journal.seen, call.messages)
         elif call.outcome is None and process.startswith("syphon"):

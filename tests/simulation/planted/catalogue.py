@@ -15,8 +15,8 @@ from gateway.domain.errors import BrokerError, Busy, Outcome, OutcomeUnknown, Un
 from gateway.domain.failover import FailoverRule
 from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.listener.work import Work
-from gateway.pairing import backlog as backlog_leg
-from gateway.pairing import primary as primary_leg
+from gateway.pairing import backlog as backlog_sender
+from gateway.pairing import primary as primary_sender
 from gateway.pairing import states as states
 from gateway.pairing.backlog import BacklogSender
 from gateway.pairing.broker import PairedBroker
@@ -293,9 +293,12 @@ MUTANTS: Final = (
     Mutant("the answer goes out before a broker has it", PairedBroker, "send_diverting", ack_early),
     Mutant("the syphon completes before the primary accepted", Mover, "_send", complete_first),
     Mutant(
-        "a time-out is a failure", (primary_leg, backlog_leg), "send_in_time", unknown_is_not_sent
+        "a time-out is a failure",
+        (primary_sender, backlog_sender),
+        "send_in_time",
+        unknown_is_not_sent,
     ),
-    Mutant("no answer is success", backlog_leg, "send_in_time", unknown_is_accepted),
+    Mutant("no answer is success", backlog_sender, "send_in_time", unknown_is_accepted),
     Mutant("the taint is forgotten", Sending, "verdict", forget_the_taint),
     Mutant("the time to live starts again", mover, "_left", restart_the_time_to_live),
     Mutant("back without a probe", Prober, "_probe", come_back_without_a_probe),
@@ -306,9 +309,11 @@ MUTANTS: Final = (
     Mutant("the schedule is dropped", Envelope, "wrap", wrap_without(scheduled=None)),
     Mutant("the time to live is dropped", Envelope, "wrap", wrap_without(time_to_live=None)),
     Mutant("the syphon mixes up entities", Envelope, "unwrap", unwrap_to_one_entity),
-    Mutant("half a batch is not sent", primary_leg, "send_in_time", half_a_batch_is_not_sent),
-    Mutant("the last way fails fast", primary_leg, "send_in_time", never_try_the_last_way),
-    Mutant("accepted, and sent again", primary_leg, "send_in_time", send_what_was_accepted_again),
+    Mutant("half a batch is not sent", primary_sender, "send_in_time", half_a_batch_is_not_sent),
+    Mutant("the last way fails fast", primary_sender, "send_in_time", never_try_the_last_way),
+    Mutant(
+        "accepted, and sent again", primary_sender, "send_in_time", send_what_was_accepted_again
+    ),
     Mutant("a transient error dead-letters", Mover, "_is_final", dead_letter_whatever_fails),
     Mutant("the syphon believes", Mover, "_send", syphon_takes_unknown_for_accepted),
     Mutant("a pause counts", EntityStates, "_notice_pause", nothing_is_a_pause),

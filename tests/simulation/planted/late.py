@@ -13,7 +13,7 @@ from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Abandon, Complete, Settlement
 from gateway.engine.queue import Queue
-from gateway.pairing import primary as primary_leg
+from gateway.pairing import primary as primary_sender
 from gateway.pairing.prober import Prober
 from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.pairing.syphon.syphon import Syphon
@@ -87,6 +87,6 @@ MUTANTS: Final = (
     Mutant("the syphon backs off for long", EntityBackoffs, "back_off", back_off_for_long),
     Mutant("one entity's trouble suspends all", EntityBackoffs, "back_off", suspend_all_for_one),
     Mutant("the syphon looks all the time", Syphon, "_until_next_look", look_all_the_time),
-    Mutant("an attempt takes ten times as long", primary_leg, "send_in_time", wait_for_long),
+    Mutant("an attempt takes ten times as long", primary_sender, "send_in_time", wait_for_long),
     Mutant("backlog queues lock for a minute", backlog, "QUEUE_PROPERTIES", lock_for_a_minute),
 )
