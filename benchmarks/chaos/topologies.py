@@ -79,7 +79,7 @@ def bounds_of(scenario: Scenario, interval: str) -> Bounds:
         attempt_timeout=scenario.attempt_timeout,
         ping_interval=PING,
         lock=LOCK,
-        longest_hold=1.2 * rest,
+        longest_backoff=1.2 * rest,
         drain_rate=50.0,  # far below what `benchmarks/syphon.py` measures
         quiet=4.0,
         slack=2.0,  # for a machine that does other things as well

@@ -43,7 +43,7 @@ class Bounds:
     busy_pause: float = 12.0
     answer: float = 0.0  # the longest time to an answer of a healthy namespace
     lock: float = 15.0
-    longest_hold: float = 300.0
+    longest_backoff: float = 300.0
     reread: float = 0.0  # time until an unreadable backlog queue is tried again
     look: float = 0.0  # time that one message of an entity in trouble costs those behind it
     unanswered: float = 0.0  # timeout of a syphon's send to the primary
@@ -89,7 +89,7 @@ class Bounds:
 
     def drain_within(self, messages: int) -> float:
         """Also covers a send that began just before the healing and gets no answer."""
-        return self.longest_hold + self.unanswered + self.move_within(messages)
+        return self.longest_backoff + self.unanswered + self.move_within(messages)
 
     def move_within(self, messages: int) -> float:
         """For messages that may be locked at the moment, but aren't backing off."""

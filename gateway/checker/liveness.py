@@ -208,8 +208,8 @@ def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: 
         if _hinders(fault, entity) and fault.at < moved
     ]
     killed = {one.process: one.at for one in run.all(Killed) if one.at < moved}
-    rests = [
-        one.at + run.bounds.longest_hold
+    backoffs = [
+        one.at + run.bounds.longest_backoff
         for one in tried
         if one.end is not End.ACCEPTED
         and one.at < moved
@@ -220,7 +220,7 @@ def _ready(run: Run, stored: float, entity: str, tried: list[Attempted], moved: 
     if moves and moves[-1].after is State.HALF_OPEN:
         return moved  # one message at a time, until the entity has proved itself
     back = [move.at for move in moves if move.after is State.PRIMARY]
-    return min(moved, max([stored, *locks, *ends, *rests, *back]))
+    return min(moved, max([stored, *locks, *ends, *backoffs, *back]))
 
 
 def _kills(run: Run, since: float, until: float) -> list[float]:

@@ -109,22 +109,22 @@ class WallClocks:
         seen: list[tuple[Period, float]] = []
         for period in self.periods(process, -inf, until):
             over = period.since + grace
-            held_until = min(
+            trusted_from = min(
                 (
                     over if _is_step(last, period, grace + self._unseen(last)) else believed
                     for last, believed in seen
                 ),
                 default=-inf,
             )
-            held = min(period.until, held_until)
-            if held >= max(since, period.since):
-                before = max(last.shows(held) for last, believed in seen if believed <= last.until)
-                latest = max(latest, min(period.shows(held), before))
-            if period.until >= max(since, held_until):
+            end = min(period.until, trusted_from)
+            if end >= max(since, period.since):
+                before = max(last.shows(end) for last, believed in seen if believed <= last.until)
+                latest = max(latest, min(period.shows(end), before))
+            if period.until >= max(since, trusted_from):
                 latest = max(latest, period.shows(period.until))
             if period.until - self._unseen(period) >= over:
                 seen.clear()
-            seen.append((period, held_until))
+            seen.append((period, trusted_from))
         return latest
 
     def _unseen(self, period: Period) -> float:

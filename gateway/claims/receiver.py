@@ -221,7 +221,7 @@ class ClaimedReceiver(Wrapper):
             await self._bury(held, claim, error)
             return None
         except BrokerError as error:
-            await self._hold(held, str(error))
+            await self._back_off(held, str(error))
             return None
         self.dependencies.misses.pop(claim.id, None)
         self._note(delivery, claim)
@@ -240,21 +240,21 @@ class ClaimedReceiver(Wrapper):
                 report(ClaimCopyDropped(queue=self.entity, claim=name))
                 return
             if self.dependencies.missed_for(name) < self.claim_check.options.missing_grace:
-                await self._hold(held, str(error))
+                await self._back_off(held, str(error))
                 return
             why = DeadLetter(reason=_REASONS[type(error)], description=str(error))
             await self.inner.settle(delivery, why)
         except LockLost:
             return  # it is delivered again
         except BrokerError as failure:
-            await self._hold(held, f"{error}; {failure}")
+            await self._back_off(held, f"{error}; {failure}")
             return
         self.dependencies.misses.pop(name, None)
         report(
             ClaimLost(queue=self.entity, claim=name, reason=why.reason, description=why.description)
         )
 
-    async def _hold(self, held: _Held, reason: str) -> None:
+    async def _back_off(self, held: _Held, reason: str) -> None:
         held.failures += 1
         if held.failures == 1:
             name = str(held.delivery.message.properties[claims.ID])

@@ -83,7 +83,7 @@ class MessageIndex:
         for state, total in totals.items():
             lane = self._lanes[state]
             lane.messages = lane.fresh = total.messages
-        self._hold(sum(total.bytes for total in totals.values()) - self.bytes)
+        self._add_bytes(sum(total.bytes for total in totals.values()) - self.bytes)
         self.locked.clear()
         self._swept = -1
         self.next_due = self.rows.next_due()
@@ -91,7 +91,7 @@ class MessageIndex:
 
     def forsake(self) -> None:
         """Take all bytes of this queue out of the shared quota."""
-        self._hold(-self.bytes)
+        self._add_bytes(-self.bytes)
 
     # --- changes
 
@@ -100,7 +100,7 @@ class MessageIndex:
         for row in rows:
             self._note_dates(row)
             self._count(row.state, 1)
-            self._hold(row.size)
+            self._add_bytes(row.size)
 
     def replace(self, old: Row, new: Row) -> None:
         self.rows.replace(old, new)
@@ -111,20 +111,20 @@ class MessageIndex:
     def rewrite(self, row: Row, content: Any, size: int) -> Row:
         """Replace a row's content; return the row without content, as locks hold it."""
         self.rows.rewrite(row.sequence, content, size)
-        self._hold(size - row.size)
+        self._add_bytes(size - row.size)
         return attrs.evolve(row, size=size, content=None)
 
     def remove(self, row: Row) -> None:
         self.rows.remove(row.sequence)
         self._count(row.state, -1)
-        self._hold(-row.size)
+        self._add_bytes(-row.size)
 
     def quarantine(self, row: Row) -> None:
         self.rows.quarantine(row.sequence)
         self.journal.note(self.quarantined.pop)
         self.quarantined.append(row.sequence)
         self._count(row.state, -1)
-        self._hold(-row.size)
+        self._add_bytes(-row.size)
 
     # --- order
 
@@ -225,7 +225,7 @@ class MessageIndex:
         lane.messages += change
         lane.fresh += max(change, 0)
 
-    def _hold(self, change: int) -> None:
+    def _add_bytes(self, change: int) -> None:
         self.journal.note(self._weigh, self.bytes, self.usage.bytes)
         self._weigh(self.bytes + change, self.usage.bytes + change)
 

@@ -119,7 +119,7 @@ class LeasedVisibility:
         deliveries: Sequence[Delivery] = ()
         with trio.move_on_after(LOOK):
             deliveries = await self._leases.receive(entity, limit)
-        shown = [self._hold(self._nursery, entity, each, terms.hidden) for each in deliveries]
+        shown = [self._hide(self._nursery, entity, each, terms.hidden) for each in deliveries]
         if terms.poison_after is None:
             return shown
         return [each for each in shown if not await self._goes(entity, each, terms.poison_after)]
@@ -248,7 +248,7 @@ class LeasedVisibility:
                 assert delivery.lock_token is not None, "a lease has one"
                 await self._leases.settle(entity, delivery.lock_token, Complete())
 
-    def _hold(
+    def _hide(
         self, nursery: trio.Nursery, entity: EntityPath, delivery: Delivery, hidden: timedelta
     ) -> TakenMessage:
         assert delivery.lock_token is not None, "a lease has one"

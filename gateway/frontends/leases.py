@@ -120,7 +120,7 @@ class Leases:
     _awaited: int = attrs.field(default=0, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the receivers until cancelled."""
+        """Keep the receivers open until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -298,10 +298,10 @@ class Leases:
             )
         shared = self._receivers[entity.key] = _SharedReceiver(entity, trio.current_time())
         self._open_receivers += 1
-        self._nursery.start_soon(self._hold, shared)
+        self._nursery.start_soon(self._keep_open, shared)
         return shared
 
-    async def _hold(self, shared: _SharedReceiver) -> None:
+    async def _keep_open(self, shared: _SharedReceiver) -> None:
         await trio.lowlevel.checkpoint()
         options = self._options
         try:

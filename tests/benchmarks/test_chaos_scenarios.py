@@ -47,16 +47,16 @@ def test_a_scenario_is_called_by_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "syphons", "rests"),
+    ("target", "syphons", "backoffs"),
     [("primary", 0, 2.4), ("gateway", 0, 6), ("gateway", 1, 2.4), ("syphon", 1, 6)],
 )
 def test_what_a_killed_syphon_had_may_wait_in_the_next_ones_first_seconds(
-    tmp_path, target, syphons, rests
+    tmp_path, target, syphons, backoffs
 ):
     text = f"syphons = {syphons}\n{KILLED.replace('primary', target)}"
     bounds = bounds_of(read(written(tmp_path, text)), "10s")
 
-    assert (bounds.longest_hold, bounds.failover_interval) == (rests, 10)
+    assert (bounds.longest_backoff, bounds.failover_interval) == (backoffs, 10)
 
 
 @pytest.mark.parametrize("on_unknown", ["raise", "divert"])
@@ -69,7 +69,7 @@ def test_the_bounds_know_whether_unknown_is_told(tmp_path, on_unknown):
 def test_a_syphon_that_only_stands_still_begins_nothing_anew(tmp_path):
     text = "syphons = 1\n" + KILLED.replace("primary", "syphon").replace('"killed"', '"frozen"')
 
-    assert bounds_of(read(written(tmp_path, text)), "0s").longest_hold == 2.4
+    assert bounds_of(read(written(tmp_path, text)), "0s").longest_backoff == 2.4
 
 
 @pytest.mark.parametrize(

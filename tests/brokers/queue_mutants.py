@@ -146,7 +146,7 @@ MEMORY: Final = (
         "targets",
         lambda right: lambda *arguments: right(*arguments)[:1],
     ),
-    Mutant("sizes are not counted", MessageIndex, "_hold", _nothing),
+    Mutant("sizes are not counted", MessageIndex, "_add_bytes", _nothing),
 )
 
 EMBEDDED: Final = (

@@ -24,7 +24,7 @@ def test_a_run_promises_what_the_usual_options_do() -> None:
     assert [getattr(bounds, name) for name in OF_THE_PAIR] == [
         getattr(pair, name) for name in OF_THE_PAIR
     ]
-    assert bounds.longest_hold == SyphonOptions().unknown_retry.cap
+    assert bounds.longest_backoff == SyphonOptions().unknown_retry.cap
 
 
 def test_a_lock_is_that_of_a_backlog_queue() -> None:

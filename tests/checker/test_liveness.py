@@ -326,7 +326,7 @@ def test_after_a_kill_it_waits_for_no_more_than_locks_though_nobody_is_in_troubl
         records = [*fault(60, 62, target=Target.GATEWAY), *diverted(55, tried), rest, *ended]
         return nobody_delays_others(run_of(*records)).ruling
 
-    longest = 60 + 20 if died else 59.5 + BEGAN.bounds.longest_hold
+    longest = 60 + 20 if died else 59.5 + BEGAN.bounds.longest_backoff
     assert wait_until(longest + 21 + 6) is HOLDS
     assert wait_until(longest + 21 + 6.1) is BROKEN
 
@@ -586,7 +586,7 @@ def test_processor_time_is_a_share_of_a_core(processor, ruling):
 def test_the_bounds_follow_from_the_configuration():
     bounds = Bounds(
         send_timeout=20, attempt_timeout=10, suspect_wait=0.5, ping_interval=50,
-        successes_to_return=3, lock=60, longest_hold=300, drain_rate=100, slack=2,
+        successes_to_return=3, lock=60, longest_backoff=300, drain_rate=100, slack=2,
         answer=0.3,
     )  # fmt: skip
 
@@ -620,7 +620,7 @@ def test_the_usual_lock_is_that_of_a_backlog_queue():
 
 
 def test_the_longest_rest_is_that_of_the_syphon():
-    assert Bounds().longest_hold == SyphonOptions().unknown_retry.cap
+    assert Bounds().longest_backoff == SyphonOptions().unknown_retry.cap
 
 
 def test_a_backlog_that_never_drains_has_no_bound():

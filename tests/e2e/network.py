@@ -141,18 +141,18 @@ class Network:
             nursery.cancel_scope.cancel()
 
     @property
-    def rests(self) -> int:
+    def backoffs(self) -> int:
         """How often the syphon let the entity rest since nobody knew what became of a send."""
         held = [event for event in self.events if isinstance(event, SyphonBackedOff)]
         return sum(
             "OutcomeUnknown" in event.reason or "no answer" in event.reason for event in held
         )
 
-    async def rested(self, times: int) -> None:
+    async def wait_for_backoffs(self, times: int) -> None:
         """Return when the syphon has let the entity rest so often."""
         with trio.fail_after(15):
             while True:
-                if self.rests >= times:
+                if self.backoffs >= times:
                     return
                 await trio.sleep(0.02)
 

@@ -139,9 +139,9 @@ async def test_a_transfer_without_an_answer_doubles_no_more_than_it_says(fault):
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(network.drain)
-            await network.rested(3)
+            await network.wait_for_backoffs(3)
             network.primary.fault = Pass()
-        verdict, _ = await network.judge(spare_duplicates=10 * network.rests)
+        verdict, _ = await network.judge(spare_duplicates=10 * network.backoffs)
 
     assert verdict.passed, verdict.findings
     assert verdict.counts["acked"] == 10

@@ -333,7 +333,7 @@ async def until_paused(receiver: RabbitmqReceiver) -> None:
         while receiver._consumer is not None:  # noqa: ASYNC110 nobody tells
             await trio.sleep(0.02)
         assert receiver._channel is not None
-        await receiver._holding.flush(receiver._channel)
+        await receiver._deliveries.flush(receiver._channel)
 
 
 async def taken_from(broker: RabbitmqBroker, least: int, queue: EntityPath = ORDERS) -> set[str]:

@@ -154,8 +154,8 @@ def _expiry(row: Row) -> tuple[bool, int]:
     return row.state is State.ACTIVE and row.expires is not None, row.expires or 0
 
 
-def at(seconds: float, held_until: float = 0) -> Now:
-    return Now(round(seconds * 1e6), seconds, held_until)
+def at(seconds: float, untrusted_until: float = 0) -> Now:
+    return Now(round(seconds * 1e6), seconds, untrusted_until)
 
 
 def in_doubt(seconds: float, ahead: float) -> Now:
@@ -521,7 +521,7 @@ def test_many_messages_that_expire_at_once_all_go():
 def test_nothing_expires_while_the_wall_clock_is_in_doubt():
     queue = make()
     queue.send([message("a", life=5)], at(1))
-    doubtful = at(100, held_until=160)
+    doubtful = at(100, untrusted_until=160)
     queue.sweep(doubtful)
 
     assert queue.next_event(doubtful) == 160

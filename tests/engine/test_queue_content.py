@@ -23,7 +23,7 @@ from tests.engine.test_queue import NaiveRows, at, content, make, message, send,
 
 def doubtful(seconds: float) -> Now:
     """The wall clock has just jumped: nothing is done by it for a minute."""
-    return at(seconds, held_until=seconds + 60)
+    return at(seconds, untrusted_until=seconds + 60)
 
 
 # --- what is due

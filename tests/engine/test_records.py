@@ -42,11 +42,11 @@ def test_a_date_is_as_far_away_on_the_other_clock() -> None:
 
 
 def test_nothing_is_due_while_a_clock_that_was_set_is_in_doubt() -> None:
-    now = Now(wall=100 * SECOND, monotonic=5.0, held_until=8.0)
+    now = Now(wall=100 * SECOND, monotonic=5.0, untrusted_until=8.0)
 
     assert not now.trusted
     assert [now.when(second * SECOND) for second in (90, 103, 104)] == [8.0, 8.0, 9.0]
-    assert Now(wall=0, monotonic=8.0, held_until=8.0).trusted
+    assert Now(wall=0, monotonic=8.0, untrusted_until=8.0).trusted
 
 
 def test_states_keep_their_numbers_on_the_disk() -> None:

@@ -120,7 +120,7 @@ Move = tuple[Label, State]
 SendStep = tuple[Step, Message, int]
 SyphonStep = tuple[Step, Syphon, Message, int]
 
-RESTING: Final = Syphon(Phase.IDLE, -1, -1, (), False)
+IDLE_SYPHON: Final = Syphon(Phase.IDLE, -1, -1, (), False)
 UNSENT: Final = Message(Send.IDLE, False, 1, False, 0, 0, ())
 
 
@@ -142,7 +142,7 @@ class Design:
 
 def start(*, messages: int, syphons: int, troubles: int) -> State:
     """Nothing is sent yet."""
-    return State((UNSENT,) * messages, (RESTING,) * syphons, troubles)
+    return State((UNSENT,) * messages, (IDLE_SYPHON,) * syphons, troubles)
 
 
 def with_owner(message: Message, copy: int, owner: int) -> Message:

@@ -6,7 +6,7 @@ from typing import Final
 from tests.model.protocol import (
     FREE,
     GONE,
-    RESTING,
+    IDLE_SYPHON,
     Design,
     Hand,
     Message,
@@ -68,7 +68,7 @@ def _asked(hand: Hand, design: Design) -> Iterator[SyphonStep]:
 
 def _applied(hand: Hand, design: Design) -> Iterator[SyphonStep]:
     accepted = hand.syphon._replace(phase=Phase.ACCEPTED)
-    after = RESTING if design.settles_first else accepted
+    after = IDLE_SYPHON if design.settles_first else accepted
     yield Step.TRANSFER_ACCEPTED, after, hand.message, 0
 
 

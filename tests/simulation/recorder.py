@@ -43,7 +43,7 @@ from gateway.pairing.syphon.drain import SCAN_PAUSE
 from gateway.pairing.syphon.mover import LATE
 from tests.harness.faults import Call, Operation
 from tests.simulation.names import Names
-from tests.simulation.scenario import LONGEST_HOLD, Crash, DiskFault, Front, Scenario
+from tests.simulation.scenario import LONGEST_DELAY, Crash, DiskFault, Front, Scenario
 
 GATEWAY: Final = "gateway"
 JUDGED: Final = 1.0  # seconds: a shorter attempt that was cut off says little
@@ -91,9 +91,9 @@ class Recorder:
             reread=1.2 * syphon.queue_retry.cap,
             look=1.5 * (SCAN_PAUSE + 2.0 * self.scenario.latency) / syphon.batch,
             unanswered=LATE * syphon.attempt_timeout,
-            longest_hold=max(syphon.unknown_retry.cap, syphon.retry.cap, syphon.busy_pause),
+            longest_backoff=max(syphon.unknown_retry.cap, syphon.retry.cap, syphon.busy_pause),
             drain_rate=self.scenario.drain_rate,
-            horizon=LONGEST_HOLD,
+            horizon=LONGEST_DELAY,
             expiry_slack=self.scenario.longest_way,
             front_wait=self.scenario.front_wait,
             trial=syphon.attempt_timeout,

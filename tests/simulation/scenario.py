@@ -32,7 +32,7 @@ from tests.harness.gray import AnswerLate
 ENTITIES: Final = tuple(EntityPath(name) for name in ("orders", "Invoices", "audit/log"))
 CALM: Final = 10.0  # seconds before the first fault
 CHAOS: Final = 110.0  # seconds until all faults are healed
-LONGEST_HOLD: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
+LONGEST_DELAY: Final = 25.0  # seconds that a request is on its way when nobody awaits it any more
 LONGEST_BUSY: Final = 15.0  # seconds for which a busy namespace asks senders to wait
 LONGEST_LATENCY: Final = 0.6  # seconds: two of them are less than any attempt may take
 WHOLE_SECONDS: Final = 2.0  # to which Storage Queue rounds up a delay, and a life
@@ -49,7 +49,7 @@ FAULTS: Final[dict[str, Callable[[random.Random], Fault]]] = {
     "lose answer": lambda rng: LoseAnswer(),
     "swallow answer": lambda rng: SwallowAnswer(),
     "busy": lambda rng: busy(rng.choice([1.0, 5.0, LONGEST_BUSY])),
-    "late": lambda rng: Late(rng.uniform(1.0, LONGEST_HOLD)),
+    "late": lambda rng: Late(rng.uniform(1.0, LONGEST_DELAY)),
     GRAY: lambda rng: AnswerLate(rng.uniform(*GRAY_ANSWERS)),
 }
 CLOCKS: Final = ("client", "gateway", "syphon", "primary", "secondary")
@@ -246,7 +246,7 @@ class Scenario:
         A link of AMQP keeps its order: what its client doesn't await any more is sent all the same,
         and what comes next waits for that.
         """
-        held = 2 * LONGEST_HOLD if "late" in self.kinds else 0.0
+        held = 2 * LONGEST_DELAY if "late" in self.kinds else 0.0
         pauses = [crash for crash in self.crashes if crash.what == "pause"]
         paused = sum(crash.back - crash.at for crash in pauses)  # one may follow on the other
         way = self.answer + SHORT_WAIT

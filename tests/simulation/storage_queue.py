@@ -65,7 +65,7 @@ def serving(
         accounts=accounts,
         wall_clock=clock,
         new_id=lambda: UUID(int=rng.getrandbits(128)),
-        options=StorageQueueOptions(hold=send_timeout),
+        options=StorageQueueOptions(retry_for=send_timeout),
     )
     server = HttpServer(handler=frontend.handle, error_body=frontend.refuse, wall_clock=clock)
     return server.serve_connection

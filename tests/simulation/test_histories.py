@@ -57,18 +57,18 @@ HEAVY_REGRESSIONS = [
     28050403,  # S12: a namespace that was down had not seen that its clock was wrong
     24000054,  # L3: a namespace that was up came back once more, and broke no connection
     22150280,  # of a last try of Storage Queue the primary had 1.07 s, and took longer
-    14360243,  # L4: as 13030413, with a pause of 5 s after each message that rests
+    14360243,  # L4: as 13030413, with a pause of 5 s after each message that is suspended
     90064,  # "can't be reached": a client's probe shows nothing to the pair, which passes it on
     1010041,  # S10: a suspicion after a quiet interval ended a streak, though a probe hung
-    1010287,  # L4: each message of a held entity cost the others a pause of seconds
+    1010287,  # L4: each message of an entity that backs off cost the others a pause of seconds
     1090438,  # S10: another entity's probe had begun the streak anew
     1090501,  # S10: as 90064
     1050414,  # "after 1 probes": a send that was cut off at once ended no row of probes
     60110265,  # "after 1 probes": a send that was accepted late is no failure by itself
     60150425,  # L4: with batches of one, what was moved before a message took most of the time
     60170153,  # S4: a secondary's clock that was set back may tell a stay of less than nothing
-    60190164,  # L4: a dozen messages of a held entity were looked at one by one
-    13030413,  # L4: when a send was given up, what rested came back before all others
+    60190164,  # L4: a dozen messages of an entity that backs off were looked at one by one
+    13030413,  # L4: when a send was given up, suspended messages came back before all others
 ]
 
 

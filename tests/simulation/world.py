@@ -48,7 +48,7 @@ from tests.simulation.scenario import (
     CHAOS,
     ENTITIES,
     FAULTS,
-    LONGEST_HOLD,
+    LONGEST_DELAY,
     LONGEST_LATENCY,
     NAMES,
     Crash,
@@ -368,11 +368,11 @@ class World:
         """Return when all is back where it belongs, or has had the time for it."""
         self.recorder.note_healed(await left(self.stores["secondary"]))
         began, drained = trio.current_time(), False
-        while trio.current_time() < began + LONGEST_HOLD + DRAIN:
+        while trio.current_time() < began + LONGEST_DELAY + DRAIN:
             if not drained and not await left(self.stores["secondary"]):
                 drained = True
                 self.recorder.note_drained()
-            if drained and trio.current_time() > began + LONGEST_HOLD and await self._quiet():
+            if drained and trio.current_time() > began + LONGEST_DELAY and await self._quiet():
                 return
             await trio.sleep(LOOK)
         self.laws.note_left(await left(self.stores["primary"]))

@@ -250,7 +250,7 @@ class AmqpReceiver:
             if delivery is None:
                 continue
             if delivery.lock_token is not None:
-                self._hold(delivery.lock_token, link, event.delivery)
+                self._remember(delivery.lock_token, link, event.delivery)
             taken.append(delivery)
             size += len(event.payload)
         if taken:
@@ -281,7 +281,7 @@ class AmqpReceiver:
             if each.lock_token not in lost
         ]
 
-    def _hold(self, token: str, link: ReceivingLink, id_: DeliveryId) -> None:
+    def _remember(self, token: str, link: ReceivingLink, id_: DeliveryId) -> None:
         if len(self._held) >= self._most_held:
             held = self._held.items()
             self._held = {each: place for each, place in held if place[0].holds(place[1])}

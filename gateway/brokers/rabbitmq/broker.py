@@ -21,7 +21,7 @@ from pamqp import commands
 
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.channels import Channels
-from gateway.brokers.rabbitmq.holding import Holding
+from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries
 from gateway.brokers.rabbitmq.management import Management, open_management
 from gateway.brokers.rabbitmq.names import candidates, name_to_make
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
@@ -231,7 +231,7 @@ class RabbitmqBroker:
     ) -> AsyncIterator[RabbitmqReceiver]:
         """As `Broker.open_receiver`. The queue isn't checked before the first receive."""
         candidates(entity)
-        holding = Holding(
+        deliveries = HeldDeliveries(
             max_bytes=self._options.max_unsettled_bytes,
             next_weight=min(_USUAL_LIMIT, self._options.max_message_size),
             longest_lock=self._options.longest_lock,
@@ -244,7 +244,7 @@ class RabbitmqBroker:
             dead_letters=self,
             clock=self._clock,
             lock_duration=self._options.lock_duration,
-            holding=holding,
+            deliveries=deliveries,
             nonce=self._rng.getrandbits(60),
             work=self._work,
         )

@@ -7,7 +7,7 @@ was asked for.
   none waits     a moment later the consumer is cancelled and the buffer returned to the
   queue, so that no message is kept from other receivers
   limit reached  the consumer is cancelled, messages in transit are returned; receives wait
-  settle         see `holding`
+  settle         see `held_deliveries`
 """
 
 from collections import deque
@@ -29,7 +29,7 @@ from gateway.brokers.rabbitmq.deliveries import (
     delivery_of,
     lock_token,
 )
-from gateway.brokers.rabbitmq.holding import Holding, lock_lost
+from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries, lock_lost
 from gateway.brokers.rabbitmq.keeper import Keeper
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Unavailable
@@ -56,7 +56,7 @@ class RabbitmqReceiver:
     _dead_letters: DeadLetters
     _clock: WallClock
     _lock_duration: float
-    _holding: Holding
+    _deliveries: HeldDeliveries
     _nonce: int  # unique among all receivers, past ones included
     _work: float = WORK
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -78,7 +78,7 @@ class RabbitmqReceiver:
         The number of consumers that the broker counts for this receiver. A quorum queue counts a
         cancelled consumer until all of its deliveries are settled.
         """
-        tags = self._holding.tags
+        tags = self._deliveries.tags
         if self._consumer is not None:
             tags.add(self._consumer.tag)
         return len(tags) + int(self._keeper.is_there)
@@ -86,7 +86,7 @@ class RabbitmqReceiver:
     @property
     def progress(self) -> tuple[int, int]:
         """The number of deliveries so far, and the number of unsettled ones."""
-        return self._taken, self._holding.unsettled
+        return self._taken, self._deliveries.unsettled
 
     async def catch_up(self) -> None:
         """
@@ -98,7 +98,7 @@ class RabbitmqReceiver:
         if self._channel is None or self._channel.is_over:
             await trio.lowlevel.checkpoint()
             return
-        await self._holding.flush(self._channel)
+        await self._deliveries.flush(self._channel)
 
     async def receive(self, limit: int) -> Sequence[Delivery]:
         """
@@ -109,8 +109,8 @@ class RabbitmqReceiver:
         try:
             await trio.lowlevel.checkpoint()
             while not self._buffer:
-                if self._holding.is_full:
-                    await self._holding.wait_for_room()
+                if self._deliveries.is_full:
+                    await self._deliveries.wait_for_room()
                 await self._wait_for_one(limit)
                 await self._gather(limit)  # other receives may have taken everything meanwhile
         finally:
@@ -118,8 +118,8 @@ class RabbitmqReceiver:
             self._gives_back_at = trio.current_time() + (self._work if self._buffer else _LINGER)
             self._changed.unpark_all()
         held = [self._buffer.popleft() for _ in range(min(limit, len(self._buffer)))]
-        taken = self._holding.hand_out(held)
-        if self._consumer is not None and self._holding.outgrows(self._consumer, limit):
+        taken = self._deliveries.hand_out(held)
+        if self._consumer is not None and self._deliveries.outgrows(self._consumer, limit):
             self._part()
         if self._mode is ReceiveMode.PEEK_LOCK:
             return taken
@@ -140,10 +140,10 @@ class RabbitmqReceiver:
         if isinstance(settlement, DeadLetter):
             await self._dead_letter(held, settlement)
         if isinstance(settlement, Abandon):
-            self._holding.give_back([held])
+            self._deliveries.give_back([held])
         else:
-            self._holding.acknowledge([held])
-        await self._holding.flush(held.channel)
+            self._deliveries.acknowledge([held])
+        await self._deliveries.flush(held.channel)
 
     async def settle_many(
         self, settlements: Sequence[tuple[Delivery, Settlement]]
@@ -154,7 +154,7 @@ class RabbitmqReceiver:
         await trio.lowlevel.checkpoint()
         verdicts, channel = self._write(settlements)
         if channel is not None:
-            await self._holding.flush(channel)
+            await self._deliveries.flush(channel)
         for index, (delivery, settlement) in enumerate(settlements):
             if isinstance(settlement, DeadLetter):
                 try:
@@ -171,12 +171,12 @@ class RabbitmqReceiver:
             NotSupported: the lock would exceed `longest_lock`.
         """
         await trio.lowlevel.checkpoint()
-        self._holding.renew(delivery, self._lock_duration)
+        self._deliveries.renew(delivery, self._lock_duration)
         return self._clock() + timedelta(seconds=self._lock_duration)
 
     def forget_message(self, delivery: Delivery) -> None:
         """As `KeepsMessages.forget_message`."""
-        self._holding.forget_message(delivery)
+        self._deliveries.forget_message(delivery)
 
     async def tend(self) -> None:
         """
@@ -187,7 +187,7 @@ class RabbitmqReceiver:
             while True:
                 now = trio.current_time()
                 self._expire(now)
-                next_end = self._holding.next_end
+                next_end = self._deliveries.next_end
                 if (self._consumer is not None or self._buffer) and not self._waiting:
                     if now >= self._gives_back_at:
                         await self._pause()
@@ -213,7 +213,7 @@ class RabbitmqReceiver:
             await self._stop(channel, consumer)
         # in one frame, which keeps their order
         channel.tell(commands.Basic.Nack(delivery_tag=0, multiple=True, requeue=True))
-        await self._holding.flush(channel)
+        await self._deliveries.flush(channel)
 
     def close(self) -> None:
         """Close the channel, by which the broker requeues all of its messages. Doesn't wait."""
@@ -269,7 +269,7 @@ class RabbitmqReceiver:
                 channel = await self._open()
         queue = await self._channels.name_of(self._entity)
         self._consumers += 1
-        consumer = Consumer(f"c{self._consumers}", self._holding.room_for(prefetch))
+        consumer = Consumer(f"c{self._consumers}", self._deliveries.room_for(prefetch))
         self._consumer = consumer  # also if the caller is cancelled before the answer
         asked = channel.ask(
             commands.Basic.Qos(prefetch_count=consumer.prefetch),
@@ -317,7 +317,7 @@ class RabbitmqReceiver:
             if self._waiting:
                 return
             left, self._buffer = self._buffer, deque()
-            self._holding.give_back(self._holding.found(each.delivery for each in left))
+            self._deliveries.give_back(self._deliveries.found(each.delivery for each in left))
 
     # --- events from the broker
 
@@ -340,7 +340,7 @@ class RabbitmqReceiver:
         consumer, channel = self._consumer, self._channel
         if channel is None:
             return
-        if self._holding.is_full:  # it was in transit when the consumer was cancelled
+        if self._deliveries.is_full:  # it was in transit when the consumer was cancelled
             self._part()
             channel.tell(commands.Basic.Nack(delivery_tag=method.delivery_tag, requeue=True))
             return
@@ -366,9 +366,9 @@ class RabbitmqReceiver:
             ends=now + self._lock_duration,
             weight=len(event.header) + len(event.body),
         )
-        self._holding.add(held)
+        self._deliveries.add(held)
         self._buffer.append(held)
-        if self._holding.is_full:
+        if self._deliveries.is_full:
             self._part()
         if self._arrived:  # the check is cheaper than waking no task
             self._arrived.unpark_all()
@@ -383,7 +383,7 @@ class RabbitmqReceiver:
         Forget the channel, which is closed, and its deliveries: the broker delivers them again.
         """
         self._channel = self._consumer = None
-        self._holding.lose()
+        self._deliveries.lose()
         self._buffer.clear()
 
     # --- settling
@@ -407,12 +407,12 @@ class RabbitmqReceiver:
                 verdicts[index] = error
             else:
                 (returned if isinstance(settlement, Abandon) else completed).append(held)
-        self._holding.acknowledge(completed)
-        self._holding.give_back(returned)
+        self._deliveries.acknowledge(completed)
+        self._deliveries.give_back(returned)
         return verdicts, next((held.channel for held in completed + returned), None)
 
     def _take(self, delivery: Delivery) -> Held:
-        held = self._holding.take(delivery)
+        held = self._deliveries.take(delivery)
         if held is None:
             raise lock_lost(delivery)
         return held
@@ -421,15 +421,15 @@ class RabbitmqReceiver:
         try:
             await self._dead_letters.dead_letter(self._entity, as_dead_letter(held, settlement))
         except BaseException:
-            self._holding.put_back(held)  # not acknowledged: stays locked until its lock expires
+            self._deliveries.put_back(held)  # not acknowledged: stays locked until its lock expires
             raise
 
     async def _deleted(self, taken: list[Delivery]) -> Sequence[Delivery]:
-        held = self._holding.found(taken)
-        self._holding.acknowledge(held)
+        held = self._deliveries.found(taken)
+        self._deliveries.acknowledge(held)
         await trio.lowlevel.checkpoint()
         if held:
-            await self._holding.flush(held[0].channel)
+            await self._deliveries.flush(held[0].channel)
         return [attrs.evolve(each, lock_token=None, locked_until=None) for each in taken]
 
     def _expire(self, now: float) -> None:
@@ -437,7 +437,7 @@ class RabbitmqReceiver:
         Return the messages whose locks have expired. All locks last equally long, so the first ends
         first.
         """
-        for held in self._holding.ended(now):
+        for held in self._deliveries.ended(now):
             if self._buffer and self._buffer[0] is held:
                 self._buffer.popleft()
-            self._holding.give_back([held])
+            self._deliveries.give_back([held])

@@ -81,7 +81,7 @@ class RestReceiver:
         answer = await self._polls.run(operation)
         if not isinstance(answer, Delivered):
             return ()
-        self._hold(answer.deliveries)
+        self._remember(answer.deliveries)
         return answer.deliveries
 
     @property
@@ -148,7 +148,7 @@ class RestReceiver:
             settlement=settlement,
         )
 
-    def _hold(self, deliveries: Sequence[Delivery]) -> None:
+    def _remember(self, deliveries: Sequence[Delivery]) -> None:
         now = self._clock()
         for delivery in deliveries:
             if delivery.lock_token is not None:

@@ -24,17 +24,17 @@ class ClockWatch:
 
     _offset: float | None = None  # of the wall clock to the monotonic one, at the last reading
     _before: float = 0.0  # the offset before the steps that are in doubt
-    _held_until: float = -math.inf
+    _untrusted_until: float = -math.inf
 
     def look(self, date: datetime, monotonic: float) -> Now:
         """The moment by both clocks, which were just read, with the date from before a step."""
         wall = to_micros(date)
         offset = wall / 1e6 - monotonic
         if self._offset is not None and abs(offset - self._offset) > STEP:
-            if monotonic >= self._held_until:
+            if monotonic >= self._untrusted_until:
                 self._before = self._offset
-            self._held_until = monotonic + GRACE
+            self._untrusted_until = monotonic + GRACE
         self._offset = offset
-        if monotonic >= self._held_until:
-            return Now(wall, monotonic, self._held_until)
-        return Now(wall, monotonic, self._held_until, round((monotonic + self._before) * 1e6))
+        if monotonic >= self._untrusted_until:
+            return Now(wall, monotonic, self._untrusted_until)
+        return Now(wall, monotonic, self._untrusted_until, round((monotonic + self._before) * 1e6))

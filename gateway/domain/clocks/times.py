@@ -40,14 +40,14 @@ class Now:
 
     wall: int  # microseconds since 1970
     monotonic: float  # seconds
-    held_until: float = (
+    untrusted_until: float = (
         -math.inf
     )  # monotonic; after a step of the wall clock nothing is due until then
     before: int | None = None  # as `wall`, without the step; None: the wall clock isn't in doubt
 
     @property
     def trusted(self) -> bool:
-        return self.monotonic >= self.held_until
+        return self.monotonic >= self.untrusted_until
 
     @property
     def earliest(self) -> int:
@@ -61,4 +61,4 @@ class Now:
 
     def when(self, wall: int) -> float:
         """The time on the monotonic clock at which the wall clock shows `wall`."""
-        return max(self.monotonic + (wall - self.wall) / 1e6, self.held_until)
+        return max(self.monotonic + (wall - self.wall) / 1e6, self.untrusted_until)

@@ -57,7 +57,7 @@ class StorageQueueOptions:
     """Times are in seconds. The SDKs wait 60 for a response."""
 
     secure: bool = False  # whether clients connect with TLS
-    hold: float = attrs.field(default=50.0, validator=validators.gt(0.0))
+    retry_for: float = attrs.field(default=50.0, validator=validators.gt(0.0))
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -220,8 +220,8 @@ class StorageQueueFrontend:
         """The client's timeout if it gives one, else the default."""
         text = Query.of(request).get("timeout")
         if text is None or not _TIMEOUT.fullmatch(text) or int(text) == 0:
-            return self.options.hold
-        return min(float(text), self.options.hold)
+            return self.options.retry_for
+        return min(float(text), self.options.retry_for)
 
     def _trace(self, request_id: str) -> Trace:
         return Trace(request_id=request_id, time=_precise(self.wall_clock()))

@@ -30,14 +30,14 @@ async def test_own_locked_messages_are_told_and_other_consumers_are_seen(rabbits
         await ours.send(ORDERS, numbered(*range(5)))
         async with ours.open_receiver(ORDERS) as receiver:
             first, *_ = await receiver.receive(3)
-            holding = await ours.inspect(ORDERS)
+            counts = await ours.inspect(ORDERS)
             seen = await theirs.inspect(ORDERS)
             await receiver.settle(first, Complete())
             with trio.fail_after(5):
                 while (settled := await ours.inspect(ORDERS)).active is None:  # noqa: ASYNC110 nobody tells
                     await trio.sleep(0.02)
 
-    assert [(holding.active or 0) + holding.locked_here, holding.other_consumers] == [5, 0]
+    assert [(counts.active or 0) + counts.locked_here, counts.other_consumers] == [5, 0]
     assert (seen.active, seen.locked_here, seen.other_consumers) == (2, 0, 1)
     assert (settled.active or 0) + settled.locked_here == 4
 

@@ -11,7 +11,7 @@ import trio
 from pamqp import base, commands
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from gateway.brokers.rabbitmq.holding import MAX_DELIVERIES, Holding
+from gateway.brokers.rabbitmq.held_deliveries import MAX_DELIVERIES, HeldDeliveries
 from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotSupported
@@ -117,7 +117,7 @@ async def receiving(
         dead_letters=node,
         clock=VirtualClock(),
         lock_duration=LOCK,
-        holding=Holding(max_held, heaviest, longest_lock=longest_lock),
+        deliveries=HeldDeliveries(max_held, heaviest, longest_lock=longest_lock),
         nonce=1,
     )
     async with trio.open_nursery() as nursery:

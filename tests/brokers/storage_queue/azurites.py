@@ -56,12 +56,12 @@ class _Azurite:
 
     def _run(self) -> None:
         try:
-            trio.run(self._hold)
+            trio.run(self._serve)
         except BaseException as error:  # noqa: ASYNC103 it is raised in the tests' thread
             self._error = error
             self._ready.set()
 
-    async def _hold(self) -> None:
+    async def _serve(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
         with self._scope:
             async with azurite(self.folder) as (_, self.port):

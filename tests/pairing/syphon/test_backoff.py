@@ -46,7 +46,7 @@ async def half_open(events):
     return states
 
 
-async def test_a_hold_ends_by_itself(make):
+async def test_a_backoff_ends_by_itself(make):
     backoffs = make()
     backoffs.back_off(ORDERS, PAUSE, "out")
     began = trio.current_time()
@@ -57,7 +57,7 @@ async def test_a_hold_ends_by_itself(make):
     assert not backoffs.is_suspended(ORDERS)
 
 
-async def test_who_isnt_held_isnt_waited_for(make):
+async def test_an_entity_that_isnt_backing_off_isnt_waited_for(make):
     began = trio.current_time()
 
     await make().wait_until_resumed(ORDERS)
@@ -65,7 +65,7 @@ async def test_who_isnt_held_isnt_waited_for(make):
     assert trio.current_time() == began
 
 
-async def test_a_hold_is_one_entitys(make):
+async def test_a_backoff_is_one_entitys(make):
     backoffs = make()
     backoffs.back_off(ORDERS, PAUSE, "out")
 
@@ -203,7 +203,7 @@ async def test_nobody_knows_of_an_entity_of_which_nothing_was_heard_for_long(mak
     assert backoffs.gone_for(ORDERS) == 30.0
 
 
-async def test_holds_are_bounded_and_the_oldest_goes_first(make):
+async def test_backoffs_are_bounded_and_the_oldest_goes_first(make):
     backoffs = make(most=2)
     entities = [EntityPath(f"entity-{number}") for number in range(3)]
     for entity in entities:
@@ -264,7 +264,7 @@ async def test_without_standings_a_trials_end_means_nothing(make, half_open):
     assert half_open.begin_trial(ORDERS) is None  # it is still on its way
 
 
-async def test_a_diverted_entity_is_held_until_it_comes_back(make, half_open, nursery):
+async def test_a_diverted_entity_backs_off_until_it_comes_back(make, half_open, nursery):
     backoffs = make(half_open)
     released = []
 

@@ -127,7 +127,7 @@ async def test_the_legacy_clients_messages_are_moved_where_that_is_wanted(harnes
 # Malformed
 
 
-async def test_a_wrong_mac_is_held_for_the_grace_and_then_dead_lettered(harness):
+async def test_a_wrong_mac_is_suspended_for_the_grace_and_then_dead_lettered(harness):
     await put(harness, attrs.evolve(wrap(harness), body=b"changed"))
     await put(harness, wrap(harness, message("good")))
     await harness.syphon(gone_grace=600.0)
@@ -719,7 +719,7 @@ async def test_a_receiver_that_keeps_messages_forgets_those_that_only_stay_locke
     assert sorted(await harness.primary.ids()) == ["1", "2"]
 
 
-async def test_held_messages_are_looked_through_with_pauses(harness):
+async def test_suspended_messages_are_looked_through_with_pauses(harness):
     for number in range(20):
         await harness.divert(message(f"{number}"))
     harness.primary.fail(Refuse(), SEND)
@@ -752,7 +752,7 @@ async def test_after_messages_were_given_back_there_are_pauses_again(harness):
     await trio.sleep(3.9)
 
     looks = [call for call in harness.secondary.calls if call.operation is RECEIVE]
-    assert 3.9 / 0.75 < len(looks) <= 3.9 / 0.75 + 2  # after each pause, and when the hold ends
+    assert 3.9 / 0.75 < len(looks) <= 3.9 / 0.75 + 2  # after each pause, and when the backoff ends
 
 
 @pytest.mark.parametrize(("seconds", "moved"), [(15.5, []), (15.7, ["b"])])

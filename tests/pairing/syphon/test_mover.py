@@ -132,7 +132,7 @@ async def test_an_entity_is_suspended_as_long_as_the_back_off_says_and_no_longer
 # Unknown outcomes
 
 
-async def test_an_unknown_outcome_holds_the_entity_longer_each_time(harness):
+async def test_an_entity_backs_off_longer_after_each_unknown_outcome(harness):
     await harness.divert(message())
     harness.primary.fail(Reset(), SEND)
     await harness.syphon(unknown_retry=Backoff(first=1.0, cap=300.0, jitter=0.0))
@@ -150,7 +150,7 @@ async def test_an_unknown_outcome_holds_the_entity_longer_each_time(harness):
     assert await harness.secondary.ids(QUEUE) == ["m1"]
 
 
-async def test_a_hold_is_capped_and_ends_with_the_first_success(harness):
+async def test_a_backoff_is_capped_and_ends_with_the_first_success(harness):
     await harness.divert(message())
     harness.primary.fail(Reset(), SEND)
     await harness.syphon(unknown_retry=Backoff(first=1.0, cap=20.0, jitter=0.0))
@@ -205,7 +205,7 @@ async def test_a_send_is_given_up_after_three_attempt_time_outs(harness):
 
     await trio.sleep(60.0)
 
-    # That the answer is late and that it never comes is one failure, and one hold.
+    # That the answer is late and that it never comes is one failure, and one backoff.
     assert [at - started for at in harness.primary.times(SEND)] == pytest.approx([0.0, 31.0])
 
 
@@ -214,8 +214,8 @@ async def test_what_is_suspended_isnt_given_back_for_a_moment_when_a_send_is_giv
     await harness.divert(message("1"))
     await harness.divert(message("2"))
     harness.primary.fail(Hang(), SEND)
-    hold = Backoff(first=5.0, cap=300.0, jitter=0.0)
-    await harness.syphon(batch=1, attempt_timeout=10.0, unknown_retry=hold)
+    backoff = Backoff(first=5.0, cap=300.0, jitter=0.0)
+    await harness.syphon(batch=1, attempt_timeout=10.0, unknown_retry=backoff)
 
     await trio.sleep(34.9)
     assert harness.secondary.times(SETTLE) == []
@@ -388,7 +388,7 @@ async def test_one_entitys_outage_doesnt_delay_anothers_later_messages(harness):
     assert await harness.primary.ids(BILLS) == ["b"]
 
 
-async def test_a_held_message_is_given_back_when_the_hold_ends(harness):
+async def test_a_suspended_message_is_given_back_when_the_backoff_ends(harness):
     await harness.divert(message("1"), message("2"))
     harness.primary.fail(Refuse(), SEND, times=1)
     await harness.syphon(retry=Backoff(first=5.0, cap=5.0, jitter=0.0))

@@ -18,7 +18,7 @@ from tests.simulation.planted.patch import Function, Mutant
 def believe_a_step_at_once(right: Function) -> Function:
     def now(self: Moments) -> Now:
         moment: Now = right(self)
-        return attrs.evolve(moment, held_until=-inf, before=None)
+        return attrs.evolve(moment, untrusted_until=-inf, before=None)
 
     return now
 

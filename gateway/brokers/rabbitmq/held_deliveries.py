@@ -30,7 +30,7 @@ _NO_MESSAGE: Final = Message()
 
 
 @attrs.define(eq=False)
-class Holding:
+class HeldDeliveries:
     """
     The deliveries of one channel that the broker counts as unsettled, in its order.
 

@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.deliveries import Consumer, Held, lock_token
-from gateway.brokers.rabbitmq.holding import Holding
+from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries
 from gateway.domain.billing import Operation
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.domain.message import Delivery, Message
@@ -45,11 +45,11 @@ def unread() -> Meter:
 
 @attrs.define(eq=False)
 class Bench:
-    """A holding with deliveries of the tags from 1 on."""
+    """Held deliveries of the tags from 1 on."""
 
     line: Line = attrs.field(factory=Line)
-    holding: Holding = attrs.field(
-        factory=lambda: Holding(LIMIT, 1, longest_lock=10.0, meter=unread())
+    deliveries: HeldDeliveries = attrs.field(
+        factory=lambda: HeldDeliveries(LIMIT, 1, longest_lock=10.0, meter=unread())
     )
     consumer: Consumer = attrs.field(factory=lambda: Consumer("c1", 100))
     channel: Channel = attrs.field(init=False)
@@ -72,11 +72,11 @@ class Bench:
                 ends=float(tag),
                 weight=WEIGHT,
             )
-            self.holding.add(held)
+            self.deliveries.add(held)
             self.held.append(held)
 
     def take(self, *tags: int) -> list[Held]:
-        return self.holding.found([self.held[tag - 1].delivery for tag in tags])
+        return self.deliveries.found([self.held[tag - 1].delivery for tag in tags])
 
 
 @pytest.fixture
@@ -87,14 +87,14 @@ def bench() -> Bench:
 
 
 def test_the_oldest_are_acknowledged_with_one_word(bench: Bench) -> None:
-    bench.holding.acknowledge(bench.take(3, 1, 2))
+    bench.deliveries.acknowledge(bench.take(3, 1, 2))
 
     assert bench.line.settled() == [("Ack", 3, True)]
     assert bench.consumer.unsettled == 2
 
 
 def test_what_has_an_older_one_before_it_is_acknowledged_by_itself(bench: Bench) -> None:
-    bench.holding.acknowledge(bench.take(1, 3, 5))
+    bench.deliveries.acknowledge(bench.take(1, 3, 5))
 
     assert bench.line.settled() == [("Ack", 1, True), ("Ack", 3, False), ("Ack", 5, False)]
 
@@ -104,16 +104,16 @@ def test_what_somebody_else_is_settling_is_not_acknowledged_with_younger_ones(
 ) -> None:
     [burying] = bench.take(1)
 
-    bench.holding.acknowledge(bench.take(2, 3))
-    bench.holding.put_back(burying)
+    bench.deliveries.acknowledge(bench.take(2, 3))
+    bench.deliveries.put_back(burying)
 
     assert bench.line.settled() == [("Ack", 2, False), ("Ack", 3, False)]
     assert bench.take(1) == [burying]
 
 
 def test_what_is_given_back_is_not_in_the_way_of_one_word(bench: Bench) -> None:
-    bench.holding.give_back(bench.take(1))
-    bench.holding.acknowledge(bench.take(2, 3))
+    bench.deliveries.give_back(bench.take(1))
+    bench.deliveries.acknowledge(bench.take(2, 3))
 
     assert bench.line.settled() == [("Nack", 1, False), ("Ack", 3, True)]
 
@@ -126,27 +126,27 @@ def test_nobody_takes_what_is_taken(bench: Bench) -> None:
 
 def test_of_a_channel_that_is_lost_nothing_is_settled_on_the_next(bench: Bench) -> None:
     taken = bench.take(1, 2)
-    bench.holding.lose()
+    bench.deliveries.lose()
     bench.held.clear()
     bench.deliver(5)  # the next channel counts from 1 again
 
-    bench.holding.acknowledge(taken)
-    bench.holding.put_back(taken[0])
+    bench.deliveries.acknowledge(taken)
+    bench.deliveries.put_back(taken[0])
 
     assert bench.line.settled() == []
     assert bench.take(1) == [bench.held[0]]
 
 
 def test_the_first_whose_locks_have_run_out_are_taken(bench: Bench) -> None:
-    assert [held.tag for held in bench.holding.ended(2.0)] == [1, 2]
-    assert bench.holding.next_end == 3.0
+    assert [held.tag for held in bench.deliveries.ended(2.0)] == [1, 2]
+    assert bench.deliveries.next_end == 3.0
 
 
 async def test_one_answer_is_asked_for_what_several_have_written(bench: Bench) -> None:
     async with trio.open_nursery() as nursery:
         for tag in (1, 2):
-            bench.holding.acknowledge(bench.take(tag))
-            nursery.start_soon(bench.holding.flush, bench.channel)
+            bench.deliveries.acknowledge(bench.take(tag))
+            nursery.start_soon(bench.deliveries.flush, bench.channel)
         await wait_all_tasks_blocked()
         bench.channel.handle(MethodArrived(1, commands.Basic.QosOk()))
 
@@ -154,7 +154,7 @@ async def test_one_answer_is_asked_for_what_several_have_written(bench: Bench) -
 
 
 async def test_without_an_answer_nobody_knows(bench: Bench) -> None:
-    bench.holding.acknowledge(bench.take(1))
+    bench.deliveries.acknowledge(bench.take(1))
 
     async def lose() -> None:
         await wait_all_tasks_blocked()
@@ -163,57 +163,57 @@ async def test_without_an_answer_nobody_knows(bench: Bench) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lose)
         with pytest.raises(OutcomeUnknown):
-            await bench.holding.flush(bench.channel)
+            await bench.deliveries.flush(bench.channel)
 
 
 def test_it_is_full_at_so_many_bytes_and_what_is_settled_makes_room(bench: Bench) -> None:
     bench.held.clear()
-    bench.holding.lose()
+    bench.deliveries.lose()
     bench.deliver(6)
-    was_full = bench.holding.is_full
-    bench.holding.give_back(bench.take(3))
+    was_full = bench.deliveries.is_full
+    bench.deliveries.give_back(bench.take(3))
 
     assert was_full
-    assert not bench.holding.is_full
+    assert not bench.deliveries.is_full
 
 
 def test_it_is_full_at_so_many_deliveries() -> None:
-    bench = Bench(holding=Holding(LIMIT, 1, max_deliveries=3, meter=unread()))
+    bench = Bench(deliveries=HeldDeliveries(LIMIT, 1, max_deliveries=3, meter=unread()))
     bench.deliver(3)
 
-    assert bench.holding.is_full
+    assert bench.deliveries.is_full
 
 
 def test_what_is_forgotten_weighs_nothing_and_is_still_locked(bench: Bench) -> None:
     bench.deliver(1)  # the sixth
     for each in bench.held:
-        bench.holding.forget_message(each.delivery)
+        bench.deliveries.forget_message(each.delivery)
 
-    assert not bench.holding.is_full
+    assert not bench.deliveries.is_full
     assert bench.take(2)[0].delivery.message == Message()
 
 
 def test_a_channel_that_is_lost_makes_room() -> None:
     bench = Bench()
     bench.deliver(6)
-    bench.holding.lose()
+    bench.deliveries.lose()
 
-    assert not bench.holding.is_full
+    assert not bench.deliveries.is_full
 
 
 def test_room_is_judged_by_the_heaviest_of_late() -> None:
-    bench = Bench(holding=Holding(LIMIT, LIMIT // 2, meter=unread()))
-    at_first = bench.holding.room_for(100)
+    bench = Bench(deliveries=HeldDeliveries(LIMIT, LIMIT // 2, meter=unread()))
+    at_first = bench.deliveries.room_for(100)
     bench.deliver(1)
 
     assert at_first == 2
-    assert bench.holding.room_for(100) == 1  # 500 bytes, of which the next one may take some 260
-    bench.holding.give_back(bench.take(1))
+    assert bench.deliveries.room_for(100) == 1  # 500 bytes, of which the next one may take some 260
+    bench.deliveries.give_back(bench.take(1))
     for _ in range(20):
         bench.held.clear()
         bench.deliver(1)
-        bench.holding.give_back(bench.take(1))
-    assert bench.holding.room_for(100) == 6
+        bench.deliveries.give_back(bench.take(1))
+    assert bench.deliveries.room_for(100) == 6
 
 
 async def test_who_waits_for_room_goes_on_when_there_is_some(
@@ -223,32 +223,32 @@ async def test_who_waits_for_room_goes_on_when_there_is_some(
     bench.deliver(6)
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(bench.holding.wait_for_room)
+            nursery.start_soon(bench.deliveries.wait_for_room)
             await wait_all_tasks_blocked()
-            bench.holding.acknowledge(bench.take(1))
+            bench.deliveries.acknowledge(bench.take(1))
 
 
 async def test_a_renewed_lock_ends_last(bench: Bench) -> None:
     for each in bench.held:
         each.taken = trio.current_time()
-    bench.holding.renew(bench.held[0].delivery, 9.0)
+    bench.deliveries.renew(bench.held[0].delivery, 9.0)
 
-    assert bench.holding.next_end == 2.0
-    assert [held.tag for held in bench.holding.ended(5.0)] == [2, 3, 4, 5]
+    assert bench.deliveries.next_end == 2.0
+    assert [held.tag for held in bench.deliveries.ended(5.0)] == [2, 3, 4, 5]
 
 
 async def test_no_lock_is_renewed_past_the_longest_one(bench: Bench) -> None:
     bench.held[0].taken = trio.current_time()
     with pytest.raises(NotSupported, match="longest_lock"):
-        bench.holding.renew(bench.held[0].delivery, 10.5)
+        bench.deliveries.renew(bench.held[0].delivery, 10.5)
 
-    assert bench.holding.next_end == 1.0
+    assert bench.deliveries.next_end == 1.0
 
 
 def test_what_is_handed_out_counts_as_received_and_each_settlement_as_one(bench: Bench) -> None:
-    bench.holding.hand_out(bench.held[:3])
-    bench.holding.acknowledge(bench.take(1, 3))
-    bench.holding.give_back(bench.take(2))
-    bill = bench.holding.meter.bill()
+    bench.deliveries.hand_out(bench.held[:3])
+    bench.deliveries.acknowledge(bench.take(1, 3))
+    bench.deliveries.give_back(bench.take(2))
+    bill = bench.deliveries.meter.bill()
 
     assert (bill.received, bill.operations[Operation.SETTLE]) == (3, 3)
