@@ -53,11 +53,11 @@ class SpoolGauge:
         now = trio.current_time()
         info: EntityInfo | None = None
         age: float | None = None
-        room: int | None = None
+        free: int | None = None
         dead = DeadLetters()
         with trio.move_on_after(seconds), suppress(BrokerError):
             info = await self.spool.inspect(self.queue)
-            room = await self._room(info)
+            free = await self._free_bytes(info)
             age = await self._age()
             dead = await count_dead_letters(self.spool, [info], self.clock())
         return SpoolStatus(
@@ -65,7 +65,7 @@ class SpoolGauge:
             oldest_age=age,
             rate_in=self._in.read(now),
             rate_out=self._out.read(now),
-            room=room,
+            free_bytes=free,
             dead_letters=dead,
         )
 
@@ -79,7 +79,7 @@ class SpoolGauge:
             return None
         return max(0.0, (self.clock() - shown[0].enqueued).total_seconds())
 
-    async def _room(self, info: EntityInfo) -> int | None:
+    async def _free_bytes(self, info: EntityInfo) -> int | None:
         """The free space: the smaller of what its queue may still hold and what the disk can."""
         await trio.lowlevel.checkpoint()
         try:

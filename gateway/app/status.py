@@ -104,7 +104,7 @@ class StatusBoard:
                 name=name,
                 kind=self._kind(name),
                 role=roles.get(name, "only"),
-                bill=meter.bill(),
+                usage=meter.usage(),
                 abilities=self.runtime.abilities[name].tell(),
             )
             for name, meter in self.runtime.meters.items()
@@ -222,5 +222,5 @@ def _queue(state: QueueState) -> QueueStatus:
         failed=state.failed,
         poisoned=state.poisoned,
         too_late=state.too_late,
-        bill=state.bill,
+        usage=state.usage,
     )

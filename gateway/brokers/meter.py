@@ -5,7 +5,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from gateway.domain.billing import Bill, Operation, QuotaUsage, units
+from gateway.domain.billing import Operation, OperationCounter, UsageReport, units
 
 
 @attrs.define(eq=False)
@@ -20,15 +20,15 @@ class Meter:
     clock: Callable[[], float] = trio.current_time  # seconds, never going back
     # Called with each operation.
     heard: Callable[[Operation], None] = attrs.field(default=lambda _: None, init=False)
-    _tally: QuotaUsage = attrs.field(factory=QuotaUsage, init=False)
+    _operations: OperationCounter = attrs.field(factory=OperationCounter, init=False)
 
     def start(self) -> None:
         """Note that the namespace is open: from now on its idle time is counted."""
-        self._tally.start(self.clock())
+        self._operations.start(self.clock())
 
     def request(self, operation: Operation, messages: int = 0) -> None:
         """Count a request that is billed as one operation, whatever it carries."""
-        self._tally.count(operation, self.clock(), messages=messages)
+        self._operations.count(operation, self.clock(), messages=messages)
         self.heard(operation)
 
     def carried(self, operation: Operation, messages: int, size: int) -> None:
@@ -37,14 +37,14 @@ class Meter:
         size.
         """
         now = self.clock()
-        self._tally.count(operation, now, units(messages, size), messages)
+        self._operations.count(operation, now, units(messages, size), messages)
         self.heard(operation)
 
     def settled(self, messages: int) -> None:
         """Count settlements, each billed by itself even if one request carried several."""
-        self._tally.count(Operation.SETTLE, self.clock(), messages)
+        self._operations.count(Operation.SETTLE, self.clock(), messages)
         self.heard(Operation.SETTLE)
 
-    def bill(self) -> Bill:
+    def usage(self) -> UsageReport:
         """The operations counted up to now."""
-        return self._tally.bill(self.clock())
+        return self._operations.report(self.clock())

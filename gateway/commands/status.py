@@ -27,7 +27,7 @@ from gateway.commands.terminal import (
     run,
 )
 from gateway.config.options import Config
-from gateway.domain.billing import Bill, Operation
+from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
 from gateway.domain.status import (
@@ -115,8 +115,8 @@ def screen(address: str, found: Status) -> Group:
         parts.append(Text(f"listener {found.wake.text}"))
     if found.queues:
         parts.append(_queues(found.queues))
-    bills = {f"{each.name} ({each.role}, {each.kind})": each.bill for each in found.namespaces}
-    parts.append(_bills("namespace", bills))
+    usages = {f"{each.name} ({each.role}, {each.kind})": each.usage for each in found.namespaces}
+    parts.append(_usages("namespace", usages))
     return Group(*parts)
 
 
@@ -151,10 +151,10 @@ def _abilities(namespaces: Sequence[NamespaceStatus], now: datetime) -> list[Ren
 def _spool(spool: SpoolStatus) -> Text:
     depth = "an unknown number of" if spool.pending is None else str(spool.pending)
     age = "" if spool.oldest_age is None else f", the oldest for {_span(spool.oldest_age)}"
-    room = "unknown" if spool.room is None else f"{spool.room // MIB} MiB"
+    free = "unknown" if spool.free_bytes is None else f"{spool.free_bytes // MIB} MiB"
     return Text(
         f"spool    {depth} messages wait{age}; {spool.rate_in:.1f}/s in,"
-        f" {spool.rate_out:.1f}/s out; room for {room}"
+        f" {spool.rate_out:.1f}/s out; room for {free}"
     )
 
 
@@ -224,17 +224,17 @@ def _queues(queues: tuple[QueueStatus, ...]) -> Table:
     return table
 
 
-def _bills(what: str, bills: dict[str, Bill]) -> Table:
+def _usages(what: str, usages: dict[str, UsageReport]) -> Table:
     table = Table(
         what, "operations", "per message", "per idle day", "of them", title="as a cloud would bill"
     )
-    for name, bill in bills.items():
-        kinds = [f"{bill.operations[o]} {o.value}" for o in Operation if bill.operations.get(o)]
+    for name, usage in usages.items():
+        kinds = [f"{usage.operations[o]} {o.value}" for o in Operation if usage.operations.get(o)]
         table.add_row(
             Text(printable(name)),
-            str(bill.total),
-            _figure(bill.per_message, 2),
-            _figure(bill.per_idle_day, 0),
+            str(usage.total),
+            _figure(usage.per_message, 2),
+            _figure(usage.per_idle_day, 0),
             ", ".join(kinds),
         )
     return table

@@ -68,7 +68,7 @@ def is_billed(status: int) -> bool:
 
 
 @attrs.frozen(kw_only=True)
-class Bill:
+class UsageReport:
     """The counts up to a moment. Times are seconds."""
 
     operations: Mapping[Operation, int]
@@ -105,7 +105,7 @@ class Bill:
 
 
 @attrs.define(eq=False)
-class QuotaUsage:
+class OperationCounter:
     """
     Counts the operations on one namespace or one queue. `now` is in seconds of a monotonic clock.
     """
@@ -139,8 +139,8 @@ class QuotaUsage:
         elif now >= self._idle_from:
             self._idle_operations += operations
 
-    def bill(self, now: float) -> Bill:
-        return Bill(
+    def report(self, now: float) -> UsageReport:
+        return UsageReport(
             operations=dict(self.operations),
             sent=self.sent,
             received=self.received,

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.billing import Bill
+from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
 
@@ -52,7 +52,7 @@ class NamespaceStatus:
     name: str
     kind: str  # the scheme of its URL
     role: str  # primary, secondary, or only
-    bill: Bill
+    usage: UsageReport
     abilities: Mapping[str, AbilityStatus] = attrs.field(factory=dict)  # by their names
 
     def problems(self, at: datetime) -> Sequence[str]:
@@ -106,7 +106,7 @@ class SpoolStatus:
     oldest_age: float | None  # seconds
     rate_in: float  # messages/s, in the last 10 s
     rate_out: float  # to the primary
-    room: int | None  # bytes left, by its own limit and its disk
+    free_bytes: int | None  # of its own limit and of its disk, the smaller
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
 
 
@@ -212,7 +212,7 @@ class QueueStatus:
     failed: int
     poisoned: int
     too_late: int
-    bill: Bill
+    usage: UsageReport
 
 
 @attrs.frozen(kw_only=True)
@@ -220,17 +220,17 @@ class Wake:
     """How an idle listener learns of messages, where its namespace must be polled."""
 
     announced: bool  # all senders send triggers, so that an idle listener doesn't poll
-    look_every: float | None  # seconds between receives; None: only after a trigger
+    poll_every: float | None  # seconds between receives; None: only after a trigger
 
     @property
     def text(self) -> str:
         if self.announced:
             return "every message has a trigger: an idle listener doesn't poll"
-        if self.look_every is None:
+        if self.poll_every is None:
             return "sweep is off: an idle listener misses messages without a trigger"
         return (
             "not every sender is known to send triggers:"
-            f" an idle listener polls every {self.look_every:g} s"
+            f" an idle listener polls every {self.poll_every:g} s"
         )
 
 

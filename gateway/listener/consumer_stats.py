@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import attrs
 import trio
 
-from gateway.domain.billing import Bill, Operation, QuotaUsage
+from gateway.domain.billing import Operation, OperationCounter, UsageReport
 from gateway.domain.entity import EntityPath
 from gateway.domain.scaling.lock_tuning import Advice
 
@@ -14,7 +14,7 @@ from gateway.domain.scaling.lock_tuning import Advice
 class ConsumerStats:
     """Counts of one queue."""
 
-    tally: QuotaUsage = attrs.field(factory=QuotaUsage)
+    operations: OperationCounter = attrs.field(factory=OperationCounter)
     completed: int = 0
     failed: int = 0  # handler calls
     poisoned: int = 0
@@ -23,11 +23,11 @@ class ConsumerStats:
 
     def count(self, operation: Operation, messages: int = 0) -> None:
         """Count one request, and the messages that it sent or received."""
-        self.tally.count(operation, trio.current_time(), messages=messages)
+        self.operations.count(operation, trio.current_time(), messages=messages)
 
-    def bill(self) -> Bill:
+    def usage(self) -> UsageReport:
         """The billed operations up to now."""
-        return self.tally.bill(trio.current_time())
+        return self.operations.report(trio.current_time())
 
 
 @attrs.frozen(kw_only=True)
@@ -44,13 +44,13 @@ class QueueState:
     poisoned: int
     too_late: int
     advice: Advice | None
-    bill: Bill
+    usage: UsageReport
 
     @property
     def operations(self) -> Mapping[Operation, int]:
         """Requests made to the namespace, by kind. Kinds with a count of zero are omitted."""
-        return {kind: count for kind, count in self.bill.operations.items() if count}
+        return {kind: count for kind, count in self.usage.operations.items() if count}
 
     @property
     def billed(self) -> int:
-        return self.bill.total
+        return self.usage.total

@@ -160,10 +160,10 @@ class QueueListener(Generic[T]):
     def wake(self) -> Wake:
         """How an idle queue's messages are noticed now, if the namespace has to be polled."""
         if self.triggers is None or not self.triggers.is_connected:
-            return Wake(announced=False, look_every=self.options.idle_max)
+            return Wake(announced=False, poll_every=self.options.idle_max)
         if self.triggers.hears_all_senders:
-            return Wake(announced=True, look_every=None)
-        return Wake(announced=False, look_every=self.options.sweep)
+            return Wake(announced=True, poll_every=None)
+        return Wake(announced=False, poll_every=self.options.sweep)
 
     def _open_stations(self, locks: Locks, subscriptions: ExitStack) -> list[QueueConsumer[T]]:
         weights = {path.key: weight for path, weight in self.queues.items()}

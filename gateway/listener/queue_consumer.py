@@ -74,7 +74,7 @@ class QueueConsumer(Generic[T]):
         first attempt: further attempts follow.
         """
         self._starting = task_status
-        self.stats.tally.start(trio.current_time())
+        self.stats.operations.start(trio.current_time())
         while not self._draining.is_set():
             await self._serve()
             self._tell_started()
@@ -114,7 +114,7 @@ class QueueConsumer(Generic[T]):
             poisoned=self.stats.poisoned,
             too_late=self.stats.too_late,
             advice=self.stats.advice,
-            bill=self.stats.bill(),
+            usage=self.stats.usage(),
         )
 
     async def _serve(self) -> None:

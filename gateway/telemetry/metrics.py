@@ -16,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.domain.billing import Bill
+from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
 from gateway.domain.health.abilities import Answer
 from gateway.domain.status import (
@@ -82,7 +82,7 @@ class _Figures(Collector):
             refused.add_metric([each.protocol, each.reason], each.times)
         yield refused
         yield from _abilities(status.namespaces)
-        yield from _billing("namespace", {each.name: each.bill for each in status.namespaces})
+        yield from _billing("namespace", {each.name: each.usage for each in status.namespaces})
         if status.pair is not None:
             yield from _pair(status.pair)
         if status.queues:
@@ -124,7 +124,7 @@ def _spool(spool: SpoolStatus) -> Iterator[Metric]:
             "Rate from the spool to the primary in the last 10 s.",
             spool.rate_out,
         ),
-        "pairgate_spool_room_bytes": ("Free space of the spool.", spool.room),
+        "pairgate_spool_free_bytes": ("Free space of the spool.", spool.free_bytes),
     }
     for name, (text, value) in known.items():
         if value is not None:
@@ -132,7 +132,7 @@ def _spool(spool: SpoolStatus) -> Iterator[Metric]:
     yield from _dead_letters("spool", spool.dead_letters)
 
 
-def _billing(label: str, bills: dict[str, Bill]) -> Iterator[Metric]:
+def _billing(label: str, usages: dict[str, UsageReport]) -> Iterator[Metric]:
     prefix = "pairgate_" if label == "namespace" else "pairgate_listener_"
     operations = CounterMetricFamily(
         f"{prefix}billed_operations",
@@ -150,14 +150,14 @@ def _billing(label: str, bills: dict[str, Bill]) -> Iterator[Metric]:
         labels=[label],
     )
     consumed = CounterMetricFamily(CONSUMED, "Received messages.", labels=[f"pairgate_{label}"])
-    for name, bill in bills.items():
-        for operation, count in bill.operations.items():
+    for name, usage in usages.items():
+        for operation, count in usage.operations.items():
             operations.add_metric([name, operation.value], count)
-        if bill.per_message is not None:
-            per_message.add_metric([name], bill.per_message)
-        if bill.per_idle_day is not None:
-            per_idle_day.add_metric([name], bill.per_idle_day)
-        consumed.add_metric([name], bill.received)
+        if usage.per_message is not None:
+            per_message.add_metric([name], usage.per_message)
+        if usage.per_idle_day is not None:
+            per_idle_day.add_metric([name], usage.per_idle_day)
+        consumed.add_metric([name], usage.received)
     yield from (operations, per_message, per_idle_day)
     if label == "namespace":
         yield consumed
@@ -283,7 +283,7 @@ def _listener(queues: tuple[QueueStatus, ...]) -> Iterator[Metric]:
         locked.add_metric([each.queue], each.locked)
     yield tasks
     yield locked
-    yield from _billing("queue", {each.queue: each.bill for each in queues})
+    yield from _billing("queue", {each.queue: each.usage for each in queues})
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

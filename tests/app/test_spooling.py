@@ -51,23 +51,23 @@ async def test_depth_age_and_room_are_those_of_its_queue(stand: Stand) -> None:
     began = trio.current_time()
     full = await stand.gauge.read(60.0)
 
-    assert (empty.pending, empty.oldest_age, empty.room) == (0, None, MIB)
+    assert (empty.pending, empty.oldest_age, empty.free_bytes) == (0, None, MIB)
     assert full.pending == 2
     assert full.oldest_age is not None
     assert 0.0 <= full.oldest_age <= trio.current_time() - began + 1.0
-    assert full.room is not None
-    assert MIB - 3000 < full.room <= MIB - 2000
+    assert full.free_bytes is not None
+    assert MIB - 3000 < full.free_bytes <= MIB - 2000
 
 
 async def test_the_free_disk_bounds_the_room(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     from gateway.app import spooling
 
     monkeypatch.setattr(spooling, "free_bytes", lambda _: spooling.LOW_WATER + 100)
-    tight = (await stand.gauge.read(60.0)).room
+    tight = (await stand.gauge.read(60.0)).free_bytes
     monkeypatch.setattr(spooling, "free_bytes", lambda _: 0)
 
     assert tight == 100
-    assert (await stand.gauge.read(60.0)).room == 0
+    assert (await stand.gauge.read(60.0)).free_bytes == 0
 
 
 async def test_rates_are_of_the_spool_alone_and_of_the_last_ten_seconds(
@@ -100,5 +100,5 @@ async def test_what_a_spool_does_not_tell_in_time_is_unknown(
 
     told = await gauge.read(3.0)
 
-    assert (told.pending, told.oldest_age, told.room) == (None, None, None)
+    assert (told.pending, told.oldest_age, told.free_bytes) == (None, None, None)
     assert timedelta(seconds=trio.current_time() - began) == timedelta(seconds=3)

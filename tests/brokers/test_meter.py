@@ -33,9 +33,9 @@ SECOND = timedelta(seconds=1)
 
 async def counted(meter: Meter, work: Callable[[], Awaitable[object]]) -> Mapping[str, int]:
     """What is counted while `work` is done."""
-    before = meter.bill().operations
+    before = meter.usage().operations
     await work()
-    after = meter.bill().operations
+    after = meter.usage().operations
     return {
         each.value: after[each] - before[each] for each in Operation if after[each] != before[each]
     }
@@ -54,7 +54,7 @@ async def test_a_batch_counts_as_its_messages(memory: MemoryBroker) -> None:
         await memory.send_many(ORDERS, [[Message(body=b"x")], [Message(body=b"y")] * 2])
 
     assert await counted(memory.meter, work) == {"send": 13}
-    assert memory.meter.bill().sent == 13
+    assert memory.meter.usage().sent == 13
 
 
 async def test_a_large_message_counts_for_each_64_kib_both_ways(memory: MemoryBroker) -> None:
@@ -169,7 +169,7 @@ async def test_each_request_to_storage_counts_an_empty_one_too(
 
     # To open a receiver reads the metadata of its queue.
     assert told == {"send": 5, "inspect": 1, "receive": 1, "empty": 1, "settle": 5}
-    assert place.broker.meter.bill().received == 5
+    assert place.broker.meter.usage().received == 5
 
 
 async def test_looks_of_a_receiver_that_waits_at_storage_count(autojump_clock: MockClock) -> None:

@@ -9,9 +9,9 @@ from gateway.domain.billing import (
     QUIET,
     UNIT,
     WORK,
-    Bill,
     Operation,
-    QuotaUsage,
+    OperationCounter,
+    UsageReport,
     is_billed,
     units,
 )
@@ -47,60 +47,60 @@ def test_only_a_servers_own_fault_costs_nothing(status: int, billed: bool) -> No
 
 @pytest.mark.parametrize(("sent", "received"), [(4, 1), (1, 4)])
 def test_what_came_through_somebody_else_counts_as_a_message(sent: int, received: int) -> None:
-    tally = QuotaUsage()
-    tally.count(Operation.SEND, 0.0, messages=sent)
-    tally.count(Operation.RECEIVE, 0.0, messages=received)
-    bill = tally.bill(1.0)
+    counter = OperationCounter()
+    counter.count(Operation.SEND, 0.0, messages=sent)
+    counter.count(Operation.RECEIVE, 0.0, messages=received)
+    usage = counter.report(1.0)
 
-    assert (bill.sent, bill.received, bill.messages) == (sent, received, 4)
-    assert bill.per_message == 2 / 4
+    assert (usage.sent, usage.received, usage.messages) == (sent, received, 4)
+    assert usage.per_message == 2 / 4
 
 
 def test_a_bill_may_leave_out_what_was_never_done() -> None:
-    bill = Bill(
+    usage = UsageReport(
         operations={Operation.SEND: 2}, sent=1, received=0, idle_operations=0, idle_seconds=0.0
     )
 
-    assert (bill.total, bill.per_message) == (2, 2.0)
+    assert (usage.total, usage.per_message) == (2, 2.0)
 
 
 def test_looks_and_questions_are_in_no_message() -> None:
-    tally = QuotaUsage()
-    tally.count(Operation.SEND, 0.0, messages=1)
+    counter = OperationCounter()
+    counter.count(Operation.SEND, 0.0, messages=1)
     for operation in (Operation.EMPTY, Operation.PEEK, Operation.INSPECT, Operation.MANAGE):
-        tally.count(operation, 0.0)
-    tally.count(Operation.RENEW, 0.0)
+        counter.count(operation, 0.0)
+    counter.count(Operation.RENEW, 0.0)
 
-    assert tally.bill(1.0).per_message == 2.0  # the send, and a lock that was renewed
+    assert counter.report(1.0).per_message == 2.0  # the send, and a lock that was renewed
 
 
 def test_a_namespace_is_idle_a_minute_after_its_last_message() -> None:
-    tally = QuotaUsage()
-    tally.start(0.0)
-    tally.count(Operation.EMPTY, QUIET - 0.1)
-    tally.count(Operation.EMPTY, QUIET, operations=3)
-    bill = tally.bill(QUIET + 50.0)
+    counter = OperationCounter()
+    counter.start(0.0)
+    counter.count(Operation.EMPTY, QUIET - 0.1)
+    counter.count(Operation.EMPTY, QUIET, operations=3)
+    usage = counter.report(QUIET + 50.0)
 
-    assert (bill.idle_operations, bill.idle_seconds) == (3, 50.0)
+    assert (usage.idle_operations, usage.idle_seconds) == (3, 50.0)
 
 
 def test_an_idle_day_is_known_after_an_idle_minute() -> None:
-    tally = QuotaUsage()
-    tally.start(0.0)
-    tally.count(Operation.EMPTY, QUIET + 1.0)
+    counter = OperationCounter()
+    counter.start(0.0)
+    counter.count(Operation.EMPTY, QUIET + 1.0)
 
-    assert tally.bill(QUIET + 59.9).per_idle_day is None
-    assert tally.bill(QUIET + 60.0).per_idle_day == 86_400 / 60
+    assert counter.report(QUIET + 59.9).per_idle_day is None
+    assert counter.report(QUIET + 60.0).per_idle_day == 86_400 / 60
 
 
 def test_work_ends_an_idle_time_and_the_next_begins_a_minute_later() -> None:
-    tally = QuotaUsage()
-    tally.start(0.0)
-    tally.count(Operation.SEND, 100.0, messages=1)  # after 40 idle seconds
-    tally.count(Operation.SEND, 130.0, messages=1)
+    counter = OperationCounter()
+    counter.start(0.0)
+    counter.count(Operation.SEND, 100.0, messages=1)  # after 40 idle seconds
+    counter.count(Operation.SEND, 130.0, messages=1)
 
-    assert tally.bill(180.0).idle_seconds == 40.0
-    assert tally.bill(200.0).idle_seconds == 50.0
+    assert counter.report(180.0).idle_seconds == 40.0
+    assert counter.report(200.0).idle_seconds == 50.0
 
 
 def test_metrics_name_the_kinds_of_operations_so() -> None:
@@ -110,74 +110,74 @@ def test_metrics_name_the_kinds_of_operations_so() -> None:
 
 
 def test_a_request_carries_messages_only_where_somebody_says_so() -> None:
-    tally = QuotaUsage()
-    tally.count(Operation.SEND, 0.0)
-    tally.count(Operation.RECEIVE, 0.0)
+    counter = OperationCounter()
+    counter.count(Operation.SEND, 0.0)
+    counter.count(Operation.RECEIVE, 0.0)
 
-    assert tally.bill(0.0).messages == 0
+    assert counter.report(0.0).messages == 0
 
 
 def test_what_a_message_costs_is_all_operations_over_the_messages_that_went_through() -> None:
-    tally = QuotaUsage()
-    tally.count(Operation.SEND, 0.0, messages=1)
-    tally.count(Operation.RECEIVE, 1.0, messages=1)
-    tally.count(Operation.SETTLE, 2.0)
+    counter = OperationCounter()
+    counter.count(Operation.SEND, 0.0, messages=1)
+    counter.count(Operation.RECEIVE, 1.0, messages=1)
+    counter.count(Operation.SETTLE, 2.0)
 
-    assert tally.bill(3.0).per_message == 3.0  # a put, a get and a delete
+    assert counter.report(3.0).per_message == 3.0  # a put, a get and a delete
 
 
 def test_a_request_for_many_messages_makes_each_cheaper() -> None:
-    tally = QuotaUsage()
-    tally.count(Operation.RECEIVE, 0.0, messages=32)
-    tally.count(Operation.SETTLE, 1.0, operations=32)
+    counter = OperationCounter()
+    counter.count(Operation.RECEIVE, 0.0, messages=32)
+    counter.count(Operation.SETTLE, 1.0, operations=32)
 
-    assert tally.bill(2.0).per_message == 33 / 32
+    assert counter.report(2.0).per_message == 33 / 32
 
 
 def test_without_a_message_nobody_knows_what_one_costs() -> None:
-    tally = QuotaUsage()
-    tally.count(Operation.EMPTY, 0.0)
+    counter = OperationCounter()
+    counter.count(Operation.EMPTY, 0.0)
 
-    assert tally.bill(1.0).per_message is None
+    assert counter.report(1.0).per_message is None
 
 
 def test_one_poll_a_second_is_86400_operations_a_day() -> None:
-    tally = QuotaUsage()
-    tally.start(0.0)
+    counter = OperationCounter()
+    counter.start(0.0)
     for second in range(1, 3601):
-        tally.count(Operation.EMPTY, float(second))
+        counter.count(Operation.EMPTY, float(second))
 
-    per_day = tally.bill(3600.0).per_idle_day
+    per_day = counter.report(3600.0).per_idle_day
 
     assert per_day == pytest.approx(DAY, rel=0.001)
 
 
 def test_what_goes_on_while_messages_come_says_nothing_of_an_idle_day() -> None:
-    tally = QuotaUsage()
-    tally.start(0.0)
+    counter = OperationCounter()
+    counter.start(0.0)
     for second in range(3600):
-        tally.count(Operation.RECEIVE, float(second), messages=1)
-        tally.count(Operation.EMPTY, second + 0.5)
+        counter.count(Operation.RECEIVE, float(second), messages=1)
+        counter.count(Operation.EMPTY, second + 0.5)
 
-    assert tally.bill(3600.0).per_idle_day is None
+    assert counter.report(3600.0).per_idle_day is None
 
 
 def test_a_message_in_between_doesnt_change_what_an_idle_day_costs() -> None:
-    tally = QuotaUsage()
-    tally.start(0.0)
+    counter = OperationCounter()
+    counter.start(0.0)
     for minute in range(1, 600):
-        tally.count(Operation.EMPTY, minute * 60.0 + 1)
+        counter.count(Operation.EMPTY, minute * 60.0 + 1)
         if minute % 60 == 0:
-            tally.count(Operation.RECEIVE, minute * 60.0 + 2, messages=1)
+            counter.count(Operation.RECEIVE, minute * 60.0 + 2, messages=1)
 
-    assert tally.bill(36_000.0).per_idle_day == pytest.approx(DAY / 60, rel=0.05)
+    assert counter.report(36_000.0).per_idle_day == pytest.approx(DAY / 60, rel=0.05)
 
 
 def test_before_it_is_started_nothing_is_idle() -> None:
-    tally = QuotaUsage()
-    tally.count(Operation.INSPECT, 1e6)
+    counter = OperationCounter()
+    counter.count(Operation.INSPECT, 1e6)
 
-    assert tally.bill(2e6).per_idle_day is None
+    assert counter.report(2e6).per_idle_day is None
 
 
 @given(
@@ -189,13 +189,13 @@ def test_before_it_is_started_nothing_is_idle() -> None:
 def test_idle_time_and_operations_are_never_more_than_all(
     steps: list[tuple[Operation, float, int]],
 ) -> None:
-    tally, now = QuotaUsage(), 0.0
-    tally.start(now)
+    counter, now = OperationCounter(), 0.0
+    counter.start(now)
     for operation, seconds, messages in steps:
         now += seconds
-        tally.count(operation, now, messages=messages)
-    bill = tally.bill(now)
+        counter.count(operation, now, messages=messages)
+    usage = counter.report(now)
 
-    assert bill.total == len(steps)
-    assert 0 <= bill.idle_operations <= sum(bill.operations[each] for each in IDLE)
-    assert 0.0 <= bill.idle_seconds <= max(0.0, now - QUIET)
+    assert usage.total == len(steps)
+    assert 0 <= usage.idle_operations <= sum(usage.operations[each] for each in IDLE)
+    assert 0.0 <= usage.idle_seconds <= max(0.0, now - QUIET)

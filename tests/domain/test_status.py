@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import attrs
 import pytest
 
-from gateway.domain.billing import Bill
+from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import BrokerError, NotAuthorized, Unavailable, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
@@ -53,9 +53,9 @@ def namespace(**known: BrokerError | None) -> NamespaceStatus:
     for name, error in known.items():
         ability = Ability(name)
         found = found.worked(ability, NOW) if error is None else found.failed(ability, error, NOW)
-    bill = Bill(operations={}, sent=0, received=0, idle_operations=0, idle_seconds=0.0)
+    usage = UsageReport(operations={}, sent=0, received=0, idle_operations=0, idle_seconds=0.0)
     return NamespaceStatus(
-        name="west", kind="memory", role="secondary", bill=bill, abilities=found.tell(NOW)
+        name="west", kind="memory", role="secondary", usage=usage, abilities=found.tell(NOW)
     )
 
 

@@ -172,7 +172,7 @@ async def test_what_triggers_cost_a_listener_is_told_apart_from_its_work(
     await until_told(port, "pairgate_listener_completed_messages_total", 1)
     _, body = await trio.to_thread.run_sync(get, port, "/status")
     settled = {
-        each["name"]: each["bill"]["operations"]["settle"]
+        each["name"]: each["usage"]["operations"]["settle"]
         for each in json.loads(body)["namespaces"]
     }
 
@@ -195,14 +195,14 @@ async def test_a_listener_tells_its_figures_and_its_bill(gateways: Gateways) -> 
     _, body = await trio.to_thread.run_sync(get, port, "/status")
     await listener.stop()
     queue: dict[str, Any] = json.loads(body)["queues"][0]
-    bill = await listener.seen("billed", queue="orders")
+    usage = await listener.seen("billed", queue="orders")
 
     assert health == (200, b"ok\n")
     assert (queue["queue"], queue["completed"]) == ("orders", 3)
-    assert queue["bill"]["received"] == 3
-    assert queue["bill"]["operations"]["settle"] == 3
-    assert bill["messages"] == 3
-    assert bill["operations"] >= queue["bill"]["total"]
+    assert queue["usage"]["received"] == 3
+    assert queue["usage"]["operations"]["settle"] == 3
+    assert usage["messages"] == 3
+    assert usage["operations"] >= queue["usage"]["total"]
 
 
 async def test_the_spool_and_what_each_namespace_does_are_told(gateways: Gateways) -> None:
@@ -229,9 +229,9 @@ async def test_the_spool_and_what_each_namespace_does_are_told(gateways: Gateway
     assert accepted_by == (201, "spool")
     assert reached == ["no", "no"]
     assert told["pair"]["spool"]["pending"] == 1
-    assert told["pair"]["spool"]["room"] > 0
+    assert told["pair"]["spool"]["free_bytes"] > 0
     assert told["pair"]["spool"]["rate_out"] == 0.0
     assert "spool    1 messages wait" in people
     assert re.search(r"namespace.*send.*receive.*manage.*reach", people)
     assert samples(metrics)["pairgate_spool_messages"] == 1
-    assert samples(metrics)["pairgate_spool_room_bytes"] > 0
+    assert samples(metrics)["pairgate_spool_free_bytes"] > 0

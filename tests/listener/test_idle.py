@@ -168,7 +168,7 @@ async def test_an_unannounced_message_is_found_within_a_minute_where_a_sender_ma
     await until(lambda: bool(harness.items), seconds=61.0)
 
     assert before <= 5 * 61 + 20
-    assert listener.wake == Wake(announced=False, look_every=60.0)
+    assert listener.wake == Wake(announced=False, poll_every=60.0)
 
 
 async def test_a_listener_tells_whether_every_message_is_announced_to_it(harness):
@@ -178,9 +178,9 @@ async def test_a_listener_tells_whether_every_message_is_announced_to_it(harness
     while_connected = listener.wake
     triggers.lose()
 
-    assert while_connected == Wake(announced=True, look_every=None)
-    assert listener.wake == Wake(announced=False, look_every=20.0)
-    assert harness.listener(nothing).wake == Wake(announced=False, look_every=60.0)
+    assert while_connected == Wake(announced=True, poll_every=None)
+    assert listener.wake == Wake(announced=False, poll_every=20.0)
+    assert harness.listener(nothing).wake == Wake(announced=False, poll_every=60.0)
 
 
 @pytest.mark.parametrize(("depth", "tasks"), [(50, 10), (500, 50), (5000, 100)])

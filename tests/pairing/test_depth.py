@@ -59,12 +59,12 @@ async def test_without_a_backlog_a_day_of_scrapes_asks_once_a_minute(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
     depth = depth_of(secondary)
-    before = secondary.meter.bill().total
+    before = secondary.meter.usage().total
     for _ in range(24 * 60 * 4):  # each fifteen seconds
         await depth.read(3, troubled=False)
         await trio.sleep(15)
 
-    assert secondary.meter.bill().total - before == 24 * 60
+    assert secondary.meter.usage().total - before == 24 * 60
 
 
 async def test_in_trouble_it_is_asked_more_often(
@@ -116,12 +116,12 @@ async def test_several_who_ask_at_once_cost_one_question(
     secondary: MemoryBroker, autojump_clock: MockClock
 ) -> None:
     depth = depth_of(secondary)
-    before = secondary.meter.bill().operations[Operation.INSPECT]
+    before = secondary.meter.usage().operations[Operation.INSPECT]
     async with trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(lambda: depth.read(3, troubled=True))
 
-    assert secondary.meter.bill().operations[Operation.INSPECT] - before == 1
+    assert secondary.meter.usage().operations[Operation.INSPECT] - before == 1
 
 
 @pytest.mark.parametrize("fault", [Hang(), Refuse()])

@@ -59,7 +59,7 @@ def test_what_a_namespace_does_is_told_apart_and_what_isnt_known_is_missing() ->
 
 def test_the_spool_is_told_where_there_is_one() -> None:
     names = ["messages", "oldest_age_seconds", "in_messages_per_second",
-             "out_messages_per_second", "room_bytes"]  # fmt: skip
+             "out_messages_per_second", "free_bytes"]  # fmt: skip
 
     assert [value(OUTAGE, f"pairgate_spool_{name}") for name in names] == [3, 2.5, 1.5, 0, 1024]
     assert [value(WELL, f"pairgate_spool_{name}") for name in names] == [None] * 5

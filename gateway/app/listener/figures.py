@@ -26,7 +26,7 @@ from gateway.net.http.server import HttpServer
 from gateway.net.listeners import CannotListen, Listener, open_listener
 
 PROTOCOL: Final = "figures"  # the endpoint's protocol in the log
-BILL_EVERY: Final = 3600.0  # seconds
+USAGE_EVERY: Final = 3600.0  # seconds
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -83,19 +83,19 @@ class ListenerFigures:
                 self.runtime.observer.report(Listening(protocol=PROTOCOL, address=port.address))
             task_status.started()
             while True:
-                await trio.sleep(BILL_EVERY)
-                self.tell_bills()
+                await trio.sleep(USAGE_EVERY)
+                self.report_usage()
 
-    def tell_bills(self) -> None:
+    def report_usage(self) -> None:
         """Report the billed operations of each queue up to now."""
         for state in self._states():
             self.runtime.observer.report(
                 Billed(
                     queue=state.queue,
                     operations=state.billed,
-                    messages=state.bill.messages,
-                    per_message=state.bill.per_message,
-                    per_idle_day=state.bill.per_idle_day,
+                    messages=state.usage.messages,
+                    per_message=state.usage.per_message,
+                    per_idle_day=state.usage.per_idle_day,
                 )
             )
 

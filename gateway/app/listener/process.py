@@ -123,7 +123,7 @@ async def listen(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
         await figures.open(stack)
         ending.draining = figures.draining
         await _run(ending, [figures, *feeds], reporter, stores_among(target.broker), started)
-        figures.tell_bills()
+        figures.report_usage()
     if ending.failure is not None:
         raise ending.failure
 

@@ -25,7 +25,7 @@ def expected_wake(config: Config) -> Wake:
     options, gateways = config.listener.options, config.listener.triggers
     has_admin = any(endpoint.protocol == ADMIN for endpoint in config.endpoints)
     if config.triggers is None and not gateways and not has_admin:
-        return Wake(announced=False, look_every=options.idle_max)
+        return Wake(announced=False, poll_every=options.idle_max)
     if hears_all_senders(config, gateways):
-        return Wake(announced=True, look_every=None)
-    return Wake(announced=False, look_every=options.sweep)
+        return Wake(announced=True, poll_every=None)
+    return Wake(announced=False, poll_every=options.sweep)

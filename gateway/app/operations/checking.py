@@ -84,7 +84,7 @@ def _read(loaded: Loaded, findings: Findings) -> None:
     for warning in loaded.warnings:
         findings.add(loaded.source, Grade.WARNING, warning)
     wake = expected_wake(loaded.config)
-    is_blind = not wake.announced and wake.look_every is None
+    is_blind = not wake.announced and wake.poll_every is None
     findings.add("listeners", Grade.WARNING if is_blind else Grade.GOOD, wake.text)
 
 

@@ -8,7 +8,7 @@ import attrs
 import cattrs
 import cattrs.preconf.json
 
-from gateway.domain.billing import Bill
+from gateway.domain.billing import UsageReport
 from gateway.domain.errors import MessageError
 from gateway.domain.status import Status
 
@@ -17,7 +17,8 @@ _converter: Final = cattrs.preconf.json.make_converter()
 
 def status_value(status: Status) -> Mapping[str, Any]:
     """
-    The status as a JSON value, with derived values: `good`, `problems`, and those of each bill.
+    The status as a JSON value, with derived values: `good`, `problems`, and those of each
+    usage report.
     """
     return {
         "good": not status.problems,
@@ -44,15 +45,15 @@ def parse_status(data: bytes) -> Status:
     return status
 
 
-def _unstructured_bill(bill: Bill) -> Mapping[str, Any]:
-    kept = {field.name: getattr(bill, field.name) for field in attrs.fields(Bill)}
+def _unstructured_usage(usage: UsageReport) -> Mapping[str, Any]:
+    kept = {field.name: getattr(usage, field.name) for field in attrs.fields(UsageReport)}
     return {
         **kept,
-        "operations": {each.value: count for each, count in bill.operations.items()},
-        "total": bill.total,
-        "per_message": bill.per_message,
-        "per_idle_day": bill.per_idle_day,
+        "operations": {each.value: count for each, count in usage.operations.items()},
+        "total": usage.total,
+        "per_message": usage.per_message,
+        "per_idle_day": usage.per_idle_day,
     }
 
 
-_converter.register_unstructure_hook(Bill, _unstructured_bill)
+_converter.register_unstructure_hook(UsageReport, _unstructured_usage)

@@ -18,8 +18,8 @@ ELSEWHERE = (
 )
 FOLLOWS = '[listener]\ntriggers = ["http://127.0.0.1:3"]\n'
 
-ANNOUNCED = Wake(announced=True, look_every=None)
-LOOKS = Wake(announced=False, look_every=60.0)
+ANNOUNCED = Wake(announced=True, poll_every=None)
+LOOKS = Wake(announced=False, poll_every=60.0)
 
 
 def config_of(*parts: str) -> Config:
@@ -55,5 +55,5 @@ def test_without_a_trigger_an_idle_listener_looks_at_least_every_minute() -> Non
 def test_a_listener_that_only_triggers_wake_is_said_to_miss_what_isnt_announced() -> None:
     wake = expected_wake(config_of(REMOTE, ADMIN, '[listener]\nsweep = "off"\n'))
 
-    assert wake == Wake(announced=False, look_every=None)
+    assert wake == Wake(announced=False, poll_every=None)
     assert "misses" in wake.text

@@ -66,7 +66,7 @@ async def send_patiently(broker: RabbitmqBroker | Room, queue: EntityPath, what:
 
 
 @attrs.define
-class QuotaUsage:
+class SendCounts:
     """What senders were told of each message."""
 
     accepted: set[str] = attrs.field(factory=set)
@@ -91,7 +91,7 @@ class QuotaUsage:
 
 
 async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_sent(tmp_path):
-    tally, numbers = QuotaUsage(), itertools.count()
+    counts, numbers = SendCounts(), itertools.count()
     async with rabbitmq(tmp_path) as (node, port), client(port) as broker:
         await broker.create_queue(ORDERS, QueueProperties())
         # RabbitMQ 3.10 forgets its newest quorum queue when it is killed within seconds.
@@ -99,17 +99,17 @@ async def test_a_killed_node_has_all_that_it_confirmed_and_nothing_that_was_not_
         with trio.fail_after(PATIENCE):
             async with trio.open_nursery() as nursery:
                 for _ in range(SENDERS):
-                    nursery.start_soon(tally.keep_sending, broker, numbers)
-                await tally.enough.wait()
+                    nursery.start_soon(counts.keep_sending, broker, numbers)
+                await counts.enough.wait()
                 await node.kill()
         await node.start()
         await send_patiently(broker, ORDERS, message("last"))
         taken = await taken_from(broker, ORDERS, "last")
 
-    assert len(tally.errors) == SENDERS
-    assert all(error.counts_as_outage for error in tally.errors)
-    assert tally.accepted <= set(taken)
-    assert not tally.not_sent & set(taken)
+    assert len(counts.errors) == SENDERS
+    assert all(error.counts_as_outage for error in counts.errors)
+    assert counts.accepted <= set(taken)
+    assert not counts.not_sent & set(taken)
     assert len(taken) == len(set(taken))
 
 

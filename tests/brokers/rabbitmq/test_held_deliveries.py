@@ -249,6 +249,6 @@ def test_what_is_handed_out_counts_as_received_and_each_settlement_as_one(bench:
     bench.deliveries.hand_out(bench.held[:3])
     bench.deliveries.acknowledge(bench.take(1, 3))
     bench.deliveries.give_back(bench.take(2))
-    bill = bench.deliveries.meter.bill()
+    usage = bench.deliveries.meter.usage()
 
-    assert (bill.received, bill.operations[Operation.SETTLE]) == (3, 3)
+    assert (usage.received, usage.operations[Operation.SETTLE]) == (3, 3)

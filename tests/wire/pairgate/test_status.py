@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import attrs
 import pytest
 
-from gateway.domain.billing import Bill, Operation
+from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import MessageError, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
@@ -28,7 +28,7 @@ from gateway.domain.status import (
 from gateway.wire.pairgate.status import build_status, parse_status
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-BILL = Bill(
+USAGE = UsageReport(
     operations={**dict.fromkeys(Operation, 0), Operation.SEND: 3, Operation.EMPTY: 60},
     sent=3,
     received=0,
@@ -38,7 +38,7 @@ BILL = Bill(
 WELL = Status(
     at=NOW,
     started=NOW,
-    namespaces=(NamespaceStatus(name="east", kind="memory", role="primary", bill=BILL),),
+    namespaces=(NamespaceStatus(name="east", kind="memory", role="primary", usage=USAGE),),
 )
 OUTAGE = Status(
     at=NOW,
@@ -85,7 +85,7 @@ OUTAGE = Status(
             oldest_age=2.5,
             rate_in=1.5,
             rate_out=0.0,
-            room=1024,
+            free_bytes=1024,
             dead_letters=DeadLetters(messages=1, oldest_age=30.0, reasons={"EntityNotFound": 1}),
         ),
     ),
@@ -99,7 +99,7 @@ OUTAGE = Status(
             failed=5,
             poisoned=6,
             too_late=7,
-            bill=BILL,
+            usage=USAGE,
         ),
     ),
     events={"diverted": 5},
@@ -129,8 +129,8 @@ def test_what_follows_from_the_figures_is_told() -> None:
         "syphon_stalled: pending 5; check the primary, and the events `syphon_backed_off`"
         " and `syphon_failed` in the log",
     ]
-    bill = value["namespaces"][0]["bill"]
-    assert (bill["total"], bill["per_message"], bill["per_idle_day"]) == (63, 1.0, 1440.0)
+    usage = value["namespaces"][0]["usage"]
+    assert (usage["total"], usage["per_message"], usage["per_idle_day"]) == (63, 1.0, 1440.0)
 
 
 def test_without_trouble_all_is_well() -> None:
