@@ -26,7 +26,7 @@ QUEUE_PROPERTIES: Final = QueueProperties(
 )
 LEGACY_PROPERTIES: Final = attrs.evolve(QUEUE_PROPERTIES, lock_duration=LEGACY_LOCK)
 _MARK: Final = "/x-servicebus-transfer/"
-ROOM: Final = 4096  # bytes that an embedded backlog queue accepts beyond the limit
+ENVELOPE_BYTES: Final = 4096  # bytes that an embedded backlog queue accepts beyond the limit
 
 
 def properties(*, legacy: bool) -> QueueProperties:

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.backlog import ROOM, is_backlog
+from gateway.domain.backlog import ENVELOPE_BYTES, is_backlog
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
@@ -325,7 +325,7 @@ class Namespace:
         A backlog queue has room for the envelope on top, so that a message which the entity takes
         can be diverted too.
         """
-        return self.max_message_size + (ROOM if is_backlog(path) else 0)
+        return self.max_message_size + (ENVELOPE_BYTES if is_backlog(path) else 0)
 
     def _lead(self, queue: Queue) -> None:
         properties = queue.properties

@@ -44,50 +44,50 @@ class ConcurrencyLimiter:
         self.locked += 1
         self.bytes += size
 
-    def release(self, size: int) -> None:
+    def unlock(self, size: int) -> None:
         was_full = self._is_full
         self.locked -= 1
         self.bytes -= size
         if was_full:
             self._note()
 
-    def try_to_enter(self) -> bool:
+    def try_acquire(self) -> bool:
         """Acquire a place for a handler without waiting; return whether one was free."""
         if self.running >= self.parallel:
             return False
         self.running += 1
         return True
 
-    async def enter(self, queue: str) -> None:
+    async def acquire(self, queue: str) -> None:
         """Wait for a place for a handler. A cancellation acquires none."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        turn = trio.Event()
-        self._waiting.setdefault(queue, deque()).append(turn)
+        granted = trio.Event()
+        self._waiting.setdefault(queue, deque()).append(granted)
         self._call()
         try:
-            await turn.wait()
+            await granted.wait()
         except trio.Cancelled:
-            if turn.is_set():
-                self.leave()
+            if granted.is_set():
+                self.free()
             else:
-                self._remove(queue, turn)
+                self._remove(queue, granted)
             raise
 
-    def leave(self) -> None:
-        """Release the place, to the queue whose turn it is."""
+    def free(self) -> None:
+        """Release the place, to the queue that gets the next place."""
         self.running -= 1
         self._call()
 
     def _call(self) -> None:
         while self._waiting and self.running < self.parallel:
             queue = self.shares.choose(self._waiting)
-            turn = self._waiting[queue][0]
-            self._remove(queue, turn)
+            granted = self._waiting[queue][0]
+            self._remove(queue, granted)
             self.running += 1
-            turn.set()
+            granted.set()
 
-    def _remove(self, queue: str, turn: trio.Event) -> None:
-        self._waiting[queue].remove(turn)
+    def _remove(self, queue: str, granted: trio.Event) -> None:
+        self._waiting[queue].remove(granted)
         if not self._waiting[queue]:
             del self._waiting[queue]
             self._note()

@@ -66,7 +66,7 @@ class Work(Generic[T]):
         finally:
             session.locks.forget(self)
             session.endpoint.leave(self)
-            session.limiter.release(self.size)
+            session.limiter.unlock(self.size)
 
     def put_down(self) -> None:
         """Abandon the message, unless its handler runs or it is settled."""
@@ -127,15 +127,15 @@ class Work(Generic[T]):
             self._if_put_down = UNTOUCHED
             if session.is_draining:
                 return UNTOUCHED
-            if not session.limiter.try_to_enter():
-                await session.limiter.enter(session.queue.key)
+            if not session.limiter.try_acquire():
+                await session.limiter.acquire(session.queue.key)
             try:
                 is_up = not session.endpoint.is_down or await session.endpoint.admit(self)
                 if is_up and not session.is_draining:  # a drain may have begun meanwhile
                     self._if_put_down = None
                     return await self._handle(item)
             finally:
-                session.limiter.leave()
+                session.limiter.free()
             if not await self._may_wait():
                 return UNTOUCHED
 

@@ -52,7 +52,7 @@ from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker, NewId, Observer
 
 HASTE: Final = 1.0  # seconds for the primary, after a backlog queue that hangs
-ROOM_SHARE: Final = 0.5  # share of a send's time that it may wait for `max_inflight`
+WAIT_SHARE: Final = 0.5  # share of a send's time that it may wait for `max_inflight`
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -110,7 +110,7 @@ class PairedBroker(ForwardingBroker):
         prepared = [self._with_id(message) for message in messages]
         try:
             size = self.admission.admit(entity, prepared)
-            async with self.inflight.room(entity, size, now + (deadline - now) * ROOM_SHARE):
+            async with self.inflight.reserve(entity, size, now + (deadline - now) * WAIT_SHARE):
                 accepted_by = await self._deliver(self._sending(entity, prepared, taken, deadline))
         except trio.Cancelled:
             self.sends.failed(Outcome.UNKNOWN, len(prepared))

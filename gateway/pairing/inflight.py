@@ -28,7 +28,7 @@ class InFlight:
         return self._total
 
     @asynccontextmanager
-    async def room(self, entity: EntityPath, size: int, deadline: float) -> AsyncIterator[None]:
+    async def reserve(self, entity: EntityPath, size: int, deadline: float) -> AsyncIterator[None]:
         """
         Reserve `size` bytes while the body runs; wait for room until the deadline.
 

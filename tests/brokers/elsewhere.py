@@ -1,4 +1,4 @@
-"""Namespaces in other processes, shared by all tests: each test sees a room of its own there."""
+"""Namespaces in other processes, shared by all tests: each test sees entities of its own there."""
 
 import itertools
 import json
@@ -32,7 +32,7 @@ from tests.e2e.rest import KEY, KEY_NAME
 Led = TypeVar("Led", QueueProperties, SubscriptionProperties)
 Info = TypeVar("Info", EntityInfo, TopicInfo)
 
-_rooms = itertools.count(1)
+_numbers = itertools.count(1)
 
 
 @attrs.define(eq=False)
@@ -48,12 +48,12 @@ class Elsewhere:
         self.rabbit = RabbitNode(self.folder / "rabbit")
 
     @asynccontextmanager
-    async def room(self, name: str) -> AsyncIterator[Broker]:
+    async def namespace(self, name: str) -> AsyncIterator[Broker]:
         """An empty namespace in the process of that name."""
         if name not in self._ports:
             self._ports[name] = self._start(self.folder / name)
         async with client(self._ports[name], key_name=KEY_NAME, key=KEY) as broker:
-            yield Room(broker, f"room-{next(_rooms)}")
+            yield Namespace(broker, f"test-{next(_numbers)}")
 
     def end(self) -> None:
         for process in self._processes:
@@ -91,7 +91,7 @@ def _port(process: subprocess.Popen[bytes], log: Path) -> int:
 
 
 @attrs.frozen
-class Room:
+class Namespace:
     """The entities of a namespace whose names begin so: `ports.Broker`, `Peeks` and `Topology`."""
 
     _broker: ServiceBusRestBroker

@@ -211,15 +211,15 @@ def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Br
 
 
 def in_process(name: str) -> Open:
-    return lambda place: place.elsewhere.room(name)
+    return lambda place: place.elsewhere.namespace(name)
 
 
 def on_rabbitmq(name: str) -> Open:
-    return lambda place: place.rabbits.room(name)
+    return lambda place: place.rabbits.namespace(name)
 
 
 def on_azurite(name: str) -> Open:
-    return lambda place: place.azurites.room(name)
+    return lambda place: place.azurites.namespace(name)
 
 
 def pair(primary: Open, secondary: Open, clock: WallClock) -> Open:
@@ -318,7 +318,9 @@ KINDS = [
         name="servicebus+http to another process", open=in_process("primary"), can=OVER_HTTP
     ),
     BrokerKind(name="servicebus", open=in_this_process(amqp.pairgate), can=OVER_AMQP),
-    BrokerKind(name="amqp, RabbitMQ", open=lambda place: place.elsewhere.rabbit.room(), can=PLAIN),
+    BrokerKind(
+        name="amqp, RabbitMQ", open=lambda place: place.elsewhere.rabbit.namespace(), can=PLAIN
+    ),
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),

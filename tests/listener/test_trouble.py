@@ -453,12 +453,12 @@ async def test_what_has_just_got_its_place_when_a_drain_begins_isnt_begun(harnes
         await trio.sleep(1.0)
         done.append(item.message.message_id)
 
-    def leave_and_drain(room):
-        leave(room)
+    def free_and_drain(limiter):
+        free(limiter)
         listener.start_drain()
 
-    leave = ConcurrencyLimiter.leave
-    monkeypatch.setattr(ConcurrencyLimiter, "leave", leave_and_drain)
+    free = ConcurrencyLimiter.free
+    monkeypatch.setattr(ConcurrencyLimiter, "free", free_and_drain)
     await harness.send("m1", "m2", "m3")
     listener = await harness.listen(handle, options={"parallel": 1})
     await trio.sleep(60.0)

@@ -432,7 +432,7 @@ async def test_a_send_waits_for_room_for_half_of_its_time(harness):
     pair = await harness.pair(max_inflight=1000, send_timeout=30.0)
 
     with Timed() as timed:
-        async with pair.broker.inflight.room(BILLS, 1000, math.inf):
+        async with pair.broker.inflight.reserve(BILLS, 1000, math.inf):
             error = await outcome_of(send(pair))
 
     assert isinstance(error, Busy)

@@ -57,60 +57,60 @@ async def test_no_entity_holds_more_than_a_quarter_of_the_bytes(harness):
 
 
 @pytest.fixture
-def room():
+def inflight():
     return InFlight(1000)
 
 
-async def hold(room, entity, size, seconds=math.inf, deadline=math.inf):
-    async with room.room(entity, size, deadline):
+async def reserve(inflight, entity, size, seconds=math.inf, deadline=math.inf):
+    async with inflight.reserve(entity, size, deadline):
         await trio.sleep(seconds)
 
 
-async def test_room_is_given_back_also_after_an_error(room):
+async def test_room_is_given_back_also_after_an_error(inflight):
     with pytest.raises(ValueError, match="x"):
-        async with room.room(ORDERS, 400, math.inf):
+        async with inflight.reserve(ORDERS, 400, math.inf):
             raise ValueError("x")
 
-    assert room.total == 0
-    assert room._by_entity == {}
+    assert inflight.total == 0
+    assert inflight._by_entity == {}
 
 
-async def test_who_waits_goes_on_when_there_is_room(room, nursery):
-    nursery.start_soon(hold, room, ORDERS, 200, 5.0)
+async def test_who_waits_goes_on_when_there_is_room(inflight, nursery):
+    nursery.start_soon(reserve, inflight, ORDERS, 200, 5.0)
     await wait_all_tasks_blocked()
     started = trio.current_time()
 
-    await hold(room, ORDERS, 200, 0.0)
+    await reserve(inflight, ORDERS, 200, 0.0)
 
     assert trio.current_time() - started == pytest.approx(5.0)
 
 
-async def test_without_room_in_time_it_is_busy(room, nursery):
-    nursery.start_soon(hold, room, ORDERS, 200)
+async def test_without_room_in_time_it_is_busy(inflight, nursery):
+    nursery.start_soon(reserve, inflight, ORDERS, 200)
     await wait_all_tasks_blocked()
 
     with pytest.raises(Busy) as caught:
-        await hold(room, ORDERS, 200, deadline=trio.current_time() + 3.0)
+        await reserve(inflight, ORDERS, 200, deadline=trio.current_time() + 3.0)
 
     assert caught.value.retry_after > 0
-    assert room.total == 200
+    assert inflight.total == 200
     nursery.cancel_scope.cancel()
 
 
-async def test_what_is_larger_than_everything_may_go_alone(room):
-    await hold(room, ORDERS, 5000, 0.0)
+async def test_what_is_larger_than_everything_may_go_alone(inflight):
+    await reserve(inflight, ORDERS, 5000, 0.0)
 
-    assert room.total == 0
+    assert inflight.total == 0
 
 
-async def test_who_gives_up_waiting_holds_nothing(room, nursery):
-    nursery.start_soon(hold, room, ORDERS, 200)
+async def test_who_gives_up_waiting_holds_nothing(inflight, nursery):
+    nursery.start_soon(reserve, inflight, ORDERS, 200)
     await wait_all_tasks_blocked()
 
     with trio.move_on_after(1.0):
-        await hold(room, ORDERS, 200)
+        await reserve(inflight, ORDERS, 200)
 
-    assert room.total == 200
+    assert inflight.total == 200
     nursery.cancel_scope.cancel()
 
 
@@ -118,7 +118,7 @@ async def test_who_gives_up_waiting_holds_nothing(room, nursery):
 async def test_a_share_is_a_quarter_and_no_more(held, size, fits):
     inflight = InFlight(100)
 
-    async with inflight.room(BILLS, 1, math.inf), inflight.room(ORDERS, held, math.inf):
+    async with inflight.reserve(BILLS, 1, math.inf), inflight.reserve(ORDERS, held, math.inf):
         error = await outcome_of(partial(_pass_through, inflight, ORDERS, size))
 
     assert (error is None) is fits
@@ -128,7 +128,7 @@ async def test_a_share_is_a_quarter_and_no_more(held, size, fits):
 async def test_all_of_the_room_may_be_held_and_no_more(size, fits):
     inflight = InFlight(100)
 
-    async with inflight.room(BILLS, 1, math.inf):
+    async with inflight.reserve(BILLS, 1, math.inf):
         error = await outcome_of(partial(_pass_through, inflight, ORDERS, size))
 
     assert (error is None) is fits
@@ -138,10 +138,10 @@ async def test_half_of_a_share_may_be_held_twice_and_by_each_of_four():
     inflight = InFlight(100)
 
     async with (
-        inflight.room(EntityPath("a"), 25, math.inf),
-        inflight.room(EntityPath("b"), 25, math.inf),
-        inflight.room(EntityPath("c"), 25, math.inf),
-        inflight.room(EntityPath("d"), 12, math.inf),
+        inflight.reserve(EntityPath("a"), 25, math.inf),
+        inflight.reserve(EntityPath("b"), 25, math.inf),
+        inflight.reserve(EntityPath("c"), 25, math.inf),
+        inflight.reserve(EntityPath("d"), 12, math.inf),
     ):
         error = await outcome_of(partial(_pass_through, inflight, EntityPath("D"), 13))
         full = await outcome_of(partial(_pass_through, inflight, EntityPath("D"), 14))
@@ -153,47 +153,47 @@ async def test_half_of_a_share_may_be_held_twice_and_by_each_of_four():
 async def test_what_is_larger_than_a_share_goes_when_its_entity_has_nothing_else():
     inflight = InFlight(100)
 
-    async with inflight.room(BILLS, 25, math.inf):
+    async with inflight.reserve(BILLS, 25, math.inf):
         alone = await outcome_of(partial(_pass_through, inflight, ORDERS, 75))
-        async with inflight.room(ORDERS, 1, math.inf):
+        async with inflight.reserve(ORDERS, 1, math.inf):
             beside = await outcome_of(partial(_pass_through, inflight, ORDERS, 26))
 
     assert alone is None
     assert isinstance(beside, Busy)
 
 
-async def test_room_that_is_given_back_counts_for_its_own_entity(room, nursery):
-    nursery.start_soon(hold, room, BILLS, 100)
-    nursery.start_soon(hold, room, ORDERS, 100)
+async def test_room_that_is_given_back_counts_for_its_own_entity(inflight, nursery):
+    nursery.start_soon(reserve, inflight, BILLS, 100)
+    nursery.start_soon(reserve, inflight, ORDERS, 100)
     await wait_all_tasks_blocked()
 
-    await hold(room, ORDERS, 150, 0.0)
+    await reserve(inflight, ORDERS, 150, 0.0)
 
-    assert room.total == 200
-    assert await outcome_of(partial(_pass_through, room, ORDERS, 151)) is not None
+    assert inflight.total == 200
+    assert await outcome_of(partial(_pass_through, inflight, ORDERS, 151)) is not None
     nursery.cancel_scope.cancel()
 
 
-async def test_who_waits_wakes_all_others_who_wait(room, nursery):
-    """One that goes leaves room for two."""
-    nursery.start_soon(hold, room, ORDERS, 250, 5.0)
+async def test_who_waits_wakes_all_others_who_wait(inflight, nursery):
+    """One that ends leaves room for two."""
+    nursery.start_soon(reserve, inflight, ORDERS, 250, 5.0)
     await wait_all_tasks_blocked()
     with Timed() as timed:
         async with trio.open_nursery() as waiting:
-            waiting.start_soon(hold, room, ORDERS, 120, 1.0)
-            waiting.start_soon(hold, room, ORDERS, 120, 1.0)
+            waiting.start_soon(reserve, inflight, ORDERS, 120, 1.0)
+            waiting.start_soon(reserve, inflight, ORDERS, 120, 1.0)
 
     assert timed.seconds == pytest.approx(6.0)
 
 
-async def test_who_is_too_large_waits_on_when_others_have_gone(room):
+async def test_who_is_too_large_waits_on_when_others_have_gone(inflight):
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(hold, room, ORDERS, 200, 1.0)
-        nursery.start_soon(hold, room, BILLS, 200, 10.0)
+        nursery.start_soon(reserve, inflight, ORDERS, 200, 1.0)
+        nursery.start_soon(reserve, inflight, BILLS, 200, 10.0)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.deadline = trio.current_time() + 60.0
         with Timed() as timed:
-            await hold(room, EntityPath("cards"), 900, 0.0)
+            await reserve(inflight, EntityPath("cards"), 900, 0.0)
 
     assert timed.seconds == pytest.approx(10.0)
 
@@ -201,12 +201,12 @@ async def test_who_is_too_large_waits_on_when_others_have_gone(room):
 async def test_who_finds_no_room_may_come_again_after_a_second():
     inflight = InFlight(100)
 
-    async with inflight.room(BILLS, 100, math.inf):
+    async with inflight.reserve(BILLS, 100, math.inf):
         error = await outcome_of(partial(_pass_through, inflight, ORDERS, 1))
 
     assert error.retry_after == 1.0
 
 
 async def _pass_through(inflight, entity, size):
-    async with inflight.room(entity, size, trio.current_time() + 1.0):
+    async with inflight.reserve(entity, size, trio.current_time() + 1.0):
         pass

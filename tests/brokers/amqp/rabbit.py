@@ -1,4 +1,4 @@
-"""RabbitMQ with its AMQP 1.0 plugin, shared by all tests: each one sees a room of its own there."""
+"""RabbitMQ with its AMQP 1.0 plugin, shared by all tests: each one sees queues of its own there."""
 
 import base64
 import itertools
@@ -26,7 +26,7 @@ from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
 
 PLUGINS = ("rabbitmq_amqp1_0", MANAGEMENT)
 PASSWORD = USER
-_rooms = itertools.count(1)
+_numbers = itertools.count(1)
 
 
 @attrs.define(eq=False)
@@ -47,11 +47,11 @@ class RabbitNode:
         return self._node.port
 
     @asynccontextmanager
-    async def room(self, kind: str = "quorum") -> AsyncIterator["Room"]:
+    async def namespace(self, kind: str = "quorum") -> AsyncIterator["Namespace"]:
         """An empty namespace."""
         port = self._node.port
         async with Queues(self._http) as queues, client(port) as broker:
-            yield Room(broker, queues, f"room-{next(_rooms)}", kind)
+            yield Namespace(broker, queues, f"test-{next(_numbers)}", kind)
 
     def end(self) -> None:
         self._node.end()
@@ -89,7 +89,7 @@ class Queues(HttpClient):
 
 
 @attrs.frozen
-class Room:
+class Namespace:
     """The queues whose names begin so. A queue is made by RabbitMQ's management, not by AMQP."""
 
     _broker: AmqpBroker

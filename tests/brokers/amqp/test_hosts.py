@@ -24,8 +24,8 @@ def cluster(*ports, seed=0):
 
 
 async def test_one_host_of_several_is_enough_whichever_is_tried_first(elsewhere):
-    async with elsewhere.rabbit.room() as room:
-        queue = room._inside(await make(room, "orders"))
+    async with elsewhere.rabbit.namespace() as namespace:
+        queue = namespace._inside(await make(namespace, "orders"))
         for seed in range(6):
             async with cluster(free_port(), elsewhere.rabbit.port, seed=seed) as broker:
                 await broker.send(queue, [Message(message_id=str(seed))])

@@ -35,12 +35,12 @@ ORDERS = EntityPath("orders")
 
 @pytest.fixture
 async def broker(elsewhere):
-    async with elsewhere.rabbit.room() as room:
-        yield room
+    async with elsewhere.rabbit.namespace() as namespace:
+        yield namespace
 
 
 async def test_once_its_queue_is_gone_a_message_is_not_accepted(elsewhere):
-    async with elsewhere.rabbit.room("classic") as broker:
+    async with elsewhere.rabbit.namespace("classic") as broker:
         queue = await make(broker, "orders")
         await broker.send(queue, [Message(message_id="1")])
         await broker.delete_queue(queue)
@@ -136,7 +136,7 @@ async def test_what_the_plugin_would_lose_is_not_settled_so(broker, settlement):
 
 
 async def test_a_classic_queue_is_one_as_well(elsewhere):
-    async with elsewhere.rabbit.room("classic") as broker:
+    async with elsewhere.rabbit.namespace("classic") as broker:
         queue = await make(broker, "orders")
         messages = [Message(message_id=str(number)) for number in range(100)]
         await broker.send(queue, messages)

@@ -27,25 +27,25 @@ from gateway.engine.namespace import Namespace
 from gateway.engine.records import Incoming, State
 from tests.harness.store_work import open_committer, roomy
 
-ROOM: Final = 24 * 2**20  # bytes that a store may take before it refuses
+CAPACITY: Final = 24 * 2**20  # bytes that a store may take before it refuses
 RESERVE: Final = 24 * 2**20  # and what completing takes besides, where files can't grow further
 QUEUE: Final = EntityPath("orders")
 ACTIVE, LOCK, DONE = State.ACTIVE, ReceiveMode.PEEK_LOCK, Complete()
 
 
 def on_tmpfs(folder: Path) -> Disk:
-    size = LOW_WATER + ROOM
+    size = LOW_WATER + CAPACITY
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     subprocess.run(command, check=True)
     return attrs.evolve(roomy(), free_bytes=Disk().free_bytes)
 
 
 def under_limit(folder: Path) -> Disk:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM + RESERVE, ROOM + RESERVE))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (CAPACITY + RESERVE, CAPACITY + RESERVE))
 
     def free_bytes(_: Path) -> int:
         taken = sum(file.stat().st_size for file in folder.glob("a.db*"))
-        return LOW_WATER + ROOM - taken
+        return LOW_WATER + CAPACITY - taken
 
     return attrs.evolve(roomy(), free_bytes=free_bytes)
 

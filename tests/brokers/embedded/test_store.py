@@ -19,7 +19,7 @@ MIB = 1024 * 1024
 
 
 @attrs.define
-class Room:
+class FreeSpace:
     """A disk with as many free bytes as a test says."""
 
     free: int = 10**12
@@ -29,13 +29,13 @@ class Room:
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room()
+def space() -> FreeSpace:
+    return FreeSpace()
 
 
 @pytest.fixture
-def store(tmp_path: Path, room: Room) -> Iterator[Store]:
-    store = Store.open(tmp_path / "a.db", lambda: 7, room.disk())
+def store(tmp_path: Path, space: FreeSpace) -> Iterator[Store]:
+    store = Store.open(tmp_path / "a.db", lambda: 7, space.disk())
     yield store
     store.close()
 
@@ -80,8 +80,8 @@ def test_a_log_beyond_its_cap_gives_back_its_room(tmp_path, store):
     assert log_bytes(tmp_path) == 0
 
 
-def test_below_low_water_nothing_is_taken_in_and_the_log_is_as_long_as_ever(store, room):
-    room.free = LOW_WATER - 1
+def test_below_low_water_nothing_is_taken_in_and_the_log_is_as_long_as_ever(store, space):
+    space.free = LOW_WATER - 1
     write(store, 1000)
 
     with pytest.raises(StorageFull):
@@ -89,8 +89,8 @@ def test_below_low_water_nothing_is_taken_in_and_the_log_is_as_long_as_ever(stor
     assert not store.wants_checkpoint
 
 
-def test_at_the_critical_level_every_batch_ends_without_a_log(tmp_path, store, room):
-    room.free = CRITICAL - 1
+def test_at_the_critical_level_every_batch_ends_without_a_log(tmp_path, store, space):
+    space.free = CRITICAL - 1
     write(store, 1000)
 
     assert store.wants_checkpoint
@@ -99,10 +99,10 @@ def test_at_the_critical_level_every_batch_ends_without_a_log(tmp_path, store, r
     assert not store.wants_checkpoint
 
 
-def test_a_disk_that_has_room_again_is_noticed(store, room):
-    room.free = CRITICAL - 1
+def test_a_disk_that_has_room_again_is_noticed(store, space):
+    space.free = CRITICAL - 1
     write(store, 1000, monotonic=1.0)
-    room.free = LOW_WATER
+    space.free = LOW_WATER
     write(store, 1000, monotonic=2.0)
     store.check_room()
     store.checkpoint()

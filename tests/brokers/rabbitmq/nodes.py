@@ -25,7 +25,7 @@ from gateway.ports import Receiver
 from tests.harness.rabbitmq import MANAGEMENT, USER, LastingNode, management_at
 from tests.harness.servers import ServerProcess
 
-_rooms = itertools.count(1)
+_numbers = itertools.count(1)
 
 
 @attrs.define(eq=False)
@@ -65,15 +65,15 @@ class Nodes:
         return self.node(name).process
 
     @asynccontextmanager
-    async def room(self, name: str, **options: Any) -> AsyncIterator["Room"]:
+    async def namespace(self, name: str, **options: Any) -> AsyncIterator["Namespace"]:
         """An empty namespace on the node of that name; with `options`, those of its client."""
         async with client(self.port(name), **options) as broker:
-            room = Room(broker, f"room-{next(_rooms)}", self.port(name))
+            namespace = Namespace(broker, f"test-{next(_numbers)}", self.port(name))
             try:
-                yield room
+                yield namespace
             finally:
                 with trio.move_on_after(5, shield=True):
-                    await room.clear()
+                    await namespace.clear()
 
     def end(self) -> None:
         for node in self._nodes.values():
@@ -100,7 +100,7 @@ def client(
 
 
 @attrs.define(eq=False)
-class Room:
+class Namespace:
     """The queues whose names begin so."""
 
     broker: RabbitmqBroker

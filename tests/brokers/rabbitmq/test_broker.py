@@ -27,7 +27,7 @@ from gateway.domain.message import Abandon, Complete, DeadLetter, Message
 from gateway.net.certs import write_certificates
 from gateway.net.tls import ClientTlsOptions, TlsOptions, server_context
 from gateway.ports import Receiver
-from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 
 pytestmark = pytest.mark.live
 
@@ -49,20 +49,20 @@ async def ids_of(receiver: Receiver, wanted: int) -> list[str]:
 
 
 @asynccontextmanager
-async def room_with_orders(rabbits: Nodes, **options: object) -> AsyncIterator[Room]:
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        async with client(room.port, **options) as broker:
-            yield Room(broker, room.name, room.port)
+async def namespace_with_orders(rabbits: Nodes, **options: object) -> AsyncIterator[Namespace]:
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        async with client(namespace.port, **options) as broker:
+            yield Namespace(broker, namespace.name, namespace.port)
 
 
 async def test_each_of_many_sends_under_way_gets_its_own_answer(rabbits: Nodes) -> None:
     found: dict[str, list[int]] = {"orders": [], "missing": []}
-    async with room_with_orders(rabbits) as room:
+    async with namespace_with_orders(rabbits) as namespace:
 
         async def send(name: str, number: int) -> None:
             try:
-                await room.send(EntityPath(name), numbered(number))
+                await namespace.send(EntityPath(name), numbered(number))
             except EntityNotFound:
                 assert name == "missing"
             found[name].append(number)
@@ -70,7 +70,7 @@ async def test_each_of_many_sends_under_way_gets_its_own_answer(rabbits: Nodes) 
         async with trio.open_nursery() as nursery:
             for number in range(200):
                 nursery.start_soon(send, "orders" if number % 2 else "missing", number)
-        async with room.open_receiver(ORDERS) as receiver:
+        async with namespace.open_receiver(ORDERS) as receiver:
             taken = await ids_of(receiver, 100)
 
     assert sorted(map(int, taken)) == sorted(found["orders"]) == list(range(1, 200, 2))
@@ -79,49 +79,49 @@ async def test_each_of_many_sends_under_way_gets_its_own_answer(rabbits: Nodes) 
 
 async def test_more_queues_than_channels_are_served(rabbits: Nodes) -> None:
     queues = [EntityPath(f"q{number}") for number in range(4)]
-    async with rabbits.room("primary", max_lanes=2) as room:
+    async with rabbits.namespace("primary", max_lanes=2) as namespace:
         for queue in queues:
-            await room.create_queue(queue, QueueProperties())
+            await namespace.create_queue(queue, QueueProperties())
         for number in range(3):
             for queue in queues:
-                await room.send(queue, numbered(number))
+                await namespace.send(queue, numbered(number))
         for queue in queues:
-            async with room.open_receiver(queue) as receiver:
+            async with namespace.open_receiver(queue) as receiver:
                 assert await ids_of(receiver, 3) == ["0", "1", "2"]
 
 
 async def test_a_body_of_many_frames_arrives(rabbits: Nodes) -> None:
     body = random.Random(0).randbytes(700_000)
-    async with room_with_orders(rabbits) as room:
-        await room.send(ORDERS, [Message(body=body)])
-        async with room.open_receiver(ORDERS) as receiver:
+    async with namespace_with_orders(rabbits) as namespace:
+        await namespace.send(ORDERS, [Message(body=body)])
+        async with namespace.open_receiver(ORDERS) as receiver:
             [delivery] = await receiver.receive(1)
 
     assert delivery.message.body == body
 
 
 async def test_a_message_above_the_limit_is_refused_and_the_others_with_it(rabbits: Nodes) -> None:
-    async with room_with_orders(rabbits, max_message_size=2000) as room:
-        assert (await room.inspect(ORDERS)).max_message_size == 2000
+    async with namespace_with_orders(rabbits, max_message_size=2000) as namespace:
+        assert (await namespace.inspect(ORDERS)).max_message_size == 2000
         with pytest.raises(MessageTooLarge, match="at most 2000"):
-            await room.send(ORDERS, [*numbered(1), Message(body=b"x" * 3000)])
+            await namespace.send(ORDERS, [*numbered(1), Message(body=b"x" * 3000)])
 
-        assert (await room.inspect(ORDERS)).active == 0
+        assert (await namespace.inspect(ORDERS)).active == 0
 
 
 async def test_a_message_for_later_is_refused_and_one_that_is_due_is_taken(rabbits: Nodes) -> None:
     due = datetime.now(UTC) - timedelta(seconds=1)
-    async with room_with_orders(rabbits) as room:
+    async with namespace_with_orders(rabbits) as namespace:
         with pytest.raises(NotSupported, match="schedule messages"):
-            await room.send(ORDERS, [Message(scheduled=due + timedelta(hours=1))])
-        await room.send(ORDERS, [Message(scheduled=due)])
+            await namespace.send(ORDERS, [Message(scheduled=due + timedelta(hours=1))])
+        await namespace.send(ORDERS, [Message(scheduled=due)])
 
 
 async def test_what_a_receiver_does_not_ask_for_any_more_goes_to_others(rabbits: Nodes) -> None:
-    async with room_with_orders(rabbits) as room, room.open_receiver(ORDERS) as idle:
-        await room.send(ORDERS, numbered(*range(20)))
+    async with namespace_with_orders(rabbits) as namespace, namespace.open_receiver(ORDERS) as idle:
+        await namespace.send(ORDERS, numbered(*range(20)))
         held = [await ids_of(idle, 1) for _ in range(5)]  # unsettled: the prefetch grows
-        async with room.open_receiver(ORDERS) as busy:
+        async with namespace.open_receiver(ORDERS) as busy:
             others = await ids_of(busy, 15)
 
     assert held == [["0"], ["1"], ["2"], ["3"], ["4"]]
@@ -129,9 +129,9 @@ async def test_what_a_receiver_does_not_ask_for_any_more_goes_to_others(rabbits:
 
 
 async def test_a_lock_ends_after_its_time_and_the_message_comes_again(rabbits: Nodes) -> None:
-    async with room_with_orders(rabbits, lock_duration=1.0) as room:
-        await room.send(ORDERS, numbered(1))
-        async with room.open_receiver(ORDERS) as receiver:
+    async with namespace_with_orders(rabbits, lock_duration=1.0) as namespace:
+        await namespace.send(ORDERS, numbered(1))
+        async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 [first] = await receiver.receive(1)
                 [again] = await receiver.receive(1)
@@ -144,33 +144,33 @@ async def test_a_lock_ends_after_its_time_and_the_message_comes_again(rabbits: N
 
 
 async def test_a_queue_of_another_case_is_found_as_it_is_written(rabbits: Nodes) -> None:
-    async with rabbits.room("primary") as room:
-        await room.declare(EntityPath("Orders"), {"x-queue-type": "quorum"})
-        await room.send(EntityPath("Orders"), numbered(1))
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.declare(EntityPath("Orders"), {"x-queue-type": "quorum"})
+        await namespace.send(EntityPath("Orders"), numbered(1))
         with pytest.raises(EntityNotFound):
-            await room.send(EntityPath("orders"), numbered(2))
-        async with room.open_receiver(EntityPath("Orders")) as receiver:
+            await namespace.send(EntityPath("orders"), numbered(2))
+        async with namespace.open_receiver(EntityPath("Orders")) as receiver:
             assert await ids_of(receiver, 1) == ["1"]
 
 
 async def test_what_no_queue_is_called_is_refused(rabbits: Nodes) -> None:
-    async with rabbits.room("primary") as room:
+    async with rabbits.namespace("primary") as namespace:
         for name in ("x" * 256, "topic/Subscriptions/s", "a$b"):
             with pytest.raises(InvalidRequest):
-                await room.broker.send(EntityPath(name), numbered(1))
+                await namespace.broker.send(EntityPath(name), numbered(1))
 
 
 async def test_new_properties_go_with_a_dead_letter_and_not_with_an_abandonment(
     rabbits: Nodes,
 ) -> None:
-    async with room_with_orders(rabbits) as room:
-        await room.send(ORDERS, numbered(1))
-        async with room.open_receiver(ORDERS) as receiver:
+    async with namespace_with_orders(rabbits) as namespace:
+        await namespace.send(ORDERS, numbered(1))
+        async with namespace.open_receiver(ORDERS) as receiver:
             [delivery] = await receiver.receive(1)
             with pytest.raises(NotSupported):
                 await receiver.settle(delivery, Abandon(properties={"seen": 1}))
             await receiver.settle(delivery, DeadLetter(reason="bad", properties={"seen": 1}))
-        async with room.open_receiver(ORDERS.dead_letter) as receiver:
+        async with namespace.open_receiver(ORDERS.dead_letter) as receiver:
             [dead] = await receiver.receive(1)
 
     assert dead.message.properties["seen"] == 1
@@ -215,7 +215,7 @@ async def test_tls_is_spoken_to_who_is_trusted(rabbits: Nodes, tmp_path: Path) -
     for folder in (ours, theirs):
         write_certificates(folder, now=datetime.now(UTC))
     server = TlsOptions(certificate=ours / "server.pem", key=ours / "server.key")
-    async with room_with_orders(rabbits) as room, in_tls(room.port, server) as port:
+    async with namespace_with_orders(rabbits) as namespace, in_tls(namespace.port, server) as port:
         for folder in (ours, theirs):
             options = RabbitmqOptions(password="guest", tls=ClientTlsOptions(ca=folder / "ca.pem"))
             broker = open_namespace(
@@ -228,21 +228,21 @@ async def test_tls_is_spoken_to_who_is_trusted(rabbits: Nodes, tmp_path: Path) -
             async with broker:
                 if folder is theirs:
                     with pytest.raises(Untrusted):
-                        await broker.probe(room.inside(ORDERS))
+                        await broker.probe(namespace.inside(ORDERS))
                 else:
-                    await broker.send(room.inside(ORDERS), numbered(1))
-        async with room.open_receiver(ORDERS) as receiver:
+                    await broker.send(namespace.inside(ORDERS), numbered(1))
+        async with namespace.open_receiver(ORDERS) as receiver:
             assert await ids_of(receiver, 1) == ["1"]
 
 
 async def test_who_works_between_two_receives_gets_each_message_once(rabbits: Nodes) -> None:
     seen: list[tuple[str, int]] = []
     # Any machine is quick enough.
-    async with room_with_orders(rabbits, work=float(PATIENCE)) as room:
+    async with namespace_with_orders(rabbits, work=float(PATIENCE)) as namespace:
         large = [attrs.evolve(each, body=bytes(4096)) for each in numbered(*range(600))]
-        await room.send(ORDERS, large)
+        await namespace.send(ORDERS, large)
 
-        async with room.open_receiver(ORDERS) as receiver:
+        async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 while len(seen) < 600:
                     deliveries = await receiver.receive(1000)

@@ -12,7 +12,7 @@ from gateway.brokers.registry import cannot
 from gateway.config.file import Loaded, parse
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
-from tests.brokers.rabbitmq.nodes import Nodes, Room
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "namespaces.md"
 WORDS = {"listing of queues": "listing", "changes of a queue": "changes"}
@@ -27,7 +27,7 @@ def test_the_docs_say_what_it_can_not_do() -> None:
 
 def loaded(
     rabbits: Nodes,
-    room: Room,
+    namespace: Namespace,
     folder: Path,
     primary: str = "here",
     more: str = "",
@@ -38,13 +38,13 @@ def loaded(
 url = "rabbitmq://guest@127.0.0.1:{rabbits.port("primary")}"
 password = {{ env = "PASSWORD" }}
 {more}
-queues = ["{room.name}/orders"]
+queues = ["{namespace.name}/orders"]
 [namespaces.{primary}]
 url = "memory:"
 [pairing]
 primary = "{primary}"
 secondary = "rabbit"
-label = "{room.name}"
+label = "{namespace.name}"
 backlog_queues = {backlog_queues}
 envelope_keys = [{{ id = "1", key = {{ env = "ENVELOPE_KEY" }} }}]
 """
@@ -58,12 +58,12 @@ def warned(findings: list[Finding]) -> list[tuple[str, str]]:
 
 @pytest.mark.live
 async def test_what_was_provisioned_is_good(rabbits: Nodes, tmp_path: Path) -> None:
-    async with rabbits.room("primary") as room:
-        config = loaded(rabbits, room, tmp_path)
+    async with rabbits.namespace("primary") as namespace:
+        config = loaded(rabbits, namespace, tmp_path)
         made, _ = await provision_all(config, Runtime())
         findings = await check(config, Runtime())
         for name in made.queues:
-            await room.broker.delete_queue(EntityPath(name))
+            await namespace.broker.delete_queue(EntityPath(name))
 
     assert len(made.queues) == 2
     assert [each for each in warned(findings) if each[0] not in {"here", "endpoints"}] == []
@@ -71,24 +71,24 @@ async def test_what_was_provisioned_is_good(rabbits: Nodes, tmp_path: Path) -> N
 
 @pytest.mark.live
 async def test_queues_that_may_lose_messages_are_named(rabbits: Nodes, tmp_path: Path) -> None:
-    async with rabbits.room("primary") as room:
-        queue = backlog.queue_name(room.name, 0)
+    async with rabbits.namespace("primary") as namespace:
+        queue = backlog.queue_name(namespace.name, 0)
         limited = {"x-queue-type": "quorum", "x-delivery-limit": 5}
-        await room.declare(EntityPath("orders"), {})
-        await room.declare(EntityPath(queue.name.removeprefix(f"{room.name}/")), limited)
+        await namespace.declare(EntityPath("orders"), {})
+        await namespace.declare(EntityPath(queue.name.removeprefix(f"{namespace.name}/")), limited)
 
-        findings = warned(await check(loaded(rabbits, room, tmp_path), Runtime()))
+        findings = warned(await check(loaded(rabbits, namespace, tmp_path), Runtime()))
 
-    assert (f"queue {room.name}/orders", "it is a classic queue, not quorum") in findings
+    assert (f"queue {namespace.name}/orders", "it is a classic queue, not quorum") in findings
     assert (f"backlog queue {queue}", "it gives a message up after 5 failed deliveries") in findings
 
 
 @pytest.mark.live
 async def test_what_all_backlog_queues_lack_is_said_once(rabbits: Nodes, tmp_path: Path) -> None:
-    async with rabbits.room("primary") as room:
-        config = loaded(rabbits, room, tmp_path, backlog_queues=10)
+    async with rabbits.namespace("primary") as namespace:
+        config = loaded(rabbits, namespace, tmp_path, backlog_queues=10)
         findings = warned(await check(config, Runtime()))
-        first, last = backlog.queue_name(room.name, 0), backlog.queue_name(room.name, 9)
+        first, last = backlog.queue_name(namespace.name, 0), backlog.queue_name(namespace.name, 9)
 
     assert [each for each in findings if each[1] == "missing"] == [
         (f"10 backlog queues, {first} to {last}", "missing"),
@@ -103,10 +103,10 @@ def foreign(findings: list[Finding]) -> list[Finding]:
 async def test_a_backlog_of_another_pair_is_refused_until_it_is_adopted(
     rabbits: Nodes, tmp_path: Path
 ) -> None:
-    async with rabbits.room("primary", management=rabbits.management("primary")) as room:
+    async with rabbits.namespace("primary", management=rabbits.management("primary")) as namespace:
         more = f'management = "{rabbits.management("primary")}"'
-        ours = loaded(rabbits, room, tmp_path / "ours", more=more)
-        theirs = loaded(rabbits, room, tmp_path / "theirs", primary="there", more=more)
+        ours = loaded(rabbits, namespace, tmp_path / "ours", more=more)
+        theirs = loaded(rabbits, namespace, tmp_path / "theirs", primary="there", more=more)
         made, _ = await provision_all(ours, Runtime())
         refused, _ = await provision_all(theirs, Runtime())
         [bad] = foreign(await check(theirs, Runtime()))
@@ -115,10 +115,10 @@ async def test_a_backlog_of_another_pair_is_refused_until_it_is_adopted(
         after = foreign(await check(theirs, Runtime()))
         former, _ = await provision_all(ours, Runtime())
         for name in made.queues:
-            await room.broker.delete_queue(EntityPath(name))
-        prefix = backlog.marker_prefix(room.name)
-        for info in await room.broker.list_queues(prefix):
-            await room.broker.delete_queue(info.path)
+            await namespace.broker.delete_queue(EntityPath(name))
+        prefix = backlog.marker_prefix(namespace.name)
+        for info in await namespace.broker.list_queues(prefix):
+            await namespace.broker.delete_queue(info.path)
 
     assert refused.failure is not None
     assert "pairing.label" in str(refused.failure)

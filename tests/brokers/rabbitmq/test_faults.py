@@ -25,7 +25,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Complete, Message
-from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, Refuse
 from tests.harness.rabbitmq import control, rabbitmq
 
@@ -41,7 +41,7 @@ def message(number: object) -> Message:
     return Message(message_id=str(number), body=b"x")
 
 
-async def taken_from(broker: RabbitmqBroker | Room, queue: EntityPath, last: str) -> list[str]:
+async def taken_from(broker: RabbitmqBroker | Namespace, queue: EntityPath, last: str) -> list[str]:
     """Take all messages up to that one."""
     ids: list[str] = []
     async with broker.open_receiver(queue) as receiver:
@@ -53,7 +53,9 @@ async def taken_from(broker: RabbitmqBroker | Room, queue: EntityPath, last: str
     return ids
 
 
-async def send_patiently(broker: RabbitmqBroker | Room, queue: EntityPath, what: Message) -> None:
+async def send_patiently(
+    broker: RabbitmqBroker | Namespace, queue: EntityPath, what: Message
+) -> None:
     """Until it is accepted: the broker comes back."""
     with trio.fail_after(PATIENCE):
         while True:
@@ -152,9 +154,12 @@ async def behind_a_proxy_at(target: int) -> AsyncIterator[tuple[RabbitmqBroker, 
 
 
 async def test_a_black_hole_leaves_an_unknown_outcome_and_is_left_behind(rabbits):
-    async with rabbits.room("primary") as room, behind_a_proxy(rabbits) as (broker, proxy):
-        await room.create_queue(ORDERS, QueueProperties())
-        inside = room.inside(ORDERS)
+    async with (
+        rabbits.namespace("primary") as namespace,
+        behind_a_proxy(rabbits) as (broker, proxy),
+    ):
+        await namespace.create_queue(ORDERS, QueueProperties())
+        inside = namespace.inside(ORDERS)
         await broker.send(inside, [message(1)])
         proxy.fault = BlackHole()
         with trio.fail_after(PATIENCE):
@@ -165,14 +170,17 @@ async def test_a_black_hole_leaves_an_unknown_outcome_and_is_left_behind(rabbits
         proxy.fault = Pass()
         await send_patiently(broker, inside, message("last"))
 
-        assert await taken_from(room, ORDERS, "last") == ["1", "last"]
+        assert await taken_from(namespace, ORDERS, "last") == ["1", "last"]
 
 
 async def test_who_waits_for_messages_goes_on_after_a_lost_connection(rabbits):
-    async with rabbits.room("primary") as room, behind_a_proxy(rabbits) as (broker, proxy):
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [message(1)])
-        async with broker.open_receiver(room.inside(ORDERS)) as receiver:
+    async with (
+        rabbits.namespace("primary") as namespace,
+        behind_a_proxy(rabbits) as (broker, proxy),
+    ):
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [message(1)])
+        async with broker.open_receiver(namespace.inside(ORDERS)) as receiver:
             with trio.fail_after(PATIENCE):
                 [before] = await receiver.receive(1)
                 proxy.reset_all()
@@ -187,94 +195,94 @@ async def test_who_waits_for_messages_goes_on_after_a_lost_connection(rabbits):
 
 async def test_in_a_memory_alarm_nothing_is_taken_and_receiving_goes_on(rabbits):
     node = rabbits.process("secondary")
-    async with rabbits.room("secondary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [message("before")])
+    async with rabbits.namespace("secondary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [message("before")])
         await control(node, "set_vm_memory_high_watermark", "0.000001")
         try:
             with trio.fail_after(PATIENCE), pytest.raises(Unavailable, match="memory"):
-                await send_until_refused(room)
+                await send_until_refused(namespace)
             with pytest.raises(Unavailable, match="takes no messages now"):
-                await room.probe(ORDERS)
-            taken = await taken_from(room, ORDERS, "before")
+                await namespace.probe(ORDERS)
+            taken = await taken_from(namespace, ORDERS, "before")
         finally:
             with trio.move_on_after(PATIENCE, shield=True):
                 await control(node, "set_vm_memory_high_watermark", "0.4")
-        await send_patiently(room, ORDERS, message("last"))
+        await send_patiently(namespace, ORDERS, message("last"))
 
     assert "before" in taken
 
 
-async def send_until_refused(room: Room) -> None:
+async def send_until_refused(namespace: Namespace) -> None:
     """An alarm is told of after the first message that meets it, which may wait for its end."""
     for number in itertools.count():
         with trio.move_on_after(2):
-            await room.send(ORDERS, [message(number)])
+            await namespace.send(ORDERS, [message(number)])
         assert number < 100
 
 
 async def test_a_queue_that_was_deleted_is_not_there_and_takes_nothing(rabbits):
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [message(1)])
-        await room.delete_queue(ORDERS)
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [message(1)])
+        await namespace.delete_queue(ORDERS)
 
         with pytest.raises(EntityNotFound):
-            await room.send(ORDERS, [message(2), message(3)])
+            await namespace.send(ORDERS, [message(2), message(3)])
         with pytest.raises(EntityNotFound):
-            await room.probe(ORDERS)
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [message("last")])
+            await namespace.probe(ORDERS)
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [message("last")])
 
-        assert await taken_from(room, ORDERS, "last") == ["last"]
+        assert await taken_from(namespace, ORDERS, "last") == ["last"]
 
 
 async def test_who_waits_is_told_that_the_queue_was_deleted(rabbits):
-    async with rabbits.room("primary") as room, trio.open_nursery() as nursery:
-        await room.create_queue(ORDERS, QueueProperties())
+    async with rabbits.namespace("primary") as namespace, trio.open_nursery() as nursery:
+        await namespace.create_queue(ORDERS, QueueProperties())
 
         async def wait() -> None:
-            async with room.open_receiver(ORDERS) as receiver:
+            async with namespace.open_receiver(ORDERS) as receiver:
                 with pytest.raises(EntityNotFound), trio.fail_after(PATIENCE):
                     await receiver.receive(1)
 
         nursery.start_soon(wait)
         with trio.fail_after(PATIENCE):
             while True:
-                if await room.consumers(ORDERS):
+                if await namespace.consumers(ORDERS):
                     break
                 await trio.sleep(0.02)  # another process: nobody here can tell when
-        await room.delete_queue(ORDERS)
+        await namespace.delete_queue(ORDERS)
 
 
 async def test_a_full_queue_refuses_and_keeps_what_it_has(rabbits):
-    async with rabbits.room("primary") as room:
-        await room.declare(
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.declare(
             ORDERS,
             {"x-queue-type": "quorum", "x-max-length": 3, "x-overflow": "reject-publish"},
         )
         accepted: list[str] = []
         with pytest.raises(QuotaExceeded):
-            await fill(room, accepted)
-        taken = await taken_from(room, ORDERS, accepted[-1])
-        await room.send(ORDERS, [message("last")])
+            await fill(namespace, accepted)
+        taken = await taken_from(namespace, ORDERS, accepted[-1])
+        await namespace.send(ORDERS, [message("last")])
 
     assert taken == accepted
 
 
-async def fill(room: Room, accepted: list[str]) -> None:
+async def fill(namespace: Namespace, accepted: list[str]) -> None:
     for number in range(100):
-        await room.send(ORDERS, [message(number)])
+        await namespace.send(ORDERS, [message(number)])
         accepted.append(str(number))
 
 
 async def test_a_batch_that_is_refused_in_part_has_an_unknown_outcome(rabbits):
-    async with rabbits.room("primary") as room:
+    async with rabbits.namespace("primary") as namespace:
         # Classic: a quorum queue takes some more.
-        await room.declare(ORDERS, {"x-max-length": 3, "x-overflow": "reject-publish"})
+        await namespace.declare(ORDERS, {"x-max-length": 3, "x-overflow": "reject-publish"})
 
         with pytest.raises(OutcomeUnknown, match="were accepted, then"):
-            await room.send(ORDERS, [message(number) for number in range(200)])
+            await namespace.send(ORDERS, [message(number) for number in range(200)])
 
 
 @contextmanager
@@ -286,12 +294,12 @@ def refused() -> Iterator[pytest.ExceptionInfo[NotAuthorized]]:
 
 async def test_rights_that_were_taken_are_the_callers_fault(rabbits):
     node = rabbits.process("primary")
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        inside = room.inside(ORDERS)
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        inside = namespace.inside(ORDERS)
         await control(node, "add_user", "worker", "secret")
         await control(node, "set_permissions", "worker", "^$", "^amq\\.default$", "^$")
-        async with client(room.port, user="worker", password="secret") as worker:
+        async with client(namespace.port, user="worker", password="secret") as worker:
             await worker.send(inside, [message(1)])
             with refused():
                 async with worker.open_receiver(inside) as receiver:
@@ -300,43 +308,43 @@ async def test_rights_that_were_taken_are_the_callers_fault(rabbits):
                 await worker.create_queue(EntityPath(f"{inside}2"), QueueProperties())
             await control(node, "set_permissions", "worker", "^$", "^$", "^$")
             # The broker looks anew at a new channel only.
-            async with client(room.port, user="worker", password="secret") as newcomer:
+            async with client(namespace.port, user="worker", password="secret") as newcomer:
                 with refused():
                     await newcomer.send(inside, [message(2)])
             await control(node, "delete_user", "worker")
             with trio.fail_after(PATIENCE), refused():
                 await send_patiently(worker, inside, message(3))
-        await room.send(ORDERS, [message("last")])
+        await namespace.send(ORDERS, [message("last")])
 
-        assert await taken_from(room, ORDERS, "last") == ["1", "last"]
+        assert await taken_from(namespace, ORDERS, "last") == ["1", "last"]
 
 
 @pytest.mark.parametrize("batch", [1, 5])
 async def test_a_missing_right_is_told_to_each_of_many_senders(rabbits: Nodes, batch: int) -> None:
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        async with powerless(rabbits, room) as worker, trio.open_nursery() as nursery:
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        async with powerless(rabbits, namespace) as worker, trio.open_nursery() as nursery:
 
             async def send(number: int) -> None:
                 messages = [message(f"{number}-{each}") for each in range(batch)]
                 with refused(), trio.fail_after(PATIENCE):
-                    await worker.send(room.inside(ORDERS), messages)
+                    await worker.send(namespace.inside(ORDERS), messages)
 
             for number in range(SENDERS):
                 nursery.start_soon(send, number)
-        await room.send(ORDERS, [message("last")])
+        await namespace.send(ORDERS, [message("last")])
 
-        assert await taken_from(room, ORDERS, "last") == ["last"]
+        assert await taken_from(namespace, ORDERS, "last") == ["last"]
 
 
 @asynccontextmanager
-async def powerless(rabbits: Nodes, room: Room) -> AsyncIterator[RabbitmqBroker]:
+async def powerless(rabbits: Nodes, namespace: Namespace) -> AsyncIterator[RabbitmqBroker]:
     """A client without any right."""
     node = rabbits.process("primary")
     await control(node, "add_user", "powerless", "secret")
     try:
         await control(node, "set_permissions", "powerless", "^$", "^$", "^$")
-        async with client(room.port, user="powerless", password="secret") as broker:
+        async with client(namespace.port, user="powerless", password="secret") as broker:
             yield broker
     finally:
         with trio.move_on_after(PATIENCE, shield=True):
@@ -378,9 +386,12 @@ async def test_a_limit_of_connections_is_busy_and_no_storm(tmp_path):
 
 
 async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(rabbits):
-    async with rabbits.room("primary") as room, behind_a_proxy(rabbits) as (broker, proxy):
-        await room.create_queue(ORDERS, QueueProperties())
-        inside = room.inside(ORDERS)
+    async with (
+        rabbits.namespace("primary") as namespace,
+        behind_a_proxy(rabbits) as (broker, proxy),
+    ):
+        await namespace.create_queue(ORDERS, QueueProperties())
+        inside = namespace.inside(ORDERS)
         await broker.send(inside, [message(1)])
         proxy.fault = Refuse()
         proxy.reset_all()
@@ -396,4 +407,4 @@ async def test_a_send_dials_in_the_pause_after_failed_dials_and_a_try_does_not(r
         began = trio.current_time()
         await broker.send(inside, [message(4)])
         assert trio.current_time() - began < 1.0
-        assert await taken_from(room, ORDERS, "4") == ["1", "4"]
+        assert await taken_from(namespace, ORDERS, "4") == ["1", "4"]

@@ -10,7 +10,7 @@ from trio.testing import wait_all_tasks_blocked
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Delivery, Message
 from gateway.ports import Receiver
-from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.rabbitmq import control
 
 pytestmark = pytest.mark.live
@@ -34,9 +34,9 @@ async def hoard(receiver: Receiver, found: set[str | None]) -> None:
             return
 
 
-async def unsettled(nodes: Nodes, room: Room, at_least: int) -> int:
+async def unsettled(nodes: Nodes, namespace: Namespace, at_least: int) -> int:
     """How many deliveries the node waits for; it counts them every few seconds."""
-    process, name = nodes.process("primary"), room.inside(ORDERS).name
+    process, name = nodes.process("primary"), namespace.inside(ORDERS).name
     while True:
         listed = await control(process, "list_queues", "name", "messages_unacknowledged")
         found = dict(line.split("\t") for line in listed.splitlines())
@@ -46,26 +46,26 @@ async def unsettled(nodes: Nodes, room: Room, at_least: int) -> int:
 
 
 @asynccontextmanager
-async def full_queue(nodes: Nodes) -> AsyncIterator[Room]:
+async def full_queue(nodes: Nodes) -> AsyncIterator[Namespace]:
     """A queue with far more than a receiver of that client may hold."""
     async with (
-        nodes.room("primary") as maker,
+        nodes.namespace("primary") as maker,
         client(maker.port, max_unsettled_bytes=MAX_HELD) as broker,
     ):
         await maker.create_queue(ORDERS, QueueProperties())
-        room = Room(broker, maker.name, maker.port)
-        await room.send(ORDERS, [Message(message_id=str(n), body=BODY) for n in range(MANY)])
-        yield room
+        namespace = Namespace(broker, maker.name, maker.port)
+        await namespace.send(ORDERS, [Message(message_id=str(n), body=BODY) for n in range(MANY)])
+        yield namespace
 
 
 async def test_who_settles_nothing_holds_no_more_than_the_limit_and_one_batch(
     rabbits: Nodes,
 ) -> None:
     taken: set[str | None] = set()
-    async with full_queue(rabbits) as room, room.open_receiver(ORDERS) as receiver:
+    async with full_queue(rabbits) as namespace, namespace.open_receiver(ORDERS) as receiver:
         with trio.fail_after(PATIENCE):
             await hoard(receiver, taken)
-            held = await unsettled(rabbits, room, len(taken))
+            held = await unsettled(rabbits, namespace, len(taken))
 
     assert MAX_HELD / (len(BODY) + HEADER) <= held <= MAX_HELD / len(BODY) + LIMIT
 
@@ -73,7 +73,7 @@ async def test_who_settles_nothing_holds_no_more_than_the_limit_and_one_batch(
 async def test_who_waits_for_room_goes_on_as_soon_as_something_is_settled(rabbits: Nodes) -> None:
     done: set[str | None] = set()
     held: list[Delivery] = []
-    async with full_queue(rabbits) as room, room.open_receiver(ORDERS) as receiver:
+    async with full_queue(rabbits) as namespace, namespace.open_receiver(ORDERS) as receiver:
 
         async def take() -> None:
             held.extend(await receiver.receive(LIMIT))

@@ -28,11 +28,11 @@ def cluster(*ports: int, seed: int = 0, login: str = USER, management: str = "")
 
 
 async def test_one_host_of_several_is_enough_whichever_is_tried_first(rabbits: Nodes) -> None:
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        orders = room.inside(ORDERS)
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        orders = namespace.inside(ORDERS)
         for seed in range(6):
-            async with cluster(free_port(), room.port, free_port(), seed=seed) as broker:
+            async with cluster(free_port(), namespace.port, free_port(), seed=seed) as broker:
                 await broker.send(orders, [Message(message_id=str(seed))])
                 async with broker.open_receiver(orders) as receiver:
                     [taken] = await receiver.receive(1)
@@ -63,12 +63,12 @@ async def test_a_wrong_password_is_the_callers_fault_only_where_all_hosts_say_so
 
 
 async def test_the_plugin_of_any_host_lists_queues(rabbits: Nodes) -> None:
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
         known = f"127.0.0.1:{rabbits.management_port('primary')}"
         for seed in range(4):
             plugins = f"http://127.0.0.1:{free_port()},{known}"
-            async with cluster(room.port, seed=seed, management=plugins) as broker:
-                [listed] = await broker.list_queues(f"{room.name}/")
+            async with cluster(namespace.port, seed=seed, management=plugins) as broker:
+                [listed] = await broker.list_queues(f"{namespace.name}/")
 
-                assert listed.path == room.inside(ORDERS)
+                assert listed.path == namespace.inside(ORDERS)

@@ -19,7 +19,7 @@ from gateway.domain.message import Message
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.rabbitmq.management import ManagementLogin
-from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.rabbitmq import USER, control
 
 pytestmark = pytest.mark.live
@@ -89,13 +89,13 @@ CASES = {
 
 
 @asynccontextmanager
-async def managed(rabbits: Nodes) -> AsyncIterator[Room]:
-    async with rabbits.room("primary", management=rabbits.management("primary")) as room:
-        yield room
+async def managed(rabbits: Nodes) -> AsyncIterator[Namespace]:
+    async with rabbits.namespace("primary", management=rabbits.management("primary")) as namespace:
+        yield namespace
 
 
-async def set_policy(rabbits: Nodes, room: Room, name: str, case: Case) -> None:
-    pattern = f"^{room.inside(EntityPath(name)).name}$"
+async def set_policy(rabbits: Nodes, namespace: Namespace, name: str, case: Case) -> None:
+    pattern = f"^{namespace.inside(EntityPath(name)).name}$"
     policy = {"pattern": pattern, "definition": case.policy, "apply-to": "queues"}
     assert await ask_about_policy(rabbits, "PUT", name, case, json.dumps(policy).encode()) == 201
 
@@ -121,11 +121,11 @@ async def ask_about_policy(
         return (await plugin.request(request)).status
 
 
-async def doubts_of(room: Room, name: str) -> list[str]:
+async def doubts_of(namespace: Namespace, name: str) -> list[str]:
     """Once the queue's statistics are there."""
     with trio.fail_after(PATIENCE):
         while True:
-            doubts = list(await room.verify(EntityPath(name), is_backlog=True))
+            doubts = list(await namespace.verify(EntityPath(name), is_backlog=True))
             if not doubts or not doubts[0].startswith(NOT_YET):
                 return doubts
             await trio.sleep(0.5)
@@ -133,13 +133,13 @@ async def doubts_of(room: Room, name: str) -> list[str]:
 
 async def test_what_policies_say_is_seen(rabbits: Nodes) -> None:
     with_policy = {name: case for name, case in CASES.items() if case.policy is not None}
-    async with managed(rabbits) as room:
+    async with managed(rabbits) as namespace:
         try:
             for name, case in with_policy.items():
-                await set_policy(rabbits, room, name, case)
+                await set_policy(rabbits, namespace, name, case)
             for name, case in CASES.items():
-                await room.declare(EntityPath(name), case.arguments)
-            found = {name: await doubts_of(room, name) for name in CASES}
+                await namespace.declare(EntityPath(name), case.arguments)
+            found = {name: await doubts_of(namespace, name) for name in CASES}
         finally:
             with trio.move_on_after(PATIENCE, shield=True):
                 for name, case in with_policy.items():
@@ -152,13 +152,13 @@ async def test_what_policies_say_is_seen(rabbits: Nodes) -> None:
 async def test_an_overflow_by_policy_drops_in_spite_of_the_argument(rabbits: Nodes) -> None:
     """Why the doubt is there: acknowledged messages are gone."""
     case = CASES["overflow"]
-    async with managed(rabbits) as room:
-        await set_policy(rabbits, room, ORDERS.name, case)
+    async with managed(rabbits) as namespace:
+        await set_policy(rabbits, namespace, ORDERS.name, case)
         try:
-            await room.declare(ORDERS, case.arguments)
+            await namespace.declare(ORDERS, case.arguments)
             for number in range(30):
-                await room.send(ORDERS, [Message(message_id=str(number))])
-            left = (await room.inspect(ORDERS)).active
+                await namespace.send(ORDERS, [Message(message_id=str(number))])
+            left = (await namespace.inspect(ORDERS)).active
         finally:
             with trio.move_on_after(PATIENCE, shield=True):
                 await clear_policy(rabbits, ORDERS.name, case)
@@ -167,25 +167,25 @@ async def test_an_overflow_by_policy_drops_in_spite_of_the_argument(rabbits: Nod
 
 
 async def test_a_new_queue_is_doubtful_until_its_policies_are_known(rabbits: Nodes) -> None:
-    async with managed(rabbits) as room:
-        await room.create_queue(ORDERS, backlog.QUEUE_PROPERTIES)
-        [doubt] = await room.verify(ORDERS, is_backlog=True)
-        later = await doubts_of(room, ORDERS.name)
+    async with managed(rabbits) as namespace:
+        await namespace.create_queue(ORDERS, backlog.QUEUE_PROPERTIES)
+        [doubt] = await namespace.verify(ORDERS, is_backlog=True)
+        later = await doubts_of(namespace, ORDERS.name)
 
     assert doubt.startswith(NOT_YET)
     assert later == []
 
 
 async def test_queues_are_listed_by_name_without_their_dead_letters(rabbits: Nodes) -> None:
-    async with managed(rabbits) as room:
+    async with managed(rabbits) as namespace:
         for name in ("b", "a", "c.d"):
-            await room.create_queue(EntityPath(name), QueueProperties())
-        await room.declare(EntityPath("no entity"), QUORUM)
-        prefix = f"{room.name}/".upper()
+            await namespace.create_queue(EntityPath(name), QueueProperties())
+        await namespace.declare(EntityPath("no entity"), QUORUM)
+        prefix = f"{namespace.name}/".upper()
 
         async def listed(prefix: str, **page: int) -> list[str]:
-            found = await room.broker.list_queues(prefix, **page)
-            return [info.path.name.removeprefix(f"{room.name}/") for info in found]
+            found = await namespace.broker.list_queues(prefix, **page)
+            return [info.path.name.removeprefix(f"{namespace.name}/") for info in found]
 
         assert await listed(prefix) == ["a", "b", "c.d"]
         assert await listed(prefix, top=2) == ["a", "b"]
@@ -229,15 +229,15 @@ async def test_a_page_of_ours_may_be_several_of_the_plugins(
 
 
 async def test_a_list_tells_how_many_messages_there_are(rabbits: Nodes) -> None:
-    async with managed(rabbits) as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [Message(message_id=str(number)) for number in range(3)])
-        async with room.open_receiver(ORDERS) as receiver:
+    async with managed(rabbits) as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [Message(message_id=str(number)) for number in range(3)])
+        async with namespace.open_receiver(ORDERS) as receiver:
             await receiver.receive(1)
             active = None
             with trio.fail_after(PATIENCE):
                 while active is None or active == 0:
-                    [info] = await room.broker.list_queues(f"{room.name}/")
+                    [info] = await namespace.broker.list_queues(f"{namespace.name}/")
                     active = info.active
                     await trio.sleep(0.5)
 
@@ -245,15 +245,17 @@ async def test_a_list_tells_how_many_messages_there_are(rabbits: Nodes) -> None:
 
 
 async def test_with_a_silent_plugin_nobody_lists_and_the_rest_goes_on(rabbits: Nodes) -> None:
-    async with rabbits.room("primary", management=f"http://127.0.0.1:{free_port()}") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [Message(message_id="1")])
+    async with rabbits.namespace(
+        "primary", management=f"http://127.0.0.1:{free_port()}"
+    ) as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [Message(message_id="1")])
 
         with pytest.raises(NotSupported, match="the management plugin doesn't answer"):
-            await room.broker.list_queues()
+            await namespace.broker.list_queues()
         with pytest.raises(Unavailable):
-            await room.verify(ORDERS, is_backlog=False)
-        assert (await room.inspect(ORDERS)).active == 1
+            await namespace.verify(ORDERS, is_backlog=False)
+        assert (await namespace.inspect(ORDERS)).active == 1
 
 
 async def test_with_a_broker_that_is_down_the_list_is_an_outage() -> None:
@@ -264,18 +266,18 @@ async def test_with_a_broker_that_is_down_the_list_is_an_outage() -> None:
 
 async def test_who_may_not_ask_the_plugin_is_told_what_is_missing(rabbits: Nodes) -> None:
     node = rabbits.process("primary")
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
         await control(node, "add_user", "untagged", "secret")
         await control(node, "set_permissions", "untagged", "^$", "^$", "^$")
         url = rabbits.management("primary")
         async with client(
-            room.port, user="untagged", password="secret", management=url
+            namespace.port, user="untagged", password="secret", management=url
         ) as untagged:
             with pytest.raises(NotAuthorized, match="the tag management"):
                 await untagged.list_queues()
             with pytest.raises(NotAuthorized, match="the tag management"):
-                await untagged.verify(room.inside(ORDERS), is_backlog=True)
+                await untagged.verify(namespace.inside(ORDERS), is_backlog=True)
 
 
 @pytest.mark.parametrize(

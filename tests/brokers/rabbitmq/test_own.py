@@ -15,8 +15,8 @@ from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete
-from tests.brokers.rabbitmq.nodes import Nodes, Room, client
-from tests.brokers.rabbitmq.test_broker import numbered, room_with_orders
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
+from tests.brokers.rabbitmq.test_broker import namespace_with_orders, numbered
 from tests.harness.servers import ServerProcess
 
 pytestmark = pytest.mark.live
@@ -25,8 +25,8 @@ ORDERS = EntityPath("orders")
 
 
 async def test_own_locked_messages_are_told_and_other_consumers_are_seen(rabbits: Nodes) -> None:
-    async with room_with_orders(rabbits) as ours, client(ours.port) as other:
-        theirs = Room(other, ours.name, ours.port)
+    async with namespace_with_orders(rabbits) as ours, client(ours.port) as other:
+        theirs = Namespace(other, ours.name, ours.port)
         await ours.send(ORDERS, numbered(*range(5)))
         async with ours.open_receiver(ORDERS) as receiver:
             first, *_ = await receiver.receive(3)
@@ -43,35 +43,35 @@ async def test_own_locked_messages_are_told_and_other_consumers_are_seen(rabbits
 
 
 async def test_of_a_queue_without_receivers_all_is_ready(rabbits: Nodes) -> None:
-    async with room_with_orders(rabbits) as room:
-        await room.send(ORDERS, numbered(1))
-        info = await room.inspect(ORDERS)
+    async with namespace_with_orders(rabbits) as namespace:
+        await namespace.send(ORDERS, numbered(1))
+        info = await namespace.inspect(ORDERS)
 
     assert (info.active, info.locked_here, info.other_consumers) == (1, 0, 0)
 
 
 async def test_the_keeper_of_a_backlog_receiver_is_nobody_else(rabbits: Nodes) -> None:
     queue = backlog.queue_name("kept", 0)
-    async with rabbits.room("secondary") as room:
-        await room.create_queue(queue, backlog.QUEUE_PROPERTIES)
-        await room.send(queue, numbered(*range(5)))
-        async with room.open_receiver(queue) as receiver:
+    async with rabbits.namespace("secondary") as namespace:
+        await namespace.create_queue(queue, backlog.QUEUE_PROPERTIES)
+        await namespace.send(queue, numbered(*range(5)))
+        async with namespace.open_receiver(queue) as receiver:
             await receiver.receive(3)
-            info = await room.inspect(queue)
+            info = await namespace.inspect(queue)
 
     assert [(info.active or 0) + info.locked_here, info.other_consumers] == [5, 0]
 
 
 async def test_consumers_that_end_are_nobody_else(rabbits: Nodes) -> None:
     queue = backlog.queue_name("left", 0)
-    async with rabbits.room("secondary") as room:
-        await room.create_queue(queue, backlog.QUEUE_PROPERTIES)
-        await room.send(queue, numbered(*range(5)))
+    async with rabbits.namespace("secondary") as namespace:
+        await namespace.create_queue(queue, backlog.QUEUE_PROPERTIES)
+        await namespace.send(queue, numbered(*range(5)))
         seen = []
         for _ in range(20):
-            async with room.open_receiver(queue) as receiver:
+            async with namespace.open_receiver(queue) as receiver:
                 await receiver.receive(1)
-            seen.append((await room.inspect(queue)).other_consumers)
+            seen.append((await namespace.inspect(queue)).other_consumers)
 
     assert seen == [0] * 20
 
@@ -86,9 +86,12 @@ async def test_a_count_is_repeated_if_a_receiver_is_closed_meanwhile(rabbits: No
     async def count() -> None:
         counts.append(await own.count(ORDERS, look))
 
-    async with room_with_orders(rabbits) as room, room.open_receiver(ORDERS) as receiver:
+    async with (
+        namespace_with_orders(rabbits) as namespace,
+        namespace.open_receiver(ORDERS) as receiver,
+    ):
         assert isinstance(receiver, RabbitmqReceiver)
-        await room.send(ORDERS, numbered(*range(4)))
+        await namespace.send(ORDERS, numbered(*range(4)))
         await receiver.receive(1)
         with own.note(receiver, ORDERS), frozen(rabbits.process("primary")):
             async with trio.open_nursery() as nursery:

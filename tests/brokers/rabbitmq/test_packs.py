@@ -13,7 +13,7 @@ from gateway.claims.packing import PackedBroker
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Complete, Message
 from gateway.wire.amqp.message import decode_message, encode_message
-from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 
 pytestmark = pytest.mark.live
 
@@ -30,14 +30,14 @@ async def test_a_pack_handled_for_longer_than_a_lock_comes_to_its_end_and_only_o
     found: list[tuple[str | None, int]] = []
     messages = [Message(message_id=str(n), body=b"small %d" % n) for n in range(MANY)]
     async with (
-        rabbits.room("primary") as maker,
+        rabbits.namespace("primary") as maker,
         client(maker.port, lock_duration=LOCK) as broker,
         trio.open_nursery() as nursery,
     ):
-        room = Room(broker, maker.name, maker.port)
+        namespace = Namespace(broker, maker.name, maker.port)
         await maker.create_queue(ORDERS, QueueProperties(max_delivery_count=2))
         packed = PackedBroker(
-            broker=room,
+            broker=namespace,
             rules=(PackingRule(match="*"),),
             codec=Codec(encode=encode_message, decode=decode_message),
             clock=lambda: datetime.now(UTC),
@@ -52,7 +52,7 @@ async def test_a_pack_handled_for_longer_than_a_lock_comes_to_its_end_and_only_o
                         await trio.sleep(WORK)
                         await receiver.settle(each, Complete())
                         found.append((each.message.message_id, each.delivery_count))
-        left = (await room.inspect(ORDERS)).active
+        left = (await namespace.inspect(ORDERS)).active
         nursery.cancel_scope.cancel()
 
     assert found == [(each.message_id, 1) for each in messages]

@@ -16,7 +16,7 @@ from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Message
 from gateway.pairing.pair import Pair
 from tests.brokers.pairs import pair_of, syphon_of
-from tests.brokers.rabbitmq.nodes import Nodes, Room, client
+from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Pass, Refuse
 from tests.harness.rabbitmq import control
 
@@ -39,9 +39,9 @@ class Harness:
     """A pair whose primary is reached through a proxy, and how to look at it directly."""
 
     pair: Pair
-    primary: Room
+    primary: Namespace
     proxy: ChaosProxy
-    secondary: Room
+    secondary: Namespace
     nodes: Nodes
 
     def state(self) -> State:
@@ -82,8 +82,8 @@ class Harness:
 async def lab_on(nodes: Nodes) -> AsyncIterator[Harness]:
     proxy = ChaosProxy("127.0.0.1", nodes.port("primary"), rng=random.Random(0))
     async with (
-        nodes.room("primary") as primary,
-        nodes.room("secondary") as secondary,
+        nodes.namespace("primary") as primary,
+        nodes.namespace("secondary") as secondary,
         trio.open_nursery() as nursery,
     ):
         port = await nursery.start(proxy.serve)
@@ -91,7 +91,7 @@ async def lab_on(nodes: Nodes) -> AsyncIterator[Harness]:
         async with (
             client(port, heartbeat=1.0, connect_timeout=0.3) as broker,
             pair_of(
-                Room(broker, primary.name, port),
+                Namespace(broker, primary.name, port),
                 secondary,
                 real_date,
                 failover_interval=0.5,

@@ -61,11 +61,11 @@ def test_what_a_queue_can_not_be_is_refused(properties: dict[str, Any]) -> None:
     ids=["default", "backlog", "expiring"],
 )
 async def test_a_queue_of_our_own_loses_nothing(rabbits: Nodes, properties: QueueProperties):
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, properties)
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, properties)
 
-        assert await room.verify(ORDERS, is_backlog=False) == []
-        assert await room.verify(ORDERS.dead_letter, is_backlog=True) == []
+        assert await namespace.verify(ORDERS, is_backlog=False) == []
+        assert await namespace.verify(ORDERS.dead_letter, is_backlog=True) == []
 
 
 @pytest.mark.parametrize(
@@ -96,20 +96,20 @@ async def test_a_queue_of_our_own_loses_nothing(rabbits: Nodes, properties: Queu
 async def test_what_may_lose_messages_is_seen(
     rabbits: Nodes, arguments: dict[str, Any], doubts: list[str]
 ) -> None:
-    async with rabbits.room("primary") as room:
-        await room.declare(ORDERS, arguments)
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.declare(ORDERS, arguments)
 
-        assert await room.verify(ORDERS, is_backlog=True) == doubts
+        assert await namespace.verify(ORDERS, is_backlog=True) == doubts
 
 
 async def test_to_look_needs_the_right_and_makes_no_queue(rabbits: Nodes) -> None:
     node = rabbits.process("primary")
-    async with rabbits.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
         await control(node, "add_user", "looker", "secret")
         await control(node, "set_permissions", "looker", "^$", "^$", "^$")
-        async with client(room.port, user="looker", password="secret") as looker:
-            [doubt] = await looker.verify(room.inside(ORDERS), is_backlog=True)
+        async with client(namespace.port, user="looker", password="secret") as looker:
+            [doubt] = await looker.verify(namespace.inside(ORDERS), is_backlog=True)
 
     assert "can't be read without the right configure" in doubt
 
@@ -126,14 +126,14 @@ async def test_a_namespace_that_does_not_answer_lists_nothing_and_says_so() -> N
     ids=["defer", "nowhere", "unsayable"],
 )
 async def test_what_can_not_be_done_leaves_the_lock(rabbits: Nodes, settlement: Any) -> None:
-    async with rabbits.room("primary") as room:
-        await room.declare(ORDERS, {"x-queue-type": "quorum"})
-        await room.send(ORDERS, [Message(message_id="1")])
-        async with room.open_receiver(ORDERS) as receiver:
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.declare(ORDERS, {"x-queue-type": "quorum"})
+        await namespace.send(ORDERS, [Message(message_id="1")])
+        async with namespace.open_receiver(ORDERS) as receiver:
             [delivery] = await receiver.receive(1)
             with pytest.raises(BrokerError, match=r"defer|dead-letter queue|dead letters|object"):
                 await receiver.settle(delivery, settlement)
-        async with room.open_receiver(ORDERS) as receiver:
+        async with namespace.open_receiver(ORDERS) as receiver:
             [delivery] = await receiver.receive(1)
 
         assert delivery.delivery_count == 2

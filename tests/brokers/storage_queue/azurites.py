@@ -24,7 +24,7 @@ from tests.harness.azurite import ACCOUNT, KEY, azurite
 START_SECONDS = 120
 POLL = Backoff(first=0.02, cap=0.3)
 
-_rooms = itertools.count(1)
+_numbers = itertools.count(1)
 
 
 @attrs.define(eq=False)
@@ -84,15 +84,15 @@ class Azurites:
         return self._servers[name].wait()
 
     @asynccontextmanager
-    async def room(self, name: str, **options: Any) -> AsyncIterator["Room"]:
+    async def namespace(self, name: str, **options: Any) -> AsyncIterator["Namespace"]:
         """An empty namespace on the server of that name."""
         async with client(self.port(name), **options) as broker:
-            room = Room(broker, f"room{next(_rooms)}")
+            namespace = Namespace(broker, f"test{next(_numbers)}")
             try:
-                yield room
+                yield namespace
             finally:
                 with trio.move_on_after(5, shield=True):
-                    await room.clear()
+                    await namespace.clear()
 
     def end(self) -> None:
         for server in self._servers.values():
@@ -115,7 +115,7 @@ def url_of(port: int) -> str:
 
 
 @attrs.define(eq=False)
-class Room:
+class Namespace:
     """The queues whose names begin so: `ports.Broker` and `Peeks`."""
 
     broker: StorageQueueBroker

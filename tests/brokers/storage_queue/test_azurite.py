@@ -33,12 +33,12 @@ def text(body: bytes) -> Message:
     ids=["nothing", "a word", "markup", "the most", "lines"],
 )
 async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None:
-    async with azurites.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [text(body)])
-        shard = room.broker._shards_of(room.inside(ORDERS))[0]
+    async with azurites.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [text(body)])
+        shard = namespace.broker._shards_of(namespace.inside(ORDERS))[0]
         shown = await shard.peer.run(storage.PeekMessages(queue=shard.queue))
-        async with room.open_receiver(ORDERS) as receiver:
+        async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 [delivery] = await receiver.receive(1)
 
@@ -52,10 +52,10 @@ async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None
     "body", [b"\x00\xff", b"a\r\nb", b" a ", b"\x0b", "\ufffe".encode(), b"\n"], ids=repr
 )
 async def test_what_xml_would_change_or_refuse_comes_back(azurites: Azurites, body: bytes) -> None:
-    async with azurites.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [text(body)])
-        async with room.open_receiver(ORDERS) as receiver:
+    async with azurites.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [text(body)])
+        async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 [delivery] = await receiver.receive(1)
 
@@ -68,10 +68,10 @@ async def test_as_many_and_as_large_messages_as_there_can_be_come_at_once(
 ) -> None:
     most = MAX_ENCODED - 100 if char == b"&" else storage.MAX_MESSAGE
     body = char * most
-    async with azurites.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [text(body)] * storage.MAX_MESSAGES)
-        async with room.open_receiver(ORDERS) as receiver:
+    async with azurites.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [text(body)] * storage.MAX_MESSAGES)
+        async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 taken = await receiver.receive(100)
 
@@ -82,9 +82,9 @@ async def test_what_a_queue_was_made_with_is_kept_there(azurites: Azurites) -> N
     wanted = QueueProperties(
         lock_duration=timedelta(seconds=90), max_delivery_count=3, user_metadata="mine ü"
     )
-    async with azurites.room("primary") as room:
-        created = await room.create_queue(EntityPath("a/b.c_d"), wanted)
-        listed = await room.list_queues()
+    async with azurites.namespace("primary") as namespace:
+        created = await namespace.create_queue(EntityPath("a/b.c_d"), wanted)
+        listed = await namespace.list_queues()
 
         assert created.properties == wanted
         assert [(each.path.key, each.properties) for each in listed] == [("a/b.c_d", wanted)]
@@ -92,13 +92,13 @@ async def test_what_a_queue_was_made_with_is_kept_there(azurites: Azurites) -> N
 
 async def test_shards_on_two_servers(azurites: Azurites) -> None:
     second = f"{url_of(azurites.port('secondary'))};AccountKey={KEY}"
-    async with azurites.room("primary", shards=3, further_accounts=(second,)) as room:
-        await room.create_queue(ORDERS, QueueProperties())
+    async with azurites.namespace("primary", shards=3, further_accounts=(second,)) as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
         for first in range(0, 60, 3):
-            await room.send(ORDERS, [text(str(first + n).encode()) for n in range(3)])
-        info = await room.inspect(ORDERS)
+            await namespace.send(ORDERS, [text(str(first + n).encode()) for n in range(3)])
+        info = await namespace.inspect(ORDERS)
         got: set[int] = set()
-        async with room.open_receiver(ORDERS) as receiver:
+        async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 while len(got) < 60:
                     for delivery in await receiver.receive(32):
@@ -121,15 +121,15 @@ async def test_a_put_on_a_connection_that_breaks_is_unknown(
     azurites: Azurites, fault: object, arrived: int
 ) -> None:
     proxy = ChaosProxy("127.0.0.1", azurites.port("primary"), rng=random.Random(0))
-    async with azurites.room("primary") as room, trio.open_nursery() as nursery:
-        await room.create_queue(ORDERS, QueueProperties())
+    async with azurites.namespace("primary") as namespace, trio.open_nursery() as nursery:
+        await namespace.create_queue(ORDERS, QueueProperties())
         async with client(await nursery.start(proxy.serve)) as broker:
             proxy.fault = fault
             with pytest.raises(OutcomeUnknown) as caught, trio.fail_after(PATIENCE):
-                await broker.send(room.inside(ORDERS), [text(b"x")])
+                await broker.send(namespace.inside(ORDERS), [text(b"x")])
 
         assert caught.value.outcome is Outcome.UNKNOWN
-        assert (await room.inspect(ORDERS)).active == arrived
+        assert (await namespace.inspect(ORDERS)).active == arrived
         nursery.cancel_scope.cancel()
 
 
@@ -142,11 +142,11 @@ async def test_a_refused_connection_means_nothing_was_sent() -> None:
 async def test_a_connection_that_the_server_would_close_is_not_used_again(
     azurites: Azurites,
 ) -> None:
-    async with azurites.room("primary") as room:
-        await room.create_queue(ORDERS, QueueProperties())
-        await room.send(ORDERS, [text(b"x")])
+    async with azurites.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        await namespace.send(ORDERS, [text(b"x")])
         for pause in (3.9, 4.1, PAST_ITS_KEEP_ALIVE):
             await trio.sleep(pause)
-            await room.send(ORDERS, [text(b"x")])
+            await namespace.send(ORDERS, [text(b"x")])
 
-        assert (await room.inspect(ORDERS)).active == 4
+        assert (await namespace.inspect(ORDERS)).active == 4
