@@ -31,7 +31,7 @@ from benchmarks.fleet import Fleet, client_of, gateway_config, open_fleet
 from benchmarks.traffic import OpenLoop, Service, service_of
 from gateway.checker.operations import Found, Place, Uncertain
 from gateway.checker.verdict import Rules, Verdict, Violation, judge
-from gateway.demo.audit import Site, audit, pending
+from gateway.demo.audit import AuditedNamespace, audit, pending
 from gateway.demo.machines import Machine
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
@@ -151,13 +151,13 @@ class Run:
     async def _rows(self, at_primary: Broker, at_secondary: Broker, drain: Drain) -> list[Row]:
         found = await audit(
             [
-                Site(
+                AuditedNamespace(
                     broker=at_primary,
                     name="primary",
                     place=Place.PRIMARY,
                     dead_letters=Place.PRIMARY_DEAD_LETTER,
                 ),
-                Site(
+                AuditedNamespace(
                     broker=at_secondary,
                     name="secondary",
                     place=Place.BACKLOG,

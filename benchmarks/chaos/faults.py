@@ -1,4 +1,4 @@
-"""Does harm to a site, records it, and knows what copies it excuses."""
+"""Injects faults into an installation, records them, and knows what copies it excuses."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import trio
 
 from benchmarks.chaos.scenario import ON_CLOCKS, ON_PROCESSES, Fault, Kind
 from benchmarks.chaos.servers import ClusterServer
-from benchmarks.chaos.topologies import IN_HAND, Site
+from benchmarks.chaos.topologies import IN_HAND, Installation
 from benchmarks.traffic import OpenLoop
 from gateway.checker.history import BUSY, FaultBegan, FaultEnded, Killed, Target
 from gateway.checker.operations import Record
@@ -86,9 +86,9 @@ FROM_THE_BEGIN: Final = frozenset(
 
 @attrs.define(eq=False)
 class Nemesis:
-    """Harms a site as its scenario says; `records` has when."""
+    """Injects the faults of a scenario; `records` has when."""
 
-    site: Site
+    installation: Installation
     loops: Sequence[OpenLoop]
     records: list[Record] = attrs.field(factory=list)
     _struck: int = attrs.field(default=0, init=False)  # nodes of a cluster
@@ -102,7 +102,7 @@ class Nemesis:
     async def run(self, began: float) -> None:
         """Return when all faults are over. `began`: when the load did."""
         async with trio.open_nursery() as nursery:
-            for fault in self.site.scenario.faults:
+            for fault in self.installation.scenario.faults:
                 for begin, end in fault.spans:
                     nursery.start_soon(self._strike, fault, began + begin, began + end)
 
@@ -128,7 +128,7 @@ class Nemesis:
         self.records.append(FaultEnded(at=trio.current_time(), fault=name))
 
     async def _harm_bytes(self, fault: Fault, end: float) -> None:
-        proxy = self.site.namespace(fault.target).proxy
+        proxy = self.installation.namespace(fault.target).proxy
         assert proxy is not None
         harm = HARM[fault.kind] if fault.late is None else Late(*fault.late)
         if fault.probability < 1.0:
@@ -142,7 +142,7 @@ class Nemesis:
             proxy.reset_all()
 
     async def _step_clock(self, fault: Fault, end: float) -> None:
-        clocks = self.site.clocks_of(fault.target)
+        clocks = self.installation.clocks_of(fault.target)
         await _set_all(clocks, fault.step if fault.kind is Kind.CLOCK_AHEAD else -fault.step)
         await trio.sleep_until(end)
         await _set_all(clocks, 0.0)
@@ -170,10 +170,10 @@ class Nemesis:
 
     async def _mistake_key(self, end: float) -> None:
         """Raises AssertionError if `pairgate redrive` doesn't bring all home."""
-        await self.site.mistake_key()
+        await self.installation.mistake_key()
         await trio.sleep_until(end)
-        await self.site.mend_key()
-        syphon = self.site.syphons[0]
+        await self.installation.mend_key()
+        syphon = self.installation.syphons[0]
         code, told = await syphon.ask("redrive", "--execute")
         assert code == 0, told
         self.redriven += json.loads(told)["moved"]
@@ -186,7 +186,7 @@ class Nemesis:
             in_hand = IN_HAND + (0 if target is Target.SYPHON else waiting)
             self.records.append(Killed(at=trio.current_time(), process=name, in_flight=in_hand))
         if not machines:
-            server = self.site.namespace(target).server
+            server = self.installation.namespace(target).server
             await server.kill()
             await trio.sleep_until(end)
             await server.start()
@@ -195,7 +195,7 @@ class Nemesis:
             await machine.kill()
         await trio.sleep_until(end)
         for machine in machines:
-            await machine.start(self.site.fleet.nursery)
+            await machine.start(self.installation.fleet.nursery)
 
     async def _kill_node(self, target: Target, end: float) -> None:
         cluster, node = self._next_node(target)
@@ -216,7 +216,7 @@ class Nemesis:
         await cluster.wait_whole()
 
     def _next_node(self, target: Target) -> tuple[Cluster, str]:
-        server = self.site.namespace(target).server
+        server = self.installation.namespace(target).server
         assert isinstance(server, ClusterServer)
         names = list(server.cluster.nodes)
         self._struck += 1
@@ -224,7 +224,7 @@ class Nemesis:
 
     async def _fill_disk(self, target: Target, end: float) -> None:
         """A broker that can't write may end itself; then it is started again, as a service is."""
-        server = self.site.namespace(target).server
+        server = self.installation.namespace(target).server
         pid = server.pid
         before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (_LONGEST_FILE, before[1]))
@@ -236,12 +236,12 @@ class Nemesis:
 
     def _machines(self, target: Target) -> list[Machine]:
         if target is Target.SYPHON:
-            return self.site.syphons
-        return [self.site.gateway] if target is Target.GATEWAY else []
+            return self.installation.syphons
+        return [self.installation.gateway] if target is Target.GATEWAY else []
 
     def _pid(self, target: Target) -> int:
         machines = self._machines(target)
-        return machines[0].pid if machines else self.site.namespace(target).server.pid
+        return machines[0].pid if machines else self.installation.namespace(target).server.pid
 
 
 async def _set_all(clocks: Sequence[WallClock], ahead: float) -> None:

@@ -1,4 +1,4 @@
-"""Who uses the site during a run: open loops, consumers at the primary, and a watcher."""
+"""The load of a run: open loops, consumers at the primary, and a watcher."""
 
 import math
 import os
@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 import trio
 
-from benchmarks.chaos.topologies import KnownQueues, Namespace, Site
+from benchmarks.chaos.topologies import Installation, KnownQueues, Namespace
 from benchmarks.stopwatch import processor_time
 from benchmarks.traffic import BODY, OpenLoop
 from gateway.checker.history import Sampled
@@ -119,7 +119,7 @@ class Depth:
 class Watcher:
     """Measures the gateway and the backlog, from outside."""
 
-    site: Site
+    installation: Installation
     loops: Sequence[OpenLoop]
     backlog: Backlog
     records: list[Record] = attrs.field(factory=list, init=False)
@@ -136,7 +136,7 @@ class Watcher:
                 await trio.sleep(LOOK)
 
     def _look_at_gateway(self) -> None:
-        pid = self.site.gateway.pid
+        pid = self.installation.gateway.pid
         try:
             processor = processor_time(pid)
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])

@@ -40,7 +40,7 @@ from gateway.checker.history import (
     Target,
 )
 from gateway.checker.operations import Place, Record, Uncertain
-from gateway.demo.audit import Site, audit, pending
+from gateway.demo.audit import AuditedNamespace, audit, pending
 from gateway.demo.machines import LogLine, Machine
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError
@@ -207,7 +207,7 @@ async def _audit(at_primary: Broker, at_secondary: Broker) -> list[Record]:
     }
     return await audit(
         [
-            Site(broker=broker, name=name, place=place, dead_letters=dead)
+            AuditedNamespace(broker=broker, name=name, place=place, dead_letters=dead)
             for name, (broker, place, dead) in places.items()
         ]
     )

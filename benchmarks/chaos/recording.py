@@ -18,11 +18,11 @@ from benchmarks.chaos.servers import CONNECTIONS
 from benchmarks.chaos.topologies import (
     BASELINE,
     CONSUMED,
+    Installation,
     KnownQueues,
-    Site,
     bounds_of,
     entities_of,
-    open_site,
+    open_installation,
 )
 from benchmarks.fleet import client_of, open_fleet
 from benchmarks.traffic import OpenLoop
@@ -37,8 +37,7 @@ from gateway.checker.history import (
     RunBegan,
 )
 from gateway.checker.operations import AuditBegan, AuditFailed, Found, Place, QueueRead, Record
-from gateway.demo.audit import Site as Audited
-from gateway.demo.audit import audit
+from gateway.demo.audit import AuditedNamespace, audit
 from gateway.demo.machines import LogLine
 from gateway.domain.entity import EntityPath
 from gateway.domain.failover import State
@@ -107,8 +106,8 @@ async def record(scenario: Scenario, topology: Topology, interval: str, folder: 
     run = _Run(recording)
     async with open_fleet(folder) as fleet:
         fleet.watch = run.note
-        async with open_site(fleet, topology, scenario, interval) as site:
-            await run.perform(site)
+        async with open_installation(fleet, topology, scenario, interval) as installation:
+            await run.perform(installation)
     return recording
 
 
@@ -119,28 +118,28 @@ class _Run:
     log: dict[str, list[Record]] = attrs.field(factory=dict)  # by process
     log_of_doubt: Unanswered = attrs.field(factory=Unanswered)
 
-    async def perform(self, site: Site) -> None:
+    async def perform(self, installation: Installation) -> None:
         recording = self.recording
         self.auditor.append(RunBegan(at=trio.current_time(), bounds=recording.bounds))
         async with AsyncExitStack() as stack:
             at_primary, at_secondary = [
                 KnownQueues(await stack.enter_async_context(side.client()), side.queues)
-                for side in (site.primary, site.secondary)
+                for side in (installation.primary, installation.secondary)
             ]
             clients = [
                 await stack.enter_async_context(
-                    client_of(site.gateway.port, connections=CONNECTIONS)
+                    client_of(installation.gateway.port, connections=CONNECTIONS)
                 )
                 for _ in CONSUMED
             ]
             through = [broker for _, broker in zip(recording.loops, cycle(clients), strict=False)]
             direct = await stack.enter_async_context(
-                site.primary.server.producer(site.primary.reached_at)
+                installation.primary.server.producer(installation.primary.reached_at)
             )
-            consumers = [Consumer(site.primary, EntityPath(queue)) for queue in CONSUMED]
-            nemesis = Nemesis(site, recording.loops)
+            consumers = [Consumer(installation.primary, EntityPath(queue)) for queue in CONSUMED]
+            nemesis = Nemesis(installation, recording.loops)
             backlog = Backlog(at_secondary, recording.loops[: len(consumers)], consumers)
-            watcher = Watcher(site, recording.loops, backlog)
+            watcher = Watcher(installation, recording.loops, backlog)
             async with trio.open_nursery() as watching:
                 watching.start_soon(watcher.run)
                 for consumer in consumers:
@@ -149,7 +148,7 @@ class _Run:
                 await _drained(backlog)
                 await trio.sleep(recording.bounds.quiet + 2 * LOOK)
                 watching.cancel_scope.cancel()
-            for machine in (*site.syphons, site.gateway):
+            for machine in (*installation.syphons, installation.gateway):
                 await machine.stop()
             found = await _audit(at_primary, at_secondary)
         recording.take(watcher)
@@ -272,7 +271,7 @@ async def _audit(at_primary: KnownQueues, at_secondary: KnownQueues) -> list[Rec
     )
     return await audit(
         [
-            Audited(broker=broker, name=name, place=place, dead_letters=dead)
+            AuditedNamespace(broker=broker, name=name, place=place, dead_letters=dead)
             for name, broker, place, dead in sides
         ]
     )

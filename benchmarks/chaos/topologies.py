@@ -130,7 +130,7 @@ class KnownQueues:
 
 
 @attrs.define(eq=False)
-class Site:
+class Installation:
     """Everything that runs. `syphons` are processes of their own."""
 
     fleet: Fleet
@@ -195,9 +195,9 @@ class Site:
 
 
 @asynccontextmanager
-async def open_site(
+async def open_installation(
     fleet: Fleet, topology: Topology, scenario: Scenario, interval: str
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[Installation]:
     """Namespaces with their queues, and a gateway; RabbitMQs are gone afterwards."""
     queues = {
         "primary": [EntityPath(queue) for queue in (*entities_of(scenario), BASELINE)],
@@ -224,9 +224,11 @@ async def open_site(
             server, port = await SIDES[topology][0](fleet, stack, "neighbour")
             await _make(server, port, primary.queues)
             neighbour = Namespace("neighbour", server, port, primary.queues, None)
-        site = Site(fleet, scenario, interval, primary, secondary, clocks, neighbour)
-        await site.start()
-        yield site
+        installation = Installation(
+            fleet, scenario, interval, primary, secondary, clocks, neighbour
+        )
+        await installation.start()
+        yield installation
 
 
 async def _embedded(fleet: Fleet, _: AsyncExitStack, name: str) -> tuple[Server, int]:

@@ -27,7 +27,7 @@ AT_ONCE: Final = 32  # queues
 
 
 @attrs.frozen(kw_only=True)
-class Site:
+class AuditedNamespace:
     """A namespace to audit, and the names of its queues and dead letters in the verdict."""
 
     broker: Broker
@@ -36,25 +36,27 @@ class Site:
     dead_letters: Place
 
 
-async def audit(sites: Sequence[Site]) -> list[Record]:
+async def audit(namespaces: Sequence[AuditedNamespace]) -> list[Record]:
     """
     Receive everything from all queues of these namespaces; return the records.
 
     A queue that can't be read to its end is in the records too, so that the checker doesn't decide
     without it.
     """
-    queues = [(site, queue, place) for site in sites for queue, place in await _queues(site)]
-    names = frozenset(_name(site, queue) for site, queue, _ in queues)
+    queues = [
+        (audited, queue, place) for audited in namespaces for queue, place in await _queues(audited)
+    ]
+    names = frozenset(_name(audited, queue) for audited, queue, _ in queues)
     records: list[Record] = [AuditBegan(at=trio.current_time(), queues=names)]
     limiter = trio.CapacityLimiter(AT_ONCE)
 
-    async def read(site: Site, queue: EntityPath, place: Place) -> None:
+    async def read(audited: AuditedNamespace, queue: EntityPath, place: Place) -> None:
         async with limiter:
-            records.extend(await _outcome(site, queue, place))
+            records.extend(await _outcome(audited, queue, place))
 
     async with trio.open_nursery() as nursery:
-        for site, queue, place in queues:
-            nursery.start_soon(read, site, queue, place)
+        for audited, queue, place in queues:
+            nursery.start_soon(read, audited, queue, place)
     return records
 
 
@@ -73,29 +75,29 @@ async def pending(broker: Broker) -> int:
     return total
 
 
-def _name(site: Site, queue: EntityPath) -> str:
+def _name(audited: AuditedNamespace, queue: EntityPath) -> str:
     """
     The queue's name in the records: queues of the primary by their own name, as the producers use
     it.
     """
-    return queue.key if site.place is Place.PRIMARY else f"{site.name}:{queue.key}"
+    return queue.key if audited.place is Place.PRIMARY else f"{audited.name}:{queue.key}"
 
 
-async def _queues(site: Site) -> list[tuple[EntityPath, Place]]:
+async def _queues(audited: AuditedNamespace) -> list[tuple[EntityPath, Place]]:
     found: list[tuple[EntityPath, Place]] = []
-    while page := await site.broker.list_queues(skip=len(found) // 2, top=PAGE):
+    while page := await audited.broker.list_queues(skip=len(found) // 2, top=PAGE):
         for info in page:
-            found += [(info.path, site.place), (info.path.dead_letter, site.dead_letters)]
+            found += [(info.path, audited.place), (info.path.dead_letter, audited.dead_letters)]
     return found
 
 
-async def _outcome(site: Site, queue: EntityPath, place: Place) -> list[Record]:
+async def _outcome(audited: AuditedNamespace, queue: EntityPath, place: Place) -> list[Record]:
     """The records of that queue, or one that says that its content is unknown."""
     await trio.lowlevel.checkpoint()
-    name = _name(site, queue)
+    name = _name(audited, queue)
     try:
         with trio.fail_after(LIMIT):
-            found = await _read(site, queue, place)
+            found = await _read(audited, queue, place)
     except trio.TooSlowError:
         reason = f"the queue isn't empty after {LIMIT:.0f} s"
         return [AuditFailed(at=trio.current_time(), queue=name, reason=reason)]
@@ -104,30 +106,30 @@ async def _outcome(site: Site, queue: EntityPath, place: Place) -> list[Record]:
     return [*found, QueueRead(at=trio.current_time(), queue=name)]
 
 
-async def _read(site: Site, queue: EntityPath, place: Place) -> list[Record]:
+async def _read(audited: AuditedNamespace, queue: EntityPath, place: Place) -> list[Record]:
     """
     Receive all messages; each is settled before the queue counts as read.
 
     Receive-and-delete isn't used: if it were interrupted, the audit itself could lose messages.
     """
     records: list[Record] = []
-    async with site.broker.open_receiver(queue) as receiver:
+    async with audited.broker.open_receiver(queue) as receiver:
         while True:
             deliveries: Sequence[Delivery] = ()
             with trio.move_on_after(LOOK):
                 deliveries = await receiver.receive(PAGE)
-            records += [_found(site, queue, place, delivery) for delivery in deliveries]
+            records += [_found(audited, queue, place, delivery) for delivery in deliveries]
             await _complete_all(receiver, deliveries)
-            if not deliveries and await _is_empty(site.broker, queue):
+            if not deliveries and await _is_empty(audited.broker, queue):
                 return records
 
 
-def _found(site: Site, queue: EntityPath, place: Place, delivery: Delivery) -> Found:
+def _found(audited: AuditedNamespace, queue: EntityPath, place: Place, delivery: Delivery) -> Found:
     message = delivery.message
     return Found(
         at=trio.current_time(),
         place=place,
-        queue=_name(site, queue),
+        queue=_name(audited, queue),
         message_id=str(message.message_id),
         fingerprint=fingerprint(message) if place is Place.PRIMARY else None,
         copy=str(delivery.sequence_number),

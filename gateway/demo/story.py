@@ -20,7 +20,7 @@ from gateway.brokers.servicebus.broker import (
 )
 from gateway.checker.operations import Found, Place
 from gateway.checker.verdict import Rules, Verdict, Violation, judge
-from gateway.demo.audit import PAGE, Site, audit, pending
+from gateway.demo.audit import PAGE, AuditedNamespace, audit, pending
 from gateway.demo.machines import KEY, KEY_NAME, LogLine, Machine, broker_config, gateway_config
 from gateway.demo.traffic import Traffic
 from gateway.domain import backlog
@@ -169,13 +169,13 @@ class Story:
     async def _judge(self, at_primary: Broker, at_secondary: Broker, outage: float) -> Result:
         found = await audit(
             [
-                Site(
+                AuditedNamespace(
                     broker=at_primary,
                     name="primary",
                     place=Place.PRIMARY,
                     dead_letters=Place.PRIMARY_DEAD_LETTER,
                 ),
-                Site(
+                AuditedNamespace(
                     broker=at_secondary,
                     name="secondary",
                     place=Place.BACKLOG,

@@ -41,7 +41,7 @@ def terms(hidden: float, poison_after: int | None = None) -> TermsOf:
 
 
 @attrs.frozen
-class Site:
+class Harness:
     broker: MemoryBroker
     visibility: LocalVisibility
 
@@ -66,26 +66,26 @@ class Site:
 
 
 @pytest.fixture
-async def site(autojump_clock: MockClock) -> AsyncIterator[Site]:
+async def harness(autojump_clock: MockClock) -> AsyncIterator[Harness]:
     async with MemoryBroker(VirtualClock(), random.Random(1)) as broker:
         await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
-        yield Site(broker, LocalVisibility(broker))
+        yield Harness(broker, LocalVisibility(broker))
 
 
 async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a", b"b")
+    await harness.put(b"a", b"b")
 
-    (first,) = await site.take(limit=1, hidden=10)
+    (first,) = await harness.take(limit=1, hidden=10)
     assert first.delivery.message.body == b"a"
     assert first.delivery.delivery_count == 1
-    assert await site.bodies() == [b"b"]
+    assert await harness.bodies() == [b"b"]
     await trio.sleep(9)
-    assert await site.bodies() == [b"b"]
+    assert await harness.bodies() == [b"b"]
     await trio.sleep(1.1)
 
-    (again, _) = await site.take()
+    (again, _) = await harness.take()
     assert again.delivery.message.body == b"a"
     assert again.delivery.delivery_count == 2
     assert again.delivery.sequence_number == first.delivery.sequence_number
@@ -93,127 +93,129 @@ async def test_what_is_taken_is_hidden_for_as_long_as_its_taker_wants(
 
 
 async def test_a_receipt_is_good_until_somebody_else_takes_the_message(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a")
-    (first,) = await site.take(hidden=1)
+    await harness.put(b"a")
+    (first,) = await harness.take(hidden=1)
     await trio.sleep(2)  # visible again, and nobody has taken it
-    changed = await site.change(first.receipt, 1)
+    changed = await harness.change(first.receipt, 1)
     with pytest.raises(LockLost):
-        await site.change(first.receipt, 1)
+        await harness.change(first.receipt, 1)
     await trio.sleep(2)
-    (second,) = await site.take()
+    (second,) = await harness.take()
 
     with pytest.raises(LockLost):
-        await site.remove(changed.receipt)
-    await site.remove(second.receipt)
+        await harness.remove(changed.receipt)
+    await harness.remove(second.receipt)
     with pytest.raises(MessageNotFound):
-        await site.remove(second.receipt)
+        await harness.remove(second.receipt)
 
 
-async def test_the_receipt_of_a_put_is_good_too(site: Site, autojump_clock: MockClock) -> None:
-    kept, gone = await site.put(b"a", b"b")
+async def test_the_receipt_of_a_put_is_good_too(
+    harness: Harness, autojump_clock: MockClock
+) -> None:
+    kept, gone = await harness.put(b"a", b"b")
 
-    await site.remove(gone.receipt)
-    await site.change(kept.receipt, 0, b"other")
+    await harness.remove(gone.receipt)
+    await harness.change(kept.receipt, 0, b"other")
 
-    assert await site.bodies() == [b"other"]
+    assert await harness.bodies() == [b"other"]
 
 
 async def test_a_message_may_be_hidden_from_the_start(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    shown = await site.visibility.put(ORDERS, Message(body=b"a"), seconds(10))
-    assert await site.take() == []
+    shown = await harness.visibility.put(ORDERS, Message(body=b"a"), seconds(10))
+    assert await harness.take() == []
     assert shown.delivery.locked_until is not None
 
     await trio.sleep(11)
-    assert await site.bodies() == [b"a"]
+    assert await harness.bodies() == [b"a"]
 
 
 async def test_what_is_put_for_later_is_passed_on_later(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
     entry = EntityPath("entry")
-    await site.broker.create_queue(entry, QueueProperties(forward_to=ORDERS.name))
-    await site.visibility.put(entry, Message(body=b"later"), seconds(30))
-    await site.visibility.put(entry, Message(body=b"now"), NOW)
-    assert await site.bodies() == [b"now"]
+    await harness.broker.create_queue(entry, QueueProperties(forward_to=ORDERS.name))
+    await harness.visibility.put(entry, Message(body=b"later"), seconds(30))
+    await harness.visibility.put(entry, Message(body=b"now"), NOW)
+    assert await harness.bodies() == [b"now"]
     await trio.sleep(31)
-    assert b"later" in await site.bodies()
+    assert b"later" in await harness.bodies()
 
 
 async def test_a_change_to_nothing_shows_the_message_at_once(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a", b"b")
-    first, _ = await site.take()
+    await harness.put(b"a", b"b")
+    first, _ = await harness.take()
 
-    await site.change(first.receipt, 0)
+    await harness.change(first.receipt, 0)
 
-    assert await site.bodies() == [b"a"]
+    assert await harness.bodies() == [b"a"]
 
 
 async def test_a_message_is_handed_out_once_however_often_it_was_shown(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a", b"b", b"c")
-    shown = (await site.take())[0]
+    await harness.put(b"a", b"b", b"c")
+    shown = (await harness.take())[0]
     for hidden in (0, 1, 0, 0, 5, 0):
-        shown = await site.change(shown.receipt, hidden)
+        shown = await harness.change(shown.receipt, hidden)
         await trio.sleep(0.5)
 
-    assert [each.delivery.message.body for each in await site.take()] == [b"a"]
+    assert [each.delivery.message.body for each in await harness.take()] == [b"a"]
 
 
 async def test_look_shows_what_can_be_taken_and_touches_nothing(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a", b"b", b"c")
-    await site.take(limit=1)
+    await harness.put(b"a", b"b", b"c")
+    await harness.take(limit=1)
 
     for _ in range(2):
-        found = await site.visibility.look(ORDERS, 32)
+        found = await harness.visibility.look(ORDERS, 32)
         assert [each.message.body for each in found] == [b"b", b"c"]
         assert [each.delivery_count for each in found] == [0, 0]
 
 
 async def test_a_hidden_message_expires_and_its_receipt_finds_nothing(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
     message = Message(body=b"a", time_to_live=seconds(5))
-    await site.visibility.put(ORDERS, message, NOW)
-    (shown,) = await site.take(hidden=100)
+    await harness.visibility.put(ORDERS, message, NOW)
+    (shown,) = await harness.take(hidden=100)
     await trio.sleep(6)
 
     with pytest.raises(MessageNotFound):
-        await site.remove(shown.receipt)
+        await harness.remove(shown.receipt)
     await trio.sleep(100)
-    assert await site.take() == []
-    assert (await site.broker.inspect(ORDERS)).scheduled == 0
+    assert await harness.take() == []
+    assert (await harness.broker.inspect(ORDERS)).scheduled == 0
 
 
 async def test_what_a_receiver_has_locked_is_not_taken_and_its_receipt_is_stale(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    (shown,) = await site.put(b"a")
-    async with site.broker.open_receiver(ORDERS) as receiver:
+    (shown,) = await harness.put(b"a")
+    async with harness.broker.open_receiver(ORDERS) as receiver:
         (delivery,) = await receiver.receive(1)
-        assert await site.take() == []
-        assert await site.visibility.look(ORDERS, 1) == []
+        assert await harness.take() == []
+        assert await harness.visibility.look(ORDERS, 1) == []
         with pytest.raises(LockLost):
-            await site.remove(shown.receipt)
+            await harness.remove(shown.receipt)
         await receiver.settle(delivery, Complete())
     with pytest.raises(MessageNotFound):
-        await site.remove(shown.receipt)
+        await harness.remove(shown.receipt)
 
 
 async def test_a_receiver_gets_what_was_hidden_when_it_is_visible_again(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a")
-    await site.take(hidden=10)
-    async with site.broker.open_receiver(ORDERS) as receiver:
+    await harness.put(b"a")
+    await harness.take(hidden=10)
+    async with harness.broker.open_receiver(ORDERS) as receiver:
         with trio.fail_after(11):
             (delivery,) = await receiver.receive(1)
         assert delivery.message.body == b"a"
@@ -221,26 +223,26 @@ async def test_a_receiver_gets_what_was_hidden_when_it_is_visible_again(
 
 
 async def test_clear_removes_all_but_what_a_receiver_has(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
     for number in range(CLEAR_STEP + 2):
-        await site.broker.send(ORDERS, [Message(body=b"%d" % number)])
-    await site.take(limit=3, hidden=100)
-    async with site.broker.open_receiver(ORDERS) as receiver:
+        await harness.broker.send(ORDERS, [Message(body=b"%d" % number)])
+    await harness.take(limit=3, hidden=100)
+    async with harness.broker.open_receiver(ORDERS) as receiver:
         (delivery,) = await receiver.receive(1)
-        await site.visibility.clear(ORDERS)
-        info = await site.broker.inspect(ORDERS)
+        await harness.visibility.clear(ORDERS)
+        info = await harness.broker.inspect(ORDERS)
         assert (info.active, info.scheduled) == (1, 0)
         await receiver.settle(delivery, Complete())
-    assert (await site.broker.inspect(ORDERS)).active == 0
+    assert (await harness.broker.inspect(ORDERS)).active == 0
 
 
-async def test_there_must_be_a_queue(site: Site, autojump_clock: MockClock) -> None:
+async def test_there_must_be_a_queue(harness: Harness, autojump_clock: MockClock) -> None:
     nowhere = EntityPath("nowhere")
     with pytest.raises(EntityNotFound):
-        await site.visibility.take(nowhere, 1, terms(0))
+        await harness.visibility.take(nowhere, 1, terms(0))
     with pytest.raises(EntityNotFound):
-        await site.visibility.clear(nowhere)
+        await harness.visibility.clear(nowhere)
 
 
 async def test_receipts_and_counts_outlive_the_process(tmp_path: Path) -> None:
@@ -287,79 +289,79 @@ async def test_a_queue_is_cleared_without_all_of_it_in_memory(tmp_path: Path) ->
 
 
 async def test_what_has_expired_hides_nothing_that_has_not(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
     short = Message(body=b"short", time_to_live=seconds(5))
-    await site.broker.send(ORDERS, [short] * CROWD)
-    await site.put(b"long")
+    await harness.broker.send(ORDERS, [short] * CROWD)
+    await harness.put(b"long")
     await trio.sleep(6)
 
-    assert [each.message.body for each in await site.visibility.look(ORDERS, 3)] == [b"long"]
+    assert [each.message.body for each in await harness.visibility.look(ORDERS, 3)] == [b"long"]
 
 
 async def test_a_take_finds_what_stands_behind_what_has_expired(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
     short = Message(body=b"short", time_to_live=seconds(5))
-    await site.broker.send(ORDERS, [short] * CROWD)
-    await site.put(b"long")
+    await harness.broker.send(ORDERS, [short] * CROWD)
+    await harness.put(b"long")
     await trio.sleep(6)
 
-    assert await site.bodies() == [b"long"]
+    assert await harness.bodies() == [b"long"]
 
 
 async def test_a_receipt_is_stale_once_somebody_has_locked_the_message(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a")
-    (shown,) = await site.take(hidden=1)
+    await harness.put(b"a")
+    (shown,) = await harness.take(hidden=1)
     await trio.sleep(2)
-    async with site.broker.open_receiver(ORDERS) as receiver:
+    async with harness.broker.open_receiver(ORDERS) as receiver:
         (delivery,) = await receiver.receive(1)
         await receiver.settle(delivery, Abandon())
 
     with pytest.raises(LockLost):
-        await site.remove(shown.receipt)
+        await harness.remove(shown.receipt)
 
 
 async def test_a_receipt_stays_good_where_nobody_saw_the_message(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a")
-    (shown,) = await site.take(hidden=1)
+    await harness.put(b"a")
+    (shown,) = await harness.take(hidden=1)
     await trio.sleep(2)
-    async with site.broker.open_receiver(ORDERS) as receiver:
+    async with harness.broker.open_receiver(ORDERS) as receiver:
         (delivery,) = await receiver.receive(1)
         await receiver.settle(delivery, Abandon(delivered=False))
 
-    await site.remove(shown.receipt)
+    await harness.remove(shown.receipt)
 
 
 async def test_a_hidden_message_is_none_that_was_scheduled(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a")
-    (shown,) = await site.take(hidden=10)
+    await harness.put(b"a")
+    (shown,) = await harness.take(hidden=10)
 
     with pytest.raises(MessageNotFound):
-        await site.broker.cancel_scheduled(ORDERS, [shown.delivery.sequence_number])
-    await site.remove(shown.receipt)
+        await harness.broker.cancel_scheduled(ORDERS, [shown.delivery.sequence_number])
+    await harness.remove(shown.receipt)
 
 
 # --- poison
 
 
 async def test_what_was_taken_too_often_goes_to_the_queue_for_poison(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.put(b"a", b"b")
+    await harness.put(b"a", b"b")
     for _ in range(2):
-        (shown,) = await site.visibility.take(ORDERS, 1, terms(1, poison_after=2))
+        (shown,) = await harness.visibility.take(ORDERS, 1, terms(1, poison_after=2))
         assert shown.delivery.message.body == b"a"
         await trio.sleep(2)
 
-    (shown,) = await site.visibility.take(ORDERS, 1, terms(1, poison_after=2))
-    (moved,) = await site.visibility.take(POISON, 9, terms(1))
+    (shown,) = await harness.visibility.take(ORDERS, 1, terms(1, poison_after=2))
+    (moved,) = await harness.visibility.take(POISON, 9, terms(1))
 
     assert shown.delivery.message.body == b"b"
     assert moved.delivery.message.body == b"a"
@@ -371,41 +373,41 @@ async def test_what_was_taken_too_often_goes_to_the_queue_for_poison(
     assert moved.delivery.delivery_count == 1
 
 
-async def test_poison_does_not_expire(site: Site, autojump_clock: MockClock) -> None:
+async def test_poison_does_not_expire(harness: Harness, autojump_clock: MockClock) -> None:
     short = Message(body=b"a", time_to_live=seconds(60))
-    await site.visibility.put(ORDERS, short, NOW)
+    await harness.visibility.put(ORDERS, short, NOW)
     for _ in range(2):
-        await site.visibility.take(ORDERS, 1, terms(1, poison_after=1))
+        await harness.visibility.take(ORDERS, 1, terms(1, poison_after=1))
         await trio.sleep(2)
     await trio.sleep(100)
 
-    (moved,) = await site.visibility.take(POISON, 9, terms(1))
+    (moved,) = await harness.visibility.take(POISON, 9, terms(1))
     assert moved.delivery.expires is None
 
 
 async def test_more_poison_than_a_step_moves_hides_nothing(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await site.broker.send(ORDERS, [Message(body=b"bad")] * CROWD)
+    await harness.broker.send(ORDERS, [Message(body=b"bad")] * CROWD)
     taken = 0
     while taken < CROWD:
-        taken += len(await site.visibility.take(ORDERS, 32, terms(1)))
-    await site.visibility.put(ORDERS, Message(body=b"good"), seconds(1))
+        taken += len(await harness.visibility.take(ORDERS, 32, terms(1)))
+    await harness.visibility.put(ORDERS, Message(body=b"good"), seconds(1))
     await trio.sleep(2)
 
-    (shown,) = await site.visibility.take(ORDERS, 32, terms(9, poison_after=1))
+    (shown,) = await harness.visibility.take(ORDERS, 32, terms(9, poison_after=1))
     assert shown.delivery.message.body == b"good"
-    assert (await site.broker.inspect(POISON)).active == CROWD
+    assert (await harness.broker.inspect(POISON)).active == CROWD
 
 
 async def test_what_the_queue_for_poison_does_not_take_is_served(
-    site: Site, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
     disabled = QueueProperties(status=EntityStatus.SEND_DISABLED)
-    await site.broker.create_queue(POISON, disabled)
-    await site.put(b"a")
+    await harness.broker.create_queue(POISON, disabled)
+    await harness.put(b"a")
     for _ in range(3):
-        (shown,) = await site.visibility.take(ORDERS, 1, terms(1, poison_after=1))
+        (shown,) = await harness.visibility.take(ORDERS, 1, terms(1, poison_after=1))
         await trio.sleep(2)
 
     assert shown.delivery.delivery_count == 3

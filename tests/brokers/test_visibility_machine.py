@@ -179,9 +179,9 @@ def test_both_ways_to_receive_agree_on_who_has_a_message(
         async with MemoryBroker(VirtualClock(), random.Random(seed)) as broker:
             await broker.create_queue(ORDERS, QueueProperties(max_delivery_count=1000))
             async with broker.open_receiver(ORDERS) as receiver:
-                site = Run(broker, LocalVisibility(broker), receiver, random.Random(seed))
+                harness = Run(broker, LocalVisibility(broker), receiver, random.Random(seed))
                 for name, argument in chosen:
-                    await getattr(site, name)(argument)
-                    await site.check()
+                    await getattr(harness, name)(argument)
+                    await harness.check()
 
     trio.run(run, clock=MockClock(autojump_threshold=0))

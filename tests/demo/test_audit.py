@@ -9,7 +9,7 @@ import trio
 
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.checker.operations import AuditBegan, AuditFailed, Found, Place, QueueRead
-from gateway.demo.audit import LIMIT, Site, audit, pending
+from gateway.demo.audit import LIMIT, AuditedNamespace, audit, pending
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import OutcomeUnknown, Unavailable
@@ -28,7 +28,7 @@ async def broker(autojump_clock):
 
 
 def primary(broker):
-    return Site(
+    return AuditedNamespace(
         broker=broker,
         name="primary",
         place=Place.PRIMARY,
@@ -37,7 +37,7 @@ def primary(broker):
 
 
 def secondary(broker):
-    return Site(
+    return AuditedNamespace(
         broker=broker,
         name="secondary",
         place=Place.BACKLOG,

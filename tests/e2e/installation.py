@@ -20,7 +20,7 @@ from gateway.brokers.servicebus.broker import (
 )
 from gateway.checker.operations import Completed, Delivered, Place, Record, fingerprint
 from gateway.checker.verdict import Rules, Verdict, judge
-from gateway.demo.audit import Site, audit, pending
+from gateway.demo.audit import AuditedNamespace, audit, pending
 from gateway.demo.traffic import Traffic
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -287,13 +287,13 @@ class Installation:
         async with client(self.primary) as primary, client(self.secondary) as secondary:
             found = await audit(
                 [
-                    Site(
+                    AuditedNamespace(
                         broker=primary,
                         name="primary",
                         place=Place.PRIMARY,
                         dead_letters=Place.PRIMARY_DEAD_LETTER,
                     ),
-                    Site(
+                    AuditedNamespace(
                         broker=secondary,
                         name="secondary",
                         place=Place.BACKLOG,

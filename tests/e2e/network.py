@@ -27,7 +27,7 @@ from gateway.checker.operations import (
     fingerprint,
 )
 from gateway.checker.verdict import Rules, Verdict, judge
-from gateway.demo.audit import Site, audit
+from gateway.demo.audit import AuditedNamespace, audit
 from gateway.domain import backlog
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -160,13 +160,13 @@ class Network:
         """The verdict, and how many copies the primary has."""
         found = await audit(
             [
-                Site(
+                AuditedNamespace(
                     broker=self.behind[0],
                     name="primary",
                     place=Place.PRIMARY,
                     dead_letters=Place.PRIMARY_DEAD_LETTER,
                 ),
-                Site(
+                AuditedNamespace(
                     broker=self.behind[1],
                     name="secondary",
                     place=Place.BACKLOG,

@@ -10,7 +10,7 @@ import trio
 
 from gateway.checker.operations import Completed, Delivered, Place, Record, fingerprint
 from gateway.checker.verdict import Rules, Verdict, judge
-from gateway.demo.audit import Site, audit
+from gateway.demo.audit import AuditedNamespace, audit
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete, Delivery
 from gateway.ports import Broker, Receiver
@@ -197,19 +197,19 @@ async def judged(
 
     `spare` copies are legal, since nobody learned what became of a send.
     """
-    sites = [
-        Site(
+    namespaces = [
+        AuditedNamespace(
             broker=primary,
             name="primary",
             place=Place.PRIMARY,
             dead_letters=Place.PRIMARY_DEAD_LETTER,
         ),
-        Site(
+        AuditedNamespace(
             broker=secondary,
             name="secondary",
             place=Place.BACKLOG,
             dead_letters=Place.BACKLOG_DEAD_LETTER,
         ),
     ]
-    records = [*installation.senders.records, *installation.received, *await audit(sites)]
+    records = [*installation.senders.records, *installation.received, *await audit(namespaces)]
     return judge(records, Rules(spare_duplicates=spare + installation.excused))

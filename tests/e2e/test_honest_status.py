@@ -73,7 +73,7 @@ class Answer:
 
 
 @attrs.define
-class Site:
+class Installation:
     gateway: GatewayProcess
     proxy: ChaosProxy
     nodes: Nodes
@@ -146,9 +146,9 @@ class Site:
 
 
 @asynccontextmanager
-async def site_of(
+async def installation_of(
     nodes: Nodes, gateways: Gateways, *, management: bool, syphon: bool
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[Installation]:
     password = nodes.folder / "password"
     password.write_text(USER)
     password.chmod(0o600)
@@ -192,7 +192,7 @@ bind = "127.0.0.1:0"
         assert await made.wait() == 0, (made.garbage, made.log)
         gateway = await gateways.start(config, name="gateway")
         await with_fixed_port(gateway)
-        yield Site(gateway, proxy, nodes, label)
+        yield Installation(gateway, proxy, nodes, label)
         nursery.cancel_scope.cancel()
 
 
@@ -201,34 +201,36 @@ bind = "127.0.0.1:0"
 async def test_at_no_moment_of_an_outage_do_status_metrics_and_log_contradict_the_queues(
     nodes: Nodes, gateways: Gateways, management: bool, syphon: bool
 ) -> None:
-    async with site_of(nodes, gateways, management=management, syphon=syphon) as site:
-        gateway = site.gateway
-        assert await send(gateway.address, site.label, b"x") == (201, "primary")
+    async with installation_of(
+        nodes, gateways, management=management, syphon=syphon
+    ) as installation:
+        gateway = installation.gateway
+        assert await send(gateway.address, installation.label, b"x") == (201, "primary")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(site.follow)
-            site.proxy.fault = Refuse()
+            nursery.start_soon(installation.follow)
+            installation.proxy.fault = Refuse()
             for _ in range(MESSAGES):
-                assert await send(gateway.address, site.label, b"x") == (201, "backlog")
+                assert await send(gateway.address, installation.label, b"x") == (201, "backlog")
             began = time.time()
             await trio.sleep(4)
-            diverted = await site.audit()
-            in_outage = [each for each in site.answers if each.end > began]
-            site.proxy.fault = Pass()
+            diverted = await installation.audit()
+            in_outage = [each for each in installation.answers if each.end > began]
+            installation.proxy.fault = Pass()
             if syphon:
                 await gateway.until(lambda: gateway.count("backlog_empty") > 0, PATIENCE)
             else:
                 await gateway.until(lambda: gateway.count("backlog_orphaned") > 0, PATIENCE)
             await trio.sleep(1)
             nursery.cancel_scope.cancel()
-        left = await site.audit()
-        last = await site.told(left)
+        left = await installation.audit()
+        last = await installation.told(left)
         code, _, _ = await pairgate(gateway, "status")
         await gateway.stop()
         await gateway.start()
-        restarted = await site.told(left)
+        restarted = await installation.told(left)
 
     assert diverted == MESSAGES
-    assert site.contradictions() == []
+    assert installation.contradictions() == []
     assert in_outage
     assert not any(each.good for each in in_outage)
     back = [line for line in gateway.log if line["event"] == "namespace_back"]

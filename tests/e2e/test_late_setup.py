@@ -21,7 +21,7 @@ BACKLOG = tuple(backlog.queue_name("east", index) for index in range(3))
 
 
 @attrs.frozen
-class Site:
+class Installation:
     """Two namespaces without any queue, and the configuration of a gateway that wants some."""
 
     primary: GatewayProcess
@@ -44,93 +44,101 @@ class Site:
 
 
 @pytest.fixture
-async def site(gateways: Gateways) -> Site:
+async def installation(gateways: Gateways) -> Installation:
     primary = await gateways.start(broker_config(), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
     pair = pair_config(primary.address, secondary.address, backlog_queues=len(BACKLOG))
     config = pair.replace("[namespaces.secondary]", 'queues = ["orders"]\n\n[namespaces.secondary]')
-    return Site(primary, secondary, gateways.prepare(config, name="gateway"))
+    return Installation(primary, secondary, gateways.prepare(config, name="gateway"))
 
 
-async def test_with_the_primary_down_the_backlog_is_made_and_used_at_once(site: Site) -> None:
-    await site.primary.kill()
-    await site.gateway.start()
-    now = await site.queues(site.secondary)
-    sent = await send(site.gateway.address, "orders", b"one")
-    await site.primary.start()
-    await site.seen(site.primary, {ORDERS})
-    made = await site.gateway.seen("entities_made", namespace="primary")
+async def test_with_the_primary_down_the_backlog_is_made_and_used_at_once(
+    installation: Installation,
+) -> None:
+    await installation.primary.kill()
+    await installation.gateway.start()
+    now = await installation.queues(installation.secondary)
+    sent = await send(installation.gateway.address, "orders", b"one")
+    await installation.primary.start()
+    await installation.seen(installation.primary, {ORDERS})
+    made = await installation.gateway.seen("entities_made", namespace="primary")
     with trio.fail_after(60.0):
         while True:
-            if await send(site.gateway.address, "orders", b"two") == (201, "primary"):
+            if await send(installation.gateway.address, "orders", b"two") == (201, "primary"):
                 break
             await trio.sleep(0.2)
 
     assert now == set(BACKLOG)
     assert sent == (201, "backlog")
     assert made["entities"] == "orders"
-    assert site.gateway.count("syphon_stalled") == 0
+    assert installation.gateway.count("syphon_stalled") == 0
 
 
-async def test_with_the_secondary_down_the_primary_is_set_up_and_used_at_once(site: Site) -> None:
-    await site.secondary.kill()
-    await site.gateway.start()
-    await site.seen(site.primary, {ORDERS})
-    sent = await send(site.gateway.address, "orders", b"one")
-    await site.secondary.start()
-    await site.seen(site.secondary, set(BACKLOG))
-    ready = await site.gateway.seen("backlog_ready", usable=len(BACKLOG), reason="")
-    await site.primary.kill()
+async def test_with_the_secondary_down_the_primary_is_set_up_and_used_at_once(
+    installation: Installation,
+) -> None:
+    await installation.secondary.kill()
+    await installation.gateway.start()
+    await installation.seen(installation.primary, {ORDERS})
+    sent = await send(installation.gateway.address, "orders", b"one")
+    await installation.secondary.start()
+    await installation.seen(installation.secondary, set(BACKLOG))
+    ready = await installation.gateway.seen("backlog_ready", usable=len(BACKLOG), reason="")
+    await installation.primary.kill()
 
     assert sent == (201, "primary")
     assert ready["wanted"] == len(BACKLOG)
-    assert await send(site.gateway.address, "orders", b"two") == (201, "backlog")
+    assert await send(installation.gateway.address, "orders", b"two") == (201, "backlog")
 
 
-async def test_with_both_down_serve_begins_and_sets_up_what_comes_back(site: Site) -> None:
-    await site.primary.kill()
-    await site.secondary.kill()
-    await site.gateway.start()
-    refused = await send(site.gateway.address, "orders", b"one")
-    await site.secondary.start()
-    await site.seen(site.secondary, set(BACKLOG))
-    await site.primary.start()
-    await site.seen(site.primary, {ORDERS})
+async def test_with_both_down_serve_begins_and_sets_up_what_comes_back(
+    installation: Installation,
+) -> None:
+    await installation.primary.kill()
+    await installation.secondary.kill()
+    await installation.gateway.start()
+    refused = await send(installation.gateway.address, "orders", b"one")
+    await installation.secondary.start()
+    await installation.seen(installation.secondary, set(BACKLOG))
+    await installation.primary.start()
+    await installation.seen(installation.primary, {ORDERS})
 
     assert refused[0] == 503
-    await site.gateway.seen("entities_made", namespace="primary")
-    await site.gateway.seen("entities_made", namespace="secondary")
+    await installation.gateway.seen("entities_made", namespace="primary")
+    await installation.gateway.seen("entities_made", namespace="secondary")
     with trio.fail_after(60.0):
         while True:
-            if await send(site.gateway.address, "orders", b"two") == (201, "primary"):
+            if await send(installation.gateway.address, "orders", b"two") == (201, "primary"):
                 break
             await trio.sleep(0.2)
 
 
-async def test_what_provision_left_serve_makes(site: Site) -> None:
-    site.gateway.folder.mkdir()
-    site.gateway.config_file.write_text(site.gateway.config)
-    await site.secondary.kill()
-    code, output, _ = await pairgate(site.gateway, "provision", "--json")
-    await site.secondary.start()
-    await site.gateway.start()
+async def test_what_provision_left_serve_makes(installation: Installation) -> None:
+    installation.gateway.folder.mkdir()
+    installation.gateway.config_file.write_text(installation.gateway.config)
+    await installation.secondary.kill()
+    code, output, _ = await pairgate(installation.gateway, "provision", "--json")
+    await installation.secondary.start()
+    await installation.gateway.start()
 
     assert code == 3
     assert [each["queues"] for each in json.loads(output)] == [["orders"], []]
-    assert await site.queues(site.secondary) == set(BACKLOG)
-    assert (await site.gateway.seen("backlog_ready"))["usable"] == len(BACKLOG)
+    assert await installation.queues(installation.secondary) == set(BACKLOG)
+    assert (await installation.gateway.seen("backlog_ready"))["usable"] == len(BACKLOG)
 
 
-async def test_doubtful_settings_are_told_as_soon_as_the_secondary_is_back(site: Site) -> None:
+async def test_doubtful_settings_are_told_as_soon_as_the_secondary_is_back(
+    installation: Installation,
+) -> None:
     odd = attrs.evolve(backlog.QUEUE_PROPERTIES, max_delivery_count=10)
-    async with client(site.secondary) as broker:
+    async with client(installation.secondary) as broker:
         await broker.create_queue(BACKLOG[0], odd)
-    await site.secondary.kill()
-    await site.gateway.start()
-    before = [line for line in site.gateway.log if "10 deliveries" in line.get("text", "")]
-    await site.secondary.start()
+    await installation.secondary.kill()
+    await installation.gateway.start()
+    before = [line for line in installation.gateway.log if "10 deliveries" in line.get("text", "")]
+    await installation.secondary.start()
 
-    await site.gateway.until(
-        lambda: any("10 deliveries" in line.get("text", "") for line in site.gateway.log)
+    await installation.gateway.until(
+        lambda: any("10 deliveries" in line.get("text", "") for line in installation.gateway.log)
     )
     assert before == []

@@ -15,7 +15,7 @@ import trio
 
 from gateway.checker.operations import Acked, Delivered, Invoked, Place, Record
 from gateway.checker.verdict import Rules, Verdict, judge
-from gateway.demo.audit import Site, audit, pending
+from gateway.demo.audit import AuditedNamespace, audit, pending
 from tests.brokers.storage_queue.azurites import client, url_of
 from tests.e2e.processes import ENVELOPE_VARIABLE, GatewayProcess, Gateways
 from tests.e2e.test_storage_clients import CLIENTS, ENDPOINT, EXPECTED, MORE, Producer, run_at
@@ -124,13 +124,13 @@ async def judged(servers: Servers, sent: list[str], got: dict[str, str], extra: 
     async with client(servers.primary_port) as north, client(servers.secondary_port) as south:
         records += await audit(
             [
-                Site(
+                AuditedNamespace(
                     broker=north,
                     name="north",
                     place=Place.PRIMARY,
                     dead_letters=Place.PRIMARY_DEAD_LETTER,
                 ),
-                Site(
+                AuditedNamespace(
                     broker=south,
                     name="south",
                     place=Place.BACKLOG,

@@ -39,7 +39,7 @@ class Neighbours(World):
 
     async def _start(self, nursery: trio.Nursery) -> None:
         await super()._start(nursery)
-        envelope = self.gateway.site.envelope("another gateway")
+        envelope = self.gateway.installation.envelope("another gateway")
         for number in range(FOREIGN):
             wrapped = envelope.wrap(
                 Message(message_id=f"{_PREFIX}{number}", body=b"foreign"),

@@ -64,7 +64,7 @@ class KeptState(StateFile):
 
 
 @attrs.define(eq=False, kw_only=True)
-class Site:
+class Installation:
     """What every process finds where it starts."""
 
     scenario: Scenario
@@ -172,7 +172,7 @@ class Process:
     """
 
     name: str
-    site: Site
+    installation: Installation
     lives: int = attrs.field(default=0, init=False)
     _life: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _links: tuple[FaultyBroker, ...] = attrs.field(default=(), init=False)
@@ -183,10 +183,10 @@ class Process:
         while True:
             await self._may_live.wait()
             self.lives += 1
-            primary = await self.site.connect(self.name, "primary")
-            secondary = await self.site.connect(self.name, "secondary")
+            primary = await self.installation.connect(self.name, "primary")
+            secondary = await self.installation.connect(self.name, "secondary")
             self._links = (primary, secondary)
-            dependencies = self.site.dependencies(self.name)
+            dependencies = self.installation.dependencies(self.name)
             with trio.CancelScope() as self._life:
                 dependencies = attrs.evolve(
                     dependencies, observer=Voice(dependencies.observer, self._life)
@@ -226,7 +226,7 @@ class SyphonProcess(Process):
         *,
         task_status: trio.TaskStatus[None],
     ) -> None:
-        syphon = self.site.syphon(self.name, dependencies, primary, secondary)
+        syphon = self.installation.syphon(self.name, dependencies, primary, secondary)
         await syphon.run(task_status=task_status)
 
 
@@ -263,13 +263,13 @@ class GatewayProcess(Process):
 
     def saved_states(self) -> dict[str, str]:
         """By entity, as the next life will find them."""
-        saved = [parse(data) for data in self.site.disk.values()]
+        saved = [parse(data) for data in self.installation.disk.values()]
         return {each.entity.key: each.state.value for one in saved for each in one.states}
 
     def kill(self) -> None:
         super().kill()
-        self.pair = self.site.network.serve = None
-        if self.site.scenario.parts.front is None:  # over a network their connections end
+        self.pair = self.installation.network.serve = None
+        if self.installation.scenario.parts.front is None:  # over a network their connections end
             for scope in self._clients:
                 scope.cancel()
 
@@ -281,29 +281,29 @@ class GatewayProcess(Process):
         *,
         task_status: trio.TaskStatus[None],
     ) -> None:
-        pair = self.site.pair(self.name, self._life, dependencies, primary, secondary)
+        pair = self.installation.pair(self.name, self._life, dependencies, primary, secondary)
         async with trio.open_nursery() as nursery:
             await nursery.start(pair.run)
             if self.syphons:
                 # Over links of its own, so that one can tell who of the two asked.
                 name = f"syphon in {self.name}"
-                to_primary = await self.site.connect(name, "primary")
-                to_secondary = await self.site.connect(name, "secondary")
+                to_primary = await self.installation.connect(name, "primary")
+                to_secondary = await self.installation.connect(name, "secondary")
                 self._links += (to_primary, to_secondary)
-                syphon = self.site.syphon(
+                syphon = self.installation.syphon(
                     self.name, dependencies, to_primary, to_secondary, pair.states
                 )
                 await nursery.start(syphon.run)
-            if (front := self.site.scenario.parts.front) is not None:
+            if (front := self.installation.scenario.parts.front) is not None:
                 endpoint = Endpoint(
                     front=front,
                     broker=pair.broker,
                     clock=dependencies.clock,
                     rng=dependencies.rng,
-                    send_timeout=self.site.scenario.pair.send_timeout,
-                    note_put=self.site.names.note_put,
+                    send_timeout=self.installation.scenario.pair.send_timeout,
+                    note_put=self.installation.names.note_put,
                 )
                 await nursery.start(endpoint.run)
-                self.site.network.serve = endpoint.serve
+                self.installation.network.serve = endpoint.serve
             self.pair = pair
             task_status.started()

@@ -15,7 +15,7 @@ from gateway.pairing.state_file import BETWEEN_SAVES
 from tests.harness.clocks import VirtualClock
 from tests.simulation.names import Names
 from tests.simulation.network import Network
-from tests.simulation.processes import GatewayProcess, Process, Site
+from tests.simulation.processes import GatewayProcess, Installation, Process
 from tests.simulation.seeds import draw
 
 BEGAN, ENDED = LoopPaused(seconds=1.0), LoopPaused(seconds=2.0)
@@ -48,10 +48,10 @@ def heard():
 
 
 @pytest.fixture
-def site(heard, nursery):
+def installation(heard, nursery):
     rng, clock = random.Random(1), VirtualClock()
     dependencies = PairDependencies(clock=clock, rng=rng, new_id=str, observer=heard, measure=len)
-    return Site(
+    return Installation(
         scenario=draw(1),
         primary=MemoryBroker(clock, rng),
         secondary=MemoryBroker(clock, rng),
@@ -64,8 +64,8 @@ def site(heard, nursery):
 
 
 @pytest.fixture
-async def process(site, nursery):
-    process = Talker(name="gateway", site=site)
+async def process(installation, nursery):
+    process = Talker(name="gateway", installation=installation)
     await nursery.start(process.run)
     return process
 
@@ -85,9 +85,11 @@ async def test_a_process_that_lives_again_is_heard_again(process, heard, autojum
     assert heard.events == [BEGAN, BEGAN]
 
 
-async def test_a_killed_gateway_saves_nothing_while_its_tasks_end(site, nursery, autojump_clock):
+async def test_a_killed_gateway_saves_nothing_while_its_tasks_end(
+    installation, nursery, autojump_clock
+):
     """What changed less than a pause between two saves ago is unknown to the next life."""
-    gateway = GatewayProcess(name="gateway", site=site, syphons=False)
+    gateway = GatewayProcess(name="gateway", installation=installation, syphons=False)
     await nursery.start(gateway.run)
     states = gateway.pair.states
     states.force_over(EntityPath("early"))

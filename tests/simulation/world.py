@@ -42,7 +42,7 @@ from tests.simulation.laws import Laws
 from tests.simulation.listening import listener
 from tests.simulation.network import Network
 from tests.simulation.outcomes import Outcomes
-from tests.simulation.processes import GatewayProcess, Process, Site, SyphonProcess
+from tests.simulation.processes import GatewayProcess, Installation, Process, SyphonProcess
 from tests.simulation.recorder import GATEWAY, Recorder
 from tests.simulation.scenario import (
     CHAOS,
@@ -174,19 +174,21 @@ class World:
     async def _start(self, nursery: trio.Nursery) -> None:
         for entity in ENTITIES:
             await self.stores["primary"].create_queue(entity, QUEUE)
-        site = self._site(nursery)
-        for queue in site.backlog.queues:
+        installation = self._installation(nursery)
+        for queue in installation.backlog.queues:
             await self.stores["secondary"].create_queue(queue, backlog.QUEUE_PROPERTIES)
         for namespace in self.namespaces.values():
             await nursery.start(namespace.run)
-        self.gateway = GatewayProcess(name="gateway", site=site, syphons=self.scenario.syphons == 0)
+        self.gateway = GatewayProcess(
+            name="gateway", installation=installation, syphons=self.scenario.syphons == 0
+        )
         self.syphons = [
-            SyphonProcess(name=f"syphon-{number}", site=site)
+            SyphonProcess(name=f"syphon-{number}", installation=installation)
             for number in range(self.scenario.syphons)
         ]
-        await nursery.start(site.network.run)
+        await nursery.start(installation.network.run)
         if self.scenario.parts.front is not None:
-            await self._start_clients(self.scenario.parts.front, site.network, nursery)
+            await self._start_clients(self.scenario.parts.front, installation.network, nursery)
         for process in (self.gateway, *self.syphons):
             await nursery.start(process.run)
         for entity in ENTITIES:
@@ -216,8 +218,8 @@ class World:
         breaking = self.scenario.parts.breaking
         return Network(rng=self.rng, breaking=breaking, until=CHAOS, on_break=note_break)
 
-    def _site(self, nursery: trio.Nursery) -> Site:
-        return Site(
+    def _installation(self, nursery: trio.Nursery) -> Installation:
+        return Installation(
             scenario=self.scenario,
             primary=self.namespaces["primary"],
             secondary=self.namespaces["secondary"],
