@@ -67,7 +67,7 @@ class FakeProcess:
 
 
 @attrs.define(eq=False)
-class Yard:
+class Harness:
     """A process pool, what it sees, and what it does."""
 
     nursery: trio.Nursery
@@ -164,377 +164,383 @@ async def _end_test() -> None:
 
 
 @pytest.fixture
-def yard(nursery: trio.Nursery) -> Yard:
+def harness(nursery: trio.Nursery) -> Harness:
     nursery.start_soon(_end_test)
-    return Yard(nursery)
+    return Harness(nursery)
 
 
-async def test_as_many_are_started_as_the_work_needs(yard: Yard, autojump_clock: MockClock) -> None:
-    yard.depth = 350
-    await yard.open()
+async def test_as_many_are_started_as_the_work_needs(
+    harness: Harness, autojump_clock: MockClock
+) -> None:
+    harness.depth = 350
+    await harness.open()
 
-    assert len(yard.running) == 4
-    assert [(each.before, each.after, each.depth) for each in yard.of(Autoscaled)] == [(0, 4, 350)]
-    assert [each.pid for each in yard.of(ProcessStarted)] == [1, 2, 3, 4]
+    assert len(harness.running) == 4
+    assert [(each.before, each.after, each.depth) for each in harness.of(Autoscaled)] == [
+        (0, 4, 350)
+    ]
+    assert [each.pid for each in harness.of(ProcessStarted)] == [1, 2, 3, 4]
 
 
 async def test_when_the_work_is_done_the_youngest_go_after_a_quiet_time(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 350
-    await yard.open()
-    yard.depth = 0
+    harness.depth = 350
+    await harness.open()
+    harness.depth = 0
     await trio.sleep(INTERVAL + COOLDOWN + 1)
-    first = [process.pid for process in yard.running]
+    first = [process.pid for process in harness.running]
     await trio.sleep(3 * COOLDOWN)
 
     assert first == [1, 2]
-    assert yard.running == []
-    assert yard.of(ProcessLost) == []
-    assert all(process.signals == [TERMINATED] for process in yard.processes)
+    assert harness.running == []
+    assert harness.of(ProcessLost) == []
+    assert all(process.signals == [TERMINATED] for process in harness.processes)
 
 
 async def test_who_works_stays_where_the_namespace_does_not_count_what_is_locked(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 1
-    await yard.open()
-    yard.processes[0].report = Report(running=1)
-    yard.depth = 0
+    harness.depth = 1
+    await harness.open()
+    harness.processes[0].report = Report(running=1)
+    harness.depth = 0
     await trio.sleep(10 * COOLDOWN)
-    at_work = list(yard.processes[0].signals)
-    yard.processes[0].report = Report(calls=1, seconds=1.0)
+    at_work = list(harness.processes[0].signals)
+    harness.processes[0].report = Report(calls=1, seconds=1.0)
     await trio.sleep(2 * COOLDOWN)
 
-    assert (at_work, yard.processes[0].signals) == ([], [TERMINATED])
+    assert (at_work, harness.processes[0].signals) == ([], [TERMINATED])
 
 
 async def test_of_too_many_those_go_that_work_on_least(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 400
-    await yard.open()
-    for process, running in zip(yard.processes, (1, 0, 2, 3), strict=True):
+    harness.depth = 400
+    await harness.open()
+    for process, running in zip(harness.processes, (1, 0, 2, 3), strict=True):
         process.report = Report(running=running)
-    yard.depth = 0
+    harness.depth = 0
     await trio.sleep(INTERVAL + COOLDOWN + 1)
 
-    assert [process.pid for process in yard.running] == [3, 4]
+    assert [process.pid for process in harness.running] == [3, 4]
 
 
 async def test_what_a_lost_process_worked_on_is_no_work_any_more(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 1
-    await yard.open()
-    yard.processes[0].report = Report(running=1)
-    yard.processes[0].end(KILLED)
-    yard.depth = 0
+    harness.depth = 1
+    await harness.open()
+    harness.processes[0].report = Report(running=1)
+    harness.processes[0].end(KILLED)
+    harness.depth = 0
     await trio.sleep(3 * COOLDOWN)
 
-    assert yard.samples[-1].depth == 0
-    assert yard.running == []
+    assert harness.samples[-1].depth == 0
+    assert harness.running == []
 
 
-async def test_who_does_not_end_in_time_is_killed(yard: Yard, autojump_clock: MockClock) -> None:
-    yard.depth, yard.is_deaf = 1, True
-    await yard.open()
-    yard.pool.drain()
+async def test_who_does_not_end_in_time_is_killed(
+    harness: Harness, autojump_clock: MockClock
+) -> None:
+    harness.depth, harness.is_deaf = 1, True
+    await harness.open()
+    harness.pool.drain()
     began = trio.current_time()
-    await yard.ended.wait()
+    await harness.ended.wait()
 
     assert trio.current_time() - began == pytest.approx(GRACE)
-    assert yard.processes[0].signals == [TERMINATED, KILLED]
-    assert [each.pid for each in yard.of(ProcessKilled)] == [1]
+    assert harness.processes[0].signals == [TERMINATED, KILLED]
+    assert [each.pid for each in harness.of(ProcessKilled)] == [1]
 
 
 async def test_at_the_end_all_are_told_to_drain_and_waited_for(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 1000
-    await yard.open()
-    yard.pool.drain()
-    await yard.ended.wait()
+    harness.depth = 1000
+    await harness.open()
+    harness.pool.drain()
+    await harness.ended.wait()
 
-    assert len(yard.processes) == 10
-    assert [process.signals for process in yard.processes] == [[TERMINATED]] * 10
+    assert len(harness.processes) == 10
+    assert [process.signals for process in harness.processes] == [[TERMINATED]] * 10
 
 
 async def test_a_second_signal_goes_on_to_all_and_they_have_little_time(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth, yard.is_deaf = 1, True
-    await yard.open()
-    yard.pool.drain()
+    harness.depth, harness.is_deaf = 1, True
+    await harness.open()
+    harness.pool.drain()
     await trio.sleep(1)
-    yard.pool.cut()
+    harness.pool.cut()
     began = trio.current_time()
-    await yard.ended.wait()
+    await harness.ended.wait()
 
     assert trio.current_time() - began == pytest.approx(CUT_SECONDS)
-    assert yard.processes[0].signals == [TERMINATED, TERMINATED, KILLED]
+    assert harness.processes[0].signals == [TERMINATED, TERMINATED, KILLED]
 
 
 async def test_one_that_ends_by_itself_is_replaced_after_a_pause(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 350
-    await yard.open()
+    harness.depth = 350
+    await harness.open()
     await trio.sleep(STEADY_SECONDS)
-    yard.processes[1].end(KILLED)
+    harness.processes[1].end(KILLED)
     began = trio.current_time()
     await wait_all_tasks_blocked()
-    before = len(yard.running)
+    before = len(harness.running)
     await trio.sleep(1.5)
 
-    assert (before, len(yard.running)) == (3, 4)
-    assert yard.starts[-1] - began == pytest.approx(1.0)
-    (lost,) = yard.of(ProcessLost)
+    assert (before, len(harness.running)) == (3, 4)
+    assert harness.starts[-1] - began == pytest.approx(1.0)
+    (lost,) = harness.of(ProcessLost)
     assert (lost.pid, lost.reason, lost.seconds) == (2, "signal 9", 1.0)
 
 
 async def test_processes_that_crash_at_once_are_tried_one_at_a_time_and_ever_later(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth, yard.life = 1000, 0.1
-    await yard.open()
+    harness.depth, harness.life = 1000, 0.1
+    await harness.open()
     await trio.sleep(3600)
-    yard.life = None
-    rest = yard.starts[20:]  # once more all of them, and then one at a time
+    harness.life = None
+    rest = harness.starts[20:]  # once more all of them, and then one at a time
     pauses = [after - before for before, after in pairwise(rest)]
 
-    assert len(yard.starts) < 20 + 70  # in an hour
+    assert len(harness.starts) < 20 + 70  # in an hour
     assert min(pauses) > 1.0
-    assert yard.of(ProcessesCrash)[0].crashes == RED_CRASHES
-    assert yard.of(ProcessesCrash)[-1].seconds == 60.0
+    assert harness.of(ProcessesCrash)[0].crashes == RED_CRASHES
+    assert harness.of(ProcessesCrash)[-1].seconds == 60.0
 
 
 async def test_processes_that_crash_one_by_one_are_a_row_of_crashes_too(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth, yard.life, yard.effort = 250, 3.0, 0.5
-    await yard.open()
+    harness.depth, harness.life, harness.effort = 250, 3.0, 0.5
+    await harness.open()
     await trio.sleep(120)
 
-    assert yard.of(ProcessesCrash)[0].crashes == RED_CRASHES
-    assert len(yard.starts) <= 2 * 3 + 6
+    assert harness.of(ProcessesCrash)[0].crashes == RED_CRASHES
+    assert len(harness.starts) <= 2 * 3 + 6
 
 
 async def test_several_that_end_together_are_one_crash(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 1000
-    await yard.open()
+    harness.depth = 1000
+    await harness.open()
     await trio.sleep(1)
-    for process in yard.processes:
+    for process in harness.processes:
         process.end(KILLED)
     await trio.sleep(1.5)
 
-    assert len(yard.of(ProcessLost)) == len(yard.running) == 10
-    assert yard.of(ProcessesCrash) == []
+    assert len(harness.of(ProcessLost)) == len(harness.running) == 10
+    assert harness.of(ProcessesCrash) == []
 
 
 async def test_when_a_trial_goes_well_the_others_follow(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth, yard.life = 1000, 0.1
-    await yard.open()
+    harness.depth, harness.life = 1000, 0.1
+    await harness.open()
     await trio.sleep(300)
-    yard.life = None
+    harness.life = None
     await trio.sleep(60 + STEADY_SECONDS)
-    while len(yard.running) < 10:
-        assert len(yard.running) <= 1
+    while len(harness.running) < 10:
+        assert len(harness.running) <= 1
         await trio.sleep(1)
 
 
 async def test_one_that_can_not_be_started_is_as_one_that_crashes(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth, yard.error = 1, BlockingIOError(11, "Resource temporarily unavailable")
-    await yard.open()
+    harness.depth, harness.error = 1, BlockingIOError(11, "Resource temporarily unavailable")
+    await harness.open()
     await trio.sleep(600)
-    yard.error = None
+    harness.error = None
     await trio.sleep(66)
 
-    assert len(yard.running) == 1
-    assert "Resource temporarily unavailable" in yard.of(ProcessLost)[0].reason
-    assert yard.of(ProcessesCrash)
+    assert len(harness.running) == 1
+    assert "Resource temporarily unavailable" in harness.of(ProcessLost)[0].reason
+    assert harness.of(ProcessesCrash)
 
 
 async def test_while_nobody_tells_the_figures_all_stays_as_it_is(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 350
-    await yard.open()
+    harness.depth = 350
+    await harness.open()
     await trio.sleep(STEADY_SECONDS)
-    yard.depth, yard.is_away = 0, True
+    harness.depth, harness.is_away = 0, True
     await trio.sleep(10 * COOLDOWN)
-    yard.processes[0].end(KILLED)
+    harness.processes[0].end(KILLED)
     await trio.sleep(COOLDOWN)
-    without = len(yard.running)
-    yard.depth, yard.is_away = 350, False
+    without = len(harness.running)
+    harness.depth, harness.is_away = 350, False
     await trio.sleep(COOLDOWN)
 
     assert without == 3  # nobody was stopped, and nobody started
-    assert len(yard.running) == 4
-    assert len(yard.of(FiguresLost)) == len(yard.of(FiguresRegained)) == 1
+    assert len(harness.running) == 4
+    assert len(harness.of(FiguresLost)) == len(harness.of(FiguresRegained)) == 1
 
 
 async def test_time_in_which_nobody_knows_the_figures_is_no_quiet_time(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 1
-    await yard.open()
-    yard.depth = 0
+    harness.depth = 1
+    await harness.open()
+    harness.depth = 0
     await trio.sleep(COOLDOWN - INTERVAL)
-    yard.is_away = True
+    harness.is_away = True
     await trio.sleep(COOLDOWN)
-    yard.is_away = False
+    harness.is_away = False
     await trio.sleep(COOLDOWN / 2 + 30)
 
-    assert len(yard.running) == 1
+    assert len(harness.running) == 1
 
 
 async def test_an_announcement_brings_back_the_first_one_at_once(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await yard.open()
-    yard.pool.tell(is_told=True)
+    await harness.open()
+    harness.pool.tell(is_told=True)
     await trio.sleep(10 * IDLE + 1)
-    looks = len(yard.looks)
-    yard.pool.announce()
+    looks = len(harness.looks)
+    harness.pool.announce()
     began = trio.current_time()
     await wait_all_tasks_blocked()
 
     assert looks <= 12
-    assert (yard.looks[-1], len(yard.running)) == (began, 1)
+    assert (harness.looks[-1], len(harness.running)) == (began, 1)
 
 
 async def test_announcements_to_listeners_that_run_are_no_storm_of_looks(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await yard.open(min_processes=1)
-    yard.pool.tell(is_told=True)
+    await harness.open(min_processes=1)
+    harness.pool.tell(is_told=True)
     await trio.sleep(IDLE)
-    before = len(yard.looks)
+    before = len(harness.looks)
     for _ in range(6000):
-        yard.pool.announce()
+        harness.pool.announce()
         await trio.sleep(0.01)
 
-    assert len(yard.looks) - before <= 60 / INTERVAL + 1
+    assert len(harness.looks) - before <= 60 / INTERVAL + 1
 
 
 async def test_one_that_ends_is_replaced_as_soon_while_nothing_waits(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await yard.open(min_processes=1)
-    yard.pool.tell(is_told=True)
+    await harness.open(min_processes=1)
+    harness.pool.tell(is_told=True)
     await trio.sleep(STEADY_SECONDS + INTERVAL)
-    yard.processes[0].end(KILLED)
+    harness.processes[0].end(KILLED)
     await trio.sleep(1.5)
 
-    assert len(yard.running) == 1
+    assert len(harness.running) == 1
 
 
 async def test_an_idle_queue_is_looked_at_as_often_as_others_where_nobody_announces(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await yard.open()
+    await harness.open()
     await trio.sleep(10 * INTERVAL + 1)
 
-    assert len(yard.looks) == 11
+    assert len(harness.looks) == 11
 
 
 async def test_what_came_while_the_stream_was_broken_is_looked_for(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    await yard.open()
-    yard.pool.tell(is_told=True)
+    await harness.open()
+    harness.pool.tell(is_told=True)
     await trio.sleep(INTERVAL + 1)
-    yard.pool.tell(is_told=False)
-    yard.depth = 1
-    yard.pool.tell(is_told=True)
+    harness.pool.tell(is_told=False)
+    harness.depth = 1
+    harness.pool.tell(is_told=True)
     await trio.sleep(INTERVAL)
 
-    assert len(yard.running) == 1
+    assert len(harness.running) == 1
 
 
 async def test_rates_and_times_are_those_of_what_the_processes_report(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 100
-    await yard.open()
-    yard.processes[0].report = Report(calls=50, seconds=100.0)
-    yard.depth = 200
+    harness.depth = 100
+    await harness.open()
+    harness.processes[0].report = Report(calls=50, seconds=100.0)
+    harness.depth = 200
     await trio.sleep(INTERVAL + 1)
 
-    assert yard.samples[-1].handling == 2.0
-    assert yard.samples[-1].arrivals == (50 + 100) / INTERVAL
+    assert harness.samples[-1].handling == 2.0
+    assert harness.samples[-1].arrivals == (50 + 100) / INTERVAL
     # (30 + 200 / 60) a second x 2 s / 4 at once
-    assert yard.of(Autoscaled)[-1].after == 10
+    assert harness.of(Autoscaled)[-1].after == 10
 
 
 @pytest.mark.parametrize(("calls", "numbers"), [(500, [1]), (9000, [1, 5])])
 async def test_one_handler_that_takes_long_among_thousands_changes_no_number(
-    yard: Yard, autojump_clock: MockClock, calls: int, numbers: list[int]
+    harness: Harness, autojump_clock: MockClock, calls: int, numbers: list[int]
 ) -> None:
-    yard.depth = 10
-    await yard.open()
+    harness.depth = 10
+    await harness.open()
     for long in [*[0] * 20, 1, *[0] * 20]:
-        await yard.handle(calls=calls, seconds=0.01 * calls + 60 * long)
+        await harness.handle(calls=calls, seconds=0.01 * calls + 60 * long)
 
-    assert [each.after for each in yard.of(Autoscaled)] == numbers
+    assert [each.after for each in harness.of(Autoscaled)] == numbers
 
 
 async def test_a_handler_that_takes_long_in_an_idle_time_makes_no_storm_of_what_comes_next(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 10
-    await yard.open()
+    harness.depth = 10
+    await harness.open()
     for _ in range(20):
-        await yard.handle(calls=500, seconds=5.0)
-    await yard.handle(calls=1, seconds=60.0)
-    yard.depth = 90
+        await harness.handle(calls=500, seconds=5.0)
+    await harness.handle(calls=1, seconds=60.0)
+    harness.depth = 90
     await trio.sleep(2 * INTERVAL)
 
-    assert len(yard.starts) == 1
+    assert len(harness.starts) == 1
 
 
 async def test_when_all_handlers_take_longer_the_processes_are_enough_within_a_minute(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 10
-    await yard.open()
+    harness.depth = 10
+    await harness.open()
     for _ in range(20):
-        await yard.handle(calls=500, seconds=5.0)
+        await harness.handle(calls=500, seconds=5.0)
     for _ in range(12):
-        await yard.handle(calls=50, seconds=100.0)
+        await harness.handle(calls=50, seconds=100.0)
     await wait_all_tasks_blocked()
 
     # (10 + 10 / 60) a second x 2 s / 4 at once
-    assert len(yard.running) == 6
+    assert len(harness.running) == 6
 
 
 async def test_what_a_process_did_counts_after_its_end_too(
-    yard: Yard, autojump_clock: MockClock
+    harness: Harness, autojump_clock: MockClock
 ) -> None:
-    yard.depth = 100
-    await yard.open()
-    yard.processes[0].report = Report(calls=10, seconds=1.0)
+    harness.depth = 100
+    await harness.open()
+    harness.processes[0].report = Report(calls=10, seconds=1.0)
     await trio.sleep(2 * INTERVAL + 1)
-    yard.processes[0].end(1)
+    harness.processes[0].end(1)
     await trio.sleep(2 * INTERVAL)
 
-    assert yard.samples[-1].arrivals == 0.0
-    assert yard.samples[-1].handling == pytest.approx(0.1)
+    assert harness.samples[-1].arrivals == 0.0
+    assert harness.samples[-1].handling == pytest.approx(0.1)
 
 
 async def test_cancelled_it_waits_for_nobody(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
-        yard = Yard(nursery, depth=1, is_deaf=True)
-        await yard.open()
+        harness = Harness(nursery, depth=1, is_deaf=True)
+        await harness.open()
         began = trio.current_time()
         nursery.cancel_scope.cancel()
 
     assert trio.current_time() == began
-    assert yard.processes[0].signals == []
+    assert harness.processes[0].signals == []

@@ -2,12 +2,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.claims.harness import Harness, open_lab
+from tests.claims.harness import Harness, open_harness
 
 
 @pytest.fixture
 async def harness() -> AsyncIterator[Harness]:
-    async with open_lab() as harness:
+    async with open_harness() as harness:
         yield harness
 
 

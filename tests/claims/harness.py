@@ -115,7 +115,7 @@ class Harness:
 
 
 @asynccontextmanager
-async def open_lab(
+async def open_harness(
     properties: QueueProperties | None = None, **options: Any
 ) -> AsyncIterator[Harness]:
     clock, events = VirtualClock(), Events()

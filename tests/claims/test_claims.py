@@ -42,7 +42,7 @@ from gateway.domain.message import (
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.offering import offered, required
 from gateway.settling import settle_all
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, claimed, open_lab, virtual_time
+from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, claimed, open_harness, virtual_time
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import LoseAnswer, Refuse, SwallowAnswer
 from tests.harness.polled import PolledBroker
@@ -175,7 +175,7 @@ async def test_nobody_forges_a_reference(harness: Harness) -> None:
 
 
 async def test_a_body_above_the_limit_is_refused() -> None:
-    async with open_lab(max_body=2000) as harness:
+    async with open_harness(max_body=2000) as harness:
         with pytest.raises(MessageTooLarge, match=r"claims.max_body \(2000\)"):
             await harness.send()
 
@@ -265,7 +265,7 @@ async def test_an_outage_of_the_store_uses_up_no_delivery_whatever_the_clock_say
 
 
 async def test_what_nobody_asked_for_in_time_is_not_handed_over() -> None:
-    async with open_lab(QueueProperties(lock_duration=timedelta(seconds=5))) as harness:
+    async with open_harness(QueueProperties(lock_duration=timedelta(seconds=5))) as harness:
         await harness.send()
         harness.store.trouble = failing("get")
         async with harness.broker.open_receiver(ORDERS) as receiver:
@@ -311,7 +311,7 @@ async def test_a_receive_that_is_cancelled_at_the_store_loses_nothing(harness: H
 
 
 async def test_bodies_are_fetched_up_to_a_limit_at_once() -> None:
-    async with open_lab(max_fetched=3 * len(LARGE)) as harness:
+    async with open_harness(max_fetched=3 * len(LARGE)) as harness:
         await harness.broker.send(
             ORDERS, [Message(message_id=str(n), body=LARGE) for n in range(5)]
         )
@@ -330,7 +330,7 @@ async def test_what_one_task_leaves_is_for_others_that_wait() -> None:
         found.extend(await receiver.receive(5))
 
     async with (
-        open_lab(max_fetched=3 * len(LARGE)) as harness,
+        open_harness(max_fetched=3 * len(LARGE)) as harness,
         harness.broker.open_receiver(ORDERS) as receiver,
         trio.open_nursery() as nursery,
     ):
@@ -372,7 +372,7 @@ async def test_what_a_task_that_gives_up_had_held_is_kept_for_another_that_waits
 
 
 async def test_no_message_of_a_session_overtakes_one_whose_body_is_late() -> None:
-    async with open_lab(QueueProperties(requires_session=True)) as harness:
+    async with open_harness(QueueProperties(requires_session=True)) as harness:
         broker = harness.broker.claim_check
         claimed = attrs.evolve(harness.broker, broker=harness.plain, claim_check=broker)
         bodies = [b"1", LARGE, b"3"]

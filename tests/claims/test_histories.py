@@ -13,7 +13,7 @@ from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.message import Complete, Message
 from gateway.wire.amqp.message import decode_message, encode_message
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_lab
+from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_harness
 from tests.harness.faults import Fault, LoseAnswer, Operation, Refuse
 from tests.strategies import messages
 
@@ -26,7 +26,7 @@ def test_every_message_arrives_as_it_was_sent(message: Message, filler: bytes, s
 
     async def main() -> None:
         sent = decode_message(encode_message(attrs.evolve(message, time_to_live=None)))
-        async with open_lab(above=1) as harness:
+        async with open_harness(above=1) as harness:
             await harness.broker.send(ORDERS, [sent])
             found = (await harness.take()).message
 
@@ -56,7 +56,7 @@ def test_whatever_fails_nothing_that_was_accepted_is_lost_and_nothing_else_comes
         return None
 
     async def main() -> None:
-        async with open_lab(
+        async with open_harness(
             QueueProperties(max_delivery_count=1000), missing_grace=A_DAY
         ) as harness:
             harness.store.trouble, harness.faulty.fault = trouble, fault

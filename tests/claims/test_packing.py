@@ -36,7 +36,7 @@ from gateway.forwarding_broker import ForwardingBroker
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker
-from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_lab, packing, virtual_time
+from tests.claims.harness import A_DAY, LARGE, ORDERS, Harness, open_harness, packing, virtual_time
 from tests.harness.clocks import START, VirtualClock
 from tests.harness.faults import LoseAnswer, Operation, Refuse, SwallowAnswer
 
@@ -358,7 +358,7 @@ async def test_a_pack_is_settled_whatever_the_clock_says(
 async def test_a_short_lock_that_ran_out_is_seen_when_more_of_its_pack_is_wanted(
     ahead: float,
 ) -> None:
-    async with open_lab(QueueProperties(lock_duration=timedelta(seconds=5))) as harness:
+    async with open_harness(QueueProperties(lock_duration=timedelta(seconds=5))) as harness:
         clock = VirtualClock(timedelta(seconds=ahead))
         async with packed(harness, clock=clock) as broker:
             await broker.send(ORDERS, numbered(2))

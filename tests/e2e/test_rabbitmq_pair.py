@@ -68,7 +68,7 @@ class Harness:
 
 
 @asynccontextmanager
-async def lab_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Harness]:
+async def harness_on(rabbits: ExampleNodes, gateways: Gateways) -> AsyncIterator[Harness]:
     north, south = rabbits.north, rabbits.south
     async with trio.open_nursery() as nursery:
         for node in (north, south):
@@ -140,7 +140,7 @@ Act = Callable[[Harness], Awaitable[None]]
 async def test_no_producer_notices_an_outage_and_nothing_is_lost(
     rabbits: ExampleNodes, gateways: Gateways, harm: Act, heal: Act
 ) -> None:
-    async with lab_on(rabbits, gateways) as harness:
+    async with harness_on(rabbits, gateways) as harness:
         try:
             await harm(harness)
             await harness.run.failed_over()
@@ -212,7 +212,7 @@ async def test_what_is_no_outage_is_told_the_producer_and_nothing_is_lost(
     error: str,
     spare: int,
 ) -> None:
-    async with lab_on(rabbits, gateways) as harness:
+    async with harness_on(rabbits, gateways) as harness:
         try:
             await harm(harness)
             await harness.run.senders.be_refused(SOME)

@@ -135,7 +135,7 @@ class Observer:
 
 
 @asynccontextmanager
-async def open_lab(folder: Path) -> AsyncIterator[Harness]:
+async def open_harness(folder: Path) -> AsyncIterator[Harness]:
     events: list[Event] = []
 
     def store(name: str) -> EmbeddedBroker:
@@ -834,7 +834,7 @@ async def fuzz(asked: Sequence[Call]) -> None:
         TooSlowError: no answer comes.
     """
     with tempfile.TemporaryDirectory() as folder:
-        async with open_lab(Path(folder)) as harness:
+        async with open_harness(Path(folder)) as harness:
             for call in asked:
                 with trio.fail_after(PATIENCE):
                     await call(harness)

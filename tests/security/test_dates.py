@@ -16,7 +16,7 @@ from gateway.domain.message import Message
 from gateway.domain.topics.filters import CorrelationFilter, Rule, SqlAction, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from tests.harness.clocks import VirtualClock
-from tests.security.fuzz import entry, open_lab
+from tests.security.fuzz import entry, open_harness
 
 TOPIC = EntityPath("news")
 LOCAL = datetime(2020, 1, 1, 12, 30, 0, 5)
@@ -80,7 +80,7 @@ def test_clients_get_a_date_back_as_they_sent_it() -> None:
 
     async def ask() -> bytes:
         with tempfile.TemporaryDirectory() as folder:
-            async with open_lab(Path(folder)) as harness:
+            async with open_harness(Path(folder)) as harness:
                 made = await harness.rest.ask("PUT", path, entry("RuleDescription", wanted))
                 assert made.status == 201, made.body
                 read = await harness.rest.ask("GET", path)

@@ -79,7 +79,7 @@ class Harness:
 
 
 @asynccontextmanager
-async def lab_on(nodes: Nodes) -> AsyncIterator[Harness]:
+async def harness_on(nodes: Nodes) -> AsyncIterator[Harness]:
     proxy = ChaosProxy("127.0.0.1", nodes.port("primary"), rng=random.Random(0))
     async with (
         nodes.namespace("primary") as primary,
@@ -128,7 +128,7 @@ async def heal(harness: Harness) -> None:
 async def test_what_a_primary_in_trouble_can_not_take_goes_to_the_backlog_and_comes_home(
     rabbits: Nodes, trouble: Callable[[Harness], Awaitable[None]]
 ) -> None:
-    async with lab_on(rabbits) as harness:
+    async with harness_on(rabbits) as harness:
         assert (
             await send_accepted_by(harness.pair.broker, ORDERS, [message("before")])
             is AcceptedBy.PRIMARY
@@ -152,7 +152,7 @@ async def test_what_a_primary_in_trouble_can_not_take_goes_to_the_backlog_and_co
 async def test_what_is_no_outage_goes_to_the_sender(
     rabbits: Nodes, error: type[BrokerError]
 ) -> None:
-    async with lab_on(rabbits) as harness:
+    async with harness_on(rabbits) as harness:
         await harness.pair.broker.send(ORDERS, [message("before")])
         await harness.primary.delete_queue(ORDERS)
         if error is QuotaExceeded:
