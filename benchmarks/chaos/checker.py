@@ -19,7 +19,7 @@ from rich.table import Table
 
 from gateway.checker.history import Killed, Opened
 from gateway.checker.invariants import Judgement, judge_run
-from gateway.checker.judgements import Ruling
+from gateway.checker.judgements import Validity
 from gateway.checker.operations import Record
 from gateway.checker.records import build, parse
 from gateway.checker.verdict import Violation
@@ -30,10 +30,10 @@ UNDECIDED: Final = 2
 SHOWN: Final = 10  # problems of one invariant, on the screen
 WIDTH: Final = 140
 STYLES: Final = {
-    Ruling.HOLDS: "green",
-    Ruling.BROKEN: "red",
-    Ruling.UNDECIDED: "yellow",
-    Ruling.IDLE: "dim",
+    Validity.HOLDS: "green",
+    Validity.BROKEN: "red",
+    Validity.UNDECIDED: "yellow",
+    Validity.IDLE: "dim",
 }
 # What becomes of messages, in the words of the plan: those that break a rule, and those counted.
 CLASSES: Final = {
@@ -103,9 +103,9 @@ def check(folder: Path) -> Judgement:
 def exit_code(judgement: Judgement) -> int:
     if judgement.undecided:
         return UNDECIDED
-    if judgement.ruled(Ruling.BROKEN):
+    if judgement.with_validity(Validity.BROKEN):
         return VIOLATED
-    return UNDECIDED if judgement.ruled(Ruling.UNDECIDED) else PASSED
+    return UNDECIDED if judgement.with_validity(Validity.UNDECIDED) else PASSED
 
 
 def as_json(judgement: Judgement) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def as_json(judgement: Judgement) -> dict[str, Any]:
         "invariants": {
             one.invariant.name: {
                 "says": one.invariant.value,
-                "ruling": one.ruling.value,
+                "validity": one.validity.value,
                 "judged": one.judged,
                 "problems": list(one.problems),
             }
@@ -141,10 +141,10 @@ def show(judgement: Judgement, console: Console) -> None:
         console.print(f"[yellow]undecided[/yellow]: {reason}", highlight=False)
     if not judgement.decisions:
         return
-    table = Table("", "what must hold", "ruling", "judged", box=SIMPLE_HEAD)
+    table = Table("", "what must hold", "validity", "judged", box=SIMPLE_HEAD)
     for one in judgement.decisions:
-        ruling = f"[{STYLES[one.ruling]}]{one.ruling.value}[/]"
-        table.add_row(one.invariant.name, one.invariant.value, ruling, str(one.judged))
+        validity = f"[{STYLES[one.validity]}]{one.validity.value}[/]"
+        table.add_row(one.invariant.name, one.invariant.value, validity, str(one.judged))
     console.print(table)
     for one in judgement.decisions:
         for text in one.problems[:SHOWN]:

@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from gateway.checker.history import Closed, FaultEnded, Healed, Killed, Opened, Run, RunBegan
-from gateway.checker.judgements import Decision, Invariant, Ruling, decide
+from gateway.checker.judgements import Decision, Invariant, Validity, decide
 from gateway.checker.liveness import (
     backlog_drains,
     entities_return,
@@ -65,8 +65,8 @@ class Judgement:
     decisions: tuple[Decision, ...]
     verdict: Verdict
 
-    def ruled(self, ruling: Ruling) -> list[Invariant]:
-        return [one.invariant for one in self.decisions if one.ruling is ruling]
+    def with_validity(self, validity: Validity) -> list[Invariant]:
+        return [one.invariant for one in self.decisions if one.validity is validity]
 
     @property
     def amplification(self) -> float:
@@ -169,7 +169,9 @@ def _joined(decisions: Sequence[Decision]) -> Iterator[Decision]:
     """One decision per invariant, made of all its partial decisions, in their order."""
     for invariant in Invariant:
         mine = [one for one in decisions if one.invariant is invariant]
-        broken = [text for one in mine if one.ruling is Ruling.BROKEN for text in one.problems]
-        open_ = [text for one in mine if one.ruling is Ruling.UNDECIDED for text in one.problems]
+        broken = [text for one in mine if one.validity is Validity.BROKEN for text in one.problems]
+        open_ = [
+            text for one in mine if one.validity is Validity.UNDECIDED for text in one.problems
+        ]
         judged = sum(one.judged for one in mine)
         yield decide(invariant, judged, broken, "; ".join(open_))

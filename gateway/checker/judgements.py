@@ -29,7 +29,7 @@ class Invariant(enum.Enum):
     L6 = "without traffic nothing is done"
 
 
-class Ruling(enum.Enum):
+class Validity(enum.Enum):
     HOLDS = "holds"
     BROKEN = "broken"
     IDLE = "idle"  # no event of this history could have broken it
@@ -41,7 +41,7 @@ class Decision:
     """The decision on one invariant; `judged` counts the occasions that could have broken it."""
 
     invariant: Invariant
-    ruling: Ruling
+    validity: Validity
     judged: int = 0
     problems: tuple[str, ...] = ()  # how it was broken, or why it is undecided
 
@@ -54,13 +54,13 @@ def decide(
     """
     if problems:
         return Decision(
-            invariant=invariant, ruling=Ruling.BROKEN, judged=judged, problems=tuple(problems)
+            invariant=invariant, validity=Validity.BROKEN, judged=judged, problems=tuple(problems)
         )
     if missing:
         return undecided(invariant, missing)
-    ruling = Ruling.HOLDS if judged else Ruling.IDLE
-    return Decision(invariant=invariant, ruling=ruling, judged=judged)
+    validity = Validity.HOLDS if judged else Validity.IDLE
+    return Decision(invariant=invariant, validity=validity, judged=judged)
 
 
 def undecided(invariant: Invariant, missing: str) -> Decision:
-    return Decision(invariant=invariant, ruling=Ruling.UNDECIDED, problems=(missing,))
+    return Decision(invariant=invariant, validity=Validity.UNDECIDED, problems=(missing,))

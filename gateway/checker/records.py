@@ -16,13 +16,12 @@ from typing import Any, Final
 import cattrs
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
-from gateway.checker import history as conduct
-from gateway.checker import operations as history
+from gateway.checker import history, operations
 from gateway.checker.operations import Record
 
 KINDS: Final[dict[str, type[Record]]] = {
     kind.__name__: kind
-    for module in (history, conduct)
+    for module in (operations, history)
     for kind in vars(module).values()
     if isinstance(kind, type) and issubclass(kind, Record) and kind is not Record
 }

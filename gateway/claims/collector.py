@@ -1,4 +1,4 @@
-"""Deletes bodies that no message needs any more, one shelf after the other."""
+"""Deletes bodies that no message needs any more, one prefix after the other."""
 
 from typing import Final
 
@@ -6,13 +6,13 @@ import attrs
 import trio
 
 from gateway.claims.claim_check import ClaimCheck
-from gateway.domain.claim import SHELVES, waste
+from gateway.domain.claim import PREFIXES, waste
 from gateway.domain.errors import BrokerError
 from gateway.domain.events.gateway import ClaimCollectionFailed, ClaimsCollected
 
 # seconds after the start, so that a process of a few minutes collects too
 FIRST_ROUND: Final = 10.0
-PAUSE: Final = 0.05  # seconds between two of the 256 shelves
+PAUSE: Final = 0.05  # seconds between two of the 256 prefixes
 
 
 @attrs.define(eq=False)
@@ -37,12 +37,12 @@ class Collector:
             await trio.sleep(every)
 
     async def round(self) -> None:
-        """Examine all shelves once; a failure ends the round, and is reported."""
+        """Examine all prefixes once; a failure ends the round, and is reported."""
         await trio.lowlevel.checkpoint()
         kept = removed = 0
         try:
-            for shelf in SHELVES:
-                seen, gone = await self._tidy(shelf)
+            for prefix in PREFIXES:
+                seen, gone = await self._tidy(prefix)
                 kept, removed = kept + seen - gone, removed + gone
                 await trio.sleep(PAUSE)
         except (BrokerError, trio.TooSlowError) as error:
@@ -51,11 +51,11 @@ class Collector:
             return
         self._claim_check.observer.report(ClaimsCollected(kept=kept, removed=removed))
 
-    async def _tidy(self, shelf: str) -> tuple[int, int]:
-        """The number of names on the shelf, and of those deleted."""
+    async def _tidy(self, prefix: str) -> tuple[int, int]:
+        """The number of names with the prefix, and of those deleted."""
         claim_check = self._claim_check
         with trio.fail_after(claim_check.options.timeout):
-            entries = await claim_check.store.list(shelf)
+            entries = await claim_check.store.list(prefix)
         gone = 0
         for name in waste(entries, claim_check.keeping, claim_check.clock()):
             with trio.fail_after(claim_check.options.timeout):

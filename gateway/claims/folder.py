@@ -2,7 +2,7 @@
 A folder as a store of bodies; several machines may share it.
 
     pairgate-claims      marks the folder as the store, not an empty mount point
-    00/ ... ff/          shelves: the first two characters of the names
+    00/ ... ff/          one folder for each prefix: the first two characters of the names
     ab/abcd....1790000000        a body
     ab/.abcd...          a body being written; after a crash it is deleted within an hour
 """
@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 import attrs
 import trio
 
-from gateway.domain.claim import SHELVES, ClaimCorrupt, ClaimMissing, Entry, is_name
+from gateway.domain.claim import PREFIXES, ClaimCorrupt, ClaimMissing, Entry, is_name
 from gateway.domain.errors import StorageFull, Unavailable
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ class FolderStore:
 
     async def prepare(self) -> None:
         """
-        Return when the folder exists with its marker and shelves.
+        Return when the folder exists with its marker and its folders.
 
         Raises:
             Unavailable: it can't be created.
@@ -61,8 +61,8 @@ class FolderStore:
     async def remove(self, name: str) -> None:
         await self._do(lambda: self._place(name).unlink(missing_ok=True))
 
-    async def list(self, shelf: str) -> Sequence[Entry]:
-        return await self._do(lambda: self._list(shelf))
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        return await self._do(lambda: self._list(prefix))
 
     async def _do(self, work: Callable[[], T]) -> T:
         try:
@@ -80,8 +80,8 @@ class FolderStore:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._is_there():
             return
-        for shelf in SHELVES:
-            (self.path / shelf).mkdir(mode=0o700, exist_ok=True)
+        for prefix in PREFIXES:
+            (self.path / prefix).mkdir(mode=0o700, exist_ok=True)
         _write(self.path / MARK, b"Bodies of messages: see docs/reference/claims.md of Pairgate.\n")
         _sync(self.path.parent)
 
@@ -100,9 +100,9 @@ class FolderStore:
             raise ClaimCorrupt(f"{name} has more than {limit} bytes")
         return data
 
-    def _list(self, shelf: str) -> Sequence[Entry]:
+    def _list(self, prefix: str) -> Sequence[Entry]:
         found = []
-        with os.scandir(self.path / shelf) as files:
+        with os.scandir(self.path / prefix) as files:
             for file in files:
                 with suppress(FileNotFoundError):  # another process has deleted it
                     written = file.stat().st_mtime

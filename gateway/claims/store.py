@@ -32,6 +32,6 @@ class ClaimStore(Protocol):
         """Return when the name doesn't exist, also if it never did."""
         ...
 
-    async def list(self, shelf: str) -> Sequence[Entry]:
-        """All entries whose names begin with the shelf's two characters."""
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        """All entries whose names begin with the prefix, which has two characters."""
         ...

@@ -38,7 +38,7 @@ RESERVED: Final = frozenset({ID, STORE, ENTITY, CODEC, SIZE, STORED, SHA256})
 
 DONE: Final = ".done"
 CODECS: Final = ("zstd", "none")
-SHELVES: Final = tuple(f"{number:02x}" for number in range(256))  # how a store's names begin
+PREFIXES: Final = tuple(f"{number:02x}" for number in range(256))  # how a store's names begin
 _NAME: Final = re.compile(r"[0-9a-f]{32}\.[0-9]{1,12}(\.done)?", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)

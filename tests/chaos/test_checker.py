@@ -115,7 +115,7 @@ def test_json_has_every_invariant_and_every_class_of_message(tmp_path, capsys):
         *(f"S{number}" for number in range(1, 13)),
         *(f"L{number}" for number in range(1, 7)),
     ]
-    assert found["invariants"]["S1"]["ruling"] == "broken"
+    assert found["invariants"]["S1"]["validity"] == "broken"
     assert found["messages"]["lost"] == 1
     assert found["messages"]["duplicated"] == 1
     assert found["messages"]["amplification"] == 1.0

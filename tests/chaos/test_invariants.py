@@ -24,7 +24,7 @@ from gateway.checker.history import (
     Way,
 )
 from gateway.checker.invariants import judge_run
-from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.judgements import Invariant, Validity
 from gateway.checker.operations import (
     Acked,
     AuditBegan,
@@ -395,7 +395,7 @@ def test_a_bad_history_breaks_exactly_its_invariant(name):
     judgement = judge_run(run_of(records))
 
     assert judgement.undecided == ()
-    assert judgement.ruled(Ruling.BROKEN) == [invariant]
+    assert judgement.with_validity(Validity.BROKEN) == [invariant]
 
 
 @pytest.mark.parametrize("name", HOLDS)
@@ -405,24 +405,24 @@ def test_a_near_miss_breaks_nothing_and_was_judged(name):
     judgement = judge_run(run_of(records))
 
     assert judgement.undecided == ()
-    assert judgement.ruled(Ruling.BROKEN) == []
-    assert invariant in judgement.ruled(Ruling.HOLDS)
+    assert judgement.with_validity(Validity.BROKEN) == []
+    assert invariant in judgement.with_validity(Validity.HOLDS)
 
 
-@pytest.mark.parametrize(("after", "ruling"), [(10, Ruling.HOLDS), (14.5, Ruling.BROKEN)])
-def test_where_unknown_outcomes_are_told_they_are_answers_in_time(after, ruling):
+@pytest.mark.parametrize(("after", "validity"), [(10, Validity.HOLDS), (14.5, Validity.BROKEN)])
+def test_where_unknown_outcomes_are_told_they_are_answers_in_time(after, validity):
     began = attrs.evolve(BEGAN, bounds=attrs.evolve(BEGAN.bounds, raises_unknown=True))
     sends = [*send(51, "1", Unknown, after=after), *send(60, "2", Unknown, after=10)]
 
     judgement = judge_run([began, DOWN, UP, *sends, *send(69, "3"), *END])
 
-    assert Invariant.L5 in judgement.ruled(ruling)
+    assert Invariant.L5 in judgement.with_validity(validity)
 
 
 def test_a_loss_after_a_power_cut_says_so():
     judgement = judge_run(run_of([SENT, ACKED, Killed(at=5, process="p", power_cut=True)]))
 
-    assert judgement.ruled(Ruling.BROKEN) == [Invariant.S1, Invariant.S7]
+    assert judgement.with_validity(Validity.BROKEN) == [Invariant.S1, Invariant.S7]
 
 
 def test_a_backlog_that_stays_is_late():
@@ -430,7 +430,7 @@ def test_a_backlog_that_stays_is_late():
 
     judgement = judge_run([MAY_DEAD_LETTER, *WELL, *end])
 
-    assert judgement.ruled(Ruling.BROKEN) == [Invariant.L3]
+    assert judgement.with_validity(Validity.BROKEN) == [Invariant.L3]
 
 
 def test_a_backlog_that_is_drained_late_is_late():
@@ -438,7 +438,7 @@ def test_a_backlog_that_is_drained_late_is_late():
 
     judgement = judge_run([MAY_DEAD_LETTER, *WELL, *end])
 
-    assert judgement.ruled(Ruling.BROKEN) == [Invariant.L3]
+    assert judgement.with_validity(Validity.BROKEN) == [Invariant.L3]
 
 
 def test_every_invariant_has_a_bad_history_and_a_near_miss():
@@ -501,14 +501,14 @@ def without(*kinds):
 def test_what_the_history_does_not_show_is_undecided(records, invariants):
     judgement = judge_run([MAY_DEAD_LETTER, *records])
 
-    assert set(judgement.ruled(Ruling.UNDECIDED)) == invariants
+    assert set(judgement.with_validity(Validity.UNDECIDED)) == invariants
 
 
 def test_what_could_not_have_been_broken_is_idle():
     judgement = judge_run(run_of(WELL))
 
     assert {Invariant.S7, Invariant.L2, Invariant.L4, Invariant.L5} <= set(
-        judgement.ruled(Ruling.IDLE)
+        judgement.with_validity(Validity.IDLE)
     )
 
 

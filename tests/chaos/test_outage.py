@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.chaos.checker import check
 from benchmarks.chaos.outage import main
-from gateway.checker.judgements import Ruling
+from gateway.checker.judgements import Validity
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -15,7 +15,7 @@ def test_a_killed_primary_breaks_nothing(tmp_path):
     judgement = check(tmp_path)
 
     # How long things take says how busy the machine is: the safety alone is asked for here.
-    broken = [one for one in judgement.ruled(Ruling.BROKEN) if one.name.startswith("S")]
+    broken = [one for one in judgement.with_validity(Validity.BROKEN) if one.name.startswith("S")]
     shown = {one.invariant.name for one in judgement.decisions if one.judged}
     assert judgement.undecided == ()
     assert broken == [], judgement.decisions

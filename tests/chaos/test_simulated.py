@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.chaos.checker import PASSED, VIOLATED, check, exit_code
 from benchmarks.chaos.simulated import main, put_down
-from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.judgements import Invariant, Validity
 from tests.simulation.world import run_world
 
 
@@ -25,7 +25,7 @@ def test_a_planted_bug_is_seen_in_the_folder(tmp_path):
 
     judgement = check(tmp_path)
     assert exit_code(judgement) == VIOLATED
-    assert Invariant.S8 in judgement.ruled(Ruling.BROKEN)
+    assert Invariant.S8 in judgement.with_validity(Validity.BROKEN)
 
 
 def test_two_runs_are_not_mixed(tmp_path):

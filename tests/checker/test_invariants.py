@@ -5,7 +5,7 @@ import pytest
 
 from gateway.checker.history import Drained, Healed
 from gateway.checker.invariants import judge_run
-from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.judgements import Invariant, Validity
 from gateway.checker.operations import Completed, Delivered, Found, Place
 from tests.chaos.test_invariants import (
     ACKED,
@@ -64,28 +64,28 @@ def test_each_invariant_counts_what_could_have_broken_it():
 def test_what_stays_on_the_backlog_is_one_occasion_more():
     decision = decided(run_of([*WELL, STUCK]))[Invariant.L3]
 
-    assert (decision.ruling, decision.judged) == (Ruling.BROKEN, 1)
+    assert (decision.validity, decision.judged) == (Validity.BROKEN, 1)
 
 
-@pytest.mark.parametrize(("healed", "ruling"), [(400, Ruling.HOLDS), (401, Ruling.UNDECIDED)])
-def test_what_was_not_sent_may_arrive_until_the_horizon_after_the_last_fault(healed, ruling):
+@pytest.mark.parametrize(("healed", "validity"), [(400, Validity.HOLDS), (401, Validity.UNDECIDED)])
+def test_what_was_not_sent_may_arrive_until_the_horizon_after_the_last_fault(healed, validity):
     end = [attrs.evolve(one, at=healed) if isinstance(one, Healed) else one for one in END]
     end = [attrs.evolve(one, at=healed) if isinstance(one, Drained) else one for one in end]
 
-    assert decided([MAY_DEAD_LETTER, SENT, FAILED, *end])[Invariant.S3].ruling is ruling
+    assert decided([MAY_DEAD_LETTER, SENT, FAILED, *end])[Invariant.S3].validity is validity
 
 
 def test_without_any_fault_nothing_is_on_its_way():
     end = [one for one in END if not isinstance(one, Healed)]
 
-    assert decided([MAY_DEAD_LETTER, SENT, FAILED, *end])[Invariant.S3].ruling is Ruling.HOLDS
+    assert decided([MAY_DEAD_LETTER, SENT, FAILED, *end])[Invariant.S3].validity is Validity.HOLDS
 
 
 def test_what_never_arrives_breaks_nothing_late():
     late = Delivered(at=499, message_id="1", entity="orders", fingerprint="f", copy="1")
 
-    assert decided(run_of([SENT, FAILED]))[Invariant.S3].ruling is Ruling.HOLDS
-    assert decided(run_of([SENT, FAILED, late]))[Invariant.S3].ruling is Ruling.BROKEN
+    assert decided(run_of([SENT, FAILED]))[Invariant.S3].validity is Validity.HOLDS
+    assert decided(run_of([SENT, FAILED, late]))[Invariant.S3].validity is Validity.BROKEN
 
 
 def test_a_copy_that_nothing_explains_is_amplified_alone():

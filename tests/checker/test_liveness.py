@@ -18,7 +18,7 @@ from gateway.checker.history import (
     Unconfirmed,
     Way,
 )
-from gateway.checker.judgements import Ruling
+from gateway.checker.judgements import Validity
 from gateway.checker.liveness import (
     backlog_drains,
     entities_return,
@@ -35,7 +35,7 @@ from gateway.pairing.options import PairOptions, SyphonOptions
 from tests.chaos.test_invariants import BEGAN, attempt, moved
 
 P, B = State.PRIMARY, State.SECONDARY
-HOLDS, BROKEN, IDLE, UNDECIDED = Ruling.HOLDS, Ruling.BROKEN, Ruling.IDLE, Ruling.UNDECIDED
+HOLDS, BROKEN, IDLE, UNDECIDED = Validity.HOLDS, Validity.BROKEN, Validity.IDLE, Validity.UNDECIDED
 HEALED = Healed(at=300, backlog=0)  # an entity is back by 323, the backlog empty by 351
 AUDIT = AuditBegan(at=500, queues=frozenset({"orders"}))
 
@@ -62,7 +62,7 @@ def send(at, message, answered, answer=Acked, entity="orders", **told):
 def test_where_no_answer_says_its_leg_nobody_knows_which_way_a_send_went():
     decision = sends_return(run_of(HEALED, *send(330, "1", 330), AUDIT))
 
-    assert (decision.ruling, decision.judged) == (UNDECIDED, 0)
+    assert (decision.validity, decision.judged) == (UNDECIDED, 0)
 
 
 def test_one_answer_that_says_its_leg_is_enough():
@@ -70,7 +70,7 @@ def test_one_answer_that_says_its_leg_is_enough():
 
     decision = sends_return(run_of(HEALED, *sends, AUDIT))
 
-    assert (decision.ruling, decision.judged) == (HOLDS, 2)
+    assert (decision.validity, decision.judged) == (HOLDS, 2)
 
 
 def test_only_sends_that_begin_late_enough_must_reach_the_primary():
@@ -79,7 +79,7 @@ def test_only_sends_that_begin_late_enough_must_reach_the_primary():
 
     decision = sends_return(run_of(HEALED, *early, *late, AUDIT))
 
-    assert (decision.ruling, decision.judged) == (HOLDS, 1)
+    assert (decision.validity, decision.judged) == (HOLDS, 1)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_that_the_primary_was_busy_is_heeded_for_a_while(kind, ended, begin):
         run_of(HEALED, *busy, *early, *send(begin, "2", 330, accepted_by=AcceptedBy.BACKLOG), AUDIT)
     )
 
-    assert (in_time.ruling, in_time.judged) == (HOLDS, 1)
-    assert (late.ruling, late.judged) == (BROKEN, 1)
+    assert (in_time.validity, in_time.judged) == (HOLDS, 1)
+    assert (late.validity, late.judged) == (BROKEN, 1)
 
 
 # --- L2
@@ -108,20 +108,20 @@ def test_that_the_primary_was_busy_is_heeded_for_a_while(kind, ended, begin):
 def test_an_entity_is_back_on_the_primary_or_where_an_operator_put_it(after):
     run = run_of(moved(60, P, B), HEALED, moved(310, B, after), AUDIT)
 
-    assert entities_return(run).ruling is HOLDS
+    assert entities_return(run).validity is HOLDS
 
 
 @pytest.mark.parametrize("state", [State.SECONDARY, State.HALF_OPEN])
 def test_whatever_is_failed_over_at_the_healing_must_come_back(state):
-    assert entities_return(run_of(moved(60, P, state), HEALED, AUDIT)).ruling is BROKEN
+    assert entities_return(run_of(moved(60, P, state), HEALED, AUDIT)).validity is BROKEN
 
 
 def test_a_suspect_must_be_back_in_time_too():
     suspect = moved(60, P, State.SUSPECT)
 
-    assert entities_return(run_of(suspect, HEALED, AUDIT)).ruling is BROKEN
+    assert entities_return(run_of(suspect, HEALED, AUDIT)).validity is BROKEN
     back = moved(301, State.SUSPECT, P)
-    assert entities_return(run_of(suspect, HEALED, back, AUDIT)).ruling is HOLDS
+    assert entities_return(run_of(suspect, HEALED, back, AUDIT)).validity is HOLDS
 
 
 def test_what_fails_over_after_the_healing_is_judged_by_other_rules():
@@ -129,7 +129,7 @@ def test_what_fails_over_after_the_healing_is_judged_by_other_rules():
 
     decision = entities_return(run)
 
-    assert (decision.ruling, decision.judged) == (HOLDS, 1)
+    assert (decision.validity, decision.judged) == (HOLDS, 1)
 
 
 def test_a_gateway_that_was_killed_takes_its_own_standings_along():
@@ -145,44 +145,46 @@ def test_a_gateway_that_was_killed_takes_its_own_standings_along():
 def test_what_came_back_before_the_healing_was_not_out():
     back = [moved(60, P, B), moved(290, B, P)]
 
-    assert entities_return(run_of(*back, HEALED, AUDIT)).ruling is IDLE
+    assert entities_return(run_of(*back, HEALED, AUDIT)).validity is IDLE
 
 
 def test_what_comes_back_at_the_healing_was_not_out_any_more():
-    assert entities_return(run_of(moved(60, P, B), moved(300, B, P), HEALED, AUDIT)).ruling is IDLE
+    assert (
+        entities_return(run_of(moved(60, P, B), moved(300, B, P), HEALED, AUDIT)).validity is IDLE
+    )
 
 
 def test_one_gateways_return_is_no_others():
     other = attrs.evolve(moved(310, B, P), process="other")
 
-    assert entities_return(run_of(moved(60, P, B), HEALED, other, AUDIT)).ruling is BROKEN
+    assert entities_return(run_of(moved(60, P, B), HEALED, other, AUDIT)).validity is BROKEN
 
 
-@pytest.mark.parametrize(("audit", "ruling"), [(322, UNDECIDED), (323, BROKEN)])
-def test_an_audit_before_the_bound_leaves_the_return_undecided(audit, ruling):
+@pytest.mark.parametrize(("audit", "validity"), [(322, UNDECIDED), (323, BROKEN)])
+def test_an_audit_before_the_bound_leaves_the_return_undecided(audit, validity):
     run = run_of(moved(60, P, B), HEALED, attrs.evolve(AUDIT, at=audit))
 
-    assert entities_return(run).ruling is ruling
+    assert entities_return(run).validity is validity
 
 
 def test_without_an_audit_the_return_is_undecided():
-    assert entities_return(run_of(moved(60, P, B), HEALED)).ruling is UNDECIDED
+    assert entities_return(run_of(moved(60, P, B), HEALED)).validity is UNDECIDED
 
 
 # --- L3
 
 
-@pytest.mark.parametrize(("drained", "ruling"), [(351, HOLDS), (351.1, BROKEN)])
-def test_the_backlog_is_empty_by_its_bound(drained, ruling):
-    assert backlog_drains(run_of(HEALED, Drained(at=drained), AUDIT)).ruling is ruling
+@pytest.mark.parametrize(("drained", "validity"), [(351, HOLDS), (351.1, BROKEN)])
+def test_the_backlog_is_empty_by_its_bound(drained, validity):
+    assert backlog_drains(run_of(HEALED, Drained(at=drained), AUDIT)).validity is validity
 
 
 @pytest.mark.parametrize(("kind", "last"), [("busy", 358), ("kill", 351)])
 def test_a_syphon_heeds_for_a_while_that_the_primary_was_busy(kind, last):
     until = fault(280, 295, kind=kind)
 
-    assert backlog_drains(run_of(HEALED, *until, Drained(at=last), AUDIT)).ruling is HOLDS
-    assert backlog_drains(run_of(HEALED, *until, Drained(at=last + 0.1), AUDIT)).ruling is BROKEN
+    assert backlog_drains(run_of(HEALED, *until, Drained(at=last), AUDIT)).validity is HOLDS
+    assert backlog_drains(run_of(HEALED, *until, Drained(at=last + 0.1), AUDIT)).validity is BROKEN
 
 
 def test_a_deep_backlog_has_longer():
@@ -190,18 +192,18 @@ def test_a_deep_backlog_has_longer():
 
     decision = backlog_drains(run_of(healed, Drained(at=381), AUDIT))
 
-    assert (decision.ruling, decision.judged) == (HOLDS, 20_000)
+    assert (decision.validity, decision.judged) == (HOLDS, 20_000)
 
 
-@pytest.mark.parametrize(("audit", "ruling"), [(350, UNDECIDED), (351, BROKEN)])
-def test_an_audit_before_the_bound_leaves_the_backlog_undecided(audit, ruling):
-    assert backlog_drains(run_of(HEALED, attrs.evolve(AUDIT, at=audit))).ruling is ruling
+@pytest.mark.parametrize(("audit", "validity"), [(350, UNDECIDED), (351, BROKEN)])
+def test_an_audit_before_the_bound_leaves_the_backlog_undecided(audit, validity):
+    assert backlog_drains(run_of(HEALED, attrs.evolve(AUDIT, at=audit))).validity is validity
 
 
 def test_who_sees_it_empty_too_late_knows_that_whenever_the_audit_was():
     run = run_of(HEALED, attrs.evolve(AUDIT, at=350), Drained(at=360))
 
-    assert backlog_drains(run).ruling is BROKEN
+    assert backlog_drains(run).validity is BROKEN
 
 
 @pytest.mark.parametrize(
@@ -221,8 +223,8 @@ def test_who_sees_it_empty_too_late_knows_that_whenever_the_audit_was():
 def test_what_a_syphon_stopped_waiting_for_stays_locked_once_more(unconfirmed, last):
     cut = [Unconfirmed(at=at, process="syphon", message_id="1") for at in unconfirmed]
 
-    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last), AUDIT)).ruling is HOLDS
-    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last + 0.1), AUDIT)).ruling is BROKEN
+    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last), AUDIT)).validity is HOLDS
+    assert backlog_drains(run_of(HEALED, *cut, Drained(at=last + 0.1), AUDIT)).validity is BROKEN
 
 
 def test_a_backlog_that_nobody_ever_saw_empty_is_late():
@@ -248,23 +250,23 @@ def diverted(stored, tried, entity="orders", message="1"):
 OTHERS_TROUBLE = fault(50, 200, "invoices")
 
 
-@pytest.mark.parametrize(("tried", "ruling"), [(76, HOLDS), (76.1, BROKEN)])
-def test_a_message_waits_for_a_lock_at_most(tried, ruling):
-    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, *diverted(55, tried))).ruling is ruling
+@pytest.mark.parametrize(("tried", "validity"), [(76, HOLDS), (76.1, BROKEN)])
+def test_a_message_waits_for_a_lock_at_most(tried, validity):
+    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, *diverted(55, tried))).validity is validity
 
 
-@pytest.mark.parametrize(("lock", "tried", "ruling"), [(16, 80, HOLDS), (16, 80.1, BROKEN)])
-def test_a_message_waits_for_a_send_without_an_answer_and_a_look_at_most(lock, tried, ruling):
+@pytest.mark.parametrize(("lock", "tried", "validity"), [(16, 80, HOLDS), (16, 80.1, BROKEN)])
+def test_a_message_waits_for_a_send_without_an_answer_and_a_look_at_most(lock, tried, validity):
     bounds = attrs.evolve(BEGAN.bounds, lock=lock, unanswered=30)  # 15, 5 and 4 s, and a second
     records = [*OTHERS_TROUBLE, *diverted(55, tried)]
 
     run = Run.of([RunBegan(at=0, bounds=bounds), *records])
 
-    assert nobody_delays_others(run).ruling is ruling
+    assert nobody_delays_others(run).validity is validity
 
 
-@pytest.mark.parametrize(("tried", "ruling"), [(82, HOLDS), (82.1, BROKEN)])
-def test_what_is_moved_or_looked_at_meanwhile_takes_time(tried, ruling):
+@pytest.mark.parametrize(("tried", "validity"), [(82, HOLDS), (82.1, BROKEN)])
+def test_what_is_moved_or_looked_at_meanwhile_takes_time(tried, validity):
     bounds = attrs.evolve(BEGAN.bounds, drain_rate=0.5, look=1.0)  # 3 s for each that is moved
     others = [
         *diverted(60, 70, "audit/log", "2"),
@@ -279,7 +281,7 @@ def test_what_is_moved_or_looked_at_meanwhile_takes_time(tried, ruling):
         [RunBegan(at=0, bounds=bounds), *OTHERS_TROUBLE, *others, looked, *diverted(55, tried)]
     )
 
-    assert nobody_delays_others(run).ruling is ruling
+    assert nobody_delays_others(run).validity is validity
 
 
 @pytest.mark.parametrize(
@@ -300,7 +302,7 @@ def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
 
     def wait_until(tried):
         records = [*OTHERS_TROUBLE, *hindrance, *diverted(55, tried)]
-        return nobody_delays_others(run_of(*records)).ruling
+        return nobody_delays_others(run_of(*records)).validity
 
     assert wait_until(begins + 21) is HOLDS
     assert wait_until(begins + 21.1) is BROKEN
@@ -311,7 +313,7 @@ def test_it_waits_from_when_nothing_of_its_own_hindered_it(hindrance):
 def test_it_waits_from_when_the_lock_of_a_killed_syphon_is_over(target, killed):
     def wait_until(tried):
         records = [*OTHERS_TROUBLE, *fault(killed, 62, target=target), *diverted(55, tried)]
-        return nobody_delays_others(run_of(*records)).ruling
+        return nobody_delays_others(run_of(*records)).validity
 
     # A lock for the killed one's, one for the other entity in trouble, a new syphon's caution.
     assert wait_until(killed + 20 + 21 + 6) is HOLDS
@@ -324,7 +326,7 @@ def test_after_a_kill_it_waits_for_no_more_than_locks_though_nobody_is_in_troubl
         rest = attempt(59.5, End.BUSY, way=Way.SYPHON, message="2")
         ended = [Killed(at=60, process="gateway")] if died else []
         records = [*fault(60, 62, target=Target.GATEWAY), *diverted(55, tried), rest, *ended]
-        return nobody_delays_others(run_of(*records)).ruling
+        return nobody_delays_others(run_of(*records)).validity
 
     longest = 60 + 20 if died else 59.5 + BEGAN.bounds.longest_backoff
     assert wait_until(longest + 21 + 6) is HOLDS
@@ -352,7 +354,7 @@ def test_after_a_kill_it_waits_for_no_more_than_locks_though_nobody_is_in_troubl
 def test_nothing_else_excuses_that_a_message_waits(other):
     records = [*OTHERS_TROUBLE, *other, *diverted(55, 89)]
 
-    assert nobody_delays_others(run_of(*records)).ruling is BROKEN
+    assert nobody_delays_others(run_of(*records)).validity is BROKEN
 
 
 @pytest.mark.parametrize(
@@ -371,7 +373,7 @@ def test_nothing_else_excuses_that_a_message_waits(other):
 def test_each_other_entity_that_is_in_trouble_meanwhile_may_take_a_lock(more, locks):
     def wait_until(tried):
         records = [*OTHERS_TROUBLE, *more, *diverted(55, tried)]
-        return nobody_delays_others(run_of(*records)).ruling
+        return nobody_delays_others(run_of(*records)).validity
 
     assert wait_until(55 + 20 * locks + 1) is HOLDS
     assert wait_until(55 + 20 * locks + 1.1) is BROKEN
@@ -380,13 +382,13 @@ def test_each_other_entity_that_is_in_trouble_meanwhile_may_take_a_lock(more, lo
 def test_what_is_tried_in_time_may_be_tried_again_later():
     records = [*OTHERS_TROUBLE, *diverted(55, 60), *diverted(55, 120)[1:]]
 
-    assert nobody_delays_others(run_of(*records)).ruling is HOLDS
+    assert nobody_delays_others(run_of(*records)).validity is HOLDS
 
 
 def test_the_rest_after_its_own_first_try_came_too_late_for_it():
     records = [*OTHERS_TROUBLE, attempt(89, End.BUSY, way=Way.SYPHON), *diverted(55, 120)]
 
-    assert nobody_delays_others(run_of(*records)).ruling is BROKEN
+    assert nobody_delays_others(run_of(*records)).validity is BROKEN
 
 
 @pytest.mark.parametrize(
@@ -395,30 +397,30 @@ def test_the_rest_after_its_own_first_try_came_too_late_for_it():
     ids=["before", "after", "its own", "none"],
 )
 def test_a_wait_beside_which_there_was_no_trouble_is_not_judged(trouble):
-    assert nobody_delays_others(run_of(*trouble, *diverted(55, 89))).ruling is IDLE
+    assert nobody_delays_others(run_of(*trouble, *diverted(55, 89))).validity is IDLE
 
 
 def test_a_message_that_the_syphon_never_tried_is_for_other_rules():
     stored = diverted(55, 89)[0]
     another = diverted(55, 89, message="2")
 
-    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, stored)).ruling is IDLE
-    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, stored, *another)).ruling is BROKEN
+    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, stored)).validity is IDLE
+    assert nobody_delays_others(run_of(*OTHERS_TROUBLE, stored, *another)).validity is BROKEN
 
 
 # --- L5
 
 
 def stall(*records):
-    return no_long_stall(run_of(*records, AUDIT)).ruling
+    return no_long_stall(run_of(*records, AUDIT)).validity
 
 
 DOWN = fault(50, 100)  # felt until 123
 
 
-@pytest.mark.parametrize(("answered", "ruling"), [(65, HOLDS), (65.1, BROKEN)])
-def test_a_send_is_answered_within_the_bound(answered, ruling):
-    assert stall(*DOWN, *send(51, "1", answered)) is ruling
+@pytest.mark.parametrize(("answered", "validity"), [(65, HOLDS), (65.1, BROKEN)])
+def test_a_send_is_answered_within_the_bound(answered, validity):
+    assert stall(*DOWN, *send(51, "1", answered)) is validity
 
 
 def test_each_time_without_an_answer_is_judged():
@@ -515,7 +517,7 @@ def test_what_isnt_a_namespace_may_stall_it(target):
 
 def quiet(*records, drained=310, audit=500):
     end = [Drained(at=drained), attrs.evolve(AUDIT, at=audit)]
-    return quiescence(run_of(HEALED, *records, *end)).ruling
+    return quiescence(run_of(HEALED, *records, *end)).validity
 
 
 def sampled(at, polls=0, processor=0.0, process="syphon"):
@@ -538,13 +540,13 @@ def test_what_begins_as_the_last_one_ends_is_no_unrest():
     assert quiet(sampled(480), attempt(310)) is HOLDS
 
 
-@pytest.mark.parametrize(("at", "ruling"), [(310, HOLDS), (500, HOLDS), (309, UNDECIDED)])
-def test_a_sample_is_of_the_rest_at_both_of_its_ends(at, ruling):
-    assert quiet(sampled(at)) is ruling
+@pytest.mark.parametrize(("at", "validity"), [(310, HOLDS), (500, HOLDS), (309, UNDECIDED)])
+def test_a_sample_is_of_the_rest_at_both_of_its_ends(at, validity):
+    assert quiet(sampled(at)) is validity
 
 
 def test_a_rest_that_nobody_saw_begin_is_undecided():
-    assert quiescence(run_of(HEALED, sampled(480), AUDIT)).ruling is UNDECIDED
+    assert quiescence(run_of(HEALED, sampled(480), AUDIT)).validity is UNDECIDED
 
 
 def test_what_is_asked_after_the_audit_began_is_no_unrest():
@@ -563,21 +565,21 @@ def test_each_process_is_judged_by_its_own_samples():
     assert quiet(sampled(320), other, sampled(480)) is HOLDS
 
 
-@pytest.mark.parametrize(("polls", "ruling"), [(120, HOLDS), (121, BROKEN)])
-def test_polls_are_counted_by_the_minute(polls, ruling):
+@pytest.mark.parametrize(("polls", "validity"), [(120, HOLDS), (121, BROKEN)])
+def test_polls_are_counted_by_the_minute(polls, validity):
     samples = [sampled(320, polls=5), sampled(330, polls=5), sampled(440, polls=5 + polls)]
 
-    assert quiet(*samples) is ruling
+    assert quiet(*samples) is validity
 
 
-@pytest.mark.parametrize(("processor", "ruling"), [(12.0, HOLDS), (12.1, BROKEN)])
-def test_processor_time_is_a_share_of_a_core(processor, ruling):
+@pytest.mark.parametrize(("processor", "validity"), [(12.0, HOLDS), (12.1, BROKEN)])
+def test_processor_time_is_a_share_of_a_core(processor, validity):
     seconds = [1.0, 1.0, 1.0 + processor]
     samples = [
         sampled(at, processor=each) for at, each in zip((320, 330, 440), seconds, strict=True)
     ]
 
-    assert quiet(*samples) is ruling
+    assert quiet(*samples) is validity
 
 
 # --- bounds

@@ -17,7 +17,7 @@ from gateway.checker.history import (
     Target,
     Way,
 )
-from gateway.checker.judgements import Ruling
+from gateway.checker.judgements import Validity
 from gateway.checker.operations import Acked, Invoked
 from gateway.checker.safety import (
     failovers,
@@ -32,7 +32,7 @@ from gateway.domain.failover import State
 from tests.chaos.test_invariants import BEGAN, attempt, moved
 
 P, S, B, H = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN
-HOLDS, BROKEN, IDLE = Ruling.HOLDS, Ruling.BROKEN, Ruling.IDLE
+HOLDS, BROKEN, IDLE = Validity.HOLDS, Validity.BROKEN, Validity.IDLE
 
 
 def run_of(*records):
@@ -54,29 +54,29 @@ def test_an_entity_leaves_the_primary_for_faults_on_the_way_to_it(target):
     reaches = target in {Target.PRIMARY, Target.GATEWAY, Target.HOST}
     run = run_of(*fault(50, 60, target=target), moved(55, P, S))
 
-    assert isolation(run).ruling is (HOLDS if reaches else BROKEN)
+    assert isolation(run).validity is (HOLDS if reaches else BROKEN)
 
 
 def test_a_fault_reaches_an_entity_from_its_first_moment_on():
-    assert isolation(run_of(*fault(50, 60), moved(50, P, S))).ruling is HOLDS
-    assert isolation(run_of(*fault(50, 60), moved(49.9, P, S))).ruling is BROKEN
+    assert isolation(run_of(*fault(50, 60), moved(50, P, S))).validity is HOLDS
+    assert isolation(run_of(*fault(50, 60), moved(49.9, P, S))).validity is BROKEN
 
 
 def test_a_fault_reaches_an_entity_until_it_must_be_back():
-    assert isolation(run_of(*fault(50, 60), moved(83, P, S))).ruling is HOLDS
-    assert isolation(run_of(*fault(50, 60), moved(83.1, P, S))).ruling is BROKEN
+    assert isolation(run_of(*fault(50, 60), moved(83, P, S))).validity is HOLDS
+    assert isolation(run_of(*fault(50, 60), moved(83.1, P, S))).validity is BROKEN
 
 
 def test_one_fault_that_reached_it_is_enough():
     faults = [*fault(40, 45, "invoices"), *fault(50, 60, "orders")]
 
-    assert isolation(run_of(*faults, moved(55, P, S))).ruling is HOLDS
+    assert isolation(run_of(*faults, moved(55, P, S))).validity is HOLDS
 
 
 def test_what_an_operator_does_or_what_had_left_before_is_not_judged():
     decision = isolation(run_of(moved(50, P, State.PINNED), moved(60, S, B), moved(70, H, B)))
 
-    assert decision.ruling is IDLE
+    assert decision.validity is IDLE
 
 
 # --- S6
@@ -100,23 +100,23 @@ EXPLAINED = [
 ]
 
 
-@pytest.mark.parametrize(("duplicated", "ruling"), [(13, HOLDS), (14, BROKEN)])
+@pytest.mark.parametrize(("duplicated", "validity"), [(13, HOLDS), (14, BROKEN)])
 def test_extra_copies_are_sent_again_swallowed_or_were_in_the_hands_of_the_killed(
-    duplicated, ruling
+    duplicated, validity
 ):
-    assert outside_bound(run_of(*EXPLAINED), verdict_of(duplicated)).ruling is ruling
+    assert outside_bound(run_of(*EXPLAINED), verdict_of(duplicated)).validity is validity
 
 
 def test_a_process_that_was_killed_with_nothing_in_its_hands_explains_no_copy():
     killed = Killed(at=4, process="gateway")
 
-    assert outside_bound(run_of(sent("1"), killed), verdict_of(1)).ruling is BROKEN
+    assert outside_bound(run_of(sent("1"), killed), verdict_of(1)).validity is BROKEN
 
 
 def test_where_nothing_was_sent_no_copy_could_be_too_many():
     nothing = attrs.evolve(verdict_of(), counts={})
 
-    assert outside_bound(run_of(), nothing).ruling is IDLE
+    assert outside_bound(run_of(), nothing).validity is IDLE
 
 
 # --- S7
@@ -128,28 +128,28 @@ def acked(message, at):
     return Acked(at=at, message_id=message)
 
 
-@pytest.mark.parametrize(("at", "ruling"), [(50, BROKEN), (50.1, IDLE)])
-def test_what_was_acknowledged_before_a_cut_survives_it(at, ruling):
-    assert power_cuts(run_of(acked("1", at), CUT), verdict_of(lost=["1"])).ruling is ruling
+@pytest.mark.parametrize(("at", "validity"), [(50, BROKEN), (50.1, IDLE)])
+def test_what_was_acknowledged_before_a_cut_survives_it(at, validity):
+    assert power_cuts(run_of(acked("1", at), CUT), verdict_of(lost=["1"])).validity is validity
 
 
 def test_the_last_cut_counts():
     cuts = [CUT, attrs.evolve(CUT, at=70)]
 
-    assert power_cuts(run_of(acked("1", 60), *cuts), verdict_of(lost=["1"])).ruling is BROKEN
+    assert power_cuts(run_of(acked("1", 60), *cuts), verdict_of(lost=["1"])).validity is BROKEN
 
 
 def test_a_process_that_was_only_killed_keeps_what_its_disk_has():
     killed = Killed(at=50, process="primary")
 
-    assert power_cuts(run_of(acked("1", 1), killed), verdict_of(lost=["1"])).ruling is IDLE
+    assert power_cuts(run_of(acked("1", 1), killed), verdict_of(lost=["1"])).validity is IDLE
 
 
 def test_only_what_is_lost_did_not_survive():
     found = attrs.evolve(verdict_of(), findings=(Finding(Violation.CORRUPT, "1", ""),))
 
     assert power_cuts(run_of(acked("1", 1), acked("2", 2), CUT), found).judged == 2
-    assert power_cuts(run_of(acked("1", 1), CUT), found).ruling is HOLDS
+    assert power_cuts(run_of(acked("1", 1), CUT), found).validity is HOLDS
 
 
 # --- S8
@@ -164,7 +164,7 @@ def transfer(at, end=End.ACCEPTED, way=Way.SYPHON):
 
 
 @pytest.mark.parametrize(
-    ("records", "ruling"),
+    ("records", "validity"),
     [
         ([transfer(1), settled(2, "1")], HOLDS),
         ([transfer(1, End.UNKNOWN), settled(2, "1")], BROKEN),
@@ -186,29 +186,29 @@ def transfer(at, end=End.ACCEPTED, way=Way.SYPHON):
         "none",
     ],
 )
-def test_each_copy_that_is_settled_had_an_accepted_transfer(records, ruling):
-    assert settled_after(run_of(*records)).ruling is ruling
+def test_each_copy_that_is_settled_had_an_accepted_transfer(records, validity):
+    assert settled_after(run_of(*records)).validity is validity
 
 
 # --- S9 and S10: from what a gateway has tried
 
 
 def causes(*records):
-    return failovers(run_of(*records))[0].ruling
+    return failovers(run_of(*records))[0].validity
 
 
 def times(*records):
-    return failovers(run_of(*records))[1].ruling
+    return failovers(run_of(*records))[1].validity
 
 
-@pytest.mark.parametrize(("at", "ruling"), [(59, HOLDS), (58.9, BROKEN)])
-def test_an_entity_fails_over_after_its_interval(at, ruling):
-    assert times(attempt(50), moved(50, P, S), attempt(at), moved(at, S, B)) is ruling
+@pytest.mark.parametrize(("at", "validity"), [(59, HOLDS), (58.9, BROKEN)])
+def test_an_entity_fails_over_after_its_interval(at, validity):
+    assert times(attempt(50), moved(50, P, S), attempt(at), moved(at, S, B)) is validity
 
 
-@pytest.mark.parametrize(("last", "ruling"), [(61, IDLE), (61.1, BROKEN)])
-def test_an_entity_that_failed_for_its_interval_fails_over_then(last, ruling):
-    assert times(attempt(50), attempt(55), attempt(60), attempt(last)) is ruling
+@pytest.mark.parametrize(("last", "validity"), [(61, IDLE), (61.1, BROKEN)])
+def test_an_entity_that_failed_for_its_interval_fails_over_then(last, validity):
+    assert times(attempt(50), attempt(55), attempt(60), attempt(last)) is validity
 
 
 def test_the_interval_must_be_over_at_a_failure():
@@ -220,11 +220,11 @@ def test_a_silence_of_an_interval_begins_anew():
     assert times(attempt(50), attempt(59), attempt(65), attempt(68)) is BROKEN
 
 
-@pytest.mark.parametrize(("began", "ruling"), [(61, HOLDS), (61.1, BROKEN)])
-def test_one_failure_before_a_silence_and_one_after_it_are_no_outage(began, ruling):
+@pytest.mark.parametrize(("began", "validity"), [(61, HOLDS), (61.1, BROKEN)])
+def test_one_failure_before_a_silence_and_one_after_it_are_no_outage(began, validity):
     second = attempt(62, began=began)
 
-    assert times(attempt(50), moved(50, P, S), second, moved(62, S, B)) is ruling
+    assert times(attempt(50), moved(50, P, S), second, moved(62, S, B)) is validity
 
 
 def test_what_may_have_counted_breaks_the_silence():
@@ -259,31 +259,31 @@ def test_an_attempt_that_was_cut_off_excuses_a_failover_and_demands_none():
     assert causes(*failures, moved(65, P, B)) is HOLDS
 
 
-@pytest.mark.parametrize(("began", "ruling"), [(60, IDLE), (59.9, BROKEN)])
-def test_an_attempt_that_was_cut_off_after_a_silence_may_have_begun_anew(began, ruling):
+@pytest.mark.parametrize(("began", "validity"), [(60, IDLE), (59.9, BROKEN)])
+def test_an_attempt_that_was_cut_off_after_a_silence_may_have_begun_anew(began, validity):
     hung = attempt(62, began=55)  # the gateway hears of it after the other, which began later
 
     cut_off = attempt(61, End.CUT_OFF, began=began)
-    assert times(attempt(50), cut_off, hung, attempt(64, began=62)) is ruling
+    assert times(attempt(50), cut_off, hung, attempt(64, began=62)) is validity
 
 
-@pytest.mark.parametrize(("began", "ruling"), [(60, IDLE), (59.9, BROKEN)])
-def test_another_entitys_probe_after_a_silence_may_have_begun_anew(began, ruling):
+@pytest.mark.parametrize(("began", "validity"), [(60, IDLE), (59.9, BROKEN)])
+def test_another_entitys_probe_after_a_silence_may_have_begun_anew(began, validity):
     hung = attempt(62, began=55)
     probe = attempt(61, began=began, way=Way.PROBE, entity="invoices")
 
-    assert times(attempt(50), moved(50, P, S), probe, hung, attempt(64, began=62)) is ruling
+    assert times(attempt(50), moved(50, P, S), probe, hung, attempt(64, began=62)) is validity
 
 
 def test_an_attempt_that_was_cut_off_carries_no_streak_on():
     assert times(attempt(50), attempt(55, End.CUT_OFF), attempt(61), attempt(65)) is IDLE
 
 
-@pytest.mark.parametrize(("last", "ruling"), [(61, IDLE), (61.1, BROKEN)])
-def test_an_attempt_that_was_cut_off_shows_who_stayed(last, ruling):
+@pytest.mark.parametrize(("last", "validity"), [(61, IDLE), (61.1, BROKEN)])
+def test_an_attempt_that_was_cut_off_shows_who_stayed(last, validity):
     overdue = [attempt(50), attempt(55), attempt(60)]
 
-    assert times(*overdue, attempt(last, End.CUT_OFF)) is ruling
+    assert times(*overdue, attempt(last, End.CUT_OFF)) is validity
 
 
 @pytest.mark.parametrize("way", [Way.BACKLOG, Way.SPOOL, Way.SYPHON])
@@ -305,9 +305,9 @@ def test_each_entity_and_each_gateway_has_a_streak_of_its_own():
     assert causes(attempt(50), other) is BROKEN
 
 
-@pytest.mark.parametrize(("began", "ruling"), [(61, HOLDS), (61.1, BROKEN)])
-def test_what_was_before_a_silence_excuses_no_failover(began, ruling):
-    assert times(attempt(50), attempt(62, began=began), moved(62, P, B)) is ruling
+@pytest.mark.parametrize(("began", "validity"), [(61, HOLDS), (61.1, BROKEN)])
+def test_what_was_before_a_silence_excuses_no_failover(began, validity):
+    assert times(attempt(50), attempt(62, began=began), moved(62, P, B)) is validity
 
 
 def test_the_latest_of_several_failures_ends_a_silence():
@@ -406,14 +406,14 @@ def test_it_is_said_after_which_time_an_entity_failed_over():
 # --- S9 and S10: from outside, where no gateway records what it tries
 
 
-@pytest.mark.parametrize(("at", "ruling"), [(121, HOLDS), (121.1, BROKEN)])
-def test_a_fault_is_felt_for_an_interval_and_an_attempt_after_its_end(at, ruling):
-    assert causes(*fault(50, 100), moved(at, P, B)) is ruling
+@pytest.mark.parametrize(("at", "validity"), [(121, HOLDS), (121.1, BROKEN)])
+def test_a_fault_is_felt_for_an_interval_and_an_attempt_after_its_end(at, validity):
+    assert causes(*fault(50, 100), moved(at, P, B)) is validity
 
 
-@pytest.mark.parametrize(("at", "ruling"), [(59, HOLDS), (58.9, BROKEN)])
-def test_from_outside_too_an_entity_fails_over_after_its_interval(at, ruling):
-    assert times(*fault(50, 100), moved(at, P, B)) is ruling
+@pytest.mark.parametrize(("at", "validity"), [(59, HOLDS), (58.9, BROKEN)])
+def test_from_outside_too_an_entity_fails_over_after_its_interval(at, validity):
+    assert times(*fault(50, 100), moved(at, P, B)) is validity
 
 
 def test_of_several_faults_the_first_counts():
@@ -438,9 +438,9 @@ def sampled(inflight):
 
 
 def test_the_bytes_in_flight_have_a_bound_at_each_moment():
-    assert inflight_bound(run_of(sampled(1000), sampled(999))).ruling is HOLDS
-    assert inflight_bound(run_of(sampled(1001), sampled(999))).ruling is BROKEN
+    assert inflight_bound(run_of(sampled(1000), sampled(999))).validity is HOLDS
+    assert inflight_bound(run_of(sampled(1001), sampled(999))).validity is BROKEN
 
 
 def test_what_nobody_sampled_is_undecided():
-    assert inflight_bound(run_of()).ruling is Ruling.UNDECIDED
+    assert inflight_bound(run_of()).validity is Validity.UNDECIDED

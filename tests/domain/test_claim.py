@@ -11,9 +11,9 @@ from gateway.domain.claim import (
     DONE,
     ENTITY,
     ID,
+    PREFIXES,
     RESERVED,
     SHA256,
-    SHELVES,
     SIZE,
     STORE,
     STORED,
@@ -157,10 +157,10 @@ def test_a_store_has_only_such_names(id_: str, expected: bool) -> None:
     assert is_name(id_) is expected
 
 
-def test_each_name_stands_on_one_of_the_shelves() -> None:
-    assert len(SHELVES) == 256
-    assert SHELVES[:2] == ("00", "01")
-    assert SHELVES[-1] == "ff"
+def test_each_name_begins_with_one_of_the_prefixes() -> None:
+    assert len(PREFIXES) == 256
+    assert PREFIXES[:2] == ("00", "01")
+    assert PREFIXES[-1] == "ff"
 
 
 def test_a_claim_names_what_says_that_it_is_done() -> None:

@@ -55,9 +55,9 @@ class MemoryClaimStore:
         self.kept.pop(name, None)
         self.trouble(AFTER, "remove", name)
 
-    async def list(self, shelf: str) -> Sequence[Entry]:
-        await self._begin("list", shelf)
-        found = [(name, date) for name, (_, date) in self.kept.items() if name.startswith(shelf)]
+    async def list(self, prefix: str) -> Sequence[Entry]:
+        await self._begin("list", prefix)
+        found = [(name, date) for name, (_, date) in self.kept.items() if name.startswith(prefix)]
         return [Entry(name, date) for name, date in found]
 
     async def _begin(self, step: str, name: str) -> None:

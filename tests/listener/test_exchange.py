@@ -139,7 +139,7 @@ async def test_a_request_without_a_reply_queue_is_dead(harness):
 
 
 @attrs.define
-class Shelf:
+class SharedStore:
     """A `Versioned` store in which others write too."""
 
     value: int = 0
@@ -162,31 +162,31 @@ class Shelf:
 
 
 async def test_a_change_that_others_overtook_is_made_to_what_they_left():
-    shelf = Shelf(intruders=3)
+    store = SharedStore(intruders=3)
 
-    assert await update(shelf, "k", lambda value: value + 1) == 301
-    assert shelf.value == 301
+    assert await update(store, "k", lambda value: value + 1) == 301
+    assert store.value == 301
 
 
 async def test_a_change_that_is_there_already_writes_nothing():
-    shelf = Shelf(value=5)
-    await update(shelf, "k", lambda value: max(value, 5))
+    store = SharedStore(value=5)
+    await update(store, "k", lambda value: max(value, 5))
 
-    assert shelf.version == 0
+    assert store.version == 0
 
 
 async def test_a_change_that_others_always_overtake_is_given_up():
     with pytest.raises(PreconditionFailed, match="4 times"):
-        await update(Shelf(intruders=100), "k", lambda value: value + 1, attempts=4)
+        await update(SharedStore(intruders=100), "k", lambda value: value + 1, attempts=4)
 
 
 async def test_an_intent_whose_worker_failed_midway_is_resumed(harness):
     done = set()
-    shelf = Shelf()
+    store = SharedStore()
 
     async def first(item):
         if "first" not in done:
-            await update(shelf, "k", lambda value: value + 1)
+            await update(store, "k", lambda value: value + 1)
             done.add("first")
 
     async def second(item):
@@ -198,7 +198,7 @@ async def test_an_intent_whose_worker_failed_midway_is_resumed(harness):
     await harness.listen(steps(first, second))
     await until(lambda: bool(harness.items))
 
-    assert (done, shelf.value) == ({"first", "second"}, 1)
+    assert (done, store.value) == ({"first", "second"}, 1)
 
 
 async def test_an_item_is_settled_by_its_uri(harness):

@@ -7,26 +7,26 @@ from gateway.pairing.send_counters import SendCounters
 
 
 def test_messages_are_counted_by_the_leg_that_took_them() -> None:
-    tally = SendCounters()
+    counters = SendCounters()
     for accepted_by, messages in [
         (AcceptedBy.PRIMARY, 2),
         (AcceptedBy.BACKLOG, 5),
         (AcceptedBy.PRIMARY, 1),
     ]:
-        tally.accepted(accepted_by, messages)
+        counters.accepted(accepted_by, messages)
 
-    assert tally.all() == [
+    assert counters.all() == [
         SendCount(accepted_by="primary", outcome="accepted", messages=3),
         SendCount(accepted_by="backlog", outcome="accepted", messages=5),
     ]
 
 
 def test_messages_that_no_leg_took_are_counted_by_their_outcome() -> None:
-    tally = SendCounters()
+    counters = SendCounters()
     for outcome, messages in [(Outcome.UNKNOWN, 2), (Outcome.NOT_SENT, 5), (Outcome.UNKNOWN, 1)]:
-        tally.failed(outcome, messages)
+        counters.failed(outcome, messages)
 
-    assert tally.all() == [
+    assert counters.all() == [
         SendCount(accepted_by="", outcome="unknown", messages=3),
         SendCount(accepted_by="", outcome="not-sent", messages=5),
     ]

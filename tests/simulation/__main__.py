@@ -17,10 +17,10 @@ from typing import Final
 
 from tests.simulation.diagram import diagram, message_in
 from tests.simulation.planted.catalogue import MUTANTS
+from tests.simulation.runs import Totals, run_hours
 from tests.simulation.scenario import Scenario
 from tests.simulation.seeds import draw
 from tests.simulation.shrink import shrink
-from tests.simulation.swarm import Tally, run_hours
 from tests.simulation.world import run_scenario, run_world
 
 SEEDS: Final = 50  # in which each planted bug must be found
@@ -52,27 +52,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bug = next((one.planted() for one in MUTANTS if one.name == chosen.bug), nullcontext())
         with bug:
             return _replay(draw(chosen.replay, chosen.load), chosen.message)
-    tallies = run_hours(chosen.hours, chosen.seed, chosen.jobs, chosen.load)
-    return _run(tallies, chosen.load, as_json=chosen.json)
+    all_totals = run_hours(chosen.hours, chosen.seed, chosen.jobs, chosen.load)
+    return _run(all_totals, chosen.load, as_json=chosen.json)
 
 
-def _run(run: Generator[Tally, None, None], load: int, *, as_json: bool) -> int:
-    tally, heavier = Tally(), "" if load == 1 else f" --load {load}"
-    with closing(run) as tallies:
-        for tally in tallies:
-            if tally.runs % _EVERY == 0:
-                print(tally.describe(), file=sys.stderr, flush=True)
-            if len(tally.problems) >= MOST_PROBLEMS:
+def _run(run: Generator[Totals, None, None], load: int, *, as_json: bool) -> int:
+    totals, heavier = Totals(), "" if load == 1 else f" --load {load}"
+    with closing(run) as all_totals:
+        for totals in all_totals:
+            if totals.runs % _EVERY == 0:
+                print(totals.describe(), file=sys.stderr, flush=True)
+            if len(totals.problems) >= MOST_PROBLEMS:
                 break
-    for problem in tally.problems.values():
+    for problem in totals.problems.values():
         print(problem, file=sys.stderr)
-    for seed in tally.problems:
+    for seed in totals.problems:
         again = f"python -m tests.simulation --replay {seed}{heavier}"
         print(f"reproduce: {again}", file=sys.stderr)
-    for name, (found, least) in tally.unseen.items():
+    for name, (found, least) in totals.unseen.items():
         print(f"seen too seldom: {name}, {found} instead of {least:g} times", file=sys.stderr)
-    print(json.dumps(tally.as_dict(), indent=2) if as_json else tally.describe())
-    return 0 if tally.passed else 1
+    print(json.dumps(totals.as_dict(), indent=2) if as_json else totals.describe())
+    return 0 if totals.passed else 1
 
 
 def _replay(scenario: Scenario, message_id: str | None) -> int:

@@ -7,7 +7,7 @@ import attrs
 
 from gateway.checker.history import FaultBegan
 from gateway.checker.invariants import Judgement
-from gateway.checker.judgements import Ruling
+from gateway.checker.judgements import Validity
 from gateway.checker.operations import AuditBegan, Record
 from gateway.checker.verdict import Verdict
 from tests.simulation.scenario import Mode, Scenario
@@ -38,8 +38,10 @@ class Outcomes:
         problems = [*self.judgement.undecided, *self.broken_laws]
         for one in self.judgement.decisions:
             asked = self.scenario.parts.mode is Mode.LIVENESS or one.invariant.name[0] == "S"
-            if asked and one.ruling in {Ruling.BROKEN, Ruling.UNDECIDED}:
-                problems += [f"{one.invariant.name} {one.ruling.value}: {p}" for p in one.problems]
+            if asked and one.validity in {Validity.BROKEN, Validity.UNDECIDED}:
+                problems += [
+                    f"{one.invariant.name} {one.validity.value}: {p}" for p in one.problems
+                ]
         return tuple(problems)
 
     @property

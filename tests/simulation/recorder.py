@@ -1,4 +1,4 @@
-"""Writes down what the installation of a seed did: the records of `domain/conduct.py`."""
+"""Writes down what the installation of a seed did: the records of `gateway/checker/history.py`."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from tests.simulation.runs import figures_of
 from tests.simulation.seeds import FRONTS, draw_parts
-from tests.simulation.swarm import figures_of
 from tests.simulation.world import run_world
 
 SEEDS = 20

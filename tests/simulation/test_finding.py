@@ -10,15 +10,15 @@ import pytest
 from gateway.checker.history import Attempted, End, Settled, Way
 from gateway.checker.operations import Acked, Completed, Delivered, Invoked
 from gateway.listener import locks, queue_session
-from tests.simulation import swarm, world
+from tests.simulation import runs, world
 from tests.simulation.__main__ import main
 from tests.simulation.coverage import SOMETIMES, unseen
 from tests.simulation.diagram import diagram, message_in
 from tests.simulation.planted.catalogue import MUTANTS
+from tests.simulation.runs import Figures, Totals, run_seeds
 from tests.simulation.scenario import ClockStep
 from tests.simulation.seeds import draw
 from tests.simulation.shrink import shrink
-from tests.simulation.swarm import Figures, Tally, run_seeds
 from tests.simulation.world import run_scenario, run_world
 
 BUG = "a time-out is a failure"
@@ -65,7 +65,7 @@ def test_a_run_that_breaks_off_is_a_problem_and_says_how_to_repeat_it(capsys, mo
     def crash(seed, load):
         raise AssertionError("a bug of the gateway")
 
-    monkeypatch.setattr(swarm, "run_world", crash)
+    monkeypatch.setattr(runs, "run_world", crash)
     code = main(["--hours", "0.01", "--seed", "7"])
 
     told = capsys.readouterr().err
@@ -85,9 +85,9 @@ def test_a_run_that_makes_no_progress_is_a_problem(monkeypatch):
 
     late = ClockStep(process="primary", ahead=-59.85, drift=0.0, at=20.0, back=math.inf)
     scenario = attrs.evolve(draw(25, 2), clock_steps=(late,))
-    monkeypatch.setattr(swarm, "run_world", lambda seed, load: run_scenario(scenario))
+    monkeypatch.setattr(runs, "run_world", lambda seed, load: run_scenario(scenario))
 
-    assert "it broke off: Standstill" in swarm.figures_of(25, load=2).problem
+    assert "it broke off: Standstill" in runs.figures_of(25, load=2).problem
 
 
 def test_a_replay_shows_the_fewest_faults_and_the_way_of_the_message(capsys):
@@ -182,7 +182,7 @@ def test_what_was_never_seen_is_told():
 
 
 def test_a_long_run_that_saw_too_little_fails():
-    tally = Tally()
+    totals = Totals()
     nothing = Figures(
         seed=1,
         seconds=1,
@@ -193,11 +193,11 @@ def test_a_long_run_that_saw_too_little_fails():
         digest="",
         problem="",
     )
-    for _ in range(swarm.WORTH_COVERING):
-        assert tally.passed
-        tally.add(nothing)
+    for _ in range(runs.WORTH_COVERING):
+        assert totals.passed
+        totals.add(nothing)
 
-    assert not tally.passed
+    assert not totals.passed
 
 
 def test_several_processes_bring_the_same_in_the_same_order():

@@ -4,11 +4,11 @@ import attrs
 import pytest
 
 from gateway.checker.history import Attempted, End, Way
-from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.judgements import Invariant, Validity
 from tests.simulation.coverage import SOMETIMES, unseen
+from tests.simulation.runs import run_hours
 from tests.simulation.scenario import Front, Parts
 from tests.simulation.seeds import draw
-from tests.simulation.swarm import run_hours
 from tests.simulation.world import run_scenario, run_world
 
 HOURS = 25.0
@@ -74,11 +74,11 @@ HEAVY_REGRESSIONS = [
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_promise_holds_in_histories_worth_judging(part):
-    *_, tally = run_hours(HOURS, first=part * STEP)
+    *_, totals = run_hours(HOURS, first=part * STEP)
 
-    assert tally.problems == {}
-    assert unseen(tally.seen, tally.runs) == {}
-    assert tally.runs < STEP
+    assert totals.problems == {}
+    assert unseen(totals.seen, totals.runs) == {}
+    assert totals.runs < STEP
 
 
 @pytest.mark.parametrize("seed", REGRESSIONS)
@@ -106,7 +106,7 @@ def test_two_syphons_compete_for_one_backlog():
 def test_what_a_power_cut_must_leave_is_judged():
     decisions = {one.invariant: one for one in run_world(71).judgement.decisions}
 
-    assert decisions[Invariant.S7].ruling is Ruling.HOLDS
+    assert decisions[Invariant.S7].validity is Validity.HOLDS
 
 
 def test_hardly_anything_is_too_rare_to_be_asked_of_a_part():

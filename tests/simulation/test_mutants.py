@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.judgements import Invariant, Validity
 from tests.simulation.planted.catalogue import MUTANTS
 from tests.simulation.world import run_world
 
@@ -48,6 +48,6 @@ def test_it_is_the_judge_who_catches_it(name, invariant):
     with mutant.planted():
         first = FIRST.get(invariant, 0)
         seeds = range(first, first + SEEDS)
-        broken = (run_world(seed).judgement.ruled(Ruling.BROKEN) for seed in seeds)
+        broken = (run_world(seed).judgement.with_validity(Validity.BROKEN) for seed in seeds)
 
         assert any(invariant in each for each in broken)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.checker.judgements import Invariant, Ruling
+from gateway.checker.judgements import Invariant, Validity
 from gateway.pairing.syphon.destination import Destination
 from tests.harness.determinism import run_seeded
 from tests.simulation.neighbours import FOREIGN, Neighbours, draw_neighbours
@@ -45,5 +45,5 @@ def test_it_is_the_judge_who_catches_a_syphon_that_does_not_ask(tmp_path):
     with MUTANT.planted():
         found = [run(seed, tmp_path)[1] for seed in SEEDS]
 
-    broken = [each.judgement.ruled(Ruling.BROKEN) for each in found]
+    broken = [each.judgement.with_validity(Validity.BROKEN) for each in found]
     assert any(Invariant.S2 in each for each in broken)

@@ -96,17 +96,17 @@ class AzureBlobStore:
         except ClaimMissing:
             return  # noqa: ASYNC910 the service has answered
 
-    async def list(self, shelf: str) -> Sequence[Entry]:
+    async def list(self, prefix: str) -> Sequence[Entry]:
         found: tuple[Entry, ...] = ()
         marker = ""
         for _ in range(MOST_PAGES):
-            request = build_list(self._container, shelf, marker, self._page)
+            request = build_list(self._container, prefix, marker, self._page)
             page = parse_page(await self._done(request))
             found = (*found, *page.entries)
             marker = page.marker
             if not marker:
                 return found
-        raise Unavailable(f"claim store: more than {MOST_PAGES} pages of names with {shelf}")
+        raise Unavailable(f"claim store: more than {MOST_PAGES} pages of names with {prefix}")
 
     async def _done(self, request: Request) -> Response:
         response = await self._ask(request)

@@ -13,7 +13,7 @@ from gateway.engine.records import Row, State
 QUEUE = (1, State.ACTIVE)
 
 
-class Shelf:
+class Rows:
     """Rows 1 to `last`, with a count of how often they were read."""
 
     def __init__(self, last: int = 1000, size: int = 10) -> None:
@@ -40,75 +40,75 @@ def row(sequence: int, size: int) -> Row:
 
 
 def test_as_many_rows_are_read_as_the_crowd_before_took():
-    shelf = Shelf()
-    shelf.crowd(0, 40)
-    shelf.ahead.drop()
-    shelf.readings.clear()
+    rows = Rows()
+    rows.crowd(0, 40)
+    rows.ahead.drop()
+    rows.readings.clear()
 
-    shelf.crowd(40, 40)
+    rows.crowd(40, 40)
 
-    assert shelf.readings == [40]
+    assert rows.readings == [40]
 
 
 def test_a_single_receiver_has_nothing_read_ahead():
-    shelf = Shelf()
+    rows = Rows()
     for number in range(10):
-        shelf.crowd(number, 1)
-        shelf.ahead.drop()
+        rows.crowd(number, 1)
+        rows.ahead.drop()
 
-    assert shelf.readings == [1] * 10
+    assert rows.readings == [1] * 10
 
 
 def test_no_more_is_read_ahead_than_fits():
-    shelf = Shelf(size=50_000)
-    shelf.crowd(0, 40)
-    shelf.ahead.drop()
-    shelf.readings.clear()
+    rows = Rows(size=50_000)
+    rows.crowd(0, 40)
+    rows.ahead.drop()
+    rows.readings.clear()
 
-    shelf.crowd(40, 10)
+    rows.crowd(40, 10)
 
-    assert max(shelf.readings) <= 2
+    assert max(rows.readings) <= 2
 
 
 def test_who_asks_for_many_gets_them_at_once():
-    shelf = Shelf()
+    rows = Rows()
 
-    assert shelf.after(0, 100) == [*range(1, 101)]
+    assert rows.after(0, 100) == [*range(1, 101)]
 
 
 def test_rows_of_another_place_or_from_elsewhere_are_read():
-    shelf = Shelf()
-    shelf.crowd(0, 30)
-    shelf.ahead.drop()
-    shelf.crowd(30, 1)
+    rows = Rows()
+    rows.crowd(0, 30)
+    rows.ahead.drop()
+    rows.crowd(30, 1)
 
-    assert shelf.after(31, place=(2, State.ACTIVE)) == [32]
-    assert shelf.after(31, place=(1, State.DEAD)) == [32]
-    assert shelf.after(10) == [11]
+    assert rows.after(31, place=(2, State.ACTIVE)) == [32]
+    assert rows.after(31, place=(1, State.DEAD)) == [32]
+    assert rows.after(10) == [11]
 
 
 def test_a_row_that_changes_is_read_anew():
-    shelf = Shelf()
-    shelf.crowd(0, 30)
-    shelf.ahead.drop()
-    shelf.crowd(30, 1)
-    shelf.ahead.change(20)  # was handed out before
-    assert shelf.after(31) == [32]
-    readings = len(shelf.readings)
+    rows = Rows()
+    rows.crowd(0, 30)
+    rows.ahead.drop()
+    rows.crowd(30, 1)
+    rows.ahead.change(20)  # was handed out before
+    assert rows.after(31) == [32]
+    readings = len(rows.readings)
 
-    shelf.ahead.change(33)
+    rows.ahead.change(33)
 
-    assert shelf.after(32) == [33]
-    assert len(shelf.readings) == readings + 1
+    assert rows.after(32) == [33]
+    assert len(rows.readings) == readings + 1
 
 
 def test_the_end_of_a_queue_is_asked_for_again():
-    shelf = Shelf(last=3)
-    shelf.crowd(0, 3)
-    assert shelf.after(3) == []
-    shelf.last = 5
+    rows = Rows(last=3)
+    rows.crowd(0, 3)
+    assert rows.after(3) == []
+    rows.last = 5
 
-    assert shelf.after(3) == [4]
+    assert rows.after(3) == [4]
 
 
 @pytest.mark.parametrize(

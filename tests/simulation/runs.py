@@ -53,7 +53,7 @@ def figures_of(seed: int, load: int = 1) -> Figures:
     seen.update(outcomes.verdict.counts)
     seen[outcomes.scenario.parts.mode.value] += 1
     for one in outcomes.judgement.decisions:
-        seen[f"{one.invariant.name} {one.ruling.value}"] += 1
+        seen[f"{one.invariant.name} {one.validity.value}"] += 1
     return Figures(
         seed=seed,
         seconds=outcomes.seconds,
@@ -74,7 +74,7 @@ def figures_of(seed: int, load: int = 1) -> Figures:
 
 
 @attrs.define(kw_only=True)
-class Tally:
+class Totals:
     """The sum of many seeds."""
 
     runs: int = 0
@@ -153,11 +153,11 @@ def run_seeds(first: int, jobs: int = 1, load: int = 1) -> Generator[Figures, No
 
 def run_hours(
     hours: float, first: int, jobs: int = 1, load: int = 1
-) -> Generator[Tally, None, None]:
-    """The same tally after each seed, until that many hours were simulated."""
-    tally = Tally()
+) -> Generator[Totals, None, None]:
+    """The same totals after each seed, until that many hours were simulated."""
+    totals = Totals()
     for figures in run_seeds(first, jobs, load):
-        tally.add(figures)
-        yield tally
-        if tally.hours >= hours:
+        totals.add(figures)
+        yield totals
+        if totals.hours >= hours:
             return
