@@ -591,25 +591,25 @@ class Visibility(Protocol):
         """
         ...
 
-    async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+    async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """Return the first `limit` visible messages (Peek Messages). Nothing is changed."""
         ...
 
     async def change(
-        self, entity: EntityPath, ticket: PopReceipt, hidden: timedelta, body: bytes | None = None
+        self, entity: EntityPath, receipt: PopReceipt, hidden: timedelta, body: bytes | None = None
     ) -> TakenMessage:
         """
         Return once the message is invisible for the duration `hidden`, durably, and has the new
-        body if one is given. The returned pop receipt replaces `ticket`.
+        body if one is given. The returned pop receipt replaces `receipt`.
 
         Raises:
             MessageNotFound: the message doesn't exist, or has expired.
-            LockLost: the message was taken or changed since `ticket` was returned.
+            LockLost: the message was taken or changed since `receipt` was returned.
             NotSupported: the namespace can't do that, or not with that body.
         """
         ...
 
-    async def remove(self, entity: EntityPath, ticket: PopReceipt) -> None:
+    async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
         """
         Return once the message is removed, durably.
 

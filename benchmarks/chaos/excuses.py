@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from benchmarks.chaos.topologies import ATTEMPT, IN_HAND, SYPHON_BATCH
+from benchmarks.chaos.topologies import ATTEMPT, MOST_IN_FLIGHT, SYPHON_BATCH
 from benchmarks.traffic import Send
 from gateway.checker.history import FaultBegan, FaultEnded, Swallowed, Target
 from gateway.checker.operations import Record, Uncertain
@@ -49,12 +49,12 @@ def excuses(
         fault = began[ended.fault]
         doubts.note_met(fault.at, ended.at)
         if fault.target is not Target.PRIMARY:
-            doubts.note_in_hand(IN_HAND, sends, fault.at, ended.at)
+            doubts.note_in_flight(MOST_IN_FLIGHT, sends, fault.at, ended.at)
     doubts.note_hedged(hedge_after, over)
     for at in unanswered.sends:
         doubts.note_met(at, at)
     for at, entity in sorted(unanswered.transfers):
-        doubts.note_in_hand(SYPHON_BATCH, [entity], at, min(at, over))
+        doubts.note_in_flight(SYPHON_BATCH, [entity], at, min(at, over))
     return doubts.found
 
 
@@ -90,8 +90,8 @@ class _Doubts:
             self.found.append(Swallowed(at=at, messages=len(late)))
             self.found += [Uncertain(at=at, message_id=one) for one in late]
 
-    def note_in_hand(self, most: int, entities: Iterable[str], since: float, at: float) -> None:
-        """So many of what a syphon had in hand, of what may have been there."""
+    def note_in_flight(self, most: int, entities: Iterable[str], since: float, at: float) -> None:
+        """Excuse `most` messages that a syphon was moving, of those that may have been there."""
         self.found.append(Swallowed(at=at, messages=most))
         for entity in entities:
             for send in self.sends.get(entity, ()):

@@ -13,7 +13,7 @@ import trio
 
 from benchmarks.chaos.scenario import ON_CLOCKS, ON_PROCESSES, Fault, Kind
 from benchmarks.chaos.servers import ClusterServer
-from benchmarks.chaos.topologies import IN_HAND, Installation
+from benchmarks.chaos.topologies import MOST_IN_FLIGHT, Installation
 from benchmarks.traffic import OpenLoop
 from gateway.checker.history import BUSY, FaultBegan, FaultEnded, Killed, Target
 from gateway.checker.operations import Record
@@ -183,8 +183,8 @@ class Nemesis:
         machines = self._machines(target)
         waiting = sum(loop.under_way for loop in self.loops)
         for name in [machine.name for machine in machines] or [target.value]:
-            in_hand = IN_HAND + (0 if target is Target.SYPHON else waiting)
-            self.records.append(Killed(at=trio.current_time(), process=name, in_flight=in_hand))
+            in_flight = MOST_IN_FLIGHT + (0 if target is Target.SYPHON else waiting)
+            self.records.append(Killed(at=trio.current_time(), process=name, in_flight=in_flight))
         if not machines:
             server = self.installation.namespace(target).server
             await server.kill()
@@ -199,9 +199,9 @@ class Nemesis:
 
     async def _kill_node(self, target: Target, end: float) -> None:
         cluster, node = self._next_node(target)
-        in_hand = IN_HAND + sum(loop.under_way for loop in self.loops)
+        in_flight = MOST_IN_FLIGHT + sum(loop.under_way for loop in self.loops)
         self.records.append(
-            Killed(at=trio.current_time(), process=f"{target.value} {node}", in_flight=in_hand)
+            Killed(at=trio.current_time(), process=f"{target.value} {node}", in_flight=in_flight)
         )
         await cluster.kill(node)
         await trio.sleep_until(end)

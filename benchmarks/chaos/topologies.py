@@ -47,7 +47,9 @@ CLOCKED: Final = (Target.GATEWAY, Target.SYPHON, Target.PRIMARY, Target.SECONDAR
 BASELINE: Final = "baseline"  # a queue of the primary that no gateway sends to
 BACKLOG_QUEUES: Final = 4
 SYPHON_BATCH: Final = 10
-IN_HAND: Final = BACKLOG_QUEUES * SYPHON_BATCH  # messages, at most, that one syphon moves at once
+MOST_IN_FLIGHT: Final = (
+    BACKLOG_QUEUES * SYPHON_BATCH
+)  # messages, at most, that one syphon moves at once
 NEIGHBOURS_LOOKS: Final = 12  # locks; so often in a row the wrong one is first once in 4,096 times
 LOCK: Final = 5.0  # seconds; the pair takes backlog queues as it finds them
 ATTEMPT: Final = 3.0  # seconds for one transfer of the syphon

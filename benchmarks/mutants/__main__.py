@@ -19,7 +19,7 @@ import pytest
 
 from benchmarks.mutants.changes import Mutant, mutants
 from benchmarks.mutants.explained import SHARE, Result, explanations, share, table, unexplained
-from benchmarks.mutants.ledger import NEEDS_IMPORT, UNTESTED, Entry, Ledger
+from benchmarks.mutants.result_log import NEEDS_IMPORT, UNTESTED, Entry, ResultLog
 from benchmarks.mutants.trial import FLAGS, Cold, Trace, Warm
 
 ROOT: Final = Path(__file__).parents[2]
@@ -77,22 +77,22 @@ def main() -> int:
     build.mkdir(parents=True, exist_ok=True)
     for library in LIBRARIES:
         importlib.import_module(library)
-    ledger = Ledger(build / "ledger.jsonl")
-    ledger.read()
+    log = ResultLog(build / "results.jsonl")
+    log.read()
     results: list[Result] = []
     for package in PACKAGES:
         modules = sorted(_modules(package, arguments.modules))
         if not arguments.again:
-            ledger.forget(modules)
+            log.forget(modules)
         every = list(_tasks(modules))
-        left = [task for task in every if not ledger.killed(task.entry)]
+        left = [task for task in every if not log.killed(task.entry)]
         if left:
             tests = arguments.tests or [*NEAR[package], *FAR[package]]
             _Round(
-                package=package, tests=tests, seconds=arguments.seconds, tasks=left, ledger=ledger
+                package=package, tests=tests, seconds=arguments.seconds, tasks=left, log=log
             ).run()
         for task in every:
-            ended = ledger.ended(task.entry) or UNTESTED
+            ended = log.ended(task.entry) or UNTESTED
             results.append(Result(module=task.entry[0], mutant=task.mutant, ended=ended))
     problems = list(unexplained(results, explanations(ROOT / "tests/mutants.toml")))
     print(*problems, *table(results), sep="\n")
@@ -152,11 +152,11 @@ class _Round:
     tests: Sequence[str]
     seconds: float
     tasks: Sequence[_Task]
-    ledger: Ledger
+    log: ResultLog
 
     def run(self) -> None:
         """First the mutants that need no import, then the others."""
-        trace_file = self.ledger.path.with_name(f"{self.package}.trace")
+        trace_file = self.log.path.with_name(f"{self.package}.trace")
         files = [_file(module) for module in _modules(self.package, [self.package])]
         state = _state(self.tests)
         _run_pytest(
@@ -166,23 +166,23 @@ class _Round:
         trace = Trace.read(trace_file)
         for name in sorted(trace.failed):
             print(f"left out, since it fails without a mutant: {name}")
-        self.ledger.read()
+        self.log.read()
         _run_pytest(Cold(proceed=lambda cold: self._try_cold(cold, trace)), [NO_GATEWAY])
-        self.ledger.read()
+        self.log.read()
 
     def _try_warm(self, warm: Warm, trace: Trace) -> None:
         for task in self.tasks:
             if task.mutant.body:
                 names = self._chosen(task, trace)
                 ended = warm.attempt(task.mutant, task.file, names, trace) if names else UNTESTED
-                self.ledger.note(task.entry, ended or NEEDS_IMPORT)
+                self.log.note(task.entry, ended or NEEDS_IMPORT)
 
     def _try_cold(self, cold: Cold, trace: Trace) -> None:
         for task in self.tasks:
-            if not task.mutant.body or self.ledger.ended(task.entry) == NEEDS_IMPORT:
+            if not task.mutant.body or self.log.ended(task.entry) == NEEDS_IMPORT:
                 names = self._chosen(task, trace)
                 ended = cold.attempt(task.mutant, task.file, names, trace) if names else UNTESTED
-                self.ledger.note(task.entry, ended)
+                self.log.note(task.entry, ended)
 
     def _chosen(self, task: _Task, trace: Trace) -> Sequence[str]:
         return trace.chosen(task.mutant, task.file, NEAR[self.package], self.seconds)

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from benchmarks.mutants.changes import Mutant
-from benchmarks.mutants.ledger import UNNOTICED
+from benchmarks.mutants.result_log import UNNOTICED
 
 SHARE: Final = 0.9  # of the mutants is noticed at least
 
@@ -17,7 +17,7 @@ Name = tuple[str, str, str]  # module, function, changed code
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """What became of a mutant; `ended` as in the ledger."""
+    """What became of a mutant; `ended` as in the log."""
 
     module: str
     mutant: Mutant

@@ -19,7 +19,7 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from gateway.agent.restart_policy import Crashes, Pace
+from gateway.agent.restart_policy import Crashes, WorkRates
 from gateway.config.options import Agent
 from gateway.domain.backoff import Backoff
 from gateway.domain.errors import BrokerError
@@ -105,7 +105,7 @@ class ProcessPool:
     _target: int = attrs.field(default=0, init=False)  # wanted number of processes
     _workers: list[Worker] = attrs.field(factory=list, init=False)  # in the order of their start
     _past: Report = attrs.field(factory=Report, init=False)  # totals of ended processes
-    _pace: Pace = attrs.field(factory=Pace, init=False)
+    _rates: WorkRates = attrs.field(factory=WorkRates, init=False)
     _crashes: Crashes = attrs.field(factory=Crashes, init=False)
     _is_idle: bool = attrs.field(default=False, init=False)
     _is_announced: bool = attrs.field(default=False, init=False)
@@ -190,14 +190,14 @@ class ProcessPool:
         """Leave the processes as they are; report the first of consecutive failures."""
         self._lost_looks += 1
         self._retry_at = trio.current_time() + RETRY.delay(self._lost_looks, self.rng)
-        self._pace.forget()
+        self._rates.forget()
         self.autoscaler.forget()
         if self._lost_looks == 1:
             self.observer.report(FiguresLost(listener=self.listener, reason=str(error)))
 
     def _workload(self, work: Work, announced: bool) -> Workload:
         total = self._total()
-        arrivals = self._pace.arrivals(trio.current_time(), work.depth, total)
+        arrivals = self._rates.arrivals(trio.current_time(), work.depth, total)
         # Not every namespace counts locked messages in its depth, and the processes that hold them
         # must stay.
         depth = None if work.depth is None else max(work.depth, total.running)
@@ -208,7 +208,7 @@ class ProcessPool:
             processes=self._target,
             parallel=self.parallel,
             arrivals=arrivals,
-            handling=self._pace.handling,
+            handling=self._rates.handling,
             load=self.load(),
         )
 

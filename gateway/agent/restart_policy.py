@@ -17,7 +17,7 @@ STEADY_SECONDS: Final = 30.0  # a process that lived so long didn't crash after 
 
 
 @attrs.define(eq=False)
-class Pace:
+class WorkRates:
     """The rates at which messages arrive and handlers end, between one look and the next."""
 
     _done: deque[Report] = attrs.field(factory=partial(deque, maxlen=WORKING_LOOKS), init=False)

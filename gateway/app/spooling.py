@@ -74,10 +74,10 @@ class SpoolGauge:
         peeks = offered(self.spool, Peeks)
         if peeks is None:
             return None
-        shown = await peeks.peek(self.queue, limit=1)
-        if not shown or shown[0].enqueued is None:
+        peeked = await peeks.peek(self.queue, limit=1)
+        if not peeked or peeked[0].enqueued is None:
             return None
-        return max(0.0, (self.clock() - shown[0].enqueued).total_seconds())
+        return max(0.0, (self.clock() - peeked[0].enqueued).total_seconds())
 
     async def _free_bytes(self, info: EntityInfo) -> int | None:
         """The free space: the smaller of what its queue may still hold and what the disk can."""

@@ -70,8 +70,8 @@ def outside_bound(run: Run, verdict: Verdict) -> Decision:
     """
     sends = Counter(record.message_id for record in run.all(Invoked))
     swallowed = sum(record.messages for record in run.all(Swallowed))
-    in_hand = sum(record.in_flight for record in run.all(Killed))
-    bound = swallowed + in_hand + sum(sends.values()) - len(sends)
+    in_flight = sum(record.in_flight for record in run.all(Killed))
+    bound = swallowed + in_flight + sum(sends.values()) - len(sends)
     extra = verdict.counts.get("duplicated", 0)
     problems = [f"{extra} extra copies, where {bound} are explained"] if extra > bound else []
     return decide(Invariant.S6, 1 if sends else 0, problems)

@@ -20,7 +20,7 @@ import trio
 
 from gateway.capabilities import Peeks, Schedules, Sessions
 from gateway.claims.claim_check import LAST_STEP, ClaimCheck
-from gateway.claims.receiver import ClaimDependencies, ClaimedReceiver, as_shown
+from gateway.claims.receiver import ClaimDependencies, ClaimedReceiver, as_peeked
 from gateway.claims.session import ClaimedSession
 from gateway.domain import claim as claims
 from gateway.domain.claim import Claim
@@ -151,4 +151,4 @@ class ClaimedBroker(SendWrapper):
         """As `Peeks.peek`. A message whose body can't be read has its reference, and no body."""
         peeks = required(self.broker, Peeks)
         found = await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
-        return [await as_shown(self.claim_check, each) for each in found]
+        return [await as_peeked(self.claim_check, each) for each in found]

@@ -21,7 +21,7 @@ from gateway.capabilities import Peeks, send_accepted_by
 from gateway.claims.claim_check import Codec
 from gateway.claims.compression import compressed, in_thread
 from gateway.claims.options import PackingRule
-from gateway.claims.unpacking import PackedReceiver, as_shown
+from gateway.claims.unpacking import PackedReceiver, as_peeked
 from gateway.deadlines import answered_within
 from gateway.domain import pack as packs
 from gateway.domain.entity import EntityPath
@@ -243,7 +243,7 @@ class PackedBroker(ForwardingBroker):
         """As `Peeks.peek`; a pack is returned with all of its messages, even beyond the limit."""
         peeks = required(self.broker, Peeks)
         found = await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
-        return [shown for each in found for shown in as_shown(self.codec, each)]
+        return [peeked for each in found for peeked in as_peeked(self.codec, each)]
 
 
 def _size(members: Sequence[tuple[Message, bytes]]) -> int:

@@ -381,7 +381,7 @@ class ClaimedReceiver(Wrapper):
             await self.claim_check.complete(claim)
 
 
-async def as_shown(claim_check: ClaimCheck, delivery: Delivery) -> Delivery:
+async def as_peeked(claim_check: ClaimCheck, delivery: Delivery) -> Delivery:
     """The delivery for a peek: with its body, if that can be read."""
     await trio.lowlevel.checkpoint()
     if not claims.is_reference(delivery.message):

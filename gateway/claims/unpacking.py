@@ -276,7 +276,7 @@ class PackedReceiver(Wrapper):
         return [found for each in taken for found in await self._deleted(each)]
 
 
-def as_shown(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
+def as_peeked(codec: Codec, delivery: Delivery) -> Sequence[Delivery]:
     """
     The delivery for a peek: the messages of a pack; any other message, and a damaged pack, as it
     is.

@@ -59,11 +59,11 @@ def label_of(reason: str) -> str:
     return reason if reason in _LABELS or reason == UNKNOWN else OTHER
 
 
-def summary(messages: int | None, shown: Sequence[Delivery], now: datetime) -> DeadLetters:
-    """Summarize `messages` dead letters, of which `shown`, each queue's oldest, were peeked."""
-    reasons = Counter(label_of(reason_of(each.message)) for each in shown)
-    if messages is not None and messages > len(shown):
-        reasons[UNKNOWN] += messages - len(shown)
-    dates = [each.enqueued for each in shown if each.enqueued is not None]
+def summary(messages: int | None, peeked: Sequence[Delivery], now: datetime) -> DeadLetters:
+    """Summarize `messages` dead letters, of which `peeked`, each queue's oldest, were peeked."""
+    reasons = Counter(label_of(reason_of(each.message)) for each in peeked)
+    if messages is not None and messages > len(peeked):
+        reasons[UNKNOWN] += messages - len(peeked)
+    dates = [each.enqueued for each in peeked if each.enqueued is not None]
     age = max(0.0, (now - min(dates)).total_seconds()) if dates else None
     return DeadLetters(messages=messages, oldest_age=age, reasons=dict(reasons))

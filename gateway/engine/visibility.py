@@ -66,7 +66,7 @@ class VisibilityRules:
             ]
         return taken, True
 
-    def look(self, after: int, limit: int, now: Now) -> tuple[list[Row], int | None]:
+    def peek(self, after: int, limit: int, now: Now) -> tuple[list[Row], int | None]:
         """
         Return up to `limit` visible messages with a sequence number above `after`, unchanged, and
         the last number that was looked at; None: there are no more.

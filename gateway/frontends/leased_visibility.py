@@ -119,10 +119,10 @@ class LeasedVisibility:
         deliveries: Sequence[Delivery] = ()
         with trio.move_on_after(LOOK):
             deliveries = await self._leases.receive(entity, limit)
-        shown = [self._hide(self._nursery, entity, each, terms.hidden) for each in deliveries]
+        taken = [self._hide(self._nursery, entity, each, terms.hidden) for each in deliveries]
         if terms.poison_after is None:
-            return shown
-        return [each for each in shown if not await self._goes(entity, each, terms.poison_after)]
+            return taken
+        return [each for each in taken if not await self._goes(entity, each, terms.poison_after)]
 
     async def _told(self, entity: EntityPath) -> str | None:
         """The queue's user metadata; if it can't be read now, the last one."""
@@ -141,7 +141,7 @@ class LeasedVisibility:
         self._texts[entity.key] = known, now + _REMEMBERED
         return known
 
-    async def _goes(self, entity: EntityPath, shown: TakenMessage, after: int) -> bool:
+    async def _goes(self, entity: EntityPath, taken: TakenMessage, after: int) -> bool:
         """
         Move a message that was delivered too often to its poison queue. Return whether it was
         removed from its own.
@@ -150,9 +150,9 @@ class LeasedVisibility:
         leaves it in both queues.
         """
         await trio.lowlevel.checkpoint()
-        if shown.receipt is None or shown.delivery.delivery_count <= after:
+        if taken.receipt is None or taken.delivery.delivery_count <= after:
             return False
-        delivery, target = shown.delivery, poison_queue(entity)
+        delivery, target = taken.delivery, poison_queue(entity)
         why = too_many(entity, delivery.delivery_count - 1, after)
         says = {DEAD_LETTER_REASON: why.reason, DEAD_LETTER_DESCRIPTION: why.description}
         message = attrs.evolve(
@@ -166,7 +166,7 @@ class LeasedVisibility:
         except BrokerError:
             return False
         try:
-            await self.remove(entity, shown.receipt)
+            await self.remove(entity, taken.receipt)
         except BrokerError:  # it is delivered again, and moved then
             await trio.lowlevel.checkpoint()
         if self._observer is not None:
@@ -189,7 +189,7 @@ class LeasedVisibility:
                 await trio.lowlevel.checkpoint()
             await self._broker.send(queue, [message])
 
-    async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+    async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         """
         As `Visibility.look`, except that messages which others have locked aren't excluded: the
         broker doesn't tell.
@@ -231,7 +231,9 @@ class LeasedVisibility:
         held.until = trio.current_time() + hidden.total_seconds()
         held.stamp = self._new_stamp()
         held.changed.set()
-        return self._shown(held, Delivery(message=Message(), sequence_number=held.sequence), hidden)
+        return self._taken_message(
+            held, Delivery(message=Message(), sequence_number=held.sequence), hidden
+        )
 
     async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
         await self._settle(self._find(entity, receipt), Complete())
@@ -261,7 +263,7 @@ class LeasedVisibility:
         )
         self._held.setdefault((entity.key, held.sequence), []).append(held)
         nursery.start_soon(self._keep, held)
-        return self._shown(held, delivery, hidden)
+        return self._taken_message(held, delivery, hidden)
 
     async def _keep(self, held: _Held) -> None:
         """Renew the lock until the message becomes visible; then abandon it."""
@@ -333,7 +335,7 @@ class LeasedVisibility:
         is_held = (entity.key, delivery.sequence_number) in self._held
         return delivery.state is MessageState.ACTIVE and not is_held
 
-    def _shown(self, held: _Held, delivery: Delivery, hidden: timedelta) -> TakenMessage:
+    def _taken_message(self, held: _Held, delivery: Delivery, hidden: timedelta) -> TakenMessage:
         visible = self._wall_clock() + hidden
         return TakenMessage(
             delivery=attrs.evolve(delivery, locked_until=visible),

@@ -185,8 +185,8 @@ class BacklogDepth:
         for info in infos:
             if info.active:
                 try:
-                    shown = await peeks.peek(info.path, limit=1)
+                    peeked = await peeks.peek(info.path, limit=1)
                 except BrokerError:
                     return None
-                dates += [each.enqueued for each in shown if each.enqueued is not None]
+                dates += [each.enqueued for each in peeked if each.enqueued is not None]
         return max(0.0, (self.clock() - min(dates)).total_seconds()) if dates else None

@@ -292,7 +292,7 @@ class EntityStates:
         self.changes.note()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Beat, so that a paused gateway doesn't take its pause for an outage of the primary."""
+        """Note heartbeats, so that a pause of the gateway isn't an outage of the primary."""
         self._last_heartbeat = trio.current_time()
         task_status.started()
         try:

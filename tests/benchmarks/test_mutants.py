@@ -97,7 +97,7 @@ def test_what_no_function_runs_is_tried_by_files_that_name_the_module_or_go_thro
 ):
     monkeypatch.chdir(tmp_path)
     texts = {
-        "names.py": "from gateway.pairing.syphon.batch_window import Hand",
+        "names.py": "from gateway.pairing.syphon.batch_window import BatchWindow",
         "walks.py": "iter_modules(syphon.__path__)",
         "neither.py": "from gateway.pairing.syphon.drain import Drain",
         "elsewhere.py": "iter_modules(domain.__path__)",

@@ -136,7 +136,7 @@ async def test_a_storage_client_of_a_store_is_counted_by_its_requests(
         await visibility.take(ORDERS, 32, lambda _: Terms(hidden=SECOND))
         changed = await visibility.change(ORDERS, first.receipt, SECOND)
         await visibility.remove(ORDERS, changed.receipt)
-        await visibility.look(ORDERS, 1)
+        await visibility.peek(ORDERS, 1)
 
     assert await counted(memory.meter, work) == {
         "send": 3,

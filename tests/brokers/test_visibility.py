@@ -175,7 +175,7 @@ async def test_look_shows_what_can_be_taken_and_touches_nothing(
     await harness.take(limit=1)
 
     for _ in range(2):
-        found = await harness.visibility.look(ORDERS, 32)
+        found = await harness.visibility.peek(ORDERS, 32)
         assert [each.message.body for each in found] == [b"b", b"c"]
         assert [each.delivery_count for each in found] == [0, 0]
 
@@ -202,7 +202,7 @@ async def test_what_a_receiver_has_locked_is_not_taken_and_its_receipt_is_stale(
     async with harness.broker.open_receiver(ORDERS) as receiver:
         (delivery,) = await receiver.receive(1)
         assert await harness.take() == []
-        assert await harness.visibility.look(ORDERS, 1) == []
+        assert await harness.visibility.peek(ORDERS, 1) == []
         with pytest.raises(LockLost):
             await harness.remove(shown.receipt)
         await receiver.settle(delivery, Complete())
@@ -296,7 +296,7 @@ async def test_what_has_expired_hides_nothing_that_has_not(
     await harness.put(b"long")
     await trio.sleep(6)
 
-    assert [each.message.body for each in await harness.visibility.look(ORDERS, 3)] == [b"long"]
+    assert [each.message.body for each in await harness.visibility.peek(ORDERS, 3)] == [b"long"]
 
 
 async def test_a_take_finds_what_stands_behind_what_has_expired(

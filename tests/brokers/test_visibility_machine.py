@@ -120,7 +120,7 @@ class Run:
         await trio.sleep(seconds)
 
     async def check(self) -> None:
-        found = await self.visibility.look(ORDERS, 100)
+        found = await self.visibility.peek(ORDERS, 100)
         visible = [number for number, each in self.known.items() if each.can_be_had]
         assert [each.sequence_number for each in found] == sorted(visible)
         info = await self.broker.inspect(ORDERS)

@@ -315,7 +315,7 @@ def test_it_waits_from_when_the_lock_of_a_killed_syphon_is_over(target, killed):
         records = [*OTHERS_TROUBLE, *fault(killed, 62, target=target), *diverted(55, tried)]
         return nobody_delays_others(run_of(*records)).validity
 
-    # A lock for the killed one's, one for the other entity in trouble, a new syphon's caution.
+    # A lock for the killed one's, one for the other entity in trouble, a redelivery guard.
     assert wait_until(killed + 20 + 21 + 6) is HOLDS
     assert wait_until(killed + 20 + 21 + 6.1) is BROKEN
 

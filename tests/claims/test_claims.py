@@ -397,13 +397,13 @@ async def test_who_peeks_sees_the_body_or_else_the_reference(harness: Harness) -
     claimed = attrs.evolve(harness.broker, broker=harness.plain)
     await harness.send()
 
-    (shown,) = await required(claimed, Peeks).peek(ORDERS)
-    assert shown.message.body == LARGE
+    (peeked,) = await required(claimed, Peeks).peek(ORDERS)
+    assert peeked.message.body == LARGE
 
     harness.store.kept.clear()
-    (shown,) = await required(claimed, Peeks).peek(ORDERS)
-    assert shown.message.body == b""
-    assert claims.ID in shown.message.properties
+    (peeked,) = await required(claimed, Peeks).peek(ORDERS)
+    assert peeked.message.body == b""
+    assert claims.ID in peeked.message.properties
 
 
 async def test_a_deferred_message_has_its_body_or_stays_deferred(harness: Harness) -> None:

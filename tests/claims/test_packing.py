@@ -424,9 +424,9 @@ async def test_who_peeks_sees_the_messages(harness: Harness) -> None:
         await broker.send(ORDERS, numbered(3))
         over = packing(attrs.evolve(harness.broker, broker=harness.plain))
 
-        shown = await over.peek(EntityPath("orders"), limit=10)
+        peeked = await over.peek(EntityPath("orders"), limit=10)
 
-    assert [each.message.message_id for each in shown] == ["0", "1", "2"]
+    assert [each.message.message_id for each in peeked] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("mode", list(ReceiveMode))
@@ -488,9 +488,9 @@ async def test_who_hides_messages_of_one_pack_settles_each_by_itself(harness: Ha
         await broker.send(ORDERS, numbered(4))
 
         first, second, third, last = await visibility.take(ORDERS, 4, lambda _: terms)
-        for shown in (first, third, last):
-            assert shown.receipt is not None
-            await visibility.remove(ORDERS, shown.receipt)
+        for peeked in (first, third, last):
+            assert peeked.receipt is not None
+            await visibility.remove(ORDERS, peeked.receipt)
         await trio.sleep(11)
         (again,) = await visibility.take(ORDERS, 4, lambda _: terms)
         assert second.receipt is not None

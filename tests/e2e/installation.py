@@ -214,9 +214,9 @@ class Installation:
 
     def excuse(self, victim: GatewayProcess) -> None:
         """Nobody learns what became of what was on its way: one more copy of each is legal."""
-        in_hand = max(self.syphons, 1) * BACKLOG_QUEUES * SYPHON_BATCH
+        in_flight = max(self.syphons, 1) * BACKLOG_QUEUES * SYPHON_BATCH
         if victim is not self.gateway or self.syphons == 0:
-            self._excused += in_hand
+            self._excused += in_flight
         if victim is not self.gateway and victim not in self.syphon:
             self._excused += self.traffic.under_way
 

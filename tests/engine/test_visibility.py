@@ -102,16 +102,16 @@ def test_who_looks_sees_what_anybody_could_take_page_by_page():
     queue = make()
     send(queue, *range(200))
     take(queue, at(1), 3)
-    look = queue.visibility.look
-    first, last = look(-1, 5, at(1))
-    second, then = look(last, 5, at(1))
+    peek = queue.visibility.peek
+    first, last = peek(-1, 5, at(1))
+    second, then = peek(last, 5, at(1))
 
     assert ([row.sequence for row in first], last) == ([4, 5, 6, 7, 8], 8)
     assert ([row.sequence for row in second], then) == ([9, 10, 11, 12, 13], 72)
-    assert look(0, 5, at(1))[1] == 64
-    assert look(136, 99, at(1))[1] == 200
-    assert look(137, 99, at(1))[1] is None
-    assert look(200, 5, at(1)) == ([], None)
+    assert peek(0, 5, at(1))[1] == 64
+    assert peek(136, 99, at(1))[1] == 200
+    assert peek(137, 99, at(1))[1] is None
+    assert peek(200, 5, at(1)) == ([], None)
 
 
 def test_who_looks_sees_nothing_hidden_damaged_or_expired():
@@ -122,7 +122,7 @@ def test_who_looks_sees_nothing_hidden_damaged_or_expired():
     rows.rows[2] = attrs.evolve(rows.rows[2], damaged=True)
 
     def seen(now):
-        return contents_of(queue.visibility.look(-1, 9, now)[0])
+        return contents_of(queue.visibility.peek(-1, 9, now)[0])
 
     assert seen(at(5.9)) == ["c", "d"]
     assert seen(at(6)) == ["d"]

@@ -104,8 +104,8 @@ class State(NamedTuple):
     troubles: int  # that may still come
 
 
-class Hand(NamedTuple):
-    """A syphon, and the one message that its next step is about: in its hand, or free to take."""
+class View(NamedTuple):
+    """A syphon, and the one message that its next step is about: locked by it, or free."""
 
     number: int  # of the syphon
     syphon: Syphon

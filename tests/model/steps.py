@@ -10,7 +10,6 @@ from functools import cache
 
 from tests.model.protocol import (
     Design,
-    Hand,
     Message,
     Move,
     Phase,
@@ -18,6 +17,7 @@ from tests.model.protocol import (
     State,
     Syphon,
     SyphonStep,
+    View,
 )
 from tests.model.sends import late_steps, send_steps
 from tests.model.syphons import syphon_steps
@@ -34,12 +34,12 @@ def moves(state: State, design: Design) -> Iterator[Move]:
     for number, syphon in enumerate(syphons):
         others, rest = syphons[:number], syphons[number + 1 :]
         for index in _within_reach(syphon, len(messages)):
-            hand = Hand(number, syphon, index, messages[index])
+            view = View(number, syphon, index, messages[index])
             before, behind = messages[:index], messages[index + 1 :]
-            for step, then, after, cost in _of_hand(hand, design):
+            for step, then, after, cost in _of_view(view, design):
                 if cost <= troubles:
-                    changed, hands = (*before, after, *behind), (*others, then, *rest)
-                    yield (step, index, number), State(changed, hands, troubles - cost)
+                    changed, moved = (*before, after, *behind), (*others, then, *rest)
+                    yield (step, index, number), State(changed, moved, troubles - cost)
 
 
 def _within_reach(syphon: Syphon, messages: int) -> range:
@@ -55,5 +55,5 @@ def _of_message(message: Message, design: Design) -> tuple[SendStep, ...]:
 
 
 @cache
-def _of_hand(hand: Hand, design: Design) -> tuple[SyphonStep, ...]:
-    return tuple(syphon_steps(hand, design))
+def _of_view(view: View, design: Design) -> tuple[SyphonStep, ...]:
+    return tuple(syphon_steps(view, design))

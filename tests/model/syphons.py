@@ -8,79 +8,79 @@ from tests.model.protocol import (
     GONE,
     IDLE_SYPHON,
     Design,
-    Hand,
     Message,
     Phase,
     Step,
     Syphon,
     SyphonStep,
+    View,
     arrived,
     with_owner,
 )
 
 
-def syphon_steps(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+def syphon_steps(view: View, design: Design) -> Iterator[SyphonStep]:
     """What that syphon may do next with that message, and what may happen to it."""
-    syphon = hand.syphon
-    if syphon.stale and _owns(hand):
+    syphon = view.syphon
+    if syphon.stale and _owns(view):
         # A settlement of an earlier copy arrives, and hits what is locked by now.
-        yield _settle(hand._replace(syphon=syphon._replace(stale=False)), Phase.IDLE)
+        yield _settle(view._replace(syphon=syphon._replace(stale=False)), Phase.IDLE)
     if syphon.phase in STEPS:
-        yield from STEPS[syphon.phase](hand, design)
+        yield from STEPS[syphon.phase](view, design)
     if syphon.phase is not Phase.IDLE:
-        yield from _troubles(hand, design)
+        yield from _troubles(view, design)
 
 
-def _lock(hand: Hand, design: Design) -> Iterator[SyphonStep]:
-    syphon, index, message = hand.syphon, hand.of, hand.message
+def _lock(view: View, design: Design) -> Iterator[SyphonStep]:
+    syphon, index, message = view.syphon, view.of, view.message
     for copy, owner in enumerate(message.copies):
         if owner != FREE:
             continue
         done = _key(index, copy, design) in syphon.remembered  # so that only settling is left
         phase = Phase.ACCEPTED if done else Phase.LOCKED
         locked = Syphon(phase, index, copy, syphon.remembered, syphon.stale)
-        yield Step.LOCK, locked, with_owner(message, copy, hand.number), 0
+        yield Step.LOCK, locked, with_owner(message, copy, view.number), 0
 
 
-def _locked(hand: Hand, design: Design) -> Iterator[SyphonStep]:
+def _locked(view: View, design: Design) -> Iterator[SyphonStep]:
     if design.settles_first:
-        yield _settle(hand, Phase.SETTLED_FIRST)
+        yield _settle(view, Phase.SETTLED_FIRST)
         return
-    yield Step.TRANSFER, hand.syphon._replace(phase=Phase.ASKED), hand.message, 0
+    yield Step.TRANSFER, view.syphon._replace(phase=Phase.ASKED), view.message, 0
     if not design.keeps_what_is_refused:
-        yield _give_back(Step.GIVE_BACK, hand)
+        yield _give_back(Step.GIVE_BACK, view)
 
 
-def _settled_first(hand: Hand, design: Design) -> Iterator[SyphonStep]:
-    yield Step.TRANSFER, hand.syphon._replace(phase=Phase.ASKED), hand.message, 0
+def _settled_first(view: View, design: Design) -> Iterator[SyphonStep]:
+    yield Step.TRANSFER, view.syphon._replace(phase=Phase.ASKED), view.message, 0
 
 
-def _asked(hand: Hand, design: Design) -> Iterator[SyphonStep]:
-    syphon, message = hand.syphon, hand.message
+def _asked(view: View, design: Design) -> Iterator[SyphonStep]:
+    syphon, message = view.syphon, view.message
     yield Step.APPLY, syphon._replace(phase=Phase.APPLIED), arrived(message), 0
     if design.keeps_what_is_refused:
         yield Step.TRANSFER_REFUSED, syphon._replace(phase=Phase.KEPT), message, 0
     else:
-        yield _give_back(Step.TRANSFER_REFUSED, hand)
+        yield _give_back(Step.TRANSFER_REFUSED, view)
     if design.sends_again_at_once:
         yield Step.TRANSFER, syphon, _late(message), 0
 
 
-def _applied(hand: Hand, design: Design) -> Iterator[SyphonStep]:
-    accepted = hand.syphon._replace(phase=Phase.ACCEPTED)
+def _applied(view: View, design: Design) -> Iterator[SyphonStep]:
+    accepted = view.syphon._replace(phase=Phase.ACCEPTED)
     after = IDLE_SYPHON if design.settles_first else accepted
-    yield Step.TRANSFER_ACCEPTED, after, hand.message, 0
+    yield Step.TRANSFER_ACCEPTED, after, view.message, 0
 
 
-def _accepted(hand: Hand, design: Design) -> Iterator[SyphonStep]:
-    if _owns(hand):
-        yield _settle(hand, Phase.IDLE)
+def _accepted(view: View, design: Design) -> Iterator[SyphonStep]:
+    if _owns(view):
+        yield _settle(view, Phase.IDLE)
         return
-    refused = _remembering(hand.syphon, design)._replace(stale=design.settles_by_number)
-    yield Step.SETTLE_REFUSED, _emptied(refused), hand.message, 0
+    refused = _remembering(view.syphon, design)._replace(stale=design.settles_by_number)
+    yield Step.SETTLE_REFUSED, _emptied(refused), view.message, 0
 
 
-STEPS: Final[dict[Phase, Callable[[Hand, Design], Iterator[SyphonStep]]]] = {
+STEPS: Final[dict[Phase, Callable[[View, Design], Iterator[SyphonStep]]]] = {
     Phase.IDLE: _lock,
     Phase.LOCKED: _locked,
     Phase.SETTLED_FIRST: _settled_first,
@@ -90,10 +90,10 @@ STEPS: Final[dict[Phase, Callable[[Hand, Design], Iterator[SyphonStep]]]] = {
 }
 
 
-def _troubles(hand: Hand, design: Design) -> Iterator[SyphonStep]:
-    syphon, message = hand.syphon, hand.message
+def _troubles(view: View, design: Design) -> Iterator[SyphonStep]:
+    syphon, message = view.syphon, view.message
     more = message._replace(allowed=message.allowed + 1)
-    charged = hand._replace(message=_late(more) if syphon.phase is Phase.ASKED else more)
+    charged = view._replace(message=_late(more) if syphon.phase is Phase.ASKED else more)
     if syphon.phase in {Phase.ASKED, Phase.APPLIED}:
         if design.unknown_is_accepted:
             believing = syphon._replace(phase=Phase.ACCEPTED)
@@ -103,7 +103,7 @@ def _troubles(hand: Hand, design: Design) -> Iterator[SyphonStep]:
     # Its lock runs out some time; that may as well be at once.
     dead = charged._replace(syphon=syphon._replace(remembered=(), stale=False))
     yield _give_back(Step.KILL_SYPHON, dead, troubles=1)
-    if not _owns(hand):
+    if not _owns(view):
         return
     yield Step.LOCK_EXPIRES, syphon, with_owner(more, syphon.copy, FREE), 1
     if syphon.phase is Phase.ACCEPTED:
@@ -113,28 +113,28 @@ def _troubles(hand: Hand, design: Design) -> Iterator[SyphonStep]:
         yield Step.SETTLE_UNKNOWN, settled, gone, 1
 
 
-def _owns(hand: Hand) -> bool:
-    """Whether what it has in hand is still locked by it."""
-    syphon = hand.syphon
-    return syphon.phase is not Phase.IDLE and hand.message.copies[syphon.copy] == hand.number
+def _owns(view: View) -> bool:
+    """Whether the syphon still has the lock of its copy."""
+    syphon = view.syphon
+    return syphon.phase is not Phase.IDLE and view.message.copies[syphon.copy] == view.number
 
 
-def _settle(hand: Hand, phase: Phase) -> SyphonStep:
-    """The copy in hand leaves the backlog."""
-    syphon = hand.syphon
-    done = (hand.of, syphon.copy)
+def _settle(view: View, phase: Phase) -> SyphonStep:
+    """The syphon's copy leaves the backlog."""
+    syphon = view.syphon
+    done = (view.of, syphon.copy)
     known = tuple(one for one in syphon.remembered if one != done)
     after = syphon._replace(phase=phase, remembered=known)
-    gone = with_owner(hand.message, syphon.copy, GONE)
+    gone = with_owner(view.message, syphon.copy, GONE)
     return Step.SETTLE, _emptied(after) if phase is Phase.IDLE else after, gone, 0
 
 
-def _give_back(step: Step, hand: Hand, troubles: int = 0) -> SyphonStep:
-    """Its hand is empty; the copy is free, if it was still locked by it."""
-    message = hand.message
-    if _owns(hand):
-        message = with_owner(message, hand.syphon.copy, FREE)
-    return step, _emptied(hand.syphon), message, troubles
+def _give_back(step: Step, view: View, troubles: int = 0) -> SyphonStep:
+    """The syphon has no copy any more; the copy is free, if the syphon still had its lock."""
+    message = view.message
+    if _owns(view):
+        message = with_owner(message, view.syphon.copy, FREE)
+    return step, _emptied(view.syphon), message, troubles
 
 
 def _emptied(syphon: Syphon) -> Syphon:

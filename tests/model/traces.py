@@ -31,7 +31,7 @@ from gateway.checker.verdict import EXPIRED
 from tests.model.protocol import GONE, Design, Message, Send, State, Step, start, with_owner
 from tests.model.steps import moves
 
-# One hand stands for all that a message may be in at once: it may lose its lock, remember what it
+# One copy stands for all that a message may be in at once: it may lose its lock, remember what it
 # knows of one copy, and take the next.
 SYPHONS: Final = 1
 TROUBLES: Final = 1  # always as many again: a history may have any number
@@ -207,19 +207,19 @@ def _steps_from(state: State) -> tuple[tuple[Step, State], ...]:
 
 def _normal(state: State) -> State:
     """Without what only counts, what is gone, and which of several copies alike is which."""
-    message, hand = state.messages[0], state.syphons[0]
-    remembered = {copy for _, copy in hand.remembered}
+    message, syphon = state.messages[0], state.syphons[0]
+    remembered = {copy for _, copy in syphon.remembered}
     left = sorted(
-        (copy == hand.copy, copy in remembered, owner, copy)
+        (copy == syphon.copy, copy in remembered, owner, copy)
         for copy, owner in enumerate(message.copies)
         if owner != GONE
     )
     copies = {old: new for new, (_, _, _, old) in enumerate(left)}
     known = tuple(sorted((0, copies[copy]) for copy in remembered if copy in copies))
-    hand = hand._replace(copy=copies.get(hand.copy, -1), remembered=known)
+    syphon = syphon._replace(copy=copies.get(syphon.copy, -1), remembered=known)
     kept = message._replace(
         allowed=1,
         late_primary=0 if message.arrived else message.late_primary,  # it would change nothing
         copies=tuple(owner for _, _, owner, _ in left),
     )
-    return State((kept,), (hand,), TROUBLES)
+    return State((kept,), (syphon,), TROUBLES)

@@ -149,7 +149,7 @@ WORK: Final[dict[str, Work]] = {
     "peek": on(ORDERS, lambda queue, _now: queue.peek(list(State), 0, 10)),
     "hide": on(ORDERS, lambda queue, now: queue.visibility.take(2, 10**6, now)),
     "hide for no time": on(ORDERS, lambda queue, now: queue.visibility.take(2, 0, now)),
-    "look": on(ORDERS, lambda queue, now: queue.visibility.look(-1, 10, now)),
+    "peek messages": on(ORDERS, lambda queue, now: queue.visibility.peek(-1, 10, now)),
     "clear": on(ORDERS, lambda queue, _now: queue.visibility.clear(-1, 10)),
     "change": lambda space, now: space.find(ORDERS).visibility.change(
         hidden(space), 10**6, b"another body", now

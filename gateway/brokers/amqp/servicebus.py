@@ -195,16 +195,16 @@ class ServiceBusBroker(RestManagement, AmqpBroker):
     ) -> Sequence[Delivery]:
         """As `Peeks.peek`, in as many requests as the namespace needs."""
         await trio.lowlevel.checkpoint()
-        shown: list[Delivery] = []
-        while len(shown) < limit and from_sequence <= _MAX_NUMBER:
-            question = ops.Peek(from_sequence=from_sequence, limit=limit - len(shown))
+        peeked: list[Delivery] = []
+        while len(peeked) < limit and from_sequence <= _MAX_NUMBER:
+            question = ops.Peek(from_sequence=from_sequence, limit=limit - len(peeked))
             answer = await self._manage_node(entity, question, ops.Messages)
             page = deliveries_of(answer, peeked=True)
             if not page:
                 break
-            shown += page
+            peeked += page
             from_sequence = page[-1].sequence_number + 1
-        return shown
+        return peeked
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """As `Schedules.schedule`."""

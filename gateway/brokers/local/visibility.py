@@ -65,7 +65,7 @@ class LocalVisibility:
 
         row = await self._broker.run_on(entity, work, cost=incoming.size, billed=None)
         self._broker.meter.request(Operation.SEND, messages=1)
-        return _shown(row, message)
+        return _taken_message(row, message)
 
     async def sent(self, entity: EntityPath, message_id: str) -> PopReceipt | None:
         """As `Visibility.sent`, if the broker was told to remember sent messages."""
@@ -98,18 +98,18 @@ class LocalVisibility:
             rows, more = await self._broker.run_on(entity, step, billed=None)
             self._report(entity, gone)
             read = ((row, self._read(entity, row)) for row in rows)
-            shown = [_shown(row, message) for row, message in read if message is not None]
-            if shown or not more:  # else all that were looked at were moved, and there are more
-                billed = Operation.RECEIVE if shown else Operation.EMPTY
-                self._broker.meter.request(billed, len(shown))
-                return shown
+            taken = [_taken_message(row, message) for row, message in read if message is not None]
+            if taken or not more:  # else all that were looked at were moved, and there are more
+                billed = Operation.RECEIVE if taken else Operation.EMPTY
+                self._broker.meter.request(billed, len(taken))
+                return taken
 
-    async def look(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
+    async def peek(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
         await trio.lowlevel.checkpoint()
         found: list[Delivery] = []
         last: int | None = -1
         while last is not None and len(found) < limit:
-            rows, last = await self._on_queue(entity, _look_after(last, limit - len(found)))
+            rows, last = await self._on_queue(entity, _peek_after(last, limit - len(found)))
             read = ((row, self._read(entity, row)) for row in rows)
             found += [_delivery(row, message) for row, message in read if message is not None]
         self._broker.meter.request(Operation.PEEK)
@@ -124,7 +124,7 @@ class LocalVisibility:
             entity, lambda queue, now: queue.visibility.change(receipt, span, body, now)
         )
         self._broker.meter.request(Operation.RENEW)
-        return _shown(row, _NO_MESSAGE)
+        return _taken_message(row, _NO_MESSAGE)
 
     async def remove(self, entity: EntityPath, receipt: PopReceipt) -> None:
         await self._on_queue(entity, lambda queue, now: queue.visibility.remove(receipt, now))
@@ -183,15 +183,15 @@ def _made(space: Namespace, queue: EntityPath, now: Now) -> Queue:
     return space.find(path)
 
 
-def _look_after(sequence: int, limit: int) -> Callable[[Queue, Now], tuple[list[Row], int | None]]:
-    return lambda queue, now: queue.visibility.look(sequence, limit, now)
+def _peek_after(sequence: int, limit: int) -> Callable[[Queue, Now], tuple[list[Row], int | None]]:
+    return lambda queue, now: queue.visibility.peek(sequence, limit, now)
 
 
 def _clear_after(sequence: int) -> Callable[[Queue, Now], int | None]:
     return lambda queue, _now: queue.visibility.clear(sequence, CLEAR_STEP)
 
 
-def _shown(row: Row, message: Message) -> TakenMessage:
+def _taken_message(row: Row, message: Message) -> TakenMessage:
     receipt = PopReceipt(row.sequence, row.stamp, row.deliveries)
     return TakenMessage(delivery=_delivery(row, message), receipt=receipt)
 

@@ -263,7 +263,7 @@ class RabbitmqBroker:
         blocked.
         """
         await self._sender.check()
-        await self._channels.look(await self._channels.name_of(entity))
+        await self._channels.inspect(await self._channels.name_of(entity))
         self.meter.request(Operation.INSPECT)
 
     async def inspect(self, entity: EntityPath) -> EntityInfo:
@@ -273,7 +273,7 @@ class RabbitmqBroker:
         unknown while receivers of this process receive and settle too fast to be counted.
         """
         name = await self._channels.name_of(entity)
-        count = await self._own.count(entity, partial(self._channels.look, name))
+        count = await self._own.count(entity, partial(self._channels.inspect, name))
         self.meter.request(Operation.INSPECT)
         return attrs.evolve(
             self._info(entity, count.ready), locked_here=count.held, other_consumers=count.others
@@ -347,7 +347,7 @@ class RabbitmqBroker:
     async def delete_queue(self, entity: EntityPath) -> None:
         """As `Broker.delete_queue`; deletes the dead-letter queue, too. Needs configure on both."""
         name = await self._channels.name_of(entity)
-        await self._channels.look(name)
+        await self._channels.inspect(name)
         await self._channels.ask(commands.Queue.Delete(queue=name))
         self._channels.forget(entity)
         if not entity.is_dead_letter:
@@ -413,6 +413,6 @@ class RabbitmqBroker:
     async def _is_there(self, entity: EntityPath) -> bool:
         for name in candidates(entity):
             with suppress(EntityNotFound):
-                await self._channels.look(name)
+                await self._channels.inspect(name)
                 return True
         return False  # noqa: ASYNC910 the looks have waited

@@ -83,7 +83,7 @@ class Channels:
                     raise
             return channel.closed_by
 
-    async def look(self, queue: str) -> commands.Queue.DeclareOk:
+    async def inspect(self, queue: str) -> commands.Queue.DeclareOk:
         """
         The queue's counts, which the broker tells without any right.
 
@@ -123,11 +123,11 @@ class Channels:
     async def _find(self, names: list[str]) -> str:
         for name in names[:-1]:
             try:
-                await self.look(name)
+                await self.inspect(name)
             except EntityNotFound:
                 continue
             return name  # noqa: ASYNC910 the look has waited
-        await self.look(names[-1])
+        await self.inspect(names[-1])
         return names[-1]
 
     @asynccontextmanager

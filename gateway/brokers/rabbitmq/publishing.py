@@ -63,7 +63,7 @@ class Publishing:
             else:
                 return
             if is_missing:
-                await self._channels.look(queue)
+                await self._channels.inspect(queue)
                 raise Unavailable(
                     f"{queue}: the broker returned the message, although the queue exists; its"
                     " node may be down"
@@ -75,7 +75,7 @@ class Publishing:
 
     async def _has_leader(self, queue: str) -> bool:
         try:
-            found = await self._channels.look(queue)
+            found = await self._channels.inspect(queue)
         except Unavailable as error:  # a classic queue may have kept an unconfirmed message
             raise OutcomeUnknown(f"{queue} didn't confirm, then: {error}") from error
         return bool(found.message_count or found.consumer_count)

@@ -155,7 +155,7 @@ async def doubts_of(
     Raises:
         BrokerError: the queue doesn't exist, or there is no answer.
     """
-    await channels.look(queue)
+    await channels.inspect(queue)
     if management is not None:
         settings = settings_of(await management.queue(queue))
         unknown = "its policies aren't known: new queues have statistics after ten seconds"

@@ -17,7 +17,7 @@ import trio
 
 from gateway.brokers.meter import Meter
 from gateway.brokers.storage_queue.arrivals import Arrivals
-from gateway.brokers.storage_queue.deliveries import Numbers, shown
+from gateway.brokers.storage_queue.deliveries import Numbers, peeked
 from gateway.brokers.storage_queue.names import POISON, beginnings, entity_of, queue_name
 from gateway.brokers.storage_queue.options import StorageQueueNamespaceOptions
 from gateway.brokers.storage_queue.peer import Shard, StorageAccountPeer
@@ -202,7 +202,7 @@ class StorageQueueBroker:
             for item in answer.items if isinstance(answer, storage.Messages) else ():
                 number = self._numbers.of(shard.queue, item.message_id)
                 if number >= from_sequence:
-                    found.append(shown(item, parse_item(item), number))
+                    found.append(peeked(item, parse_item(item), number))
         return found[:limit]
 
     # --- queues

@@ -92,7 +92,7 @@ def read_taken(
     """
     read = parse_item(item)
     delivery = attrs.evolve(
-        shown(item, read, number),
+        peeked(item, read, number),
         lock_token=token,
         locked_until=asked + lock,
         received=None if item.visible is None else item.visible - lock,
@@ -111,7 +111,7 @@ def read_taken(
     return Taken(held=held, delivery=delivery, is_expired=past)
 
 
-def shown(item: QueueMessage, read: Read, number: int) -> Delivery:
+def peeked(item: QueueMessage, read: Read, number: int) -> Delivery:
     """Make the delivery, without a lock. A scheduled message counts as enqueued when it is due."""
     scheduled = read.message.scheduled
     return Delivery(

@@ -93,21 +93,21 @@ class Management:
         """
         await trio.lowlevel.checkpoint()
         peeks = required(self._context.broker, Peeks)
-        wanted, first, shown = (
+        wanted, first, answer = (
             operation.session_id,
             operation.from_sequence,
-            _Shown(operation.limit),
+            _Answer(operation.limit),
         )
         size = min(_PAGE, operation.limit) if wanted is None else _PAGE
-        while not shown.full:
+        while not answer.full:
             page = await peeks.peek(self._entity, from_sequence=first, limit=size)
             for delivery in page:
                 if wanted in {None, delivery.message.session_id}:
-                    shown.add(encode_delivery(delivery, peeked=True))
+                    answer.add(encode_delivery(delivery, peeked=True))
             if len(page) < size:
                 break
             first = page[-1].sequence_number + 1
-        return ops.Messages(messages=tuple(shown.handed))
+        return ops.Messages(messages=tuple(answer.handed))
 
     async def _list_sessions(self, operation: ops.ListSessions) -> ops.Answer:
         await trio.lowlevel.checkpoint()
@@ -138,7 +138,7 @@ class Management:
 
 
 @attrs.define(eq=False)
-class _Shown:
+class _Answer:
     """The peeked messages of one reply: limited in number and size, but at least one."""
 
     _limit: int

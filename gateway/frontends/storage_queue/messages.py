@@ -83,25 +83,25 @@ def read_receipt(text: str, message_id: str, marks: Marks) -> PopReceipt | None:
     return PopReceipt(number, stamp, deliveries) if any(fits) else None
 
 
-def put_answer(shown: TakenMessage, now: datetime, marks: Marks) -> storage.QueueMessage:
+def put_answer(taken: TakenMessage, now: datetime, marks: Marks) -> storage.QueueMessage:
     """The answer to Put Message."""
-    delivery, own = shown.delivery, id_of(shown.delivery)
+    delivery, own = taken.delivery, id_of(taken.delivery)
     return storage.QueueMessage(
         message_id=own,
         inserted=_inserted(delivery, now),
         expires=_expires(delivery),
-        pop_receipt=write_receipt(own, shown.receipt, marks),
+        pop_receipt=write_receipt(own, taken.receipt, marks),
         visible=delivery.locked_until or now,
     )
 
 
-def get_answer(shown: TakenMessage, now: datetime, marks: Marks) -> storage.QueueMessage:
-    delivery, own = shown.delivery, id_of(shown.delivery)
+def get_answer(taken: TakenMessage, now: datetime, marks: Marks) -> storage.QueueMessage:
+    delivery, own = taken.delivery, id_of(taken.delivery)
     return storage.QueueMessage(
         message_id=own,
         inserted=_inserted(delivery, now),
         expires=_expires(delivery),
-        pop_receipt=write_receipt(own, shown.receipt, marks),
+        pop_receipt=write_receipt(own, taken.receipt, marks),
         visible=delivery.locked_until or now,
         dequeues=delivery.delivery_count,
         body=body_of(delivery.message.body),

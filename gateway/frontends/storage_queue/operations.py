@@ -90,8 +90,8 @@ class StorageOperations:
         entity = EntityPath.parse(put.queue)
         if not self.sends:
             message = Message(body=put.body, time_to_live=messages.life_of(put, from_visible=False))
-            shown = await self.visibility.put(entity, message, hidden)
-            return storage.Messages((messages.put_answer(shown, now, self.marks),)), None
+            taken = await self.visibility.put(entity, message, hidden)
+            return storage.Messages((messages.put_answer(taken, now, self.marks),)), None
         life = messages.life_of(put, from_visible=True)
         message = Message(
             body=put.body,
@@ -130,7 +130,7 @@ class StorageOperations:
                     tuple(messages.get_answer(each, now, self.marks) for each in taken)
                 )
             case storage.PeekMessages(limit=limit):
-                found = await self.visibility.look(entity, limit)
+                found = await self.visibility.peek(entity, limit)
                 now = self.wall_clock()
                 return storage.Messages(tuple(messages.peek_answer(each, now) for each in found))
             case storage.UpdateMessage():
@@ -150,10 +150,10 @@ class StorageOperations:
         if receipt is None or receipt == messages.UNNUMBERED:
             receipt = await self._receipt(entity, wish.message_id, receipt)
         hidden = timedelta(seconds=wish.visibility)
-        shown = await self.visibility.change(entity, receipt, hidden, wish.body)
+        taken = await self.visibility.change(entity, receipt, hidden, wish.body)
         return storage.Updated(
-            pop_receipt=messages.write_receipt(wish.message_id, shown.receipt, self.marks),
-            visible=shown.delivery.locked_until or self.wall_clock(),
+            pop_receipt=messages.write_receipt(wish.message_id, taken.receipt, self.marks),
+            visible=taken.delivery.locked_until or self.wall_clock(),
         )
 
     async def _receipt(

@@ -264,7 +264,7 @@ class RabbitmqConnection:
                     return self.fail(self._lost(f"not a byte for {silence:.1f} s"))
             now = trio.current_time()
             if not self._outbox and now - self._sent >= interval / 2:
-                self.write_frames([self._conversation.beat()])
+                self.write_frames([self._conversation.heartbeat()])
 
     def _finish(self, error: BrokerError) -> None:
         if self.error is not None:

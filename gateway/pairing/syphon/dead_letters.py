@@ -23,18 +23,18 @@ async def count_dead_letters(
     """Count the dead letters of these queues, whichever syphon or process wrote them."""
     await trio.lowlevel.checkpoint()
     total: int | None = 0 if infos else None
-    shown: list[Delivery] = []
+    peeked: list[Delivery] = []
     for info in infos:
         count = info.dead_lettered
         if count is None:
             count = await _count(broker, info.path.dead_letter)
         if count != 0:
-            found = await _shown(broker, info.path.dead_letter)
-            shown += found or ()
+            found = await _peek(broker, info.path.dead_letter)
+            peeked += found or ()
             if count is None and found is not None and len(found) < SHOWN:
                 count = len(found)
         total = None if total is None or count is None else total + count
-    return summary(total, shown, now)
+    return summary(total, peeked, now)
 
 
 async def _count(broker: Broker, queue: EntityPath) -> int | None:
@@ -47,7 +47,7 @@ async def _count(broker: Broker, queue: EntityPath) -> int | None:
         return None
 
 
-async def _shown(broker: Broker, queue: EntityPath) -> Sequence[Delivery] | None:
+async def _peek(broker: Broker, queue: EntityPath) -> Sequence[Delivery] | None:
     await trio.lowlevel.checkpoint()
     peeks = offered(broker, Peeks)
     if peeks is None:

@@ -208,7 +208,7 @@ class Conversation:
         data, self._outbox = b"".join(self._outbox), []
         return data
 
-    def beat(self) -> bytes:
+    def heartbeat(self) -> bytes:
         """The heartbeat, to be written if nothing else was for half of the heartbeat interval."""
         return _HEARTBEAT
 

@@ -142,7 +142,7 @@ class Namespace:
         return await self.broker.verify(self.inside(entity), is_backlog=is_backlog)
 
     async def consumers(self, entity: EntityPath) -> int:
-        looked = await self.broker._channels.look(self.inside(entity).name)
+        looked = await self.broker._channels.inspect(self.inside(entity).name)
         count: int = looked.consumer_count
         return count
 

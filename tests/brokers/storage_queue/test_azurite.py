@@ -37,15 +37,15 @@ async def test_a_text_is_there_as_it_is(azurites: Azurites, body: bytes) -> None
         await namespace.create_queue(ORDERS, QueueProperties())
         await namespace.send(ORDERS, [text(body)])
         shard = namespace.broker._shards_of(namespace.inside(ORDERS))[0]
-        shown = await shard.peer.run(storage.PeekMessages(queue=shard.queue))
+        peeked = await shard.peer.run(storage.PeekMessages(queue=shard.queue))
         async with namespace.open_receiver(ORDERS) as receiver:
             with trio.fail_after(PATIENCE):
                 [delivery] = await receiver.receive(1)
 
-        assert isinstance(shown, storage.Messages)
-        assert [each.body for each in shown.items] == [body]
+        assert isinstance(peeked, storage.Messages)
+        assert [each.body for each in peeked.items] == [body]
         assert delivery.message.body == body
-        assert delivery.message.message_id == shown.items[0].message_id
+        assert delivery.message.message_id == peeked.items[0].message_id
 
 
 @pytest.mark.parametrize(

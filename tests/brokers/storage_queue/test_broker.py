@@ -685,16 +685,16 @@ async def test_a_message_keeps_its_number_as_long_as_it_is_there(autojump_clock)
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
         await here.broker.send(ORDERS, numbered(1, 2))
-        shown = await here.broker.peek(ORDERS, limit=2)
-        rest = await here.broker.peek(ORDERS, from_sequence=shown[1].sequence_number, limit=5)
+        peeked = await here.broker.peek(ORDERS, limit=2)
+        rest = await here.broker.peek(ORDERS, from_sequence=peeked[1].sequence_number, limit=5)
         async with here.broker.open_receiver(ORDERS) as receiver:
             first = await take_one(receiver)
             await receiver.settle(first, Abandon())
             again = await take_all(receiver, 2)
 
-        assert (ids(shown), ids(rest)) == (["1", "2"], ["2"])
-        assert first.sequence_number == shown[0].sequence_number
-        assert {each.sequence_number for each in again} == {each.sequence_number for each in shown}
+        assert (ids(peeked), ids(rest)) == (["1", "2"], ["2"])
+        assert first.sequence_number == peeked[0].sequence_number
+        assert {each.sequence_number for each in again} == {each.sequence_number for each in peeked}
 
 
 async def test_nobody_makes_deletes_or_fills_a_dead_letter_queue_by_itself(autojump_clock):

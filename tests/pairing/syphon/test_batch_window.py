@@ -16,7 +16,7 @@ def deliveries(count=10, body=b"x"):
     return [Delivery(message=Message(body=body), sequence_number=each) for each in range(count)]
 
 
-def make_hand(largest=10):
+def make_window(largest=10):
     return BatchWindow(largest=largest, patience=PATIENCE)
 
 
@@ -42,18 +42,18 @@ def go_well(batches, times):
 
 
 async def test_the_first_batch_is_moved_before_another_is_taken():
-    assert await batches_until_full(make_hand()) == 1
+    assert await batches_until_full(make_window()) == 1
 
 
 async def test_each_batch_that_is_moved_whole_doubles_what_is_taken_ahead():
-    batches = make_hand()
+    batches = make_window()
     go_well(batches, 1)
 
     assert await batches_until_full(batches) == 2
 
 
 async def test_no_more_than_so_many_are_taken_ahead():
-    batches = make_hand()
+    batches = make_window()
     go_well(batches, 10)
 
     assert await batches_until_full(batches) == 4
@@ -63,7 +63,7 @@ async def test_no_more_than_so_many_are_taken_ahead():
     "trouble", [{"moved": 9}, {"moved": 10, "gently": True}, {"moved": 10, "began": -11.0}]
 )
 async def test_trouble_slowness_and_a_gentle_start_end_that(trouble):
-    batches = make_hand()
+    batches = make_window()
     go_well(batches, 10)
     batch = batches.begin(deliveries())
     began = batch.began + trouble.pop("began", 0.0)
@@ -77,7 +77,7 @@ async def test_trouble_slowness_and_a_gentle_start_end_that(trouble):
 
 @pytest.mark.parametrize("kind", [bytes, lambda body: DataBody((body,))])
 async def test_large_messages_arent_taken_ahead(kind):
-    batches = make_hand()
+    batches = make_window()
     go_well(batches, 10)
 
     assert await batches_until_full(batches, body=kind(bytes(MAX_AHEAD // 9))) == 1
@@ -86,7 +86,7 @@ async def test_large_messages_arent_taken_ahead(kind):
 @pytest.mark.parametrize(("more", "room"), [(0, True), (1, False)])
 @pytest.mark.parametrize("body", [bytes, lambda size: DataBody((b"x", bytes(size - 1)))])
 async def test_four_mebibytes_may_be_ahead_and_no_more(body, more, room):
-    batches = make_hand()
+    batches = make_window()
     go_well(batches, 10)
     batches.begin(deliveries(1, body=body(4 * 1024 * 1024 - 1)))
     batches.begin(deliveries(1 + more))
@@ -95,7 +95,7 @@ async def test_four_mebibytes_may_be_ahead_and_no_more(body, more, room):
 
 
 async def test_a_body_that_isnt_bytes_counts_nothing():
-    batches = make_hand()
+    batches = make_window()
     go_well(batches, 10)
     batches.begin(deliveries(1, body=bytes(4 * 1024 * 1024)))
     batches.begin(deliveries(1, body=ValueBody("x" * 1024)))
@@ -104,7 +104,7 @@ async def test_a_body_that_isnt_bytes_counts_nothing():
 
 
 async def test_each_of_two_batches_that_hang_makes_the_next_smaller():
-    batches = make_hand(largest=20)
+    batches = make_window(largest=20)
     go_well(batches, 1)
     batches.begin(deliveries())
     batches.begin(deliveries())
@@ -116,7 +116,7 @@ async def test_each_of_two_batches_that_hang_makes_the_next_smaller():
 
 
 async def test_who_waits_for_room_goes_on_as_soon_as_there_is_some(nursery):
-    batches = make_hand()
+    batches = make_window()
     batch = batches.begin(deliveries())
 
     async def end_later():
@@ -129,7 +129,7 @@ async def test_who_waits_for_room_goes_on_as_soon_as_there_is_some(nursery):
 
 
 async def test_a_batch_that_hangs_isnt_waited_for_any_longer():
-    batches = make_hand()
+    batches = make_window()
     batch = batches.begin(deliveries())
 
     assert await seconds_until_room(batches) == PATIENCE
@@ -140,7 +140,7 @@ async def test_a_batch_that_hangs_isnt_waited_for_any_longer():
 
 @pytest.mark.parametrize(("seconds", "limit"), [(9.9, 10), (10.1, 5)])
 async def test_slow_is_what_takes_more_than_a_sixth_of_a_lock(seconds, limit):
-    batches = make_hand()
+    batches = make_window()
     batch = batches.begin(deliveries())
     await trio.sleep(seconds)
 
@@ -150,7 +150,7 @@ async def test_slow_is_what_takes_more_than_a_sixth_of_a_lock(seconds, limit):
 
 
 async def test_slow_batches_get_smaller_down_to_one_and_quick_ones_larger_again():
-    batches = make_hand(largest=20)
+    batches = make_window(largest=20)
     limits = []
     for seconds in (11.0,) * 5 + (0.0,) * 6:
         batch = batches.begin(deliveries())
@@ -162,7 +162,7 @@ async def test_slow_batches_get_smaller_down_to_one_and_quick_ones_larger_again(
 
 
 async def test_it_counts_the_batches_in_a_row_of_which_nothing_could_be_moved():
-    batches = make_hand()
+    batches = make_window()
     found = [batches.stuck]
     for moved in (0, 0, 1, 0):
         batch = batches.begin(deliveries())
@@ -174,7 +174,7 @@ async def test_it_counts_the_batches_in_a_row_of_which_nothing_could_be_moved():
 
 
 async def test_it_is_empty_when_the_last_batch_has_ended(nursery):
-    batches = make_hand()
+    batches = make_window()
     batch = batches.begin(deliveries())
 
     async def end_later():

@@ -883,7 +883,7 @@ async def test_a_slow_primary_gets_smaller_batches(harness):
     assert sizes[:3] == [100, 50, 25]
 
 
-# Several batches in hand
+# Several batches at once
 
 
 async def test_the_next_batch_is_taken_while_the_last_one_is_moved(harness):

@@ -693,7 +693,7 @@ async def test_an_entity_that_comes_back_within_the_grace_gets_its_messages(harn
     assert await harness.primary.ids(EntityPath("later")) == ["m1"]
 
 
-# Pace and locks
+# Rate limit and locks
 
 
 async def test_the_largest_drain_rate_is_kept(harness):

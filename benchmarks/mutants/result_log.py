@@ -15,7 +15,7 @@ Entry = tuple[str, str, int]  # module, digest of its source, which of its mutan
 
 
 @attrs.define(eq=False)
-class Ledger:
+class ResultLog:
     """A line for each attempt; the last one counts. What was found of another source is void."""
 
     path: Path
