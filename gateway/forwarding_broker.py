@@ -36,7 +36,7 @@ class ForwardingBroker(Wrapper):
     `FailsFast` and `Diverts`, aren't passed on: they would go past the subclass's `send`.
     """
 
-    passes_on: ClassVar[frozenset[type]] = frozenset(
+    forwards: ClassVar[frozenset[type]] = frozenset(
         (Identifies, Peeks, Placed, Schedules, Sessions, Topology, Updates, Verifies)
     )
 
@@ -72,26 +72,24 @@ class SendWrapper(ForwardingBroker):
     """
     A `ForwardingBroker` that does something before or after each send of `inner`.
 
-    `send`, `try_send` and `send_diverting` all go through `around_send`, so a subclass can't forget
+    `send`, `try_send` and `send_diverting` all go through `wrap_send`, so a subclass can't forget
     one of them.
     """
 
     @abc.abstractmethod
-    async def around_send(
-        self, send: Send[T], entity: EntityPath, messages: Sequence[Message]
-    ) -> T:
+    async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
         """Call `send`, which is one of `inner`'s ways to send; return its result."""
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `Broker.send`."""
-        await self.around_send(self.inner.send, entity, messages)
+        await self.wrap_send(self.inner.send, entity, messages)
 
     async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `FailsFast.try_send`."""
         send = required(self.inner, FailsFast).try_send
-        await self.around_send(send, entity, messages)
+        await self.wrap_send(send, entity, messages)
 
     async def send_diverting(self, entity: EntityPath, messages: Sequence[Message]) -> AcceptedBy:
         """As `Diverts.send_diverting`."""
         send = required(self.inner, Diverts).send_diverting
-        return await self.around_send(send, entity, messages)
+        return await self.wrap_send(send, entity, messages)

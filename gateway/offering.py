@@ -79,12 +79,12 @@ class Wrapper(abc.ABC):
 
     It offers no capability that `inner` doesn't offer, but those that it `adds`. Of `inner`'s
     capabilities a wrapper offers, as itself, each that it has the methods of; it hands out
-    `inner`'s own where `passes_on` names the capability; it withholds all others, so that a
+    `inner`'s own where `forwards` names the capability; it withholds all others, so that a
     capability which a wrapper doesn't know can't be used past it.
     """
 
     adds: ClassVar[frozenset[type]] = frozenset()
-    passes_on: ClassVar[frozenset[type]] = frozenset()
+    forwards: ClassVar[frozenset[type]] = frozenset()
 
     @property
     @abc.abstractmethod
@@ -98,4 +98,4 @@ class Wrapper(abc.ABC):
             return None
         if _has(self, capability):
             return cast(C, self)
-        return theirs if capability in self.passes_on else None
+        return theirs if capability in self.forwards else None

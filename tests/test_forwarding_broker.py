@@ -95,9 +95,9 @@ def able(owner: Any) -> object:
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_each_capability_is_changed_passed_on_or_withheld(wrapper: type[Wrapper]) -> None:
-    changes, passes_on, withholds = WRAPPERS[wrapper]
+    changes, forwards, withholds = WRAPPERS[wrapper]
     is_broker = issubclass(wrapper, ForwardingBroker)
-    passes_on = passes_on | MANAGEMENT if is_broker else passes_on
+    forwards = forwards | MANAGEMENT if is_broker else forwards
     inner = able(Broker if is_broker else Receiver)
     made = around(wrapper, inner)
 
@@ -105,9 +105,9 @@ def test_each_capability_is_changed_passed_on_or_withheld(wrapper: type[Wrapper]
         each: offered(made, each) for each in capabilities_of(Broker if is_broker else Receiver)
     }
 
-    assert set(there) == changes | passes_on | withholds
+    assert set(there) == changes | forwards | withholds
     assert {each for each, part in there.items() if part is made} == changes
-    assert {each for each, part in there.items() if part is inner} == passes_on
+    assert {each for each, part in there.items() if part is inner} == forwards
     assert {each for each, part in there.items() if part is None} == withholds
 
 

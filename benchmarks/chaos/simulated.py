@@ -41,7 +41,7 @@ from tests.simulation.planted.catalogue import MUTANTS
 from tests.simulation.world import run_world
 
 
-def put_down(seed: int, folder: Path, planted: str | None = None) -> list[Path]:
+def write_run(seed: int, folder: Path, planted: str | None = None) -> list[Path]:
     """Run that seed and write a file for each who took part; return the files."""
     bug = next((one.planted() for one in MUTANTS if one.name == planted), nullcontext())
     with bug:
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(
             f"{chosen.folder} has a history already, and the checker would take it for one"
         )
-    for path in put_down(chosen.seed, chosen.folder, chosen.planted):
+    for path in write_run(chosen.seed, chosen.folder, chosen.planted):
         print(path)
     return 0
 

@@ -5,7 +5,7 @@ ends.
     look     measures the load; an unknown load changes nothing
     decide   the number of processes (`gateway.domain.scaling.autoscaling`)
     match    starts missing processes; drains surplus ones, those with the least work first
-    rest     until the next look, an announcement, or the end of a process
+    sleep    until the next look, an announcement, or the end of a process
 
 A process that ends by itself is replaced after a backoff. After repeated ends soon after the start,
 only one process is started at a time, as a trial.
@@ -112,7 +112,7 @@ class ProcessPool:
     _looked_at: float = attrs.field(default=-inf, init=False)
     _lost_looks: int = attrs.field(default=0, init=False)  # in a row
     _retry_at: float = attrs.field(default=-inf, init=False)  # after a failed look
-    _resting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -143,13 +143,13 @@ class ProcessPool:
     def announce(self) -> None:
         """Tell that messages are coming, or have come."""
         self._is_announced = True
-        self._resting.deadline = self._next_look()
+        self._sleep.deadline = self._next_look()
 
     def tell(self, *, is_told: bool) -> None:
         """Tell whether all new messages are announced from now on."""
         self.is_told = is_told
         self._is_idle = False  # messages may have come meanwhile
-        self._resting.deadline = self._next_look()
+        self._sleep.deadline = self._next_look()
 
     @property
     def _present(self) -> list[Worker]:
@@ -259,7 +259,7 @@ class ProcessPool:
         self._crashes.count_end(worker.began, trio.current_time())
         reason = f"exit code {code}" if code >= 0 else f"signal {-code}"
         self._note_end(worker.process.pid, reason)
-        self._resting.deadline = self._next_look()
+        self._sleep.deadline = self._next_look()
 
     def _note_end(self, pid: int | None, reason: str) -> None:
         crashes = self._crashes.row
@@ -292,7 +292,7 @@ class ProcessPool:
 
     async def _rest(self) -> None:
         """Wait until the next look is due, which may change meanwhile."""
-        with trio.CancelScope(deadline=self._next_look()) as self._resting:
+        with trio.CancelScope(deadline=self._next_look()) as self._sleep:
             await trio.sleep_forever()
 
     def _next_look(self) -> float:

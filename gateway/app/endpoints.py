@@ -30,7 +30,7 @@ class OpenEndpoint:
     protocol: str
     listener: Listener
     server: Server
-    take_over: Callable[[Config], None]  # replaces access policies and accounts
+    apply: Callable[[Config], None]  # replaces access policies and accounts
 
 
 async def open_endpoints(
@@ -95,7 +95,7 @@ async def _opened(
     except CannotListen as error:
         raise Failure(f"endpoints[{index}].bind: {error}") from error
     return OpenEndpoint(
-        protocol=endpoint.protocol, listener=listener, server=server, take_over=makings.take_over
+        protocol=endpoint.protocol, listener=listener, server=server, apply=makings.apply
     )
 
 

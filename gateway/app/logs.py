@@ -57,14 +57,14 @@ def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Re
     An invalid file changes nothing.
     """
 
-    def reload(take_over: Callable[[Config], None]) -> None:
+    def reload(apply: Callable[[Config], None]) -> None:
         try:
             fresh = load()
         except ConfigError as error:
             log.report(Doubtful(text=f"not reloaded: {error}"))
             return
         log.level = fresh.config.logging.level
-        take_over(fresh.config)
+        apply(fresh.config)
         log.report(
             Reloaded(
                 configuration=fresh.source,

@@ -86,7 +86,7 @@ class Makings:
     guard: WebGuard
     budget: BodyBudget
 
-    def take_over(self, fresh: Config) -> None:
+    def apply(self, fresh: Config) -> None:
         """Apply the access policies and accounts of this configuration from now on."""
         self.authorizer.replace(fresh.access)
         self.accounts.replace(fresh.accounts)

@@ -67,7 +67,7 @@ async def serve(
     *,
     port_offset: int = 0,
     adopted: Collection[str] = (),
-    reload: Reload = lambda take_over: None,
+    reload: Reload = lambda apply: None,
 ) -> None:
     """
     Serve until SIGTERM or SIGINT; then drain and return. A second signal cuts connections that
@@ -93,14 +93,14 @@ async def serve(
         gc.freeze()
         endpoints = await open_endpoints(stack, config, parts, runtime, port_offset=port_offset)
 
-        def take_over(fresh: Config) -> None:
+        def apply(fresh: Config) -> None:
             for endpoint in endpoints:
-                endpoint.take_over(fresh)
+                endpoint.apply(fresh)
 
         ending = Ending(runtime, config.limits.grace)
         started = Started(configuration=loaded.source)
         try:
-            await _run(parts, endpoints, ending, started, partial(reload, take_over))
+            await _run(parts, endpoints, ending, started, partial(reload, apply))
         except* StateFileError as group:
             # Raised here, the failure would be in an exception group itself.
             ending.failure = Failure(f"{group.exceptions[0]}: move it away, or restore it")

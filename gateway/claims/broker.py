@@ -49,15 +49,13 @@ class ClaimedBroker(SendWrapper):
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """As `Schedules.schedule`. The body of a cancelled message is deleted by age."""
         schedule = required(self.broker, Schedules).schedule
-        return await self.around_send(schedule, entity, messages)
+        return await self.wrap_send(schedule, entity, messages)
 
     async def cancel_scheduled(self, entity: EntityPath, sequence_numbers: Sequence[int]) -> None:
         """As `Schedules.cancel_scheduled`."""
         await required(self.broker, Schedules).cancel_scheduled(entity, sequence_numbers)
 
-    async def around_send(
-        self, send: Send[T], entity: EntityPath, messages: Sequence[Message]
-    ) -> T:
+    async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
         """
         Send; large bodies are in the store before anything is sent.
 

@@ -31,9 +31,7 @@ class Announcing(SendWrapper):
     def inner(self) -> Broker:
         return self._inner
 
-    async def around_send(
-        self, send: Send[T], entity: EntityPath, messages: Sequence[Message]
-    ) -> T:
+    async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
         has_come = True  # unless the outcome is "not sent"
         try:
             return await send(entity, messages)

@@ -45,16 +45,16 @@ class Locks:
             task_status.started()
             while True:
                 soon = trio.current_time() + SLACK
-                for locked in self._at_rest():
+                for locked in self._not_renewing():
                     if locked.renew_at <= soon:
                         self._renewing.add(locked)
                         nursery.start_soon(self._renew, locked)
-                self._next = min((each.renew_at for each in self._at_rest()), default=inf)
+                self._next = min((each.renew_at for each in self._not_renewing()), default=inf)
                 self._sooner = trio.Event()
                 with trio.move_on_at(self._next):
                     await self._sooner.wait()
 
-    def _at_rest(self) -> list[Locked]:
+    def _not_renewing(self) -> list[Locked]:
         return [each for each in self._watched if each not in self._renewing]
 
     async def _renew(self, locked: Locked) -> None:

@@ -60,7 +60,7 @@ class QueueConsumer(Generic[T]):
     _total: int = attrs.field(default=0, init=False)
     _active: int = attrs.field(default=0, init=False)
     _failures: int = attrs.field(default=0, init=False)  # receives that failed in a row
-    _rest_until: float = attrs.field(default=-inf, init=False)
+    _paused_until: float = attrs.field(default=-inf, init=False)
     _starting: trio.TaskStatus[None] = attrs.field(default=trio.TASK_STATUS_IGNORED, init=False)
     _draining: trio.Event = attrs.field(factory=trio.Event, init=False)
     _next_scale: float = attrs.field(default=-inf, init=False)
@@ -88,7 +88,7 @@ class QueueConsumer(Generic[T]):
             self._session.is_draining = True
         self.subscription.notify()
         for work in list(self._works):
-            work.put_down()
+            work.release()
         if self._takers is not None:
             pushes = self._session is not None and self._session.polls is None
             last = 0.0 if pushes else LAST_LOOK
@@ -322,10 +322,10 @@ class QueueConsumer(Generic[T]):
     def _note_failure(self, error: BrokerError) -> None:
         """Tasks that fail together share one backoff."""
         now = trio.current_time()
-        if now >= self._rest_until:
+        if now >= self._paused_until:
             self._failures += 1
             seconds = self.job.options.receive_retry.delay(self._failures, self.job.rng)
-            self._rest_until = now + max(seconds, _pause_wanted(error))
+            self._paused_until = now + max(seconds, _pause_wanted(error))
         self.job.note_failure(self.queue, error)
 
     def _give_up_receiver(self) -> bool:
@@ -340,7 +340,7 @@ class QueueConsumer(Generic[T]):
 
     async def _rest(self) -> None:
         """Back off after a failure, unless a drain begins."""
-        with trio.move_on_at(self._rest_until):
+        with trio.move_on_at(self._paused_until):
             await self._draining.wait()
 
     @contextmanager

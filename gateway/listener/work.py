@@ -45,8 +45,8 @@ class Work(Generic[T]):
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _item: Item[T] | None = attrs.field(default=None, init=False)  # that the handler has done
     _began: float | None = attrs.field(default=None, init=False)  # start of the handler
-    # The settlement if the message is put down now; None: it can't be put down.
-    _if_put_down: Settlement | None = attrs.field(default=UNTOUCHED, init=False)
+    # The settlement if the message is released now; None: it can't be released.
+    _if_released: Settlement | None = attrs.field(default=UNTOUCHED, init=False)
     _verdict: Settlement | None = attrs.field(default=None, init=False)
     _is_lost: bool = attrs.field(default=False, init=False)  # whether the lock is
     _burial: poison.Burial = attrs.field(factory=poison.Burial, init=False)
@@ -68,9 +68,9 @@ class Work(Generic[T]):
             session.endpoint.leave(self)
             session.limiter.unlock(self.size)
 
-    def put_down(self) -> None:
+    def release(self) -> None:
         """Abandon the message, unless its handler runs or it is settled."""
-        if self._if_put_down is not None:
+        if self._if_released is not None:
             self._scope.cancel()
 
     async def renew(self) -> None:
@@ -124,7 +124,7 @@ class Work(Generic[T]):
         """Run the handler when there is a place for it, if its endpoint is up."""
         session = self.session
         while True:
-            self._if_put_down = UNTOUCHED
+            self._if_released = UNTOUCHED
             if session.is_draining:
                 return UNTOUCHED
             if not session.limiter.try_acquire():
@@ -132,7 +132,7 @@ class Work(Generic[T]):
             try:
                 is_up = not session.endpoint.is_down or await session.endpoint.admit(self)
                 if is_up and not session.is_draining:  # a drain may have begun meanwhile
-                    self._if_put_down = None
+                    self._if_released = None
                     return await self._handle(item)
             finally:
                 session.limiter.free()
@@ -145,7 +145,7 @@ class Work(Generic[T]):
         trial is over.
         """
         session = self.session
-        self._if_put_down = UNTOUCHED
+        self._if_released = UNTOUCHED
         if session.takes_back_uncounted or session.is_draining:
             await trio.lowlevel.checkpoint()
             return False
@@ -189,7 +189,7 @@ class Work(Generic[T]):
         session.job.tell_error(session.queue, error)
         if most is not None and attempts >= most:
             return poison.dead_letter(poison.TOO_MANY_ATTEMPTS, error, attempts)
-        self._if_put_down = Abandon()
+        self._if_released = Abandon()
         if not session.is_draining:
             await trio.sleep(options.retry.delay(attempts, session.job.rng))
         return Abandon()
@@ -200,7 +200,7 @@ class Work(Generic[T]):
         the message would be handled twice.
         """
         session, retry = self.session, self.session.job.options.settle_retry
-        self._verdict, self._if_put_down = settlement, None
+        self._verdict, self._if_released = settlement, None
         if isinstance(settlement, Complete):
             verdict = await session.complete(self.delivery)
             if self._has_ended(settlement, verdict):
@@ -261,12 +261,12 @@ class Work(Generic[T]):
 
     async def _end_early(self) -> None:
         """End the work, because the drain doesn't wait for it or its lock is about to expire."""
-        if self._if_put_down is None:
+        if self._if_released is None:
             self._note_late()
         if self._is_lost:
             return
         # The lock may still hold: an abandon saves the wait for its end.
-        settlement = self._verdict or self._if_put_down or Abandon()
+        settlement = self._verdict or self._if_released or Abandon()
         with trio.move_on_after(self.session.job.options.answer_timeout, shield=True):
             try:
                 await self.session.settle(self.delivery, settlement)

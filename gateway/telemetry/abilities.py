@@ -180,9 +180,7 @@ class Watched(SendWrapper):
     def address(self) -> str:
         return self.watch.address
 
-    async def around_send(
-        self, send: Send[T], entity: EntityPath, messages: Sequence[Message]
-    ) -> T:
+    async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
         with self.watch.attempt(Ability.SEND, entity):
             return await send(entity, messages)
 

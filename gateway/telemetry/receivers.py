@@ -34,7 +34,7 @@ class WatchedReceiver(Wrapper):
     entity: EntityPath
     listens: Listens
 
-    passes_on: ClassVar[frozenset[type]] = frozenset(
+    forwards: ClassVar[frozenset[type]] = frozenset(
         (KeepsMessages, Polls, ReceivesDeferred, SettlesMany, TakesBack)
     )
 

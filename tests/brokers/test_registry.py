@@ -13,12 +13,12 @@ from gateway.domain.errors import InvalidRequest
 from tests.brokers.embedded.stores import ORDERS, Events, numbered
 from tests.harness.clocks import VirtualClock
 
-AROUND = BrokerDependencies(clock=VirtualClock(), rng=random.Random(0), observer=Events())
+DEPENDENCIES = BrokerDependencies(clock=VirtualClock(), rng=random.Random(0), observer=Events())
 
 
 async def test_a_url_gives_an_adapter_that_works_inside_its_block(tmp_path):
     options = EmbeddedOptions(create_missing=True)
-    async with build(f"embedded:{tmp_path}/var/east.db", "east", AROUND, options) as broker:
+    async with build(f"embedded:{tmp_path}/var/east.db", "east", DEPENDENCIES, options) as broker:
         await broker.send(ORDERS, numbered(1))
 
         assert isinstance(broker, EmbeddedBroker)
@@ -28,8 +28,8 @@ async def test_a_url_gives_an_adapter_that_works_inside_its_block(tmp_path):
 async def test_each_memory_namespace_has_its_own_store():
     options = LocalOptions(create_missing=True)
     async with (
-        build("memory:", "one", AROUND, options) as one,
-        build("memory:", "two", AROUND, options) as two,
+        build("memory:", "one", DEPENDENCIES, options) as one,
+        build("memory:", "two", DEPENDENCIES, options) as two,
     ):
         await one.send(ORDERS, numbered(1))
 
@@ -53,7 +53,7 @@ async def test_each_memory_namespace_has_its_own_store():
 )
 def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, options):
     with pytest.raises(InvalidRequest) as caught:
-        build(url, "one", AROUND, options)
+        build(url, "one", DEPENDENCIES, options)
 
     assert "secret" not in str(caught.value).replace("no secret in a URL", "")
 
@@ -88,7 +88,7 @@ def test_what_does_not_fit_a_kind_over_amqp_is_refused_without_its_secrets(url, 
 )
 def test_what_does_not_fit_an_account_of_storage_is_refused_without_its_secrets(url, options, said):
     with pytest.raises(InvalidRequest, match=said) as caught:
-        build(url, "one", AROUND, options)
+        build(url, "one", DEPENDENCIES, options)
 
     text = str(caught.value).replace("no secret in a URL", "")
     assert "secret" not in text
@@ -101,7 +101,7 @@ async def test_an_account_of_storage_is_named_by_its_connection_string():
         ("storage-queue:", options),
         ("storage-queue:UseDevelopmentStorage=true", None),
     ):
-        async with build(url, "one", AROUND, chosen) as broker:
+        async with build(url, "one", DEPENDENCIES, chosen) as broker:
             assert isinstance(broker, StorageQueueBroker)
     assert "sessions" in cannot("storage-queue:")
 
@@ -114,6 +114,6 @@ def test_the_scheme_says_which_options_there_are():
 @pytest.mark.parametrize("url", ["", "memory", "nosuch:secret", "memory:something", "embedded:"])
 def test_a_url_that_names_no_namespace_is_refused_without_being_shown(url):
     with pytest.raises(InvalidRequest) as refused:
-        build(url, "east", AROUND)
+        build(url, "east", DEPENDENCIES)
 
     assert "secret" not in str(refused.value)

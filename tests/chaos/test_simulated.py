@@ -3,14 +3,14 @@
 import pytest
 
 from benchmarks.chaos.checker import PASSED, VIOLATED, check, exit_code
-from benchmarks.chaos.simulated import main, put_down
+from benchmarks.chaos.simulated import main, write_run
 from gateway.checker.judgements import Invariant, Validity
 from tests.simulation.world import run_world
 
 
 @pytest.mark.parametrize("seed", [1, 2, 21])
 def test_a_folder_is_judged_as_the_run_was(tmp_path, seed):
-    put_down(seed, tmp_path)
+    write_run(seed, tmp_path)
 
     judgement = check(tmp_path)
 

@@ -136,7 +136,7 @@ def _after(states: set[State], record: Record) -> Iterator[State]:
     elif isinstance(record, Invoked):
         yield from map(_sent, states)
     elif isinstance(record, DeadLettered):
-        yield from _parked(states)
+        yield from _dead_lettered(states)
     elif isinstance(record, Found):
         # On the backlog, or dead for another reason: the model has no such way.
         yield from states if _is_dead(record) else ()
@@ -151,7 +151,7 @@ def _after(states: set[State], record: Record) -> Iterator[State]:
             yield from (after for step, after in _steps_from(state) if step in steps)
 
 
-def _parked(states: set[State]) -> Iterator[State]:
+def _dead_lettered(states: set[State]) -> Iterator[State]:
     """A syphon gives a copy back, which ends there or not: nobody says what it was answered."""
     for state in states:
         copy = state.syphons[0].copy

@@ -223,14 +223,14 @@ class World:
             scenario=self.scenario,
             primary=self.namespaces["primary"],
             secondary=self.namespaces["secondary"],
-            dependencies=self._surroundings,
+            dependencies=self._environment,
             watch=self._watch,
             home=nursery,
             network=self._network(),
             names=self.journal.names,
         )
 
-    def _surroundings(self, process: str) -> PairDependencies:
+    def _environment(self, process: str) -> PairDependencies:
         return PairDependencies(
             clock=self.clocks.of(process),
             rng=self.rng,

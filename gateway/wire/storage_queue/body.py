@@ -37,8 +37,8 @@ from gateway.wire.storage_queue.operations import (
 from gateway.wire.storage_queue.xml import build_text
 
 _MARK: Final = b'{"pairgate":1,'
-_AROUND: Final = 96  # bytes of the form, besides the Base64
-MAX_ENCODED: Final = (MAX_MESSAGE - _AROUND) // 4 * 3
+_OVERHEAD: Final = 96  # bytes of the form, besides the Base64
+MAX_ENCODED: Final = (MAX_MESSAGE - _OVERHEAD) // 4 * 3
 """The largest encoded message that the second form can hold, in bytes."""
 
 _GUID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
