@@ -135,7 +135,7 @@ class StatusBoard:
                 oldest_age=reading.oldest_age,
                 as_of=reading.at,
                 locked_here=reading.locked_here,
-                fell_at=reading.fell_at,
+                last_decrease=reading.last_decrease,
                 consumers=reading.consumers,
                 dead_letters=reading.dead_letters,
             ),

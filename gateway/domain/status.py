@@ -93,7 +93,7 @@ class BacklogStatus:
     oldest_age: float | None  # seconds
     as_of: datetime | None  # the date of these values
     locked_here: int = 0  # of `pending`, where the secondary doesn't count what is locked
-    fell_at: datetime | None = None  # the last reading with a lower `pending`
+    last_decrease: datetime | None = None  # the last reading with a lower `pending`
     consumers: bool = False  # other processes receive from the backlog
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
 
@@ -294,7 +294,7 @@ def _is_left(pair: PairStatus, at: datetime) -> bool:
     reports that itself (`syphon_stalled`).
     """
     backlog = pair.backlog
-    fell = backlog.fell_at is not None and at - backlog.fell_at <= FALLS
+    fell = backlog.last_decrease is not None and at - backlog.last_decrease <= FALLS
     return bool(backlog.pending) and not (pair.syphon.running or backlog.consumers or fell)
 
 

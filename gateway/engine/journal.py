@@ -21,7 +21,7 @@ class Journal:
     steps.
 
     State that only wakes waiting tasks (notifiers, news) may stay as a failed step left it: a
-    needless wake-up does no harm.
+    superfluous wake-up does no harm.
     """
 
     __slots__ = ("_kept", "_undo")

@@ -113,7 +113,7 @@ class QueueListener(Generic[T]):
         """
         with ExitStack() as subscriptions:
             locks = Locks()
-            self._consumers = self._open_stations(locks, subscriptions)
+            self._consumers = self._open_consumers(locks, subscriptions)
             if self._is_draining:
                 self.start_drain()
             try:
@@ -165,7 +165,7 @@ class QueueListener(Generic[T]):
             return Wake(announced=True, poll_every=None)
         return Wake(announced=False, poll_every=self.options.sweep)
 
-    def _open_stations(self, locks: Locks, subscriptions: ExitStack) -> list[QueueConsumer[T]]:
+    def _open_consumers(self, locks: Locks, subscriptions: ExitStack) -> list[QueueConsumer[T]]:
         weights = {path.key: weight for path, weight in self.queues.items()}
         options, job = self.options, self._job()
         limiter = ConcurrencyLimiter(

@@ -44,7 +44,7 @@ class Reading:
     pending: int | None = None  # messages
     lag: float = 0.0  # seconds: the maximum age of the counts when reported
     locked_here: int = 0  # part of `pending` that the secondary doesn't count: locked by us
-    fell_at: datetime | None = None  # when `pending` was last seen to be less than before
+    last_decrease: datetime | None = None  # when `pending` was last seen to be less than before
     consumers: bool = False  # other processes receive from the backlog
     oldest_age: float | None = None  # seconds
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
@@ -102,10 +102,10 @@ class BacklogDepth:
         told, before = await self._ask(), self._last
         if told is None:
             return False
-        fell_at = before.fell_at
+        last_decrease = before.last_decrease
         if told.pending is not None and before.pending is not None:
-            fell_at = told.at if told.pending < before.pending else fell_at
-        self._last = attrs.evolve(told, fell_at=fell_at)
+            last_decrease = told.at if told.pending < before.pending else last_decrease
+        self._last = attrs.evolve(told, last_decrease=last_decrease)
         return True
 
     async def count(self) -> int | None:

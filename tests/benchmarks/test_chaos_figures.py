@@ -118,7 +118,7 @@ def test_what_was_answered_before_the_first_fault_is_healthy():
     assert healthy([], [STEADY]) == [STEADY]
 
 
-def test_answers_are_counted_by_second_and_leg():
+def test_answers_are_counted_by_second_and_who_accepted():
     records = [
         Acked(at=10.2, message_id="1", accepted_by=AcceptedBy.PRIMARY),
         Acked(at=12.9, message_id="2", accepted_by=AcceptedBy.PRIMARY),

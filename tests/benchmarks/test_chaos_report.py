@@ -111,7 +111,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path):
     assert not re.search(r'(src|href)="(?!#|[a-z0-9-]+/[a-z ./]+")|@import|url\(', page)
 
 
-def test_the_page_shades_faults_and_shows_standings_and_legs(tmp_path):
+def test_the_page_shades_faults_and_shows_entity_states_and_who_accepted(tmp_path):
     page = page_of(tmp_path, RESULT)
 
     assert "<title>primary killed: 1.0 s to 2.0 s</title>" in page

@@ -59,13 +59,13 @@ def send(at, message, answered, answer=Acked, entity="orders", **told):
 # --- L1
 
 
-def test_where_no_answer_says_its_leg_nobody_knows_which_way_a_send_went():
+def test_where_no_answer_says_who_accepted_nobody_knows_which_way_a_send_went():
     decision = sends_return(run_of(HEALED, *send(330, "1", 330), AUDIT))
 
     assert (decision.validity, decision.judged) == (UNDECIDED, 0)
 
 
-def test_one_answer_that_says_its_leg_is_enough():
+def test_one_answer_that_says_who_accepted_is_enough():
     sends = [*send(330, "1", 330), *send(331, "2", 331, accepted_by=AcceptedBy.PRIMARY)]
 
     decision = sends_return(run_of(HEALED, *sends, AUDIT))
@@ -132,7 +132,7 @@ def test_what_fails_over_after_the_healing_is_judged_by_other_rules():
     assert (decision.validity, decision.judged) == (HOLDS, 1)
 
 
-def test_a_gateway_that_was_killed_takes_its_own_standings_along():
+def test_a_gateway_that_was_killed_takes_its_own_entity_states_along():
     other = attrs.evolve(moved(60, P, B), process="other")
     killed = Killed(at=70, process="gateway")
 

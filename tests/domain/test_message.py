@@ -45,5 +45,5 @@ def test_a_state_is_called_as_service_bus_calls_it() -> None:
     assert {state.value for state in MessageState} == {"Active", "Deferred", "Scheduled"}
 
 
-def test_a_leg_is_called_as_the_answer_to_a_send_calls_it() -> None:
+def test_accepted_by_is_called_as_the_answer_to_a_send_calls_it() -> None:
     assert [accepted_by.value for accepted_by in AcceptedBy] == ["primary", "backlog", "spool"]

@@ -183,7 +183,7 @@ def test_messages_that_nothing_moves_while_the_primary_is_well_are_a_problem_at_
 @pytest.mark.parametrize(
     "known",
     [
-        {"fell_at": NOW - timedelta(seconds=20)},  # another process moves them
+        {"last_decrease": NOW - timedelta(seconds=20)},  # another process moves them
         {"consumers": True},
         {"pending": 0},
         {"pending": None},
@@ -194,7 +194,7 @@ def test_messages_that_somebody_moves_are_no_problem(known: dict[str, object]) -
 
 
 def test_a_depth_that_fell_long_ago_shows_no_syphon() -> None:
-    assert len(problems(left(fell_at=NOW - timedelta(seconds=61)))) == 1
+    assert len(problems(left(last_decrease=NOW - timedelta(seconds=61)))) == 1
 
 
 def test_in_trouble_the_trouble_is_told_and_not_that_the_backlog_waits() -> None:

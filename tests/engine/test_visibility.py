@@ -174,7 +174,7 @@ def test_a_receipt_without_a_number_of_deliveries_is_of_a_message_that_nobody_ha
 
 
 @pytest.mark.parametrize("settlement", [Defer(), DeadLetter(reason="bad")], ids=["defer", "dead"])
-def test_what_is_put_aside_otherwise_has_no_ticket(settlement):
+def test_what_is_put_aside_otherwise_has_no_receipt(settlement):
     queue = make()
     send(queue, "a")
     [a] = take(queue, at(1))
@@ -185,7 +185,7 @@ def test_what_is_put_aside_otherwise_has_no_ticket(settlement):
             queue.visibility.find(PopReceipt(sequence, 0, 1), at(1))
 
 
-def test_what_is_damaged_or_has_expired_has_no_ticket():
+def test_what_is_damaged_or_has_expired_has_no_receipt():
     rows = NaiveRows()
     queue = make(rows)
     queue.send([message("a", life=5), message("b")], at(1))

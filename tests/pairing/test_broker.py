@@ -686,7 +686,7 @@ def counted(pair):
     return {(each.accepted_by, each.outcome): each.messages for each in pair.broker.sends.all()}
 
 
-async def test_messages_count_for_the_leg_that_took_them(harness):
+async def test_messages_count_for_who_accepted_them(harness):
     pair = await harness.pair()
     await send(pair, message("1"), message("2"))()
     harness.primary.fail(Refuse(), SEND)
@@ -696,7 +696,7 @@ async def test_messages_count_for_the_leg_that_took_them(harness):
 
 
 @pytest.mark.parametrize(("fault", "outcome"), [(Refuse(), "not-sent"), (Reset(), "unknown")])
-async def test_messages_that_no_leg_took_count_for_their_outcome(harness, fault, outcome):
+async def test_messages_that_nobody_accepted_count_for_their_outcome(harness, fault, outcome):
     pair = await harness.pair()
     harness.primary.fail(fault, SEND)
     harness.secondary.fail(Refuse(), SEND)

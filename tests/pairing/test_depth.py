@@ -328,4 +328,4 @@ async def test_a_depth_that_falls_is_noted(
         found.append(await depth.read(3, troubled=True))
         await trio.sleep(10)
 
-    assert [each.fell_at for each in found] == [None, None, found[2].at, found[2].at]
+    assert [each.last_decrease for each in found] == [None, None, found[2].at, found[2].at]

@@ -6,7 +6,7 @@ from gateway.domain.status import SendCount
 from gateway.pairing.send_counters import SendCounters
 
 
-def test_messages_are_counted_by_the_leg_that_took_them() -> None:
+def test_messages_are_counted_by_who_accepted_them() -> None:
     counters = SendCounters()
     for accepted_by, messages in [
         (AcceptedBy.PRIMARY, 2),
@@ -21,7 +21,7 @@ def test_messages_are_counted_by_the_leg_that_took_them() -> None:
     ]
 
 
-def test_messages_that_no_leg_took_are_counted_by_their_outcome() -> None:
+def test_messages_that_nobody_accepted_are_counted_by_their_outcome() -> None:
     counters = SendCounters()
     for outcome, messages in [(Outcome.UNKNOWN, 2), (Outcome.NOT_SENT, 5), (Outcome.UNKNOWN, 1)]:
         counters.failed(outcome, messages)

@@ -72,7 +72,7 @@ async def test_a_tainted_send_that_ends_busy_is_unknown(harness):
     assert isinstance(error, OutcomeUnknown)
 
 
-async def test_all_legs_refusing_is_not_sent(harness):
+async def test_a_send_that_all_refuse_is_not_sent(harness):
     pair = await harness.pair(spool=True)
     for namespace in (harness.primary, harness.secondary, harness.spool):
         namespace.fail(Refuse(), SEND)

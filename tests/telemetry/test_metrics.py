@@ -24,7 +24,7 @@ def value(status: Status, name: str, *labels: str) -> float | None:
     return samples(status).get((name, frozenset(labels)))
 
 
-def test_sends_are_told_by_leg_and_outcome() -> None:
+def test_sends_are_told_by_who_accepted_and_by_outcome() -> None:
     name, common = "messaging_client_sent_messages_total", ("send", "pairgate")
 
     assert value(OUTAGE, name, *common, "primary", "accepted") == 3

@@ -174,7 +174,7 @@ class PrimaryReplaced(Event):
 
     was: str
     now: str
-    told: str
+    identity: str  # that the namespace reports
 
 
 @attrs.frozen(kw_only=True)

@@ -147,5 +147,7 @@ class Destination:
         if was is None or not was.is_lasting or self.observer is None:
             return
         self.observer.report(
-            PrimaryReplaced(was=fingerprint(str(was)), now=fingerprint(str(told)), told=str(told))
+            PrimaryReplaced(
+                was=fingerprint(str(was)), now=fingerprint(str(told)), identity=str(told)
+            )
         )

@@ -108,7 +108,7 @@ def node() -> Node:
 
 @asynccontextmanager
 async def receiving(
-    node: Node, *, max_held: int = 50_000, longest_lock: float = math.inf, heaviest: int = 1000
+    node: Node, *, max_bytes: int = 50_000, longest_lock: float = math.inf, heaviest: int = 1000
 ) -> AsyncIterator[RabbitmqReceiver]:
     receiver = RabbitmqReceiver(
         entity=ORDERS,
@@ -117,7 +117,7 @@ async def receiving(
         dead_letters=node,
         clock=VirtualClock(),
         lock_duration=LOCK,
-        deliveries=HeldDeliveries(max_held, heaviest, longest_lock=longest_lock),
+        deliveries=HeldDeliveries(max_bytes, heaviest, longest_lock=longest_lock),
         nonce=1,
     )
     async with trio.open_nursery() as nursery:
@@ -149,7 +149,7 @@ async def test_small_messages_are_limited_by_their_number(
     node: Node, autojump_clock: MockClock
 ) -> None:
     node.body = b""
-    async with receiving(node, max_held=64 * 1024 * 1024) as receiver:
+    async with receiving(node, max_bytes=64 * 1024 * 1024) as receiver:
         taken = await hoard(receiver, 1000)
 
     assert len(taken) == MAX_DELIVERIES
@@ -281,7 +281,7 @@ async def test_several_that_receive_at_once_all_go_on(
             for each in deliveries:
                 await receiver.settle(each, Complete())
 
-    async with receiving(node, max_held=10_000, heaviest=5_000) as receiver:
+    async with receiving(node, max_bytes=10_000, heaviest=5_000) as receiver:
         with trio.fail_after(LOCK / 2):
             async with trio.open_nursery() as nursery:
                 for place in range(3):

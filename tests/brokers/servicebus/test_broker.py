@@ -129,7 +129,7 @@ async def test_a_question_that_gets_no_answer_has_sent_nothing(answer):
         await broker.send(ORDERS, [Message()])
 
 
-async def test_an_accepted_send_says_the_leg_of_the_other_gateway():
+async def test_an_accepted_send_says_what_the_other_gateway_accepted_it_by():
     accepted_by = Headers.of([PAIRGATE, ("X-Pairgate-Accepted-By", "backlog")])
     broker = broker_of(Script([PROBED, Response(status=201, headers=accepted_by)]))
 

@@ -20,7 +20,7 @@ async def test_messages_that_went_make_the_next_ones_wait_for_their_time():
 
 
 @virtual_time
-async def test_a_pace_that_wasnt_used_isnt_saved_up():
+async def test_a_rate_that_wasnt_used_isnt_saved_up():
     progress = Progress(rate=2.0)
     progress.spend(1)
     await trio.sleep(100.0)

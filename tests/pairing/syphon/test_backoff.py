@@ -255,7 +255,7 @@ async def test_there_is_no_trial_of_a_healthy_entity_or_without_states(make, hal
     assert make().trial(ORDERS) is None
 
 
-async def test_without_standings_a_trials_end_means_nothing(make, half_open):
+async def test_without_entity_states_a_trials_end_means_nothing(make, half_open):
     backoffs, trial = make(), half_open.begin_trial(ORDERS)
 
     backoffs.end_trial(trial, None)

@@ -264,7 +264,7 @@ def test_a_plain_delivery_tells_the_time_to_live_that_counts(hours, left):
 
 
 @given(sends, st.sampled_from(AcceptedBy))
-def test_an_accepted_send_says_its_leg(operation, accepted_by):
+def test_an_accepted_send_says_who_accepted_it(operation, accepted_by):
     answer = Accepted(accepted_by=accepted_by)
 
     assert parse_response(operation, build_response(operation, answer, ORIGIN)) == answer
