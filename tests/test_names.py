@@ -42,12 +42,12 @@ PLAIN_TEXT: Final = """
     loop lost mac made management match max memory metric min missing most move name need not
     now number off oldest on open operation origin out pairgate parallel partial password pause
     peer pending per pid pin ping poll port possibly problem progress protocol python quota
-    ready reason receive redriven refuse regain reload remedy remove renew replace request
-    require rescan rest restart retry return right role rule running save scale second seen
-    sender sent sequence server share short shortest since size slow start storage string
-    success suspect system taken target task text threshold throttle time timeout tls to token
-    too total traceback ttl tune twice unknown unreachable unreadable unsettled until untouched
-    url usable v wait wake want was while within write x
+    ready reason receive redriven refuse regain reload remedy remove renew repeat replace
+    request require rescan rest restart retry return right role rule running save scale second
+    seen sender sent sequence server share short shortest since size slow start stop storage
+    string success suspect system taken target task text threshold throttle time timeout tls to
+    token too total traceback ttl tune twice unknown unreachable unreadable unsettled until
+    untouched url usable v wait wake want was while within write x
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 
