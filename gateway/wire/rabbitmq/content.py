@@ -99,9 +99,11 @@ def read_content_header(data: bytes) -> dict[str, Any]:
         for name, decoder in _decoders_of(flags):
             found[name], at = decoder(data, at, 0)
     except (struct.error, IndexError) as error:
-        raise MessageError(f"content header: it ends too early ({error})") from error
+        raise MessageError(f"the content header ends too early ({error})") from error
     except UnicodeDecodeError as error:
-        raise MessageError(f"content header: a text isn't UTF-8 ({error.reason})") from error
+        raise MessageError(
+            f"the content header has a text that isn't UTF-8 ({error.reason})"
+        ) from error
     return found
 
 
@@ -157,7 +159,7 @@ _length: Final = struct.Struct(">I")
 @lru_cache(maxsize=64)  # a producer sets the same properties each time
 def _decoders_of(flags: int) -> tuple[tuple[str, _Decoder], ...]:
     if flags & _MORE_FLAGS:
-        raise MessageError("content header: more flags than there are properties")
+        raise MessageError("the content header has more flags than properties exist")
     others = {"headers": _decode_table, "timestamp": _fixed(">Q")}
     octet = _fixed(">B")
     return tuple(
@@ -226,7 +228,7 @@ def _decode_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
 
 def _bounds(data: bytes, at: int, depth: int) -> tuple[int, int]:
     if depth > MAX_DEPTH:
-        raise MessageError(f"content header: nested deeper than {MAX_DEPTH}")
+        raise MessageError(f"the content header is nested deeper than {MAX_DEPTH} levels")
     start = at + 4
     end = start + int.from_bytes(data[at:start])
     if end > len(data):
@@ -249,7 +251,7 @@ def _date_of(seconds: int) -> datetime | int:
 
 
 def _unknown(data: bytes, at: int, _: int) -> tuple[Any, int]:
-    raise MessageError(f"content header: type {data[at - 1 : at]!r} isn't known")
+    raise MessageError(f"the content header has a value of the unknown type {data[at - 1 : at]!r}")
 
 
 def _cut_off(start: int, end: int) -> IndexError:

@@ -143,9 +143,12 @@ class _Content:
             self.missing -= len(payload)
             self.parts.append(payload)
         else:
-            raise ProtocolError(f"a frame of type {kind}")
+            raise ProtocolError(f"the broker sent a frame of the unexpected type {kind}")
         if not 0 <= self.missing <= max_body:
-            raise ProtocolError(f"a body with {self.missing} bytes to come")
+            raise ProtocolError(
+                f"the broker sent a body with {self.missing} more bytes;"
+                f" 0 to {max_body} are allowed"
+            )
 
 
 def method_frame(channel: int, method: base.Frame) -> bytes:
@@ -171,7 +174,7 @@ def content_frames(channel: int, head: bytes, body: bytes, max_frame: int) -> li
     most = max_frame - _OVERHEAD
     if len(head) > most:
         raise MessageTooLarge(
-            f"message: {len(head)} bytes of properties, the broker's frames hold {most}"
+            f"the message's properties have {len(head)} bytes; the broker allows {most} (frame_max)"
         )
     frames = [_frame(HEADER, channel, head)]
     frames += [
@@ -221,7 +224,7 @@ class Conversation:
         """
         self._buffer += data
         if self._buffer[:4] == b"AMQP":
-            raise ProtocolError("the peer speaks another version of AMQP than 0-9-1")
+            raise ProtocolError("the broker speaks another version of AMQP than 0-9-1")
         events: list[Event] = []
         try:
             for kind, channel, payload in self._frames():
@@ -229,7 +232,7 @@ class Conversation:
                 if event is not None:
                     events.append(event)
         except _UNREADABLE as error:
-            raise ProtocolError(f"a frame can't be read: {error}") from error
+            raise ProtocolError(f"the broker sent a malformed frame: {error}") from error
         return events
 
     def _frames(self) -> Iterator[tuple[int, int, bytes]]:
@@ -239,11 +242,14 @@ class Conversation:
             while end - at >= 7:
                 kind, channel, size = struct.unpack_from(">BHI", view, at)
                 if size > max(self.max_frame, _LEAST_FRAME):
-                    raise ProtocolError(f"a frame of {size} bytes, agreed are {self.max_frame}")
+                    raise ProtocolError(
+                        f"the broker sent a frame of {size} bytes;"
+                        f" at most {self.max_frame} are allowed"
+                    )
                 if end - at < size + _OVERHEAD:
                     break
                 if view[at + 7 + size] != _END:
-                    raise ProtocolError("a frame doesn't end where it says")
+                    raise ProtocolError("the broker sent a frame without its end octet")
                 yield kind, channel, view[at + 7 : at + 7 + size]
                 at += size + _OVERHEAD
         finally:
@@ -256,7 +262,7 @@ class Conversation:
             return None
         content = self._contents.get(channel)
         if content is None:
-            raise ProtocolError(f"content without its method on channel {channel}")
+            raise ProtocolError(f"the broker sent content without a method on channel {channel}")
         content.add(kind, payload, self._max_body)
         if content.missing:
             return None
@@ -299,7 +305,9 @@ class Conversation:
         login = self._login
         mechanism = "PLAIN" if login.user else "EXTERNAL"
         if mechanism not in str(method.mechanisms).split():
-            raise ProtocolError(f"the broker doesn't offer {mechanism}: {method.mechanisms}")
+            raise ProtocolError(
+                f"the broker doesn't offer the SASL mechanism {mechanism}, only {method.mechanisms}"
+            )
         answer = commands.Connection.StartOk(
             client_properties={
                 "product": "Pairgate",
@@ -315,7 +323,9 @@ class Conversation:
         # Zero stands for "no limit", and for "no heartbeat".
         self.max_frame = min(method.frame_max or _MAX_FRAME, _MAX_FRAME)
         if self.max_frame < _LEAST_FRAME:
-            raise ProtocolError(f"frames of {self.max_frame} bytes, {_LEAST_FRAME} are the least")
+            raise ProtocolError(
+                f"the broker allows frames of {self.max_frame} bytes; AMQP requires {_LEAST_FRAME}"
+            )
         self._tune = tune = commands.Connection.TuneOk(
             channel_max=method.channel_max or 65_535,
             frame_max=self.max_frame,
@@ -326,7 +336,7 @@ class Conversation:
 
     def _on_opened(self) -> Opened:
         if self._tune is None:
-            raise ProtocolError("connection.open-ok without connection.tune")
+            raise ProtocolError("the broker sent connection.open-ok before connection.tune")
         return Opened(
             product=self._server.get("product", ""),
             version=self._server.get("version", ""),
@@ -343,7 +353,7 @@ def _read_method(payload: bytes) -> base.Frame | Deliver:
     (index,) = struct.unpack_from(">I", payload)
     kind = commands.INDEX_MAPPING.get(index)
     if kind is None:
-        raise ProtocolError(f"method {index:#010x} isn't known")
+        raise ProtocolError(f"the broker sent the unknown method {index:#010x}")
     # These two are a thousand times as frequent as the others.
     if kind is commands.Basic.Ack:
         tag, bits = struct.unpack_from(">QB", payload, 4)

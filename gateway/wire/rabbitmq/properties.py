@@ -156,7 +156,9 @@ def prepare(message: Message) -> Outgoing:
         table += write_entry(BODY, True)
         return Outgoing(properties, table, encode_message(attrs.evolve(left, body=body)))
     except UnicodeEncodeError as error:
-        raise MessageError(f"a text can't be said in UTF-8: {error.reason}") from error
+        raise MessageError(
+            f"the message has a text that UTF-8 can't express: {error.reason}"
+        ) from error
 
 
 def read(header: bytes, body: bytes, *, is_dead_letter: bool = False) -> Incoming:

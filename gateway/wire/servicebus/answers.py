@@ -84,11 +84,13 @@ def parse_response(operation: Operation, response: Response) -> Answer:
         settling = isinstance(operation, SettleMessage | RenewLock)
         raise parse_error(response, settling=settling)
     if needs_pairgate(operation) and response.headers.get(PAIRGATE[0]) is None:
-        raise OutcomeUnknown("the answer is not a Pairgate's")
+        raise OutcomeUnknown(
+            "the answer isn't from a Pairgate, which alone supports this operation"
+        )
     try:
         return _parse_success(operation, response)
     except InvalidRequest as error:
-        raise OutcomeUnknown(f"an answer that can't be read: {error}") from error
+        raise OutcomeUnknown(f"the answer is malformed: {error}") from error
 
 
 def needs_pairgate(operation: Operation) -> bool:

@@ -94,7 +94,7 @@ def parse_request(request: Request) -> Operation:
         case "GET", "$resources/topics":
             return ListTopics(prefix=_prefix(request), **_page(request))
         case _, lowered if lowered.startswith("$resources/"):
-            raise EntityNotFound(f"there is no {path[:300]!r} here")
+            raise EntityNotFound(f"{path[:300]!r} doesn't exist")
     if match := _RULES.fullmatch(path):
         return _parse_rule(request, match)
     if match := _SUBSCRIPTIONS.fullmatch(path):

@@ -203,7 +203,7 @@ def parse_response(operation: Operation, response: Response) -> Answer:
     try:
         answer = _parse_answer(operation, parse_xml(response.body))
     except (XmlError, InvalidRequest) as error:
-        raise OutcomeUnknown(f"an answer that can't be read: {error}") from error
+        raise OutcomeUnknown(f"the answer is malformed: {error}") from error
     if isinstance(answer, EntityInfo | TopicInfo | SubscriptionInfo):
         return attrs.evolve(answer, version=parse_etag(response.headers.get("ETag")))
     return answer

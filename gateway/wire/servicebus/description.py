@@ -280,7 +280,7 @@ def leaf(name: str, text: str, attributes: str = "") -> str:
         InvalidRequest: XML can't hold the text.
     """
     if not is_legal(text):
-        raise InvalidRequest(f"{name}: a character that XML can't hold")
+        raise InvalidRequest(f"{name} has a character that XML can't express")
     # XML parsers would read a bare carriage return as a line feed (XML 1.0, 2.11).
     content = escape(text, {"\r": "&#13;"})
     return f"<{name}{attributes}>{content}</{name}>" if content else f"<{name}{attributes}/>"

@@ -189,10 +189,12 @@ def _build_send(path: str, operation: SendMessages) -> Request:
             body = build_batch(operation.messages)
         case Form.SINGLE:
             if len(operation.messages) != 1:
-                raise InvalidRequest("exactly one message expected")
+                raise InvalidRequest("body: exactly one message expected")
             (message,) = operation.messages
             if message.content_type is not None and _is_batch(message.content_type):
-                raise NotSupported(f"content type {message.content_type!r} means a batch here")
+                raise NotSupported(
+                    f"content type {message.content_type!r} means a batch for Service Bus REST"
+                )
             fields = message_headers(message, strict=True)
             body = body_bytes(message, strict=True)
     return Request(method="POST", target=path, headers=Headers.of(fields), body=body)

@@ -201,7 +201,7 @@ def test_no_changed_byte_breaks_more_than_the_connection(data: st.DataObject) ->
 
 
 def test_a_broker_that_offers_no_way_in_is_told_so() -> None:
-    with pytest.raises(ProtocolError, match="doesn't offer PLAIN"):
+    with pytest.raises(ProtocolError, match="doesn't offer the SASL mechanism PLAIN"):
         Conversation(LOGIN, max_body=MAX_BODY).feed(start("GSSAPI"))
 
 

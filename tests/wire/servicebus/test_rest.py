@@ -649,7 +649,7 @@ def test_a_dead_letter_reason_is_bounded():
 def test_an_operation_between_pairgates_is_not_believed_from_anybody_else():
     send = SendMessages(entity=QUEUE, messages=(Message(),), form=Form.AMQP)
 
-    with pytest.raises(OutcomeUnknown, match="not a Pairgate's"):
+    with pytest.raises(OutcomeUnknown, match="isn't from a Pairgate"):
         parse_response(send, Response(status=201))
 
 
