@@ -59,14 +59,14 @@ class CountOrOff(click.ParamType[int | None]):
 @click.option("--through-gateway", is_flag=True, help="Never connect to the primary directly.")
 @click.option("--wait-for-queue", "waits_for_queue", is_flag=True, help="Wait for a missing queue.")
 @click.option("--report", type=click.IntRange(3), hidden=True, help="A socket of the agent.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics and /status there.")
+@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics and /status at this address.")
 @click.option(
-    "--triggers", metavar="URL", multiple=True, help="An admin endpoint with announcements."
+    "--triggers", metavar="URL", multiple=True, help="An admin endpoint that sends triggers."
 )
 @click.option("--tasks", type=click.IntRange(1), help="Receiving tasks per queue at the start.")
-@click.option("--max-tasks", type=click.IntRange(1), help="Receiving tasks per queue at most.")
-@click.option("--batch", type=click.IntRange(1, 1000), help="Messages of one receive.")
-@click.option("--parallel", type=click.IntRange(1), help="Handlers that run at once.")
+@click.option("--max-tasks", type=click.IntRange(1), help="Most receiving tasks per queue.")
+@click.option("--batch", type=click.IntRange(1, 1000), help="Most messages of one receive.")
+@click.option("--parallel", type=click.IntRange(1), help="Most handlers at once.")
 @click.option(
     "--poison-after",
     "poison_threshold",

@@ -72,8 +72,8 @@ def send(
     """
     Send one message to ENTITY; without BODY, the body is read from standard input.
 
-    The message goes through the gateway of this configuration if that answers, else directly to the
-    primary, which the output says.
+    The message goes through the gateway of this configuration if it answers, otherwise directly to
+    the primary. The output says which way it went.
     """
     message = Message(
         body=sys.stdin.buffer.read() if body == STANDARD_INPUT else body.encode(),
@@ -95,7 +95,9 @@ def send(
 @command
 @add_where
 @click.option("--count", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--wait", type=Duration(), default="1s", show_default=True, help="For each.")
+@click.option(
+    "--wait", type=Duration(), default="1s", show_default=True, help="Time to wait for each."
+)
 @click.option("--dead-letters", is_flag=True, help="Receive from the dead-letter sub-queue.")
 @click.option("--session", help="Only messages of this session.")
 @click.option(
@@ -111,10 +113,10 @@ def receive(
     invocation: Invocation, where: Where, count: int, output: Path | None, **given: Any
 ) -> None:
     """
-    Receive messages from ENTITY, print and complete them. Exit code 1: there was none.
+    Receive messages from ENTITY, print and complete them. Exit code 1: none came.
 
-    A message is completed after its body was printed (in Base64 if it isn't text), or is in the
-    file of --output.
+    A message is completed after its body was printed (in Base64 if it isn't text), or written to
+    the file of --output.
     """
     place = _sub_queue(where, given.pop("dead_letters"))
     place = attrs.evolve(place, session=given.pop("session"))
@@ -152,7 +154,7 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
     "--size", type=click.IntRange(0), default=0, help="Size of the message in bytes, if known."
 )
 def trigger(invocation: Invocation, queue: str, size: int, admin: AdminChoice) -> None:
-    """Announce a message in QUEUE that didn't come through the gateway to its listeners."""
+    """Tell the listeners of QUEUE of a message that didn't come through the gateway."""
     config = invocation.read().config
     address = run(triggering.trigger, config, queue, admin, size=size)
     told = {"queue": queue, "gateway": address}

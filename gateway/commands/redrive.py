@@ -35,12 +35,12 @@ PROBLEM = "yellow"
     "entities",
     multiple=True,
     metavar="PATTERN",
-    help="Only of these entities, such as orders/*. Repeatable.",
+    help="Only dead letters of these entities, such as orders/*. Repeatable.",
 )
 @click.option(
-    "--older-than", type=Duration(), help="Only if on the backlog for longer, such as 1h."
+    "--older-than", type=Duration(), help="Only what is on the backlog for longer, such as 1h."
 )
-@click.option("--newer-than", type=Duration(), help="Only if on the backlog for less.")
+@click.option("--newer-than", type=Duration(), help="Only what is on the backlog for less.")
 @click.option(
     "--rate",
     type=click.FloatRange(0.0),

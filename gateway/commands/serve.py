@@ -16,7 +16,7 @@ STANDARD_ERROR: Final = 2
 @add_port_offset
 @add_adopt
 def serve(invocation: Invocation, port_offset: int, adopted: tuple[str, ...]) -> None:
-    """Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends at once."""
+    """Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends it at once."""
     loaded = invocation.read()
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
         run(

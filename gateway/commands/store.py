@@ -49,7 +49,7 @@ def command(function: Callable[..., None]) -> click.Command:
     "target",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="TARGET",
-    help="Create a new store there from everything readable, and report the losses.",
+    help="Copy everything readable to the new store TARGET, and report the losses.",
 )
 def check(invocation: Invocation, path: Path, accept_loss: bool, target: Path | None) -> None:
     """Check everything in STORE, and change nothing. Exit code 1: something is wrong."""

@@ -303,7 +303,7 @@ class ConnectionCrashed(Event):
 
 @attrs.frozen(kw_only=True)
 class WorkDetected(Event):
-    """A queue has new work, or more of it, and gets that many tasks."""
+    """A queue has messages, or more than before, and gets that many tasks."""
 
     queue: EntityPath
     depth: int | None
