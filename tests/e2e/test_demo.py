@@ -2,7 +2,6 @@
 
 import json
 import sys
-import time
 
 import pytest
 import trio
@@ -13,7 +12,6 @@ pytestmark = pytest.mark.slow
 
 
 async def test_the_demo_ends_by_itself_with_nothing_lost(tmp_path):
-    started = time.monotonic()
     done = await trio.run_process(
         [sys.executable, "-m", "gateway", "demo", "--json"],
         cwd=tmp_path,
@@ -22,12 +20,10 @@ async def test_the_demo_ends_by_itself_with_nothing_lost(tmp_path):
         capture_stderr=True,
         check=False,
     )
-    took = time.monotonic() - started
 
     told = done.stdout.decode() + done.stderr.decode()
     assert done.returncode == 0, told
     figures = json.loads(done.stdout)
-    assert took < 30, told
     assert figures["sent"] == figures["acknowledged"] == figures["received"] > 500, told
     assert figures["diverted"] == figures["syphoned"] > 0, told
     assert (figures["lost"], figures["errors"], figures["findings"]) == (0, 0, []), told

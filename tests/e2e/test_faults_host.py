@@ -4,12 +4,14 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 import trio
 
+from gateway.domain.errors import Unavailable
 from gateway.domain.message import AcceptedBy
+from gateway.ports import Broker
 from tests.e2e.harmed import (
     MOVED,
     PATIENCE,
@@ -104,13 +106,19 @@ async def test_a_gateway_without_file_descriptors_serves_whom_it_has(gateways: G
         run.excuse(run.primary)
         with limited(run.gateway, resource.RLIMIT_NOFILE, descriptors_of(run.gateway)):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(late.list_queues)  # for which nothing is left
+                nursery.start_soon(without_descriptors, late)
                 proxy.reset_all()
                 await more(run, AcceptedBy.PRIMARY)
                 nursery.cancel_scope.cancel()
         await late.list_queues()
 
     assert run.gateway.count("connection_crashed") == 0
+
+
+async def without_descriptors(late: Broker) -> None:
+    """A request for which the gateway has no descriptor left, or one to answer 503."""
+    with suppress(Unavailable):
+        await late.list_queues()
 
 
 async def test_a_gateway_without_memory_loses_nothing(gateways: Gateways) -> None:

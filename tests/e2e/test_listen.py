@@ -17,6 +17,7 @@ import trio
 
 from gateway.app.runtime import Silence
 from gateway.brokers.registry import BrokerDependencies, build, options_class
+from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.message import Message
 from gateway.ports import Broker
@@ -28,6 +29,7 @@ from tests.e2e.test_admin import ADMIN
 from tests.harness.azurite import KEY, azurite
 from tests.harness.chaos_proxy import ChaosProxy, Link, Pass
 from tests.harness.rabbitmq import rabbitmq
+from tests.harness.servers import kill
 
 pytestmark = pytest.mark.slow
 
@@ -285,13 +287,18 @@ async def test_an_endpoint_that_is_down_pauses_the_listener_and_poisons_nothing(
     script = tmp_path / "server.py"
     script.write_text(SERVER)
     async with behind_a_gateway(gateways, tmp_path) as place, trio.open_nursery() as nursery:
-        port = await _closed_port()
+        port = free_port()
         options = ("--to", f"http://127.0.0.1:{port}/work", "--poison-after", "1")
         await send(place.broker, *SENT[:20])
         listener = await start_listener(gateways, place, *options)
         await listener.seen("listener_paused")
         nursery.start_soon(
-            partial(trio.run_process, [sys.executable, str(script), str(port)], cwd=listener.folder)
+            partial(
+                trio.run_process,
+                [sys.executable, str(script), str(port)],
+                cwd=listener.folder,
+                deliver_cancel=kill,
+            )
         )
         await until_noted(20, listener)
         await until_active(place.broker, ORDERS, 0)
@@ -311,12 +318,17 @@ async def test_an_endpoint_that_takes_one_message_a_second_poisons_nothing(
     script = tmp_path / "server.py"
     script.write_text(BUSY_SERVER)
     async with open_place(gateways, tmp_path) as place, trio.open_nursery() as nursery:
-        port = await _closed_port()
+        port = free_port()
         options = ("--to", f"http://127.0.0.1:{port}/work", "--poison-after", "1")
         await send(place.broker, *SENT[:8])
         listener = await start_listener(gateways, place, *options)
         nursery.start_soon(
-            partial(trio.run_process, [sys.executable, str(script), str(port)], cwd=listener.folder)
+            partial(
+                trio.run_process,
+                [sys.executable, str(script), str(port)],
+                cwd=listener.folder,
+                deliver_cancel=kill,
+            )
         )
         await until_noted(8, listener)
         await until_active(place.broker, ORDERS, 0)
@@ -348,13 +360,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
-
-
-async def _closed_port() -> int:
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port: int = listener.socket.getsockname()[1]
-    await listener.aclose()
-    return port
 
 
 SERVER = """

@@ -15,7 +15,7 @@ import trio
 
 from gateway.demo.ports import free_port
 from tests.harness.lasting import Lasting
-from tests.harness.servers import ServerFailed, ServerProcess, answers, running
+from tests.harness.servers import ServerFailed, ServerProcess, answers, kill, running
 
 USER: Final = "guest"  # and its password
 MANAGEMENT: Final = "rabbitmq_management"  # the plugin
@@ -74,6 +74,7 @@ async def control(node: ServerProcess, *arguments: str) -> str:
         capture_stdout=True,
         capture_stderr=True,
         check=False,
+        deliver_cancel=kill,
     )
     if done.returncode:
         raise ServerFailed(f"rabbitmqctl {arguments[0]}: {done.stderr.decode(errors='replace')}")

@@ -105,6 +105,12 @@ async def running(server: ServerProcess) -> AsyncIterator[None]:
             await server.kill()
 
 
+async def kill(process: trio.Process) -> None:
+    """SIGKILL, for `trio.run_process`: SIGTERM may take longer than Trio waits."""
+    await trio.lowlevel.checkpoint()
+    process.kill()
+
+
 async def answers(port: int, question: bytes, start: bytes) -> bool:
     """Whether somebody on that port answers `question` with bytes that begin with `start`."""
     found = b""

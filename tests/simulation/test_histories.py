@@ -72,6 +72,7 @@ HEAVY_REGRESSIONS = [
 ]
 
 
+@pytest.mark.timeout(1200)  # seconds of a processor, shared with other tests
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_promise_holds_in_histories_worth_judging(part):
     *_, totals = run_hours(HOURS, first=part * STEP)
