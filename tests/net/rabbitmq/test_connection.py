@@ -162,7 +162,7 @@ async def test_a_message_that_no_frame_holds_is_refused_and_the_confirms_stay_in
         peer = Peer()
         sender = sender_on(await peer.open(nursery, max_frame=4096))
         nursery.start_soon(peer.open_lane)
-        with pytest.raises(MessageTooLarge, match="the broker's frames hold 4088"):
+        with pytest.raises(MessageTooLarge, match="the broker allows 4088"):
             await sender.send(
                 "orders", [prepare(Message()), prepare(Message(properties={"n": "x" * 4096}))]
             )
