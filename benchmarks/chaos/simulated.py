@@ -9,7 +9,6 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 from benchmarks.chaos.checker import write
@@ -37,15 +36,13 @@ from gateway.checker.operations import (
     Uncertain,
     Unknown,
 )
-from tests.simulation.planted.catalogue import MUTANTS
+from tests.simulation.bugs import BUGS, bug_named
 from tests.simulation.world import run_world
 
 
-def write_run(seed: int, folder: Path, planted: str | None = None) -> list[Path]:
+def write_run(seed: int, folder: Path) -> list[Path]:
     """Run that seed and write a file for each who took part; return the files."""
-    bug = next((one.planted() for one in MUTANTS if one.name == planted), nullcontext())
-    with bug:
-        outcomes = run_world(seed)
+    outcomes = run_world(seed)
     files: dict[str, list[Record]] = defaultdict(list)
     for record in outcomes.records:
         files[_recorder(record)].append(record)
@@ -76,13 +73,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Put down the history of a simulated run.")
     parser.add_argument("seed", type=int)
     parser.add_argument("folder", type=Path, help="is made; the checker judges it")
-    parser.add_argument("--planted", choices=[one.name for one in MUTANTS], help="a bug")
+    parser.add_argument("--planted", choices=[bug.name for bug in BUGS], help="a bug")
     chosen = parser.parse_args(arguments)
     if any(chosen.folder.glob("*.jsonl")):
         parser.error(
             f"{chosen.folder} has a history already, and the checker would take it for one"
         )
-    for path in write_run(chosen.seed, chosen.folder, chosen.planted):
+    if chosen.planted is not None:
+        again = ("-m", "benchmarks.chaos.simulated", str(chosen.seed), str(chosen.folder))
+        return bug_named(chosen.planted).run(*again)
+    for path in write_run(chosen.seed, chosen.folder):
         print(path)
     return 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.chaos.run import plans
 from benchmarks.chaos.scenario import Topology, find
 from tests.model.test_search import WRONG
-from tests.simulation.planted.catalogue import MUTANTS
+from tests.simulation.bugs import BUGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "proof.md").read_text()
 WORDS = {"seven": 7}
@@ -32,4 +32,4 @@ def test_the_page_counts_the_scenarios_and_their_runs() -> None:
 
 
 def test_the_page_counts_the_planted_bugs() -> None:
-    assert counted(r"(\d+) in the code \(.*\), (\d+) in the design") == (len(MUTANTS), len(WRONG))
+    assert counted(r"(\d+) in the code \(.*\), (\d+) in the design") == (len(BUGS), len(WRONG))

@@ -7,7 +7,8 @@ from gateway.checker.history import Attempted, DeadLettered, End, Settled, Way
 from gateway.checker.operations import Acked, Delivered, Failed, Found, Invoked, Place, Unknown
 from gateway.checker.verdict import EXPIRED
 from tests.model.traces import deviations, followed
-from tests.simulation.planted.catalogue import MUTANTS
+from tests.simulation.bugs import bug_named
+from tests.simulation.caught import any_deviates
 from tests.simulation.world import run_world
 
 SEEDS = range(21)
@@ -116,9 +117,6 @@ def test_every_message_of_the_simulation_follows_the_model():
     ],
 )
 def test_a_planted_bug_deviates(name):
-    mutant = next(mutant for mutant in MUTANTS if mutant.name == name)
+    bug = bug_named(name)
 
-    with mutant.planted():
-        deviates = any(any(deviations(run_world(seed).records)) for seed in SEEDS)
-
-    assert deviates
+    assert bug.call(any_deviates, (*bug.found, *SEEDS))

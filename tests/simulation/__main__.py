@@ -12,16 +12,16 @@ import argparse
 import json
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from typing import Final
 
+from tests.simulation.bugs import BUGS, bug_named, first_problem
 from tests.simulation.diagram import diagram, message_in
-from tests.simulation.planted.catalogue import MUTANTS
 from tests.simulation.runs import Totals, run_hours
 from tests.simulation.scenario import Scenario
 from tests.simulation.seeds import draw
 from tests.simulation.shrink import shrink
-from tests.simulation.world import run_scenario, run_world
+from tests.simulation.world import run_scenario
 
 SEEDS: Final = 50  # in which each planted bug must be found
 MOST_PROBLEMS: Final = 10  # after which a run ends
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--replay", type=int, metavar="SEED", help="one run, and what broke it")
     parser.add_argument("--message", metavar="ID", help="with --replay: the way of that message")
     parser.add_argument(
-        "--bug", choices=[one.name for one in MUTANTS], help="with --replay: plant that one"
+        "--bug", choices=[bug.name for bug in BUGS], help="with --replay: plant that one"
     )
     parser.add_argument(
         "--planted", action="store_true", help="find the planted bugs, and print a table"
@@ -48,10 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     if chosen.planted:
         return _find_planted()
+    if chosen.replay is not None and chosen.bug is not None:
+        again = ["--replay", str(chosen.replay), "--load", str(chosen.load)]
+        about = [] if chosen.message is None else ["--message", chosen.message]
+        return bug_named(chosen.bug).run("-m", "tests.simulation", *again, *about)
     if chosen.replay is not None:
-        bug = next((one.planted() for one in MUTANTS if one.name == chosen.bug), nullcontext())
-        with bug:
-            return _replay(draw(chosen.replay, chosen.load), chosen.message)
+        return _replay(draw(chosen.replay, chosen.load), chosen.message)
     all_totals = run_hours(chosen.hours, chosen.seed, chosen.jobs, chosen.load)
     return _run(all_totals, chosen.load, as_json=chosen.json)
 
@@ -92,12 +94,11 @@ def _replay(scenario: Scenario, message_id: str | None) -> int:
 
 def _find_planted() -> int:
     missed = 0
-    for mutant in MUTANTS:
-        with mutant.planted():
-            caught = next((seed for seed in range(SEEDS) if not run_world(seed).passed), None)
-            why = "not found" if caught is None else run_world(caught).problems[0]
-        missed += caught is None
-        print(f"| {mutant.name} | {'' if caught is None else caught} | {why} |", flush=True)
+    for bug in BUGS:
+        found = bug.call(first_problem, range(SEEDS))
+        seed, why = ("", "not found") if found is None else found
+        missed += found is None
+        print(f"| {bug.name} | {seed} | {why} |", flush=True)
     return 1 if missed else 0
 
 

@@ -5,16 +5,21 @@ Only what that pair has diverted is there, from the start. No other installation
 has messages that must stay on the backlog, so this one is judged without a drain, and by itself.
 """
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.checker.judgements import Invariant, Validity
 from gateway.checker.operations import Found, Place, Record
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.identity import fingerprint
 from gateway.domain.message import Message
+from tests.harness.determinism import run_seeded
+from tests.simulation.outcomes import Outcomes
 from tests.simulation.scenario import ENTITIES, Mode, Scenario
 from tests.simulation.seeds import draw
 from tests.simulation.world import World
@@ -60,6 +65,21 @@ class Neighbours(World):
     def _queue(self, number: int) -> EntityPath:
         pair = self.scenario.pair
         return backlog.queue_name(pair.label, number % pair.backlog_queues)
+
+
+def run_neighbours(seed: int, folder: Path) -> tuple[Neighbours, Outcomes]:
+    """The world of that seed as it is in the end, and its judged history."""
+    world = Neighbours(scenario=draw_neighbours(seed), folder=folder)
+    return world, run_seeded(world.run, seed=seed)
+
+
+def first_given_away(seeds: Iterable[int], folder: Path) -> int | None:
+    """The first seed of which the judge says that a message came to the wrong pair."""
+    for seed in seeds:
+        _, outcomes = run_neighbours(seed, folder)
+        if Invariant.S2 in outcomes.judgement.with_validity(Validity.BROKEN):
+            return seed
+    return None
 
 
 def _is_foreign_backlog(record: Record) -> bool:

@@ -12,53 +12,39 @@ from gateway.checker.operations import Acked, Completed, Delivered, Invoked
 from gateway.listener import locks, queue_session
 from tests.simulation import runs, world
 from tests.simulation.__main__ import main
+from tests.simulation.bugs import bug_named
+from tests.simulation.caught import caught_from, shrunk_from, told_of
 from tests.simulation.coverage import SOMETIMES, unseen
 from tests.simulation.diagram import diagram, message_in
-from tests.simulation.planted.catalogue import MUTANTS
 from tests.simulation.runs import Figures, Totals, run_seeds
 from tests.simulation.scenario import ClockStep
 from tests.simulation.seeds import draw
 from tests.simulation.shrink import shrink
-from tests.simulation.world import run_scenario, run_world
+from tests.simulation.world import run_scenario
 
-BUG = "a time-out is a failure"
-
-
-def planted(name):
-    return next(one for one in MUTANTS if one.name == name).planted()
-
-
-def first_caught(begin=0, load=1):
-    return next(seed for seed in range(begin, 50) if not run_world(seed, load).passed)
-
-
-def faults(scenario):
-    return len(scenario.windows) + len(scenario.crashes)
+BUG = bug_named("a time-out is a failure")
 
 
 def test_a_schedule_is_shrunk_to_the_few_faults_that_break_something():
-    with planted(BUG):
-        scenario = draw(first_caught(13))  # an earlier one breaks with all of its faults only
-        smallest = shrink(scenario)
-        still_fails = not run_scenario(smallest).passed
+    # An earlier one breaks with all of its faults only.
+    whole, smallest, problems = BUG.call(shrunk_from, 13)
 
-    assert still_fails
-    assert 1 <= faults(smallest) < faults(scenario)
+    assert problems != ()
+    assert 1 <= smallest < whole
 
 
 def test_what_passes_is_left_whole():
-    scenario = draw(1)
+    scenario = attrs.evolve(draw(1), windows=draw(1).windows[:3], crashes=())
+    assert len(scenario.faults) == 3
 
     assert shrink(scenario) == scenario
 
 
-def test_a_failed_run_says_how_to_repeat_it(capsys):
-    with planted(BUG):
-        seed = first_caught()
-        code = main(["--hours", "0.01", "--seed", str(seed)])
+def test_a_failed_run_says_how_to_repeat_it():
+    seed, code, errors = BUG.call(told_of, 0, 1, "--hours", "0.01")
 
     assert code == 1
-    assert f"reproduce: python -m tests.simulation --replay {seed}" in capsys.readouterr().err
+    assert f"reproduce: python -m tests.simulation --replay {seed}" in errors
 
 
 def test_a_run_that_breaks_off_is_a_problem_and_says_how_to_repeat_it(capsys, monkeypatch):
@@ -90,14 +76,12 @@ def test_a_run_that_makes_no_progress_is_a_problem(monkeypatch):
     assert "it broke off: Standstill" in runs.figures_of(25, load=2).problem
 
 
-def test_a_replay_shows_the_fewest_faults_and_the_way_of_the_message(capsys):
-    with planted(BUG):
-        seed = first_caught(23)  # an earlier one has crashes only
-        first, *_ = run_world(seed).problems
+def test_a_replay_shows_the_fewest_faults_and_the_way_of_the_message(capfd):
+    seed, first = BUG.call(caught_from, 23)  # an earlier one has crashes only
 
-    assert main(["--replay", str(seed), "--bug", BUG]) == 1
+    assert main(["--replay", str(seed), "--bug", BUG.name]) == 1
 
-    shown = capsys.readouterr().out
+    shown = capfd.readouterr().out
     assert f"seed {seed}: {first}" in shown
     assert "told not to be sent" in first
     assert "the fewest faults that still break something:\n  Window(" in shown
@@ -119,13 +103,11 @@ def test_the_figures_are_json(capsys):
     assert figures["sends"] > 0
 
 
-def test_a_heavier_load_has_more_sends_and_is_named_with_what_failed(capsys):
-    with planted(BUG):
-        seed = first_caught(11, load=3)
-        main(["--hours", "0.01", "--seed", str(seed), "--load", "3"])
+def test_a_heavier_load_has_more_sends_and_is_named_with_what_failed():
+    seed, _, errors = BUG.call(told_of, 11, 3, "--hours", "0.01")
 
     assert draw(seed, 3).sends == 3 * draw(seed).sends
-    assert f"--replay {seed} --load 3" in capsys.readouterr().err
+    assert f"--replay {seed} --load 3" in errors
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,38 @@
+"""The planted bugs that the simulation must find (`planted/`), and how it looks for them."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from gateway.wire.amqp.options import why_no_engine
+from tests.harness.planted import PlantedBug, bugs_below
+from tests.simulation.world import run_world
+
+ALL: Final = bugs_below(Path(__file__).with_name("planted"))
+# Those of AMQP can't be found without its engine; one without seeds is for another world.
+BUGS: Final = tuple(bug for bug in ALL if bug.seeds and (not bug.needs or why_no_engine() is None))
+
+
+def bug_named(name: str) -> PlantedBug:
+    return next(bug for bug in ALL if bug.name == name)
+
+
+def first_problem(seeds: Iterable[int]) -> tuple[int, str] | None:
+    """The first of these seeds whose history is bad, and what is wrong with it first."""
+    for seed in seeds:
+        for problem in run_world(seed).problems:
+            return seed, problem
+    return None
+
+
+def first_seeds(laws: Sequence[str], seeds: Iterable[int]) -> dict[str, int]:
+    """The first of these seeds that breaks each law; a law that none breaks is missing."""
+    found: dict[str, int] = {}
+    for seed in seeds:
+        problems = run_world(seed).problems
+        for law in laws:
+            if any(law in problem for problem in problems):
+                found.setdefault(law, seed)
+        if len(found) == len(laws):
+            break
+    return found

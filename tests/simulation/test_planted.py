@@ -1,0 +1,26 @@
+"""Each planted bug is found, so what passes the same seeds without one means something."""
+
+import pytest
+
+from tests.simulation.bugs import BUGS, first_problem, first_seeds
+
+SEEDS = 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", BUGS, ids=str)
+def test_a_planted_bug_breaks_its_law(bug):
+    found = bug.call(first_seeds, bug.laws, bug.in_order)
+
+    assert found.keys() == set(bug.laws)
+
+
+@pytest.mark.slow
+def test_no_bug_means_no_finding():
+    found = {seed for bug in BUGS for seed in bug.found}
+
+    assert first_problem(sorted({*range(SEEDS), *found})) is None
+
+
+def test_each_bug_has_a_law_that_must_find_it():
+    assert [bug.name for bug in BUGS if not bug.laws] == []
