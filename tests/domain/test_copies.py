@@ -6,6 +6,7 @@ import attrs
 import pytest
 
 from gateway.domain.copies import ON_DELIVERY, TRANSITIONS, Copies, CopyEvent, CopyState, Step
+from tests.harness.retained import entries
 
 LONGEST = 5  # events of a history: all of them are tried
 COPY = ("queue", 1, "id")
@@ -109,8 +110,7 @@ def test_what_is_over_needs_no_memory() -> None:
     for event in (*SENDS, CopyEvent.COMPLETED):
         copies.note(event, OTHERS)
 
-    assert not copies._states
-    assert not copies._sent
+    assert entries(copies) == 0
 
 
 def test_sent_copies_are_bounded_and_the_oldest_is_forgotten() -> None:

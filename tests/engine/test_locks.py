@@ -1,6 +1,8 @@
 """Locks: found by their token while they hold, and gone without a trace after that."""
 
+from gateway.engine.journal import Journal
 from gateway.engine.locks import Locks
+from tests.harness.retained import entries
 
 
 def test_a_lock_holds_until_its_moment() -> None:
@@ -30,13 +32,15 @@ def test_a_lock_that_is_extended_holds_for_longer() -> None:
 
 
 def test_what_has_ended_leaves_nothing_behind() -> None:
-    locks = Locks[str]()
+    journal = Journal()
+    locks = Locks[str](journal)
     for token in ("dropped", "over", "cleared"):
         locks.add(token, "held", {"over": 5.0}.get(token, 10.0))
     locks.drop("dropped")
     assert [lock.token for lock in locks.run_out(5.0)] == ["over"]
-    assert list(locks._locks) == ["cleared"]
+    assert locks.find("cleared", 5.0) is not None
     locks.clear()
+    journal.forget()
 
-    assert locks._locks == {}
+    assert entries(locks) == 0
     assert locks.next_end() is None

@@ -10,6 +10,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Delivery, Message
 from gateway.listener import EndpointDown, Item
 from gateway.listener.handlers import PATIENCE, ROW, Blame, handler_of
+from tests.harness.retained import entries
 
 ERROR = ValueError("wrong")
 
@@ -114,4 +115,4 @@ def test_few_messages_are_remembered(messages: int) -> None:
     for number in range(messages):
         blame.judge(item_of(number), ERROR)
 
-    assert len(blame._failing) <= ROW
+    assert entries(blame) <= ROW

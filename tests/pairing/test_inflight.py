@@ -11,6 +11,7 @@ from gateway.domain.errors import Busy
 from gateway.domain.message import AcceptedBy, Message
 from gateway.pairing.inflight import InFlight
 from tests.harness.faults import Hang, Operation
+from tests.harness.retained import entries
 from tests.pairing.harness import BILLS, ORDERS, Timed, outcome_of, send, virtual_time
 
 pytestmark = virtual_time
@@ -72,7 +73,7 @@ async def test_room_is_given_back_also_after_an_error(inflight):
             raise ValueError("x")
 
     assert inflight.total == 0
-    assert inflight._by_entity == {}
+    assert entries(inflight) == 0
 
 
 async def test_who_waits_goes_on_when_there_is_room(inflight, nursery):

@@ -16,6 +16,7 @@ from gateway.pairing.entity_record import MAX_TROUBLED
 from gateway.pairing.options import EntityRule, PairOptions, entity_rule, rule_for
 from gateway.pairing.states import HEARTBEAT, EntityState, EntityStates
 from tests.harness.clocks import START, VirtualClock
+from tests.harness.retained import entries
 from tests.pairing.harness import BILLS, LABEL, ORDERS, virtual_time
 
 pytestmark = virtual_time
@@ -644,30 +645,33 @@ async def test_a_restored_state_keeps_its_date_and_reason(make):
 
 async def test_an_entity_in_good_health_takes_no_memory(make, nursery):
     states = make(failover_interval=60.0, send_timeout=30.0)
+    healthy = entries(states)
     await nursery.start(states.run)
     fail(states)
     states.sent(states.begin(ORDERS))
 
     await trio.sleep(65.0)
 
-    assert states._records == {}
+    assert entries(states) == healthy
     nursery.cancel_scope.cancel()
 
 
 async def test_an_entity_is_remembered_while_an_attempt_from_before_may_answer(make, nursery):
     states = make(failover_interval=60.0, send_timeout=30.0)
+    healthy = entries(states)
     await nursery.start(states.run)
     fail(states)
     states.sent(states.begin(ORDERS))
 
     await trio.sleep(55.0)
 
-    assert len(states._records) == 1
+    assert entries(states) > healthy
     nursery.cancel_scope.cancel()
 
 
 async def test_an_attempt_outlives_what_was_remembered_of_its_entity(make, nursery):
     states = make(failover_interval=0.0, successes_to_return=1)
+    healthy = entries(states)
     await nursery.start(states.run)
     fail(states)
     states.probed(ORDERS)
@@ -675,7 +679,7 @@ async def test_an_attempt_outlives_what_was_remembered_of_its_entity(make, nurse
     attempt = states.begin(ORDERS)
     with trio.CancelScope(shield=True):
         await trio.sleep(300.0)
-    assert states._records == {}
+    assert entries(states) == healthy
 
     states.failed(attempt, OUT)
 
@@ -685,6 +689,7 @@ async def test_an_attempt_outlives_what_was_remembered_of_its_entity(make, nurse
 
 async def test_an_entity_with_a_trial_on_its_way_is_remembered(make, nursery):
     states = make(failover_interval=60.0)
+    healthy = entries(states)
     await nursery.start(states.run)
     fail(states)
     answer(states)
@@ -693,7 +698,7 @@ async def test_an_entity_with_a_trial_on_its_way_is_remembered(make, nursery):
 
     await trio.sleep(100.0)
 
-    assert len(states._records) == 1
+    assert entries(states) > healthy
     nursery.cancel_scope.cancel()
 
 

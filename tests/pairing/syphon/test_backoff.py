@@ -15,6 +15,7 @@ from gateway.pairing.options import PairOptions
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.backoff import EntityBackoffs
 from tests.harness.clocks import VirtualClock
+from tests.harness.retained import entries
 from tests.pairing.harness import BILLS, LABEL, ORDERS, virtual_time
 
 pytestmark = virtual_time
@@ -133,12 +134,13 @@ async def test_a_success_ends_the_rest_and_begins_slowly(make, nursery):
 
 async def test_an_entity_that_is_well_again_takes_no_memory(make):
     backoffs = make()
+    empty = entries(backoffs)
     backoffs.back_off(ORDERS, PAUSE, "out")
 
     for _ in range(3):
         backoffs.confirm(ORDERS)
 
-    assert not backoffs._backoffs
+    assert entries(backoffs) == empty
 
 
 async def test_who_is_suspended_is_counted(make):
