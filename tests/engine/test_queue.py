@@ -165,11 +165,12 @@ def in_doubt(seconds: float, ahead: float) -> Now:
     return Now(wall, seconds, seconds + 60, round(seconds * 1e6))
 
 
-def make(rows: NaiveRows | None = None, **properties: Any) -> Queue:
-    return queue_on(naive_storage(rows), QueueProperties(**properties))
+def make(rows: NaiveRows | None = None, *, packed: int = 10, **properties: Any) -> Queue:
+    """A queue whose messages have that size once they are packed."""
+    return queue_on(naive_storage(rows), QueueProperties(**properties), packed=packed)
 
 
-def queue_on(storage: Storage, properties: QueueProperties) -> Queue:
+def queue_on(storage: Storage, properties: QueueProperties, *, packed: int = 10) -> Queue:
     tokens, sequences = count(), count(1)
     path = EntityPath("orders")
     return Queue.make(
@@ -178,7 +179,7 @@ def queue_on(storage: Storage, properties: QueueProperties) -> Queue:
         QueueDependencies(
             next_sequence=lambda: next(sequences),
             new_token=lambda: f"lock-{next(tokens)}",
-            packing=Packing(lambda message: (message, 10), lambda content: content),
+            packing=Packing(lambda message: (message, packed), lambda content: content),
             concern=lambda queue: None,
         ),
     )

@@ -13,7 +13,6 @@ from gateway.domain.message import (
     Message,
     ReceiveMode,
 )
-from gateway.engine.content_needs import Packing
 from gateway.engine.queue import Queue
 from gateway.engine.queue_content import SWEEP
 from gateway.engine.records import Row, State
@@ -210,9 +209,7 @@ def test_a_dead_letter_that_stays_has_its_first_number_and_no_source() -> None:
 
 def growing(size: int) -> Queue:
     """A queue in which a message that is amended has that size."""
-    queue = make()
-    queue._content.packing = Packing(lambda each: (each, size), lambda content: content)
-    return queue
+    return make(packed=size)
 
 
 def test_a_message_may_grow_to_the_limit_by_its_new_properties() -> None:

@@ -7,7 +7,6 @@ from gateway.domain.clocks.times import Now
 from gateway.domain.errors import LockLost, MessageNotFound, MessageTooLarge
 from gateway.domain.message import DeadLetter, Defer, Message
 from gateway.domain.storage_queue.pop_receipt import PopReceipt
-from gateway.engine.content_needs import Packing
 from gateway.engine.queue import Queue
 from gateway.engine.queue_content import SWEEP
 from gateway.engine.records import Row, State
@@ -201,8 +200,7 @@ def test_what_is_damaged_or_has_expired_has_no_receipt():
 
 @pytest.mark.parametrize(("size", "fits"), [(1000, True), (1001, False)])
 def test_another_body_may_be_as_large_as_the_limit(size, fits):
-    queue = make()
-    queue._content.packing = Packing(lambda each: (each, size), lambda content: content)
+    queue = make(packed=size)
     send(queue, Message())
     [row] = hide(queue)
     change = queue.visibility.change

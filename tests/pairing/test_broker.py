@@ -22,7 +22,7 @@ from gateway.domain.errors import (
     StorageFull,
     Unavailable,
 )
-from gateway.domain.events.gateway import BusyPause, Diverted
+from gateway.domain.events.gateway import BusyPause, Diverted, LoopPaused
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Message
 from gateway.offering import required
@@ -718,10 +718,11 @@ async def test_messages_of_a_sender_that_went_away_count_as_unknown(harness):
     assert counted(pair) == {("", "unknown"): 2}
 
 
-async def test_a_pair_that_runs_feels_its_own_pulse(harness):
-    pair = await harness.pair()
+async def test_a_pair_that_runs_notices_its_own_pauses(harness):
+    await harness.pair()
+    trio.lowlevel.current_clock().jump(100.0)
 
-    assert pair.states._last_heartbeat == trio.current_time()
+    assert await harness.events.first(LoopPaused)
 
 
 async def test_when_both_namespaces_failed_the_error_names_what_each_said(harness):

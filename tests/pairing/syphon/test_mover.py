@@ -37,6 +37,7 @@ from tests.harness.faults import (
     Reset,
     busy,
 )
+from tests.harness.retained import entries
 from tests.pairing.harness import (
     BILLS,
     ORDERS,
@@ -279,30 +280,34 @@ def settling(request, harness):
 
 @pytest.mark.usefixtures("settling")
 async def test_what_is_completed_needs_no_memory(harness):
-    await harness.divert(message("1"), message("2"))
     syphon = harness.make_syphon()
     await harness.nursery.start(syphon.run)
+    await trio.sleep(1.0)
+    idle = entries(syphon)
 
+    await harness.divert(message("1"), message("2"))
     await trio.sleep(1.0)
 
     assert await harness.primary.ids() == ["1", "2"]
     assert await harness.secondary.ids(QUEUE) == []
-    assert not syphon._copies._sent
+    assert entries(syphon) == idle
 
 
 @pytest.mark.usefixtures("settling")
 async def test_what_cant_be_completed_is_remembered_for_as_long(harness):
-    await harness.divert(message("1"), message("2"), message("3"))
-    harness.secondary.fail(refuse(Unavailable, "lost"), SETTLE, times=2)
     syphon = harness.make_syphon()
     await harness.nursery.start(syphon.run)
     await trio.sleep(1.0)
-    remembered = len(syphon._copies._sent)
+    idle = entries(syphon)
+    harness.secondary.fail(refuse(Unavailable, "lost"), SETTLE, times=2)
+    await harness.divert(message("1"), message("2"), message("3"))
+    await trio.sleep(1.0)
+    remembered = entries(syphon) - idle
 
     await trio.sleep(100.0)
 
     assert remembered == 2
-    assert not syphon._copies._sent
+    assert entries(syphon) == idle
     assert harness.primary.sends() == 1
 
 

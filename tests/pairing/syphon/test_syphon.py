@@ -195,7 +195,7 @@ async def test_without_the_right_to_list_a_queue_that_cant_be_read_is_told_and_i
 
     await trio.sleep(1.0)
 
-    assert syphon._drains == {}
+    assert syphon.queues == []
     assert harness.events.of(SyphonFailed) == [SyphonFailed(queue=QUEUE, reason="out")]
 
 
@@ -227,8 +227,15 @@ async def test_without_the_right_to_list_an_empty_queue_is_looked_at_for_a_secon
 
 
 async def test_without_the_right_to_list_a_queue_that_hangs_when_it_is_opened_isnt_there(harness):
+    opened = []
+
     class HangsOpen:
-        def open_receiver(self, *_):
+        async def list_queues(self, *_, **__):
+            await trio.lowlevel.checkpoint()
+            raise NotAuthorized("no")
+
+        def open_receiver(self, queue, *_):
+            opened.append(queue)
             return self
 
         async def __aenter__(self):
@@ -239,8 +246,12 @@ async def test_without_the_right_to_list_a_queue_that_hangs_when_it_is_opened_is
 
     syphon = harness.make_syphon()
     syphon.source = HangsOpen()
+    await harness.nursery.start(syphon.run)
 
-    assert not await syphon._is_there(QUEUE)
+    await trio.sleep(20.0)  # ten queues are tried, each for a second
+
+    assert opened
+    assert syphon.queues == []
 
 
 async def test_each_drain_knows_the_depth_and_the_lock_of_its_queue(harness):
