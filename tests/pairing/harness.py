@@ -17,6 +17,7 @@ from gateway.brokers.local.broker import LocalOptions
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.changes import Changes
 from gateway.domain import backlog
+from gateway.domain.copies import Copies
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.errors import (
@@ -34,12 +35,20 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message, Value
+from gateway.moments import Moments
 from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairDependencies, PairParts, Spool
 from gateway.pairing.provision import Backlog
 from gateway.pairing.states import EntityStates
-from gateway.pairing.syphon.drain import MAX_SUSPENDED
+from gateway.pairing.syphon.backlog_message import Progress
+from gateway.pairing.syphon.backoff import EntityBackoffs
+from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
+from gateway.pairing.syphon.grace import Grace
+from gateway.pairing.syphon.mover import Mover
+from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Receiver
 from gateway.wire.amqp.message import encode_sorted, encoded_size
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import Call, Fault, FaultyBroker, Operation, Refuse, T, Work
@@ -271,6 +280,50 @@ class Harness:
             observer=self.events,
             states=states,
             max_suspended=max_suspended,
+        )
+
+    def make_drain(
+        self,
+        *,
+        envelope: Envelope = envelope(),  # noqa: B008  # a frozen value
+        max_suspended: int = MAX_SUSPENDED,
+        **options: Any,
+    ) -> Drain:
+        """A drain of `QUEUE`, alone."""
+        chosen, progress = SyphonOptions(**options), Progress(None)
+        clock = self.clocks.get("syphon", self.clock)
+        return Drain(
+            primary=self.primary.broker,
+            source=self.secondary.broker,
+            queue=QUEUE,
+            envelope=envelope,
+            destination=Destination(primary=self.primary.broker, observer=self.events),
+            options=chosen,
+            backoffs=EntityBackoffs(rng=self.rng, observer=self.events, largest=chosen.batch),
+            copies=Copies(),
+            progress=progress,
+            wrong_macs=Grace(),
+            redelivery_guard=RedeliveryGuard(began=progress.began, rng=self.rng),
+            clock=clock,
+            moments=Moments(clock),
+            observer=self.events,
+            max_suspended=max_suspended,
+        )
+
+    def make_mover(self, drain: Drain, receiver: Receiver, *, lock: float = 15.0) -> Mover:
+        """A mover at that receiver, with what the drain has. `lock` is in seconds."""
+        return Mover(
+            primary=drain.primary,
+            receiver=receiver,
+            receiver_queue=drain.queue,
+            backoffs=drain.backoffs,
+            options=drain.options,
+            copies=drain.copies,
+            progress=drain.progress,
+            clock=drain.clock,
+            moments=drain.moments,
+            observer=drain.observer,
+            lock=lambda: lock,
         )
 
     async def syphon(self, **settings: Any) -> trio.CancelScope:

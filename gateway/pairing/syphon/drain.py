@@ -128,7 +128,10 @@ class Drain:
                 nursery.start_soon(self._handle, batch, deliveries, batches, mover, nursery)
                 await batches.wait_for_room()
                 if batches.stuck:
-                    with trio.move_on_after(self._scan_pause(batches)):
+                    seconds = scan_pause(
+                        self._info, self._suspended_count, batches.limit, batches.stuck
+                    )
+                    with trio.move_on_after(seconds):
                         await self._given_back.wait_next()
 
     async def _handle(
@@ -287,23 +290,6 @@ class Drain:
                     released += 1
         self._given_back.note()  # a drain that pauses receives at once
 
-    def _scan_pause(self, batches: BatchWindow) -> float:
-        """
-        Seconds between two batches while none moves a message.
-
-        Long enough to be cheap in a long outage; short enough to see the whole queue within one
-        lock, so that messages of a healthy entity wait no longer behind those of a suspended one.
-        Beyond some 2,500 suspended messages in one queue (10,000 with locks of a minute) the second
-        isn't guaranteed: it would cost too many requests. The first pauses are short whatever the
-        depth, since the known depth may be a minute old.
-        """
-        if self._info.depth is None:
-            return SCAN_PAUSE
-        rounds = max(1.0, max(self._info.depth, self._suspended_count) / batches.limit)
-        longest = max(SCAN_PAUSE, self._info.longest_lock / 4 / rounds)
-        quick = SCAN_PAUSE * 2.0 ** min(batches.stuck - 1, MOST_DOUBLINGS)
-        return min(LONGEST_SCAN_PAUSE, longest, quick)
-
     @property
     def _suspended_count(self) -> int:
         """The number of suspended messages whose handles are kept."""
@@ -323,6 +309,25 @@ class Drain:
             observer=self.observer,
             lock=lambda: self._info.shortest_lock,
         )
+
+
+def scan_pause(info: BacklogQueueInfo, suspended: int, limit: int, stuck: int) -> float:
+    """
+    Seconds until the next batch of `limit` messages, after `stuck` batches that moved none.
+    `suspended` is the number of messages whose handles are kept.
+
+    Long enough to be cheap in a long outage; short enough to see the whole queue within one lock,
+    so that messages of a healthy entity wait no longer behind those of a suspended one. Beyond some
+    2,500 suspended messages in one queue (10,000 with locks of a minute) the second isn't
+    guaranteed: it would cost too many requests. The first pauses are short whatever the depth,
+    since the known depth may be a minute old.
+    """
+    if info.depth is None:
+        return SCAN_PAUSE
+    rounds = max(1.0, max(info.depth, suspended) / limit)
+    longest = max(SCAN_PAUSE, info.longest_lock / 4 / rounds)
+    quick = SCAN_PAUSE * 2.0 ** min(stuck - 1, MOST_DOUBLINGS)
+    return min(LONGEST_SCAN_PAUSE, longest, quick)
 
 
 def _forget(receiver: Receiver, delivery: Delivery) -> None:

@@ -25,7 +25,7 @@ from gateway.domain.events.gateway import (
 from gateway.domain.failover import State
 from gateway.domain.message import DEAD_LETTER_REASON, Message
 from gateway.pairing.syphon import drain as module
-from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo, Progress
+from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
 from gateway.pairing.syphon.batch_window import MAX_BATCHES, Batch, BatchWindow
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import FaultyReceiver, Hang, Operation, Refuse, busy
@@ -383,7 +383,7 @@ async def test_a_queue_that_hangs_when_it_is_opened_is_given_up(harness):
             await trio.lowlevel.checkpoint()  # noqa: ASYNC102 it never gets here
 
     source = HangsOpen()
-    drain = harness.make_syphon()._drain(QUEUE, Progress(None))
+    drain = harness.make_drain()
     drain.source = source
 
     error = await drain.run()
@@ -393,7 +393,7 @@ async def test_a_queue_that_hangs_when_it_is_opened_is_given_up(harness):
 
 
 async def test_it_ends_with_why_the_queue_cant_be_read(harness):
-    drain = harness.make_syphon()._drain(QUEUE, Progress(None))
+    drain = harness.make_drain()
     harness.secondary.fail(refuse(EntityDisabled, "closed for today"), RECEIVE)
 
     error = await drain.run()
@@ -404,7 +404,7 @@ async def test_it_ends_with_why_the_queue_cant_be_read(harness):
 async def test_it_ends_with_why_the_queue_cant_be_opened(harness):
     await harness.secondary.store.delete_queue(QUEUE)
 
-    error = await harness.make_syphon()._drain(QUEUE, Progress(None)).run()
+    error = await harness.make_drain().run()
 
     assert isinstance(error, EntityNotFound)
 
@@ -426,7 +426,7 @@ async def test_a_queue_that_takes_its_time_to_be_left_is_left_or_given_up(harnes
         async def __aexit__(self, *_):
             await trio.sleep(seconds)  # noqa: ASYNC102 that is what it does wrong
 
-    drain = harness.make_syphon()._drain(QUEUE, Progress(None))
+    drain = harness.make_drain()
     drain.source = SlowToLeave()
 
     assert isinstance(await drain.run(), error)
@@ -466,7 +466,7 @@ async def test_what_is_suspended_after_a_break_is_given_back_as_before_it(harnes
 
 
 async def test_a_message_without_an_attempt_of_its_own_is_told_by_its_id(harness):
-    drain = harness.make_syphon(envelope=envelope(accept_legacy=True))._drain(QUEUE, Progress(None))
+    drain = harness.make_drain(envelope=envelope(accept_legacy=True))
     await put(harness, wrap(harness))
     await put(harness, legacy(harness))
     ours, theirs = await harness.secondary.deliveries(QUEUE)
@@ -509,7 +509,7 @@ async def test_a_legacy_messages_life_begins_at_its_date(harness):
 
 
 async def test_a_legacy_message_of_unknown_age_keeps_its_time_to_live(harness):
-    drain = harness.make_syphon(envelope=envelope(accept_legacy=True))._drain(QUEUE, Progress(None))
+    drain = harness.make_drain(envelope=envelope(accept_legacy=True))
     kept = {
         k: v
         for k, v in wrap(harness, message(time_to_live=timedelta(seconds=50))).properties.items()
@@ -565,7 +565,7 @@ LONG = Backoff(first=1000.0, cap=1000.0, jitter=0.0)
 @pytest.fixture
 async def suspended(harness):
     """A drain with two suspended entities, and its receiver; it keeps three handles."""
-    drain = harness.make_syphon(max_suspended=3)._drain(QUEUE, Progress(None))
+    drain = harness.make_drain(max_suspended=3)
     for entity in (ORDERS, BILLS):
         drain.backoffs.back_off(entity, LONG, "out")
     async with harness.secondary.broker.open_receiver(QUEUE) as receiver:
@@ -591,7 +591,7 @@ async def test_handles_of_all_entities_share_the_bound(harness, suspended):
     async with trio.open_nursery() as nursery:
         for entity in (ORDERS, BILLS):
             backlog_messages = await receive(harness, drain, receiver, entity, 2)
-            drain._suspend(entity, backlog_messages, drain._mover(receiver), nursery)
+            drain._suspend(entity, backlog_messages, harness.make_mover(drain, receiver), nursery)
         nursery.cancel_scope.cancel()
 
     assert handles(drain) == [2, 1]
@@ -601,56 +601,43 @@ async def test_a_handle_whose_lock_is_over_makes_room(harness, suspended):
     drain, receiver = suspended
     async with trio.open_nursery() as nursery:
         orders = await receive(harness, drain, receiver, ORDERS, 3)
-        drain._suspend(ORDERS, orders, drain._mover(receiver), nursery)
+        drain._suspend(ORDERS, orders, harness.make_mover(drain, receiver), nursery)
         bills = await receive(harness, drain, receiver, BILLS, 2)
-        drain._suspend(BILLS, bills, drain._mover(receiver), nursery)
+        drain._suspend(BILLS, bills, harness.make_mover(drain, receiver), nursery)
         before = handles(drain)
         ended = trio.current_time()
         drain._suspended[ORDERS.key][:2] = [
             attrs.evolve(each, until=ended) for each in drain._suspended[ORDERS.key][:2]
         ]
-        drain._suspend(BILLS, bills, drain._mover(receiver), nursery)
+        drain._suspend(BILLS, bills, harness.make_mover(drain, receiver), nursery)
         nursery.cancel_scope.cancel()
 
     assert before == [3, 0]
     assert handles(drain) == [1, 2]
 
 
-def batches(limit, stuck):
-    batches = BatchWindow(largest=limit, patience=15.0)
-    batches.stuck = stuck
-    return batches
-
-
 @pytest.mark.parametrize(
     ("depth", "limit", "seconds"),
     [(None, 10, 0.6), (0, 10, 5.0), (15, 2, 2.0), (100, 10, 1.5), (1000, 10, 0.6)],
 )
-async def test_a_queue_is_looked_through_in_a_quarter_of_a_lock(suspended, depth, limit, seconds):
-    drain, _ = suspended
-    drain.update(BacklogQueueInfo(depth=depth, lock_duration=timedelta(seconds=60)))
+async def test_a_queue_is_looked_through_in_a_quarter_of_a_lock(depth, limit, seconds):
+    info = BacklogQueueInfo(depth=depth, lock_duration=timedelta(seconds=60))
 
-    assert drain._scan_pause(batches(limit, stuck=100)) == seconds
+    assert module.scan_pause(info, suspended=0, limit=limit, stuck=100) == seconds
 
 
-async def test_the_first_looks_at_a_queue_are_quick(suspended):
-    drain, _ = suspended
-    drain.update(BacklogQueueInfo(depth=0, lock_duration=timedelta(seconds=15)))
+async def test_the_first_looks_at_a_queue_are_quick():
+    info = BacklogQueueInfo(depth=0, lock_duration=timedelta(seconds=15))
 
-    pauses = [drain._scan_pause(batches(10, stuck)) for stuck in (1, 2, 3, 4, 5)]
+    pauses = [module.scan_pause(info, suspended=0, limit=10, stuck=stuck) for stuck in range(1, 6)]
 
     assert pauses == [0.6, 1.2, 2.4, 3.75, 3.75]
 
 
-async def test_what_is_suspended_is_counted_where_the_depth_was_told_before(harness, suspended):
-    drain, receiver = suspended
-    drain.update(BacklogQueueInfo(depth=1, lock_duration=timedelta(seconds=15)))
-    async with trio.open_nursery() as nursery:
-        backlog_messages = await receive(harness, drain, receiver, ORDERS, 3)
-        drain._suspend(ORDERS, backlog_messages, drain._mover(receiver), nursery)
-        nursery.cancel_scope.cancel()
+async def test_what_is_suspended_is_counted_where_the_depth_was_told_before():
+    info = BacklogQueueInfo(depth=1, lock_duration=timedelta(seconds=15))
 
-    assert drain._scan_pause(batches(1, stuck=100)) == 1.25
+    assert module.scan_pause(info, suspended=3, limit=1, stuck=100) == 1.25
 
 
 async def test_a_handle_is_believed_as_long_as_a_lock_of_its_queue_holds(harness, suspended):
@@ -661,7 +648,7 @@ async def test_a_handle_is_believed_as_long_as_a_lock_of_its_queue_holds(harness
         backlog_messages[0].delivery = attrs.evolve(
             backlog_messages[0].delivery, locked_until=harness.after(-7200.0)
         )
-        drain._suspend(ORDERS, backlog_messages, drain._mover(receiver), nursery)
+        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
         nursery.cancel_scope.cancel()
 
     [kept] = drain._suspended[ORDERS.key]
@@ -672,7 +659,7 @@ async def test_a_handle_keeps_no_message(harness, suspended):
     drain, receiver = suspended
     async with trio.open_nursery() as nursery:
         backlog_messages = await receive(harness, drain, receiver, ORDERS, 1)
-        drain._suspend(ORDERS, backlog_messages, drain._mover(receiver), nursery)
+        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
         nursery.cancel_scope.cancel()
 
     [kept] = drain._suspended[ORDERS.key]
@@ -691,7 +678,7 @@ async def test_what_is_dead_lettered_and_what_the_primary_has_counts_as_moved(ha
             drain.copies.note(event, (copy,))
     batch = Batch(deliveries=6, weight=0, began=trio.current_time())
 
-    groups = await drain._open_all(deliveries, batch, drain._mover(receiver))
+    groups = await drain._open_all(deliveries, batch, harness.make_mover(drain, receiver))
 
     assert [[one.unwrapped.message.message_id for one in group] for group in groups] == [["new"]]
     assert batch.moved == 5
@@ -796,7 +783,7 @@ async def test_the_others_come_back_too_where_nothing_is_heard_of_the_first(
     async with trio.open_nursery() as nursery:
         backlog_messages = await receive(harness, drain, receiver, ORDERS, 3)
         drain.backoffs.back_off(ORDERS, LONG, "out")
-        drain._suspend(ORDERS, backlog_messages, drain._mover(receiver), nursery)
+        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
         drain.backoffs._backoffs[ORDERS.key].until = trio.current_time()
         await trio.sleep(seconds)
         nursery.cancel_scope.cancel()
@@ -827,7 +814,7 @@ async def test_what_isnt_locked_any_more_keeps_no_other_from_being_given_back(ha
         backlog_messages[2].delivery = attrs.evolve(
             backlog_messages[2].delivery, locked_until=harness.after(61.0)
         )
-        drain._suspend(ORDERS, backlog_messages, drain._mover(receiver), nursery)
+        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
         await trio.sleep(60.0)
         drain.backoffs.confirm(ORDERS)
         await wait_all_tasks_blocked()
@@ -866,7 +853,9 @@ async def test_what_goes_to_an_entity_that_has_just_come_back_goes_gently(harnes
     batch = batches.begin(deliveries)
 
     async with trio.open_nursery() as nursery:
-        await drain._handle(batch, deliveries, batches, drain._mover(receiver), nursery)
+        await drain._handle(
+            batch, deliveries, batches, harness.make_mover(drain, receiver), nursery
+        )
 
     assert (batch.moved, batch.gently) == (2, back)
 

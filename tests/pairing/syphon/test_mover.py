@@ -25,7 +25,7 @@ from gateway.domain.errors import (
 from gateway.domain.events.gateway import DeadLettered, SyphonBackedOff, Syphoned, SyphonFailed
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MAX_REASON_LENGTH
 from gateway.pairing.options import BacklogTimeToLive
-from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo, Progress
+from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import (
     FaultyManyReceiver,
@@ -795,7 +795,7 @@ async def test_what_is_moved_or_dead_lettered_or_is_suspended_is_claimed_no_more
         harness.primary.fail(refuse(error, "no"), SEND)
 
     async with harness.secondary.broker.open_receiver(QUEUE) as receiver:
-        mover = harness.make_syphon()._drain(QUEUE, Progress(None))._mover(receiver)
+        mover = harness.make_mover(harness.make_drain(), receiver)
         [delivery] = await receiver.receive(1)
         unwrapped = envelope().unwrap(delivery.message)
         backlog_messages = BacklogMessage(
@@ -841,9 +841,8 @@ async def test_a_short_lock_is_renewed_in_time_whatever_the_clock_says(harness, 
     ],
 )
 async def test_locks_are_renewed_in_time_for_the_first_that_ends(harness, told, locks, seconds):
-    drain = harness.make_syphon()._drain(QUEUE, Progress(None))
-    drain.update(BacklogQueueInfo(lock_duration=None if told is None else timedelta(seconds=told)))
-    mover = drain._mover(None)
+    info = BacklogQueueInfo(lock_duration=None if told is None else timedelta(seconds=told))
+    mover = harness.make_mover(harness.make_drain(), None, lock=info.shortest_lock)
     await harness.divert(message())
     [delivery] = await harness.secondary.deliveries(QUEUE)
     unwrapped = envelope().unwrap(delivery.message)
