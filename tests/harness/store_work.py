@@ -110,6 +110,14 @@ def open_committer(path: Path, disk: Disk) -> tuple[Committer, Store]:
     return Committer(store, namespace), store
 
 
+def connection_of(store: Store) -> apsw.Connection:
+    """
+    For what a store doesn't tell, and for harming it. A store lets no second connection in.
+    """
+    connection: apsw.Connection = store._connection
+    return connection
+
+
 def read_world(store: Store) -> World:
     """
     What is in a store.

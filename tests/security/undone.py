@@ -26,6 +26,7 @@ from gateway.engine.queue import Queue
 from gateway.engine.records import State
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.sql.filter import compile_filter
+from tests.harness.store_work import connection_of
 
 Work = Callable[[Namespace, Now], Any]
 
@@ -179,7 +180,7 @@ class OnDisk:
 
     def stored(self) -> object:
         """What is committed."""
-        connection = self.store._connection
+        connection = connection_of(self.store)
         assert not connection.in_transaction
         return {
             table: connection.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()

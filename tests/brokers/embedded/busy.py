@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.brokers.embedded.crash_states import STORE
-from tests.harness.store_work import Work, World, open_committer, roomy
+from tests.harness.store_work import Work, World, connection_of, open_committer, roomy
 
 SEED = 11
 
@@ -17,7 +17,7 @@ SEED = 11
 def worlds_of(folder: Path, batches: int) -> list[World]:
     """What the store holds after each batch, found on a healthy disk."""
     committer, store = open_committer(folder / STORE, roomy())
-    store._connection.execute("PRAGMA synchronous = OFF")
+    connection_of(store).execute("PRAGMA synchronous = OFF")
     work = Work(committer, random.Random(SEED))
     for _ in range(batches):
         assert work.run_batch() == "done"
@@ -27,7 +27,7 @@ def worlds_of(folder: Path, batches: int) -> list[World]:
 
 def main(folder: Path, synchronous: str, batches: int) -> None:
     committer, store = open_committer(folder / STORE, roomy())
-    store._connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection_of(store).execute(f"PRAGMA synchronous = {synchronous}")
     work = Work(committer, random.Random(SEED))
     for number in range(1, batches + 1):
         if work.run_batch() != "done":

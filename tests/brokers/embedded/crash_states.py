@@ -21,7 +21,7 @@ from tests.harness.crash_disk import (
     read_image,
     write_image,
 )
-from tests.harness.store_work import Work, World, open_committer, read_world, roomy
+from tests.harness.store_work import Work, World, connection_of, open_committer, read_world, roomy
 
 STORE = "a.db"
 FILES = ("a.db", "a.db-wal", "a.db.hwm", "a.db.new", "a.db.new-journal")
@@ -51,7 +51,7 @@ class Content:
 
 
 def dump(store: Store) -> Sequence[Any]:
-    return [store._connection.execute(statement).fetchall() for statement in _DUMP]
+    return [connection_of(store).execute(statement).fetchall() for statement in _DUMP]
 
 
 @attrs.frozen
@@ -143,7 +143,7 @@ class Life:
 
     def _open(self) -> None:
         committer, self._store = open_committer(self.folder / STORE, roomy(self.disk.name))
-        self._store._connection.execute(f"PRAGMA synchronous = {self.synchronous}")
+        connection_of(self._store).execute(f"PRAGMA synchronous = {self.synchronous}")
         self.work.go_on_with(committer, self.work.worlds[-1])
 
 

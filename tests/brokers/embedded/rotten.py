@@ -29,7 +29,7 @@ from gateway.engine.records import Incoming, Row, State
 from gateway.engine.topics import Topics
 from tests.brokers.embedded.crash_states import FILES, STORE
 from tests.harness.crash_disk import Image, read_image, write_image
-from tests.harness.store_work import open_committer, roomy
+from tests.harness.store_work import connection_of, open_committer, roomy
 
 PAGE: Final = 4096
 NOW: Final = Now(10**15, 1.0)
@@ -203,7 +203,7 @@ def _session_states(owner: Owner) -> dict[str, bytes | None]:
 def _seen(store: Store) -> dict[str, int]:
     """What is answered for each id that stands in the store, also if it stands there by mistake."""
     seen: dict[str, int] = {}
-    names: list[Any] = store._connection.execute("SELECT id FROM seen").fetchall()
+    names: list[Any] = connection_of(store).execute("SELECT id FROM seen").fetchall()
     for entity, storage in store.load():
         if entity.path == UNIQUE:
             found = {name: storage.seen.until(name) for (name,) in names}

@@ -21,6 +21,7 @@ from gateway.engine.namespace import Namespace
 from gateway.engine.queue import Queue
 from gateway.engine.records import Incoming, State
 from tests.brokers.embedded.stores import ORDERS
+from tests.harness.store_work import connection_of
 
 NOW = Now(10**15, 1.0)
 
@@ -68,8 +69,8 @@ def settles(token: str, settlement: Settlement) -> Step[Any]:
 
 
 def limit_pages(store: Store, more: int) -> None:
-    pages = store._connection.pragma("page_count")
-    store._connection.execute(f"PRAGMA max_page_count = {pages + more}")
+    pages = connection_of(store).pragma("page_count")
+    connection_of(store).execute(f"PRAGMA max_page_count = {pages + more}")
 
 
 def test_a_full_store_refuses_the_batch_and_goes_on(store, committer):
@@ -103,10 +104,11 @@ def test_a_queue_that_was_made_in_a_refused_batch_is_not_there(store, committer)
 
 def test_receiving_alone_writes_nothing(store, committer):
     committer.run([sends(100)])
-    before = store._commits
+    commits = "SELECT commits FROM store"
+    before = connection_of(store).execute(commits).get
     committer.run([takes(1)])
 
-    assert store._commits == before
+    assert connection_of(store).execute(commits).get == before
 
 
 @pytest.mark.parametrize("moves", ["defers", "hides"])
@@ -124,6 +126,6 @@ def test_a_message_that_is_put_elsewhere_keeps_its_attempts(store, committer, mo
         committer.run([step(lambda queue: queue.visibility.take(1, 10**9, NOW))])
     else:
         committer.run([settles(takes_one.result()[0].token, Defer())])
-    found = store._connection.execute("SELECT times FROM delivered").get
+    found = connection_of(store).execute("SELECT times FROM delivered").get
 
     assert found == {"defers": 4, "hides": 5}[moves]  # whatever has been committed since

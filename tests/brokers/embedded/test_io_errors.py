@@ -16,7 +16,7 @@ import pytest
 from gateway.brokers.embedded.files import StoreError
 from tests.brokers.embedded.crash_states import FILES, STORE
 from tests.harness.crash_disk import Image, read_image, write_image
-from tests.harness.store_work import Work, World, open_committer, read_world, roomy
+from tests.harness.store_work import Work, World, connection_of, open_committer, read_world, roomy
 
 BATCHES = 4
 
@@ -148,7 +148,7 @@ def live(folder: Path, disk: AilingDisk, ailment: Ailment, start: Start) -> Life
 def survivors(folder: Path) -> World:
     _committer, store = open_committer(folder / STORE, roomy())
     try:
-        assert store._connection.pragma("integrity_check") == "ok"
+        assert connection_of(store).pragma("integrity_check") == "ok"
         return read_world(store)
     finally:
         store.forsake()

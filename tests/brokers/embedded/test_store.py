@@ -14,6 +14,7 @@ from gateway.brokers.embedded.store import CRITICAL, LOW_WATER, Store
 from gateway.domain.errors import StorageFull
 from gateway.domain.message import Message, ReceiveMode
 from tests.brokers.embedded.stores import ORDERS, embedded, numbered, opened, stored_ids
+from tests.harness.store_work import connection_of
 
 MIB = 1024 * 1024
 
@@ -43,13 +44,13 @@ def store(tmp_path: Path, space: FreeSpace) -> Iterator[Store]:
 def write(store: Store, size: int, monotonic: float = 1.0) -> None:
     store.begin(monotonic)
     row = (store.next_sequence(), size)
-    store._connection.execute("INSERT INTO quarantine VALUES (?, 1, 0, zeroblob(?))", row)
+    connection_of(store).execute("INSERT INTO quarantine VALUES (?, 1, 0, zeroblob(?))", row)
     store.commit()
 
 
 def delete_all(store: Store) -> None:
     store.begin(1.0)
-    store._connection.execute("DELETE FROM quarantine")
+    connection_of(store).execute("DELETE FROM quarantine")
     store.commit()
     store.checkpoint()
 
@@ -125,7 +126,7 @@ def test_a_drained_store_shrinks_in_slices(tmp_path, store):
     assert sizes[-1] < 5 * MIB
     steps = [larger - smaller for larger, smaller in itertools.pairwise(sizes)]
     assert all(0 < step <= 5 * MIB for step in steps)
-    assert store._connection.pragma("integrity_check") == "ok"
+    assert connection_of(store).pragma("integrity_check") == "ok"
 
 
 def test_a_few_free_pages_stay_for_the_messages_to_come(tmp_path, store):

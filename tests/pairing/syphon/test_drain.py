@@ -471,10 +471,10 @@ async def test_a_message_without_an_attempt_of_its_own_is_told_by_its_id(harness
     await put(harness, legacy(harness))
     ours, theirs = await harness.secondary.deliveries(QUEUE)
 
-    copies = [drain._copy(each, drain._open(each)) for each in (ours, theirs)]
+    first, second = opened(drain, ours), opened(drain, theirs)
 
-    attempt = drain._open(ours).attempt
-    assert copies == [
+    attempt = first.unwrapped.attempt
+    assert [first.copy, second.copy] == [
         (QUEUE.key, ours.sequence_number, attempt),
         (QUEUE.key, theirs.sequence_number, "m1"),
     ]
@@ -518,9 +518,9 @@ async def test_a_legacy_message_of_unknown_age_keeps_its_time_to_live(harness):
     await put(harness, message(properties=kept))
     [delivery] = await harness.secondary.deliveries(QUEUE)
 
-    opened = drain._open(attrs.evolve(delivery, enqueued=None))
+    unwrapped = opened(drain, attrs.evolve(delivery, enqueued=None)).unwrapped
 
-    assert (opened.time_to_live, opened.expires) == (timedelta(seconds=50), None)
+    assert (unwrapped.time_to_live, unwrapped.expires) == (timedelta(seconds=50), None)
 
 
 async def test_what_is_dead_lettered_makes_no_pause(harness):
@@ -574,16 +574,28 @@ async def suspended(harness):
 
 async def receive(harness, drain, receiver, entity, count):
     await harness.divert(*(message(f"{number}") for number in range(count)), entity=entity)
-    opened = []
-    for delivery in await receiver.receive(count):
-        unwrapped = drain._open(delivery)
-        copy = drain._copy(delivery, unwrapped)
-        opened.append(BacklogMessage(copy=copy, delivery=delivery, unwrapped=unwrapped))
-    return opened
+    return [opened(drain, delivery) for delivery in await receiver.receive(count)]
+
+
+def opened(drain, delivery):
+    unwrapped = drain._open(delivery)
+    copy = drain._copy(delivery, unwrapped)
+    return BacklogMessage(copy=copy, delivery=delivery, unwrapped=unwrapped)
+
+
+def suspend(harness, drain, receiver, messages, nursery):
+    """Suspend the messages of one entity, as after a failed move."""
+    entity = messages[0].unwrapped.entity
+    drain._suspend(entity, messages, harness.make_mover(drain, receiver), nursery)
+
+
+def kept(drain, entity=ORDERS):
+    """The handles of that entity's messages; a test may change the list."""
+    return drain._suspended.get(entity.key, [])
 
 
 def handles(drain):
-    return [len(drain._suspended.get(entity.key, [])) for entity in (ORDERS, BILLS)]
+    return [len(kept(drain, entity)) for entity in (ORDERS, BILLS)]
 
 
 async def test_handles_of_all_entities_share_the_bound(harness, suspended):
@@ -591,7 +603,7 @@ async def test_handles_of_all_entities_share_the_bound(harness, suspended):
     async with trio.open_nursery() as nursery:
         for entity in (ORDERS, BILLS):
             backlog_messages = await receive(harness, drain, receiver, entity, 2)
-            drain._suspend(entity, backlog_messages, harness.make_mover(drain, receiver), nursery)
+            suspend(harness, drain, receiver, backlog_messages, nursery)
         nursery.cancel_scope.cancel()
 
     assert handles(drain) == [2, 1]
@@ -601,15 +613,13 @@ async def test_a_handle_whose_lock_is_over_makes_room(harness, suspended):
     drain, receiver = suspended
     async with trio.open_nursery() as nursery:
         orders = await receive(harness, drain, receiver, ORDERS, 3)
-        drain._suspend(ORDERS, orders, harness.make_mover(drain, receiver), nursery)
+        suspend(harness, drain, receiver, orders, nursery)
         bills = await receive(harness, drain, receiver, BILLS, 2)
-        drain._suspend(BILLS, bills, harness.make_mover(drain, receiver), nursery)
+        suspend(harness, drain, receiver, bills, nursery)
         before = handles(drain)
         ended = trio.current_time()
-        drain._suspended[ORDERS.key][:2] = [
-            attrs.evolve(each, until=ended) for each in drain._suspended[ORDERS.key][:2]
-        ]
-        drain._suspend(BILLS, bills, harness.make_mover(drain, receiver), nursery)
+        kept(drain)[:2] = [attrs.evolve(each, until=ended) for each in kept(drain)[:2]]
+        suspend(harness, drain, receiver, bills, nursery)
         nursery.cancel_scope.cancel()
 
     assert before == [3, 0]
@@ -648,22 +658,22 @@ async def test_a_handle_is_believed_as_long_as_a_lock_of_its_queue_holds(harness
         backlog_messages[0].delivery = attrs.evolve(
             backlog_messages[0].delivery, locked_until=harness.after(-7200.0)
         )
-        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
+        suspend(harness, drain, receiver, backlog_messages, nursery)
         nursery.cancel_scope.cancel()
 
-    [kept] = drain._suspended[ORDERS.key]
-    assert kept.until == trio.current_time() + 15.0
+    [one] = kept(drain)
+    assert one.until == trio.current_time() + 15.0
 
 
 async def test_a_handle_keeps_no_message(harness, suspended):
     drain, receiver = suspended
     async with trio.open_nursery() as nursery:
         backlog_messages = await receive(harness, drain, receiver, ORDERS, 1)
-        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
+        suspend(harness, drain, receiver, backlog_messages, nursery)
         nursery.cancel_scope.cancel()
 
-    [kept] = drain._suspended[ORDERS.key]
-    assert kept.handle == attrs.evolve(backlog_messages[0].delivery, message=Message())
+    [one] = kept(drain)
+    assert one.handle == attrs.evolve(backlog_messages[0].delivery, message=Message())
 
 
 async def test_what_is_dead_lettered_and_what_the_primary_has_counts_as_moved(harness, suspended):
@@ -673,7 +683,7 @@ async def test_what_is_dead_lettered_and_what_the_primary_has_counts_as_moved(ha
     await harness.secondary.store.send(QUEUE, [*broken, *known, wrap(harness, message("new"))])
     deliveries = await receiver.receive(6)
     for delivery in deliveries[2:5]:
-        copy = drain._copy(delivery, drain._open(delivery))
+        copy = opened(drain, delivery).copy
         for event in (CopyEvent.DELIVERED, CopyEvent.HANDED_OVER, CopyEvent.ACCEPTED):
             drain.copies.note(event, (copy,))
     batch = Batch(deliveries=6, weight=0, began=trio.current_time())
@@ -783,7 +793,7 @@ async def test_the_others_come_back_too_where_nothing_is_heard_of_the_first(
     async with trio.open_nursery() as nursery:
         backlog_messages = await receive(harness, drain, receiver, ORDERS, 3)
         drain.backoffs.back_off(ORDERS, LONG, "out")
-        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
+        suspend(harness, drain, receiver, backlog_messages, nursery)
         drain.backoffs._backoffs[ORDERS.key].until = trio.current_time()
         await trio.sleep(seconds)
         nursery.cancel_scope.cancel()
@@ -814,7 +824,7 @@ async def test_what_isnt_locked_any_more_keeps_no_other_from_being_given_back(ha
         backlog_messages[2].delivery = attrs.evolve(
             backlog_messages[2].delivery, locked_until=harness.after(61.0)
         )
-        drain._suspend(ORDERS, backlog_messages, harness.make_mover(drain, receiver), nursery)
+        suspend(harness, drain, receiver, backlog_messages, nursery)
         await trio.sleep(60.0)
         drain.backoffs.confirm(ORDERS)
         await wait_all_tasks_blocked()
