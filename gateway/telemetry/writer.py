@@ -42,15 +42,16 @@ class LineWriter:
             self._lines.append(line)
             self._changed.notify()
 
-    def close(self, seconds: float) -> None:
+    def close(self, seconds: float) -> bool:
         """
         Accept no more lines; wait until the queued ones are written, but for no more than
-        `seconds`.
+        `seconds`. True: the thread has ended.
         """
         with self._changed:
             self._closed = True
             self._changed.notify()
         self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         while True:
