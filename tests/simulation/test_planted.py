@@ -5,9 +5,11 @@ import pytest
 from tests.simulation.bugs import BUGS, first_problem, first_seeds
 
 SEEDS = 100
+LONGEST = 1200  # seconds of a processor that others use too, if all seeds have to be tried
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONGEST)
 @pytest.mark.parametrize("bug", BUGS, ids=str)
 def test_a_planted_bug_breaks_its_law(bug):
     found = bug.call(first_seeds, bug.laws, bug.in_order)
@@ -16,6 +18,7 @@ def test_a_planted_bug_breaks_its_law(bug):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONGEST)
 def test_no_bug_means_no_finding():
     found = {seed for bug in BUGS for seed in bug.found}
 

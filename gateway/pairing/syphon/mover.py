@@ -8,7 +8,7 @@ and another syphon may send a duplicate.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import attrs
@@ -276,7 +276,7 @@ class Mover:
 
     async def _keep_locked(self, claimed: Sequence[BacklogMessage]) -> None:
         while claimed:
-            await trio.sleep(self._lock_left(claimed) / LOCK_SHARE)
+            await trio.sleep(lock_left(claimed, self.clock(), self.lock()) / LOCK_SHARE)
             async with trio.open_nursery() as nursery:
                 for each in claimed:
                     nursery.start_soon(self._renew, each)
@@ -293,11 +293,11 @@ class Mover:
             else:
                 message.delivery = attrs.evolve(message.delivery, locked_until=until)
 
-    def _lock_left(self, claimed: Sequence[BacklogMessage]) -> float:
-        """Seconds until the first lock ends; at most a lock's duration, as clocks may differ."""
-        now, usual = self.clock(), self.lock()
-        left = [LockEnds.of(c.delivery.locked_until, now, 0.0, usual).earliest for c in claimed]
-        return max(min([usual, *left]), SHORTEST_LOCK)
+
+def lock_left(claimed: Sequence[BacklogMessage], now: datetime, usual: float) -> float:
+    """Seconds until the first lock ends; at most a lock's duration, as clocks may differ."""
+    left = [LockEnds.of(c.delivery.locked_until, now, 0.0, usual).earliest for c in claimed]
+    return max(min([usual, *left]), SHORTEST_LOCK)
 
 
 def _is_expired(message: BacklogMessage, now: Now, options: SyphonOptions) -> bool:

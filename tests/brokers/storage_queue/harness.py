@@ -61,11 +61,22 @@ class Account:
 class Harness:
     broker: StorageQueueBroker
     accounts: list[Account]
+    peers: list[StorageAccountPeer]  # of the accounts
     clock: VirtualClock  # the gateway's; the accounts have their own
 
     @property
     def account(self) -> Account:
         return self.accounts[0]
+
+    def another(self, **options: Any) -> StorageQueueBroker:
+        """A broker with other options for the same accounts."""
+        return StorageQueueBroker(
+            clients=[],
+            accounts=self.peers,
+            options=StorageQueueNamespaceOptions(**options),
+            clock=self.clock,
+            rng=random.Random(0),
+        )
 
 
 @asynccontextmanager
@@ -75,11 +86,12 @@ async def harness(
     clock, rng = VirtualClock(), random.Random(0)
     served = [_account(VirtualClock()) for _ in range(accounts)]
     connection = parse_storage_connection("UseDevelopmentStorage=true")
+    peers = [
+        StorageAccountPeer(ask=each.ask, connection=connection, clock=clock) for each in served
+    ]
     broker = StorageQueueBroker(
         clients=[],
-        accounts=[
-            StorageAccountPeer(ask=each.ask, connection=connection, clock=clock) for each in served
-        ],
+        accounts=peers,
         options=StorageQueueNamespaceOptions(**{"shards": accounts, **options}),
         clock=clock,
         rng=rng,
@@ -88,7 +100,7 @@ async def harness(
     async with broker, trio.open_nursery() as nursery:
         for each in served:
             await nursery.start(_kept, each.store)
-        yield Harness(broker=broker, accounts=served, clock=clock)
+        yield Harness(broker=broker, accounts=served, peers=peers, clock=clock)
         nursery.cancel_scope.cancel()
 
 

@@ -215,17 +215,16 @@ async def test_shards_share_the_messages_and_receivers_take_from_all(autojump_cl
 async def test_shards_that_are_missing_are_made_and_said(autojump_clock):
     async with harness() as here:
         await here.broker.create_queue(ORDERS, QueueProperties())
-        more = attrs.evolve(here.broker._options, shards=2)
-        here.broker._options = more
-        with pytest.raises(EntityNotFound):
-            await here.broker.probe(ORDERS)
-        with pytest.raises(EntityNotFound):
-            await here.broker.inspect(ORDERS)
-        await here.broker.create_queue(ORDERS, QueueProperties())
-        await here.broker.probe(ORDERS)
-        with pytest.raises(EntityExists):
-            await here.broker.create_queue(ORDERS, QueueProperties())
-        await here.broker.delete_queue(ORDERS)
+        async with here.another(shards=2) as sharded:
+            with pytest.raises(EntityNotFound):
+                await sharded.probe(ORDERS)
+            with pytest.raises(EntityNotFound):
+                await sharded.inspect(ORDERS)
+            await sharded.create_queue(ORDERS, QueueProperties())
+            await sharded.probe(ORDERS)
+            with pytest.raises(EntityExists):
+                await sharded.create_queue(ORDERS, QueueProperties())
+            await sharded.delete_queue(ORDERS)
 
         assert await here.account.depths() == {}
 
@@ -654,7 +653,7 @@ async def test_who_may_only_send_passes_a_probe_and_a_wrong_key_does_not(autojum
 
 async def test_a_shared_access_signature_goes_with_each_request(autojump_clock):
     async with harness() as here:
-        peer = here.broker._accounts[0]
+        [peer] = here.peers
         connection = parse_storage_connection(
             "QueueEndpoint=http://127.0.0.1:10001/devstoreaccount1;SharedAccessSignature=sv=1&sig=s"
         )

@@ -26,6 +26,7 @@ from gateway.domain.events.gateway import DeadLettered, SyphonBackedOff, Syphone
 from gateway.domain.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, MAX_REASON_LENGTH
 from gateway.pairing.options import BacklogTimeToLive
 from gateway.pairing.syphon.backlog_message import BacklogMessage, BacklogQueueInfo
+from gateway.pairing.syphon.mover import lock_left
 from tests.harness.clocks import VirtualClock
 from tests.harness.faults import (
     FaultyManyReceiver,
@@ -842,7 +843,6 @@ async def test_a_short_lock_is_renewed_in_time_whatever_the_clock_says(harness, 
 )
 async def test_locks_are_renewed_in_time_for_the_first_that_ends(harness, told, locks, seconds):
     info = BacklogQueueInfo(lock_duration=None if told is None else timedelta(seconds=told))
-    mover = harness.make_mover(harness.make_drain(), None, lock=info.shortest_lock)
     await harness.divert(message())
     [delivery] = await harness.secondary.deliveries(QUEUE)
     unwrapped = envelope().unwrap(delivery.message)
@@ -857,4 +857,6 @@ async def test_locks_are_renewed_in_time_for_the_first_that_ends(harness, told, 
         for number, lock in enumerate(locks)
     ]
 
-    assert mover._lock_left(claimed) == pytest.approx(seconds)
+    left = lock_left(claimed, harness.clock(), info.shortest_lock)
+
+    assert left == pytest.approx(seconds)
