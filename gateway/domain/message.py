@@ -1,8 +1,8 @@
 """
 Messages with every AMQP section, deliveries, and settlements.
 
-`wire/amqp/message.py` encodes a message; `wire/amqp/arrivals.py` joins the transfer frames in which
-it arrives.
+`wire/amqp/message.py` encodes a message; `wire/amqp/deliveries.py` joins the transfer frames in
+which it arrives.
 """
 
 import enum

@@ -1,76 +1,128 @@
 """
-Converts Proton's events to ours: actions of the peer that Proton has checked against the protocol.
+The peer's frames: each is checked against the protocol, answered as far as that needs no decision,
+and reported as an event. Frames about deliveries are in `deliveries`.
 
-A message that comes in several transfer frames becomes one event, after its last frame. `registry`
-keeps the bytes until then.
+An error ends the connection, or with `SessionError` the session in which it occurred. Frames of a
+session or link that we have ended are skipped: the peer doesn't know of the end yet.
 """
 
-from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
 from gateway.domain.message import Described
-from gateway.wire.amqp import proton
+from gateway.wire.amqp.deliveries import LIMIT_EXCEEDED, Deliveries, attached
+from gateway.wire.amqp.dispositions import read_disposition, read_usual
 from gateway.wire.amqp.events import (
     AmqpError,
     ConnectionClosed,
     ConnectionOpened,
-    DispositionReceived,
-    Event,
     LinkAttached,
     LinkDetached,
-    LinkDrained,
-    LinkFlow,
-    ReceiverSettles,
-    Rejected,
-    SenderSettles,
     SessionClosed,
     SessionOpened,
-    TransferReceived,
 )
-from gateway.wire.amqp.frames import Attach, FrameError, Inbound
-from gateway.wire.amqp.performatives import by_name, field, read_terminus
-from gateway.wire.amqp.proton import Pointer, lib
-from gateway.wire.amqp.registry import Delivery, Link, Registry, Session
+from gateway.wire.amqp.frames import (
+    AMQP_HEADER,
+    DECODE_ERROR,
+    LEAST_MAX_FRAME_SIZE,
+    FrameError,
+    SessionError,
+    frame_head,
+    read_descriptor,
+)
+from gateway.wire.amqp.links import detach
+from gateway.wire.amqp.options import EngineOptions
+from gateway.wire.amqp.output import OUTGOING_WINDOW
+from gateway.wire.amqp.performatives import (
+    ATTACH,
+    BEGIN,
+    CLOSE,
+    DETACH,
+    DISPOSITION,
+    END,
+    FLOW,
+    MAX_UINT,
+    OPEN,
+    TRANSFER,
+    by_name,
+    field,
+    read_error,
+    read_settle_modes,
+    read_terminus,
+    uint,
+    uint_in,
+    ushort,
+)
+from gateway.wire.amqp.registry import Link, Session
 from gateway.wire.amqp.sasl import Credentials
+from gateway.wire.amqp.states import (
+    CONNECTION,
+    FRAMING_ERROR,
+    LINK,
+    NOT_ALLOWED,
+    SESSION,
+    Machine,
+    Side,
+)
+from gateway.wire.amqp.transfers import (
+    INVALID_FIELD,
+    KEY_SIZE,
+    TransferShape,
+    read_transfer,
+    shape_of,
+)
+from gateway.wire.amqp.types import decode_at
 
-_LIMIT: Final = "amqp:resource-limit-exceeded"
-_SIZE: Final = "amqp:link:message-size-exceeded"
+HANDLE_MAX: Final = 0x7FFFFFFF  # the highest handle that we let the peer use
+
+_STOLEN: Final = "amqp:link:stolen"
+_LEAST_IDLE: Final = 1000  # milliseconds; we write a heartbeat at each half of the peer's timeout
+_MAX_USHORT: Final = 0xFFFF
+_MOST_SHAPES: Final = 256  # of transfers: links times sizes of their tags
+_KEY_AT, _KEY_END = 4, 4 + KEY_SIZE  # where a frame tells its shape
 
 
 @attrs.define(eq=False)
-class Arrivals:
-    """
-    Converts the events in Proton's collector to `events`, and answers those that need no decision.
-    """
+class Arrivals(Deliveries):
+    """Reads the peer's bytes, and converts its frames to `events`."""
 
-    connection: Pointer
-    transport: Pointer
-    collector: Pointer
-    registry: Registry
-    inbound: Inbound
-    max_links: int
-    max_partial: int
-    credentials: Credentials | None = None
-    events: deque[Event] = attrs.field(factory=deque)
+    options: EngineOptions
+    credentials: Credentials | None = None  # with which SASL has authenticated the peer
+    theirs: Side = Side.IDLE
+    idle_timeout: int = 0  # the peer's, in milliseconds; 0: none
     over: bool = False  # ConnectionClosed is among the events, or has been taken
+    _channel_max: int = attrs.field(init=False)  # the highest channel that we may use
+    _rest: bytes = b""  # of a frame that has arrived in part
+    _shapes: dict[bytes, TransferShape] = attrs.field(factory=dict)
 
-    def process(self) -> None:
+    def __attrs_post_init__(self) -> None:
+        self._channel_max = self.options.channel_max
+
+    def feed(self, data: bytes) -> None:
         """
-        Convert all waiting events.
+        Process bytes of the peer, split anywhere.
 
         Raises:
-            FrameError: the peer exceeded one of our limits.
-            MessageError: a value in a frame is malformed.
+            FrameError: not AMQP, or the peer broke the protocol or exceeded one of our limits.
+            MessageError: a value is malformed, or nested too deep.
         """
-        collector = self.collector
-        while event := lib.pn_collector_peek(collector):
-            handler = _HANDLERS.get(lib.pn_event_type(event))
-            if handler is not None and not self.over:
-                handler(self, event)
-            lib.pn_collector_pop(collector)
+        if self._rest:
+            data = self._rest + data
+        at, end = 0, len(data)
+        if self.theirs is Side.IDLE:
+            at = self._skip_header(data)
+        shapes = self._shapes
+        while end - at >= 8 and not self.over:
+            shape = shapes.get(data[at + _KEY_AT : at + _KEY_END])
+            size = 0 if shape is None else self._usual(shape, data, at, end)
+            if size == 0:
+                size = self._any(data, at, end)
+                if size == 0:
+                    break
+            at += size
+        self._rest = data[at:]
 
     def end(self, error: AmqpError | None) -> None:
         """End the connection: nothing of it is valid any more."""
@@ -79,235 +131,335 @@ class Arrivals:
             self.registry.clear()
             self.events.append(ConnectionClosed(error=error))
 
-    # ------------------------------------------------------------------ connection, sessions
+    # ------------------------------------------------------------------ frames
 
-    def _connection_opened(self, _: Pointer) -> None:
-        fields = self.inbound.opened
-        self.events.append(
-            ConnectionOpened(
-                container_id=field(fields, 0, str, ""),
-                hostname=field(fields, 1, str),
-                properties=by_name(field(fields, 9, dict, {})),
-                mechanism=self.credentials.mechanism if self.credentials else None,
-                user=self.credentials.user if self.credentials else None,
-            )
+    def _skip_header(self, data: bytes) -> int:
+        if not AMQP_HEADER.startswith(data[:8]):
+            raise FrameError(FRAMING_ERROR, f"no AMQP 1.0: {data[:8]!r}")
+        if len(data) < 8:
+            return 0
+        self.theirs = Side.GREETED
+        self.output.greet()
+        return 8
+
+    def _usual(self, shape: TransferShape, data: bytes, at: int, end: int) -> int:
+        """
+        The fast way: process the frame at byte `at` and return its size, if it is a whole transfer
+        of that shape, and nothing about its link is unusual. Otherwise return 0: the slow way
+        checks the frame.
+        """
+        if end - at < shape.size:
+            return 0
+        size, prefix, delivery_id, tag_head, tag, suffix = shape.unpack(data, at)
+        link = shape.link
+        if (
+            shape.size <= size <= end - at
+            and size <= self.options.max_frame_size
+            and prefix == shape.prefix
+            and tag_head == shape.tag_head
+            and suffix == shape.suffix
+            and not link.void
+            and link.arriving is None
+            and link.session.incoming_window > 0
+        ):
+            self.usual_transfer(shape, delivery_id, tag, data[at + shape.size : at + size])
+            return int(size)
+        return 0
+
+    def _any(self, data: bytes, at: int, end: int) -> int:
+        """Process the frame at byte `at` and return its size; 0 if a part of it is missing."""
+        size, words, kind, channel = frame_head.unpack_from(data, at)
+        most = self.options.max_frame_size
+        if not 8 <= 4 * words <= size <= most or kind != 0:
+            text = f"a frame of type {kind} and {size} bytes, limit {most}"
+            raise FrameError(FRAMING_ERROR, text)
+        if end - at < size:
+            return 0
+        body = at + 4 * words
+        if body < at + size:  # otherwise a heartbeat
+            self._read(data, at, body, at + size, channel)
+        return int(size)
+
+    def _read(self, data: bytes, start: int, body: int, end: int, channel: int) -> None:
+        """Process the frame that starts at `start`, with its performative at `body`."""
+        code, list_at = read_descriptor(data, body)
+        if self.output.failed and not self._counts_late(code, channel):
+            return
+        if code in _OF_CONNECTIONS:
+            self.theirs = _step(CONNECTION, self.theirs, code)
+            _OF_CONNECTIONS[code](self, _fields(data, body, end), channel)
+            return
+        session = self._session(code, channel)
+        if session is None:
+            return
+        try:
+            if code == TRANSFER:
+                self._transfer(data, start, list_at, end, session)
+            elif code == DISPOSITION:
+                told = read_usual(data, body, end)
+                self.disposition(session, told or read_disposition(_fields(data, body, end)))
+            else:
+                _OF_SESSIONS[code](self, session, _fields(data, body, end))
+        except SessionError as error:
+            if self.output.failed:
+                return
+            reason = AmqpError(condition=error.condition, description=str(error))
+            self._end_session(session, told=reason, error=reason)
+
+    def _counts_late(self, code: int, channel: int) -> bool:
+        """
+        True if a frame counts that arrives after we have closed with an error. Part 2, 2.4.6
+        discards all until the peer's close. Messages and their outcomes that crossed our close
+        count all the same: what a client has settled would otherwise come again, and what it has
+        sent settled would be lost, whenever a gateway stops.
+        """
+        if code in (TRANSFER, DISPOSITION):
+            return channel in self.registry.by_their_channel
+        return code == CLOSE
+
+    def _session(self, code: int, channel: int) -> Session | None:
+        """The session of a frame; None if we have ended it, and the peer doesn't know yet."""
+        if not OPEN < code < CLOSE:
+            raise FrameError(FRAMING_ERROR, f"there is no performative {code:#x}")
+        self.theirs = _step(CONNECTION, self.theirs, code)
+        if channel > self.options.channel_max:
+            text = f"channel {channel}, limit {self.options.channel_max}"
+            raise FrameError(FRAMING_ERROR, text)
+        session = self.registry.by_their_channel.get(channel)
+        if session is None:
+            raise FrameError(NOT_ALLOWED, f"channel {channel} has no session")
+        session.theirs = _step(SESSION, session.theirs, code)
+        if session.ours is Side.ENDED and code != END:
+            return None
+        return session
+
+    # ------------------------------------------------------------------ connection
+
+    def _open(self, fields: list[Any], _: int) -> None:
+        idle = uint_in(fields, 4, 0)
+        # part 2, 2.4.5: a peer that can't support it closes, and says why
+        if 0 < idle < _LEAST_IDLE:
+            text = f"idle-time-out: at least {_LEAST_IDLE} ms expected, got {idle}"
+            raise FrameError(NOT_ALLOWED, text)
+        opened = ConnectionOpened(
+            container_id=field(fields, 0, str, ""),
+            hostname=field(fields, 1, str),
+            properties=by_name(field(fields, 9, dict, {})),
+            mechanism=self.credentials.mechanism if self.credentials else None,
+            user=self.credentials.user if self.credentials else None,
         )
+        self.idle_timeout = idle
+        self.output.max_frame_size = max(uint_in(fields, 2, MAX_UINT), LEAST_MAX_FRAME_SIZE)
+        self._channel_max = min(uint_in(fields, 3, _MAX_USHORT), _MAX_USHORT)
+        self.events.append(opened)
 
-    def _connection_closed(self, _: Pointer) -> None:
-        error = proton.get_error(lib.pn_connection_remote_condition(self.connection))
-        lib.pn_connection_close(self.connection)
+    def _close(self, fields: list[Any], _: int) -> None:
+        error = read_error(field(fields, 0, Described))
+        self.output.close(None)
         self.end(error)
 
-    def _failed(self, _: Pointer) -> None:
-        """Proton found that the peer broke the protocol, was silent for too long, or has gone."""
-        self.end(proton.get_error(lib.pn_transport_condition(self.transport)))
+    # ------------------------------------------------------------------ sessions
 
-    def _session_opened(self, event: Pointer) -> None:
-        pointer = lib.pn_event_session(event)
-        session = self.registry.by_pointer.get(pointer)
-        if session is None:
-            session = self.registry.add_session(pointer)
-            lib.pn_session_open(pointer)
-        self.events.append(SessionOpened(session=session.id))
-
-    def _session_closed(self, event: Pointer) -> None:
-        pointer = lib.pn_event_session(event)
-        lib.pn_session_close(pointer)
-        session: Session | None = self.registry.by_pointer.get(pointer)
+    def begin(self) -> Session | None:
+        """Begin a session; None if the peer allows no further one."""
+        session = self.registry.add_session(self.options.session_window, self._channel_max)
         if session is not None:
-            error = proton.get_error(lib.pn_session_remote_condition(pointer))
-            awaited = [each for each in self.registry.leaving_of(session) if each.detached is None]
-            for link in (*session.links.values(), *awaited):
-                self.events.append(LinkDetached(link=link.id, closed=True, error=error))
-            self.registry.drop_session(session)
-            self.events.append(SessionClosed(session=session.id, error=error))
-        lib.pn_session_free(pointer)
+            self._write_begin(session)
+        return session
+
+    def _write_begin(self, session: Session) -> None:
+        session.ours = SESSION.after(session.ours, BEGIN)
+        answered = session.their_channel
+        fields = [
+            None if answered is None else ushort(answered),
+            uint(0),
+            uint(session.window),
+            uint(OUTGOING_WINDOW),
+            uint(HANDLE_MAX),
+        ]
+        self.output.write_after(session, BEGIN, fields)
+
+    def _begin(self, fields: list[Any], channel: int) -> None:
+        if channel > self.options.channel_max:
+            text = f"channel {channel}, limit {self.options.channel_max}"
+            raise FrameError(FRAMING_ERROR, text)
+        if channel in self.registry.by_their_channel:
+            raise FrameError(SESSION.condition(BEGIN), f"channel {channel} is in use")
+        ours = field(fields, 0, int)
+        if ours is None:
+            session = self.registry.add_session(self.options.session_window, self._channel_max)
+            if session is None:
+                text = f"more sessions than channel-max {self._channel_max} lets us have"
+                raise FrameError(NOT_ALLOWED, text)
+        else:
+            session = self.registry.by_channel.get(ours)
+            if session is None or session.theirs is not Side.IDLE:
+                raise FrameError(INVALID_FIELD, f"remote-channel {ours} waits for no begin")
+        session.theirs = _step(SESSION, session.theirs, BEGIN)
+        session.their_channel = channel
+        self.registry.by_their_channel[channel] = session
+        session.next_incoming = uint_in(fields, 1)
+        session.outgoing_window = uint_in(fields, 2)
+        uint_in(fields, 3)
+        session.handle_max = uint_in(fields, 4, MAX_UINT)
+        if session.ours is Side.IDLE:
+            self._write_begin(session)
+        if session.ours is not Side.ENDED:
+            self.events.append(SessionOpened(session=session.id))
+
+    def _end(self, session: Session, fields: list[Any]) -> None:
+        error = read_error(field(fields, 0, Described))
+        if session.ours is not Side.ENDED:
+            self._end_session(session, told=None, error=error)
+        self.registry.drop_their_channel(session)
+        self.registry.forget_session(session)
+
+    def _end_session(
+        self, session: Session, *, told: AmqpError | None, error: AmqpError | None
+    ) -> None:
+        """End our side of a session; the peer is `told` one error, and the events have `error`."""
+        leaving = self.registry.leaving_of(session)
+        awaited = [each for each in leaving if each.theirs is not Side.ENDED]
+        for link in (*session.links.values(), *awaited):
+            self.events.append(LinkDetached(link=link.id, closed=True, error=error))
+        self.output.end(session, told)
+        self.registry.void_session(session)
+        self.events.append(SessionClosed(session=session.id, error=error))
 
     # ------------------------------------------------------------------ links
 
-    def _link_attached(self, event: Pointer) -> None:
-        pointer = lib.pn_event_link(event)
-        attach = self.inbound.attaches.popleft()
-        if self.inbound.links > self.max_links:
-            raise FrameError(_LIMIT, f"more than {self.max_links} links")
-        link: Link | None = self.registry.by_pointer.get(pointer)
+    def _attach(self, session: Session, fields: list[Any]) -> None:
+        handle = uint_in(fields, 1)
+        if handle > HANDLE_MAX:
+            raise FrameError(FRAMING_ERROR, f"handle {handle}, limit {HANDLE_MAX}")
+        if handle in session.by_handle:
+            raise FrameError(LINK.condition(ATTACH), f"handle {handle} is in use")
+        name = field(fields, 0, str, "")
+        we_send = field(fields, 2, bool, False)
+        link = session.take_unanswered(name, we_send=we_send)
+        link = link or self._new_link(session, name, we_send=we_send)
+        self.registry.set_attached(link, handle)
+        if self.registry.attached > self.options.max_links:
+            raise FrameError(LIMIT_EXCEEDED, f"more than {self.options.max_links} links")
+        if not we_send:
+            link.delivery_count = uint_in(fields, 9, 0)
+        if link.ours is Side.IDLE:
+            link.attach = fields
+        if not link.void:
+            self.events.append(_read_attach(link, fields))
+
+    def _new_link(self, session: Session, name: str, *, we_send: bool) -> Link:
+        """A link that the peer attaches; lingering links give way to it."""
+        namesake = session.by_name.get((name, we_send))
+        if namesake is not None and namesake.theirs is Side.ENDED:
+            self._let_go(namesake)
+        elif namesake is not None and not namesake.void:
+            error = AmqpError(condition=_STOLEN, description="Another link has taken its name.")
+            self.events.append(LinkDetached(link=namesake.id, closed=True, error=error))
+            detach(self.registry, self.output, namesake, error, closed=True)
+        link = self.registry.add_link(session, name, we_send=we_send)
         if link is None:
-            session = self.registry.by_pointer.get(lib.pn_link_session(pointer))
-            left = (
-                lib.pn_link_state(pointer) & lib.PN_LOCAL_CLOSED
-                or pointer in self.registry.leaving_by_pointer
-            )
-            if session is None or left:
-                if attach.incoming is not None:
-                    attach.incoming.void = True
-                return  # we have ended the session, and the peer doesn't know yet
-            if self.registry.leaving:
-                self._make_room(session, lib.pn_link_name(pointer), attach.room)
-            we_send = bool(lib.pn_link_is_sender(pointer))
-            link = self.registry.add_link(pointer, session, we_send=we_send)
-        link.incoming = attach.incoming
-        self.events.append(_read_attach(link, attach))
-
-    def _make_room(self, session: Session, name: Pointer, handles: int) -> None:
-        """Detach lingering links whose name, or whose handle on our side, a new link needs."""
-        leaving = [each for each in self.registry.leaving_of(session) if each.detached is not None]
-        for link in leaving:
-            same = proton.text(lib.pn_link_name(link.pointer)) == proton.text(name)
-            if same or handles <= len(leaving):
-                self.registry.drop_leaving(link)
-                proton.answer_detach(link.pointer, closed=bool(link.detached))
-
-    def _link_detached(self, event: Pointer) -> None:
-        self._detach(lib.pn_event_link(event), closed=False)
-
-    def _link_closed(self, event: Pointer) -> None:
-        self._detach(lib.pn_event_link(event), closed=True)
-
-    def _detach(self, pointer: Pointer, *, closed: bool) -> None:
-        link: Link | None = self.registry.by_pointer.get(pointer)
+            for leaving in self.registry.leaving_of(session):
+                if leaving.theirs is Side.ENDED:
+                    self._let_go(leaving)
+            link = self.registry.add_link(session, name, we_send=we_send)
         if link is None:
-            self._detach_left(pointer, closed=closed)
+            text = f"more links than handle-max {session.handle_max} lets us have"
+            raise FrameError(NOT_ALLOWED, text)
+        return link
+
+    def _let_go(self, link: Link) -> None:
+        """Answer the detach of a lingering link."""
+        self.registry.leaving.pop(link.id, None)
+        detach(self.registry, self.output, link, None, closed=link.closed)
+
+    def _detach(self, session: Session, fields: list[Any]) -> None:
+        link = attached(session, uint_in(fields, 0))
+        link.closed = field(fields, 1, bool, False)
+        error = read_error(field(fields, 2, Described))
+        self.registry.set_detached(link)
+        told = LinkDetached(link=link.id, closed=link.closed, error=error)
+        if link.ours is Side.ENDED:
+            self.registry.forget_name(link)
+            if self.registry.leaving.pop(link.id, None) is not None:
+                self.events.append(told)
             return
-        error = proton.get_error(lib.pn_link_remote_condition(pointer))
-        self.events.append(LinkDetached(link=link.id, closed=closed, error=error))
-        link.detached = closed
+        self.events.append(told)
         if link.lingers:
-            self.registry.leave(link)
+            self.registry.void_link(link)
+            self.output.forget_link(link)
+            self.registry.leaving[link.id] = link
         else:
-            self.registry.drop_link(link)
-            proton.answer_detach(pointer, closed=closed)
-
-    def _detach_left(self, pointer: Pointer, *, closed: bool) -> None:
-        link = self.registry.leaving_by_pointer.get(pointer)
-        if link is not None:
-            error = proton.get_error(lib.pn_link_remote_condition(pointer))
-            self.registry.drop_leaving(link)
-            self.events.append(LinkDetached(link=link.id, closed=closed, error=error))
-        proton.free_link(pointer)
-
-    def _flow(self, event: Pointer) -> None:
-        pointer = lib.pn_event_link(event)
-        link: Link | None = self.registry.by_pointer.get(pointer)
-        if link is None:
-            return
-        if link.we_send:
-            credit = lib.pn_link_credit(pointer)
-            drain = bool(lib.pn_link_get_drain(pointer))
-            self.events.append(LinkFlow(link=link.id, credit=credit, drain=drain))
-        elif link.draining and not lib.pn_link_draining(pointer):
-            link.draining = False
-            lib.pn_link_set_drain(pointer, False)
-            self.events.append(LinkDrained(link=link.id))
+            detach(self.registry, self.output, link, None, closed=link.closed)
 
     # ------------------------------------------------------------------ deliveries
 
-    def _delivery(self, event: Pointer) -> None:
-        pointer = lib.pn_event_delivery(event)
-        known = self.registry.by_pointer.get(pointer)
-        if known is not None:
-            if lib.pn_delivery_updated(pointer):
-                self._disposition(pointer, known)
-            return
-        link_pointer = lib.pn_delivery_link(pointer)
-        link: Link | None = self.registry.by_pointer.get(link_pointer)
-        if not lib.pn_delivery_readable(pointer):
-            return
-        if link is None:
-            self._drop_errant(link_pointer, pointer)
-            return
-        if link.we_send:
-            return
-        self._transfer(link, link_pointer, pointer)
-
-    def _drop_errant(self, link_pointer: Pointer, pointer: Pointer) -> None:
-        """Drop transfers on a link that we have detached and the peer hasn't yet."""
-        proton.receive(link_pointer, pointer)
-        if not lib.pn_delivery_partial(pointer):
-            lib.pn_link_advance(link_pointer)
-            lib.pn_delivery_settle(pointer)
-
-    def _transfer(self, link: Link, link_pointer: Pointer, pointer: Pointer) -> None:
-        """Process one or several frames of the delivery that is arriving."""
-        registry = self.registry
-        if lib.pn_delivery_aborted(pointer):
-            self._format(link)
-            registry.take_partial(link)
-            lib.pn_delivery_settle(pointer)
-            return
-        data = proton.receive(link_pointer, pointer)
-        unfinished = lib.pn_delivery_partial(pointer)
-        if unfinished or link.arrived or 0 < link.max_message_size < len(data):
-            registry.add_partial(link, data)
-            if registry.partial > self.max_partial:
-                raise FrameError(_LIMIT, f"{registry.partial} bytes of unfinished messages")
-            if not unfinished:
-                self._message(link, link_pointer, pointer, registry.take_partial(link))
-        else:
-            self._message(link, link_pointer, pointer, data)
-
-    def _message(
-        self, link: Link, link_pointer: Pointer, pointer: Pointer, payload: bytes | None
-    ) -> None:
-        message_format = self._format(link)
-        tag = proton.tag_of(pointer)
-        settled = bool(lib.pn_delivery_settled(pointer))
-        lib.pn_link_advance(link_pointer)
-        if payload is None:
-            self._refuse_size(link, pointer)
-            return
-        if settled:
-            lib.pn_delivery_settle(pointer)
-            delivery = self.registry.next_delivery_id()
-        else:
-            delivery = self.registry.add_delivery(pointer, link, len(payload)).id
-        self.events.append(
-            TransferReceived(link.id, delivery, tag, message_format, payload, settled)
-        )
-
-    def _format(self, link: Link) -> int:
-        if link.incoming is None or not link.incoming.formats:
-            raise FrameError("amqp:connection:framing-error", "a transfer that begins nothing")
-        return link.incoming.formats.popleft()
-
-    def _refuse_size(self, link: Link, pointer: Pointer) -> None:
-        text = f"The message is larger than {link.max_message_size} bytes."
-        proton.put_state(pointer, Rejected(error=AmqpError(condition=_SIZE, description=text)))
-        lib.pn_delivery_settle(pointer)
-
-    def _disposition(self, pointer: Pointer, delivery: Delivery) -> None:
-        settled = bool(lib.pn_delivery_settled(pointer))
-        state = proton.get_state(pointer)
-        self.events.append(DispositionReceived(delivery.link.id, delivery.id, state, settled))
-        if settled:
-            self.registry.drop_delivery(delivery)
-            lib.pn_delivery_settle(pointer)
+    def _transfer(self, data: bytes, start: int, list_at: int, end: int, session: Session) -> None:
+        transfer, payload_at = read_transfer(data, list_at)
+        if payload_at > end:
+            raise FrameError(DECODE_ERROR, "a transfer that is cut off")
+        link = self.transfer(session, transfer, data[payload_at:end])
+        if link is not None:
+            shape = shape_of(data, start, payload_at, transfer, link)
+            if shape is not None:
+                if len(self._shapes) >= _MOST_SHAPES:
+                    self._shapes.clear()
+                self._shapes[data[start + _KEY_AT : start + _KEY_END]] = shape
 
 
-def _read_attach(link: Link, attach: Attach) -> LinkAttached:
-    fields = attach.fields
+def _fields(data: bytes, body: int, end: int) -> list[Any]:
+    """
+    The fields of the performative that starts at byte `body`.
+
+    Raises:
+        FrameError: it is no list, or the frame doesn't end with it.
+        MessageError: it is malformed.
+    """
+    performative, fields_end = decode_at(data, body)
+    fields = performative.value if isinstance(performative, Described) else None
+    if fields_end != end or not isinstance(fields, list):
+        raise FrameError(DECODE_ERROR, "the performative is no list, or bytes follow it")
+    return fields
+
+
+def _step(machine: Machine, side: Side, code: int) -> Side:
+    """
+    The peer's next state.
+
+    Raises:
+        FrameError: the peer may not send the frame now.
+    """
+    after = machine.step(side, code)
+    if after is None:
+        text = f"performative {code:#x} isn't allowed: the peer's side is {side.value}"
+        raise FrameError(machine.condition(code), text)
+    return after
+
+
+def _read_attach(link: Link, fields: list[Any]) -> LinkAttached:
+    sender_settles, receiver_settles = read_settle_modes(fields)
     return LinkAttached(
         link=link.id,
         session=link.session.id,
-        name=field(fields, 0, str, ""),
+        name=link.name,
         we_send=link.we_send,
         source=read_terminus(field(fields, 5, Described)),
         target=read_terminus(field(fields, 6, Described)),
-        sender_settles=SenderSettles(max(0, min(field(fields, 3, int, SenderSettles.MIXED), 2))),
-        receiver_settles=ReceiverSettles(max(0, min(field(fields, 4, int, 0), 1))),
+        sender_settles=sender_settles,
+        receiver_settles=receiver_settles,
         max_message_size=field(fields, 10, int, 0),
         properties=by_name(field(fields, 13, dict, {})),
     )
 
 
-_HANDLERS: Final[dict[int, Callable[[Arrivals, Pointer], None]]] = {
-    lib.PN_CONNECTION_REMOTE_OPEN: Arrivals._connection_opened,
-    lib.PN_CONNECTION_REMOTE_CLOSE: Arrivals._connection_closed,
-    lib.PN_TRANSPORT_ERROR: Arrivals._failed,
-    lib.PN_SESSION_REMOTE_OPEN: Arrivals._session_opened,
-    lib.PN_SESSION_REMOTE_CLOSE: Arrivals._session_closed,
-    lib.PN_LINK_REMOTE_OPEN: Arrivals._link_attached,
-    lib.PN_LINK_REMOTE_DETACH: Arrivals._link_detached,
-    lib.PN_LINK_REMOTE_CLOSE: Arrivals._link_closed,
-    lib.PN_LINK_FLOW: Arrivals._flow,
-    lib.PN_DELIVERY: Arrivals._delivery,
+_OF_CONNECTIONS: Final[dict[int, Callable[[Arrivals, list[Any], int], None]]] = {
+    OPEN: Arrivals._open,
+    BEGIN: Arrivals._begin,
+    CLOSE: Arrivals._close,
+}
+_OF_SESSIONS: Final[dict[int, Callable[[Arrivals, Session, list[Any]], None]]] = {
+    END: Arrivals._end,
+    ATTACH: Arrivals._attach,
+    DETACH: Arrivals._detach,
+    FLOW: Arrivals.flow,
 }

@@ -1,9 +1,9 @@
 """
 One AMQP 1.0 connection without I/O: bytes in, events out; methods in, bytes out. Both roles.
 
-Qpid Proton holds the protocol's state, behind `arrivals` and `proton`. Features that Proton lacks
-are in `frames`, `rewriting` and `sasl`. No method blocks, and no two may run in different threads
-at once.
+The protocol's state is in `registry`, and its rules are the tables in `states`. `arrivals` reads
+the peer's frames, `output` writes ours, and `sasl` comes before both. No method blocks, and no two
+may run in different threads at once.
 
     feed, feed_eof, events              actions of the peer
     open, close, begin, end             our actions; with a void id they do nothing
@@ -14,20 +14,20 @@ Values inside of maps are encoded and decoded by `gateway.wire.amqp.types`.
 """
 
 import math
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gateway.wire.amqp import proton
 from gateway.wire.amqp.arrivals import Arrivals
+from gateway.wire.amqp.deliveries import LIMIT_EXCEEDED
 from gateway.wire.amqp.events import NOTHING, AmqpError, Event, SessionId
-from gateway.wire.amqp.frames import ROOM, FrameError, Inbound, decoding
+from gateway.wire.amqp.frames import FrameError, decoding
 from gateway.wire.amqp.links import Links
 from gateway.wire.amqp.options import EngineOptions
-from gateway.wire.amqp.proton import Pointer, lib
+from gateway.wire.amqp.output import Output
+from gateway.wire.amqp.performatives import symbols_or_null, uint, ushort
 from gateway.wire.amqp.registry import Registry
-from gateway.wire.amqp.rewriting import Outbound
 from gateway.wire.amqp.sasl import SaslClient, SaslFailed, SaslServer
+from gateway.wire.amqp.states import FRAMING_ERROR, Side
 
 
 def _no_wake() -> None:
@@ -50,32 +50,17 @@ class Engine(Links):
         `wake` is called whenever there may be more to take, also from the methods below.
         """
         self._sasl = sasl
-        self._transport: Pointer = lib.pn_transport()
-        self._connection: Pointer = lib.pn_connection()
-        self._collector: Pointer = lib.pn_collector()
-        weakref.finalize(self, proton.free, self._transport, self._connection, self._collector)
-        lib.pn_connection_collect(self._connection, self._collector)
-        lib.pn_connection_set_container(self._connection, options.container_id.encode())
-        lib.pn_transport_set_max_frame(self._transport, options.max_frame_size + ROOM)
-        lib.pn_transport_set_channel_max(self._transport, options.channel_max)
-        lib.pn_transport_set_idle_timeout(self._transport, int(options.idle_timeout * 1000))
-        lib.pn_transport_bind(self._transport, self._connection)
-        self._inbound = Inbound(options.max_frame_size)
-        self._outbound = Outbound(self._inbound.renumbering, options.max_frame_size)
-        super().__init__(Registry(), self._outbound, wake)
+        self._options = options
+        super().__init__(Registry(), Output(self._open_fields(None, NOTHING)), wake)
         self._arrivals = Arrivals(
-            connection=self._connection,
-            transport=self._transport,
-            collector=self._collector,
-            registry=self._registry,
-            inbound=self._inbound,
-            max_links=options.max_links,
-            max_partial=options.max_partial,
+            self._registry, self._output, max_partial=options.max_partial, options=options
         )
         self._greeting = bytearray()  # received bytes that may be SASL
-        self._out = bytearray(sasl.start() if sasl else b"")  # written before Proton's bytes
-        self._opened = False
-        self._mute = False  # SASL has failed, so that nothing of Proton's is written
+        self._out = bytearray(sasl.start() if sasl else b"")  # written before AMQP's bytes
+        self._mute = False  # SASL has failed, so that nothing of AMQP is written
+        self._closing = False
+        self._heard = self._spoke = True  # since the last tick
+        self._deaf_at = self._heartbeat_at = math.inf  # when the peer is silent for too long; we
 
     # ------------------------------------------------------------------ bytes and time
 
@@ -86,12 +71,13 @@ class Engine(Links):
         """
         if self._arrivals.over:
             return
+        self._heard = True
         try:
             with decoding():
                 if self._sasl is not None and self._sasl.done is None:
                     data = self._authenticate(self._sasl, data)
                 if data:
-                    self._push(self._inbound.feed(bytes(data)))
+                    self._arrivals.feed(bytes(data))
         except SaslFailed as error:
             self._out += error.answer
             self._mute = True
@@ -103,9 +89,8 @@ class Engine(Links):
 
     def feed_eof(self) -> None:
         """The peer ended its half of the stream, or the stream broke."""
-        lib.pn_transport_close_tail(self._transport)
-        self._process()
-        self._arrivals.end(None)
+        if not self._arrivals.over:
+            self._break(FRAMING_ERROR, "the connection was aborted")
         self._wake()
 
     def events(self) -> Iterator[Event]:
@@ -122,12 +107,10 @@ class Engine(Links):
             return data
         if self._mute or (self._sasl is not None and self._sasl.done is None):
             return b""
-        pieces: list[bytes] = []
-        size = 0
-        while size < most and (raw := proton.pull(self._transport, most - size)):
-            pieces.append(self._outbound.feed(raw))  # Proton returns a part of them at a time
-            size += len(raw)
-        return b"".join(pieces)
+        data = self._output.take(most)
+        if data:
+            self._spoke = True
+        return data
 
     def allow_partial(self, size: int) -> None:
         """Allow that many bytes of unfinished messages from now on."""
@@ -136,20 +119,17 @@ class Engine(Links):
     @property
     def finished(self) -> bool:
         """
-        Whether `ConnectionClosed` is among the events and all bytes were taken: the stream can be
+        True if `ConnectionClosed` is among the events and all bytes were taken: the stream can be
         closed.
         """
         if not self._arrivals.over or self._out:
             return False
-        return self._mute or bool(lib.pn_transport_pending(self._transport) <= 0)
+        return self._mute or not self._output.pending
 
     @property
     def unsent(self) -> int:
         """Bytes of messages and frames that were passed to the engine and not taken yet."""
-        sessions = self._registry.sessions.values()
-        waiting: int = sum(lib.pn_session_outgoing_bytes(each.pointer) for each in sessions)
-        written: int = max(0, lib.pn_transport_pending(self._transport))
-        return len(self._out) + waiting + written
+        return len(self._out) + self._output.size + self._output.queued
 
     @property
     def unsettled(self) -> int:
@@ -162,11 +142,23 @@ class Engine(Links):
 
         `now` is monotonic, in seconds, and so is the result: the latest time of the next call.
         """
-        # Rounded up: a caller at the deadline would otherwise get the same deadline again.
-        deadline = lib.pn_transport_tick(self._transport, max(1, math.ceil(now * 1000)))
-        self._process()
-        self._wake()
-        return deadline / 1000 if deadline else math.inf
+        if self._arrivals.over:
+            return math.inf
+        patience, theirs = self._options.idle_timeout, self._arrivals.idle_timeout / 1000
+        if self._heard:
+            self._heard = False
+            self._deaf_at = now + patience if patience else math.inf
+        elif now >= self._deaf_at:
+            self._break(LIMIT_EXCEEDED, f"nothing was heard for {patience} seconds")
+            self._wake()
+            return math.inf
+        if self._spoke or now >= self._heartbeat_at:
+            if not self._spoke:
+                self._output.heartbeat()
+                self._wake()
+            self._spoke = False
+            self._heartbeat_at = now + theirs / 2 if theirs else math.inf
+        return min(self._deaf_at, self._heartbeat_at)
 
     # ------------------------------------------------------------------ connection, sessions
 
@@ -183,43 +175,40 @@ class Engine(Links):
         `pads_frames` writes trailing nulls in frames, which azure-servicebus for Python needs
         before version 7.15.
         """
-        if self._opened or self._arrivals.over:
+        output = self._output
+        if output.ours not in (Side.IDLE, Side.GREETED) or self._arrivals.over:
             return
-        self._opened = True
-        self._outbound.pads = pads_frames
-        if hostname is not None:
-            lib.pn_connection_set_hostname(self._connection, hostname.encode())
-        proton.put_symbols(lib.pn_connection_properties(self._connection), properties)
-        lib.pn_connection_open(self._connection)
+        output.pads = pads_frames
+        output.open(self._open_fields(hostname, properties))
         self._wake()
 
     def close(self, error: AmqpError | None = None) -> None:
         """
         Close the connection with its sessions and links; `ConnectionClosed` follows when the peer
-        has closed too.
+        has closed too. Messages that wait for a session's window are sent before.
         """
-        if self._arrivals.over:
+        if self._arrivals.over or self._closing:
             return
-        self.open()
-        proton.put_error(lib.pn_connection_condition(self._connection), error)
-        lib.pn_connection_close(self._connection)
+        self._closing = True
+        self._output.close_after(self._registry.sessions.values(), error)
         self._wake()
 
     def begin(self) -> SessionId:
-        """Begin a session (client). Links can be attached to it at once."""
-        pointer = lib.pn_session(self._connection)
-        lib.pn_session_open(pointer)
+        """
+        Begin a session (client). Links can be attached to it at once. If the peer allows no further
+        session, the id is void.
+        """
+        session = None if self._arrivals.over else self._arrivals.begin()
         self._wake()
-        return self._registry.add_session(pointer).id
+        return self._registry.new_session_id() if session is None else session.id
 
     def end(self, session: SessionId, error: AmqpError | None = None) -> None:
         """End a session with its links: their ids become void, without an event."""
         record = self._registry.sessions.get(session)
         if record is None:
             return
-        proton.put_error(lib.pn_session_condition(record.pointer), error)
-        lib.pn_session_close(record.pointer)
-        self._registry.drop_session(record)
+        self._output.end(record, error)
+        self._registry.void_session(record)
         self._wake()
 
     # ------------------------------------------------------------------ inside
@@ -235,28 +224,29 @@ class Engine(Links):
         self._greeting.clear()
         return rest
 
-    def _push(self, data: bytes) -> None:
-        left = memoryview(data)
-        while left:
-            pushed = proton.push(self._transport, left)
-            self._arrivals.process()
-            if pushed <= 0:  # the connection is over: otherwise Proton would have taken some
-                return
-            left = left[pushed:]
-
-    def _process(self) -> None:
-        try:
-            with decoding():
-                self._arrivals.process()
-        except FrameError as error:
-            self._break(error.condition, str(error))
-
     def _break(self, condition: str, description: str) -> None:
         """End a connection whose peer has broken the protocol, and send it the reason."""
         error = AmqpError(condition=condition, description=description)
-        if self._inbound.opened:
-            self.close(error)
-        else:  # Proton would wait for the peer's open before it closes
-            proton.put_error(lib.pn_transport_condition(self._transport), error)
-            lib.pn_transport_close_tail(self._transport)
+        if self._sasl is not None and self._sasl.done is None:
+            self._mute = True
+        else:
+            self._output.close(error)
         self._arrivals.end(error)
+
+    def _open_fields(self, hostname: str | None, properties: Mapping[str, Any]) -> list[Any]:
+        """The fields of our open frame (part 2, 2.7.1)."""
+        options = self._options
+        # The peer is told half of it, so that a heartbeat may be late (2.4.5).
+        idle = uint(int(options.idle_timeout * 500)) if options.idle_timeout else None
+        return [
+            options.container_id,
+            hostname,
+            uint(options.max_frame_size),
+            ushort(options.channel_max),
+            idle,
+            None,
+            None,
+            None,
+            None,
+            symbols_or_null(properties),
+        ]

@@ -1,9 +1,10 @@
 """The engine's methods for the links of its connection, and for their deliveries."""
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.wire.amqp import proton
+from gateway.domain.message import Described, Kind, Typed, Value
 from gateway.wire.amqp.events import (
     NOTHING,
     AmqpError,
@@ -11,19 +12,36 @@ from gateway.wire.amqp.events import (
     DeliveryState,
     LinkId,
     NewLink,
+    ReceiverSettles,
+    SenderSettles,
     SessionId,
 )
-from gateway.wire.amqp.proton import lib
-from gateway.wire.amqp.registry import Registry
-from gateway.wire.amqp.rewriting import Outbound
+from gateway.wire.amqp.output import Output
+from gateway.wire.amqp.performatives import (
+    ADDRESS,
+    ATTACH,
+    FILTERS,
+    MAX_UINT,
+    SOURCE,
+    TARGET,
+    echo_terminus,
+    field,
+    read_settle_modes,
+    symbols_or_null,
+    ubyte,
+    uint,
+    write_terminus,
+)
+from gateway.wire.amqp.registry import Delivery, Link, Queued, Registry
+from gateway.wire.amqp.states import LINK, Side
 
 
 class Links:
     """The part of an `Engine` that handles no bytes. With a void id, a method does nothing."""
 
-    def __init__(self, registry: Registry, outbound: Outbound, wake: Callable[[], object]) -> None:
+    def __init__(self, registry: Registry, output: Output, wake: Callable[[], object]) -> None:
         self._registry = registry
-        self._outbound = outbound
+        self._output = output
         self._wake = wake
 
     def accept(
@@ -46,36 +64,50 @@ class Links:
         If the link `lingers`, the peer's detach is answered by `answer_detach` instead of at once.
         """
         record = self._registry.links.get(link)
-        if record is None:
+        if record is None or record.ours is not Side.IDLE:
             return
         record.max_message_size = max_message_size
         record.lingers = lingers
-        proton.echo(record.pointer, address=address, filters=filters)
-        proton.put_symbols(lib.pn_link_properties(record.pointer), properties)
-        lib.pn_link_set_max_message_size(record.pointer, max_message_size)
-        lib.pn_link_open(record.pointer)
+        named = {} if address is None else {ADDRESS: address}
+        of_source, of_target = (named, {}) if record.we_send else ({}, named)
+        if filters is not None:
+            of_source = of_source | {FILTERS: symbols_or_null(filters)}
+        _write_attach(
+            self._output,
+            record,
+            termini=(
+                echo_terminus(field(record.attach, 5, Described), of_source),
+                echo_terminus(field(record.attach, 6, Described), of_target),
+            ),
+            settles=read_settle_modes(record.attach),
+            properties=properties,
+        )
+        send_queued(self._output, record)
         self._wake()
 
     def refuse(self, link: LinkId, error: AmqpError) -> None:
         """
         Answer an attach with neither source nor target, and close the link with `error` (2.6.3).
         """
-        record = self._registry.links.get(link)
-        if record is None:
-            return
-        lib.pn_terminus_set_type(lib.pn_link_source(record.pointer), lib.PN_UNSPECIFIED)
-        lib.pn_terminus_set_type(lib.pn_link_target(record.pointer), lib.PN_UNSPECIFIED)
-        lib.pn_link_open(record.pointer)
         self.detach(link, error)
 
     def attach(self, session: SessionId, new: NewLink) -> LinkId | None:
         """Attach a link (client); None if the session has ended. `LinkAttached` is the answer."""
         record = self._registry.sessions.get(session)
-        if record is None:
+        if record is None or record.ours is not Side.OPEN:
             return None
-        pointer = proton.new_link(record.pointer, new)
-        link = self._registry.add_link(pointer, record, we_send=new.we_send)
+        link = self._registry.add_link(record, new.name, we_send=new.we_send)
+        if link is None:
+            return None
         link.max_message_size = new.max_message_size
+        record.unanswered.setdefault((new.name, new.we_send), deque()).append(link)
+        _write_attach(
+            self._output,
+            link,
+            termini=(write_terminus(new.source, SOURCE), write_terminus(new.target, TARGET)),
+            settles=(new.sender_settles, new.receiver_settles),
+            properties=new.properties,
+        )
         self._wake()
         return link.id
 
@@ -95,49 +127,53 @@ class Links:
         record = self._registry.links.get(link)
         if record is None:
             return
-        proton.put_error(lib.pn_link_condition(record.pointer), error)
-        if closed:
-            lib.pn_link_close(record.pointer)
-        else:
-            lib.pn_link_detach(record.pointer)
+        record.awaited = awaited
         if awaited:
-            self._registry.leave(record)
-        else:
-            self._registry.drop_link(record)
+            self._registry.leaving[link] = record
+        detach(self._registry, self._output, record, error, closed=closed)
         self._wake()
 
     def answer_detach(self, link: LinkId) -> None:
         """Detach a lingering link that the peer has detached, and forget it."""
         record = self._registry.leaving.get(link)
-        if record is None or record.detached is None:
+        if record is None or record.theirs is not Side.ENDED:
             return
-        self._registry.drop_leaving(record)
-        proton.answer_detach(record.pointer, closed=record.detached)
+        del self._registry.leaving[link]
+        detach(self._registry, self._output, record, None, closed=record.closed)
         self._wake()
 
     def grant(self, link: LinkId, credit: int) -> None:
         """Let the peer send `credit` more messages than it already may."""
-        if record := self._registry.links.get(link):
-            lib.pn_link_flow(record.pointer, credit)
+        record = self._registry.links.get(link)
+        if record is not None and not record.we_send:
+            record.credit += credit
+            record.drain = False
+            self._output.flow(record)
             self._wake()
 
     def drain(self, link: LinkId) -> None:
         """Ask the peer to use up its credit or to give it back: `LinkDrained` follows."""
-        if record := self._registry.links.get(link):
-            record.draining = True
-            lib.pn_link_drain(record.pointer, 0)
+        record = self._registry.links.get(link)
+        if record is not None and not record.we_send:
+            record.drain = record.draining = True
+            self._output.flow(record)
             self._wake()
 
     def drained(self, link: LinkId) -> None:
         """Give back the remaining credit, because we have nothing to send (2.6.7)."""
-        if record := self._registry.links.get(link):
-            lib.pn_link_drained(record.pointer)
+        record = self._registry.links.get(link)
+        if record is not None and record.we_send and record.drain:
+            given_back = max(0, record.credit)
+            record.delivery_count += given_back
+            record.credit -= given_back
+            record.draining = False
+            self._output.flow(record)
             self._wake()
 
     def credit(self, link: LinkId) -> int:
         """Messages that the link's sending end may still send."""
         record = self._registry.links.get(link)
-        return int(lib.pn_link_credit(record.pointer)) if record else 0
+        return record.credit if record else 0
 
     # ------------------------------------------------------------------ deliveries
 
@@ -157,16 +193,25 @@ class Links:
         outcome is unknown. Without credit the message waits in memory for the peer's next flow.
         """
         record = self._registry.links.get(link)
-        if record is None:
+        if record is None or not record.we_send:
             return None
-        if message_format:
-            self._outbound.formats[tag] = message_format
-        pointer = proton.send(record.pointer, tag, payload)
+        registry = self._registry
+        id_ = DeliveryId(next(registry.ids))
+        delivery = None
+        if not settled:
+            delivery = Delivery(id_, record, None)
+            registry.deliveries[id_] = record.deliveries[id_] = delivery
+        record.credit -= 1
+        if record.credit < 0 or record.ours is not Side.OPEN:
+            record.queue.append(Queued(tag, payload, message_format, delivery))
+            self._output.queued += len(payload)
+        else:
+            number = self._output.transfer(record, tag, payload, message_format, settled=settled)
+            if delivery is not None:
+                delivery.number = number
+                record.session.sent[number] = delivery
         self._wake()
-        if settled:
-            lib.pn_delivery_settle(pointer)
-            return self._registry.next_delivery_id()
-        return self._registry.add_delivery(pointer, record).id
+        return id_
 
     def settle(self, delivery: DeliveryId, state: DeliveryState | None = None) -> None:
         """
@@ -178,14 +223,88 @@ class Links:
         record = self._registry.deliveries.get(delivery)
         if record is None:
             return
-        if state is not None:
-            proton.put_state(record.pointer, state)
         self._registry.drop_delivery(record)
-        lib.pn_delivery_settle(record.pointer)
+        if record.number is not None:
+            self._output.dispose(
+                record.link.session,
+                record.number,
+                receiver=not record.link.we_send,
+                settled=True,
+                state=record.state if state is None else state,
+            )
         self._wake()
 
     def update(self, delivery: DeliveryId, state: DeliveryState) -> None:
         """Tell the peer an outcome and wait for it to settle (`ReceiverSettles.SECOND`)."""
-        if record := self._registry.deliveries.get(delivery):
-            proton.put_state(record.pointer, state)
-            self._wake()
+        record = self._registry.deliveries.get(delivery)
+        if record is None:
+            return
+        record.state = state
+        if record.number is not None:
+            self._output.dispose(
+                record.link.session,
+                record.number,
+                receiver=not record.link.we_send,
+                settled=False,
+                state=state,
+            )
+        self._wake()
+
+
+def send_queued(output: Output, link: Link) -> None:
+    """Send messages that have waited, as far as the link has credit."""
+    queue = link.queue
+    while queue and link.credit + len(queue) > 0:
+        waited = queue.popleft()
+        output.queued -= len(waited.payload)
+        delivery = waited.delivery
+        # Settled in the meantime: then it isn't of interest to us what the peer thinks of it.
+        settled = delivery is None or delivery.id not in link.deliveries
+        number = output.transfer(
+            link, waited.tag, waited.payload, waited.message_format, settled=settled
+        )
+        if delivery is not None and not settled:
+            delivery.number = number
+            link.session.sent[number] = delivery
+
+
+def detach(
+    registry: Registry, output: Output, link: Link, error: AmqpError | None, *, closed: bool
+) -> None:
+    """Void a link and detach our side of it; an attach that is unanswered is refused."""
+    registry.void_link(link)
+    if link.ours is Side.IDLE:
+        _write_attach(output, link, termini=(None, None))
+    output.detach(link, error, closed=closed)
+    if link.theirs is Side.ENDED:
+        registry.forget_name(link)
+
+
+def _write_attach(
+    output: Output,
+    link: Link,
+    *,
+    termini: tuple[Value, Value],  # source and target
+    settles: tuple[int, int] = (SenderSettles.MIXED, ReceiverSettles.FIRST),
+    properties: Mapping[str, Any] = NOTHING,
+) -> None:
+    """Write our attach: a request of ours, or the answer to the peer's."""
+    link.ours = LINK.after(link.ours, ATTACH)
+    link.attach = []
+    count = link.delivery_count & MAX_UINT
+    most = link.max_message_size
+    fields = [
+        link.name,
+        uint(link.handle),
+        not link.we_send,
+        *(ubyte(each) for each in settles),
+        *termini,
+        None,
+        None,
+        uint(count) if link.we_send else None,
+        Typed(Kind.ULONG, most) if most else None,
+        None,
+        None,
+        symbols_or_null(properties),
+    ]
+    output.write_after(link.session, ATTACH, fields)

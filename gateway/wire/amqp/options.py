@@ -17,6 +17,10 @@ class EngineOptions:
     channel_max: int = attrs.field(
         default=255, validator=[attrs.validators.ge(0), attrs.validators.le(65535)]
     )
+    # Transfers that a peer may send in one session before we renew its window.
+    session_window: int = attrs.field(
+        default=2**31 - 1, validator=[attrs.validators.ge(2), attrs.validators.le(2**31 - 1)]
+    )
     max_links: int = attrs.field(default=1000, validator=attrs.validators.ge(1))  # in all sessions
     # Bytes of messages whose last frames haven't arrived, over all links.
     max_partial: int = attrs.field(default=16 * 1024 * 1024, validator=attrs.validators.ge(1))
@@ -31,7 +35,7 @@ class EngineOptions:
 
 
 def why_no_engine() -> str | None:
-    """What to install so that AMQP works; None if nothing is missing."""
+    """The package to install so that AMQP works; None if nothing is missing."""
     if find_spec("cproton_ffi") is not None:
         return None
     return (

@@ -1,6 +1,6 @@
 """
-The performatives that open and close things (AMQP 1.0, part 2, 2.7), as far as they are decoded
-here instead of in Proton, which drops parts of them and decodes as deep as a peer nests.
+Performatives (AMQP 1.0, part 2, 2.7) as lists of fields, and the composite values within them:
+errors (part 2, 2.8.14), sources, targets and coordinators (part 3, 3.5).
 """
 
 from collections.abc import Mapping
@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Described, Kind, Typed, Value, symbol
-from gateway.wire.amqp.events import AmqpError, Durability, Terminus
-from gateway.wire.amqp.types import encode
+from gateway.wire.amqp.events import AmqpError, Durability, ReceiverSettles, SenderSettles, Terminus
 
 OPEN: Final = 0x10
 BEGIN: Final = 0x11
@@ -24,6 +23,17 @@ CLOSE: Final = 0x18
 SOURCE: Final = 0x28
 TARGET: Final = 0x29
 COORDINATOR: Final = 0x30
+
+MAX_UINT: Final = 0xFFFFFFFF
+
+ADDRESS: Final = 0  # the place of the address among the fields of a source or target
+FILTERS: Final = 7  # the place of the filters among the fields of a source
+
+_ERROR: Final = 0x1D
+
+# azure-servicebus for Python reads an error's info by position, and one of its callbacks swallows
+# the IndexError and waits for ever. So no error is written without info.
+SOME_INFO: Final[Mapping[str, Any]] = {"server": "pairgate"}
 
 # The number of fields of each. Azure's clients before 7.15 read a frame by position.
 FIELDS: Final = {
@@ -94,9 +104,17 @@ def number(fields: list[Value], index: int) -> int:
     return int(value)
 
 
-def symbol_map(mapping: Mapping[str, Value]) -> bytes:
-    """The encoded map whose keys are symbols."""
-    return encode({symbol(key): value for key, value in mapping.items()})
+def uint_in(fields: list[Value], index: int, default: int | None = None) -> int:
+    """
+    One field, a uint. A number of another type counts as its last 32 bits.
+
+    Raises:
+        MessageError: it isn't a number; or it is missing, and there is no default.
+    """
+    value = field(fields, index, int, default)
+    if value is None:
+        raise MessageError(f"field {index} is missing")
+    return int(value) & MAX_UINT
 
 
 def symbols(names: tuple[str, ...]) -> Value:
@@ -110,6 +128,10 @@ def to_symbol(text: str) -> Value:
 
 def ubyte(number: int) -> Value:
     return Typed(Kind.UBYTE, number)
+
+
+def ushort(number: int) -> Value:
+    return Typed(Kind.USHORT, number)
 
 
 def uint(number: int) -> Value:
@@ -140,6 +162,46 @@ def read_error(value: Value) -> AmqpError | None:
     )
 
 
+def write_error(error: AmqpError | None) -> Value:
+    """The field for an error; null for None."""
+    if error is None:
+        return None
+    # A peer's condition may come back to it, and may be no symbol there.
+    condition = error.condition.encode("ascii", "replace").decode()
+    info = symbols_or_null(error.info or SOME_INFO)
+    return described(_ERROR, [symbol(condition), error.description, info])
+
+
+def symbols_or_null(mapping: Mapping[str, Value]) -> Value:
+    """The map whose keys are symbols, but for keys that can't be; null if it is empty."""
+    return {symbol(key) if key.isascii() else key: value for key, value in mapping.items()} or None
+
+
+def write_terminus(terminus: Terminus | None, code: int) -> Value:
+    """The field for a source or target, as `code` says; null for None."""
+    if terminus is None:
+        return None
+    capabilities = symbols(terminus.capabilities) if terminus.capabilities else None
+    if terminus.coordinator:
+        return described(COORDINATOR, [capabilities])
+    durable = uint(int(terminus.durable))
+    fields = [terminus.address, durable, None, None, terminus.dynamic, None]
+    if code == SOURCE:
+        fields += [None, symbols_or_null(terminus.filters), None, None]
+    return described(code, [*fields, capabilities])
+
+
+def echo_terminus(value: Value, changes: Mapping[int, Value]) -> Value:
+    """The peer's source or target with some fields changed, by their places; null stays null."""
+    if value is None or not changes:
+        return value
+    fields = list(fields_of(value))
+    for place, change in changes.items():
+        fields += [None] * (place + 1 - len(fields))
+        fields[place] = change
+    return Described(value.descriptor, fields)
+
+
 def read_terminus(value: Value) -> Terminus | None:
     """
     A source, target or coordinator; None if the value is null.
@@ -161,6 +223,18 @@ def read_terminus(value: Value) -> Terminus | None:
         filters=by_name(field(fields, 7, dict, {})) if code == SOURCE else {},
         capabilities=named(fields, 10 if code == SOURCE else 6),
     )
+
+
+def read_settle_modes(fields: list[Value]) -> tuple[SenderSettles, ReceiverSettles]:
+    """
+    The settle modes of an attach frame; a number that is none counts as the nearest.
+
+    Raises:
+        MessageError: one of both isn't a number.
+    """
+    sender = field(fields, 3, int, SenderSettles.MIXED)
+    receiver = field(fields, 4, int, ReceiverSettles.FIRST)
+    return SenderSettles(max(0, min(sender, 2))), ReceiverSettles(max(0, min(receiver, 1)))
 
 
 def _durability(value: int) -> Durability:

@@ -1,0 +1,198 @@
+"""Frames of the hot path mean the same, whether the fast way or the slow one reads them."""
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.amqp.dispositions import Range, encode_state, write_disposition
+from gateway.wire.amqp.events import (
+    ACCEPTED,
+    RELEASED,
+    AmqpError,
+    DispositionReceived,
+    LinkAttached,
+    Modified,
+    OtherState,
+    Rejected,
+    TransferReceived,
+)
+from gateway.wire.amqp.frames import AMQP_HEADER
+from gateway.wire.amqp.performatives import described, uint
+from gateway.wire.amqp.types import encode
+from tests.wire.amqp.pair_of_engines import Pair, take_all
+from tests.wire.amqp.test_frames import (
+    ATTACH,
+    BEGIN,
+    DISPOSITION,
+    NULLS,
+    OPEN,
+    SOURCE,
+    TARGET,
+    TRANSFER,
+    anonymous_server,
+    frame,
+)
+
+USUAL = b"\0\x53"  # the descriptor's code in one byte
+LONG = b"\0\x80" + bytes(7)  # in eight bytes: no fast way knows it
+
+IDS = st.sampled_from([0, 1, 2, 255, 256, 2**32 - 1])
+FLAGS = st.sampled_from([b"\x40", b"\x41", b"\x42", b"\x56\x00", b"\x56\x01"])
+FORMATS = st.sampled_from([b"\x40", b"\x43", b"\x52\x07", b"\x70\x80\x01\x37\x00"])
+TAGS = st.sampled_from([b"", b"1", b"2", b"tag", b"x" * 32])
+
+
+def server_with_links(count=2):
+    """A server with links on which the peer sends: handles 0 and 300 of channel 0."""
+    server = anonymous_server()
+    server.feed(AMQP_HEADER + frame(OPEN, ["raw"]))
+    server.open()
+    server.feed(frame(BEGIN, [None, uint(0), uint(100), uint(100)]))
+    for handle in (0, 300)[:count]:
+        ends = [SOURCE, TARGET, *NULLS, uint(0)]
+        server.feed(frame(ATTACH, [f"link {handle}", uint(handle), False, *NULLS, *ends]))
+        *_, attached = server.events()
+        assert isinstance(attached, LinkAttached)
+        server.accept(attached.link, max_message_size=100)
+        server.grant(attached.link, 10)
+    take_all(server)
+    return server
+
+
+def encoded_uint(value, width):
+    if width == 0 and value == 0:
+        return b"\x43"
+    if width <= 1 and value < 256:
+        return bytes((0x52, value))
+    return b"\x70" + value.to_bytes(4)
+
+
+def listed(values, *, wide):
+    """A list of encoded values, in either encoding."""
+    content = b"".join(values)
+    if wide or len(content) > 254:
+        return b"\xd0" + struct.pack(">II", len(content) + 4, len(values)) + content
+    return bytes((0xC0, len(content) + 1, len(values))) + content
+
+
+def in_frame(descriptor, code, fields, payload=b""):
+    body = descriptor + bytes((code,)) + fields + payload
+    return (len(body) + 8).to_bytes(4) + b"\x02\0\0\0" + body
+
+
+@st.composite
+def transfers(draw):
+    tag, more = draw(TAGS), draw(FLAGS)
+    values = [
+        encoded_uint(draw(st.sampled_from([0, 300])), draw(st.integers(0, 2))),
+        encoded_uint(draw(IDS), draw(st.integers(0, 2))),
+        b"\xa0" + bytes((len(tag),)) + tag,
+        draw(FORMATS),
+        draw(FLAGS),
+        more,
+        *[b"\x40"] * draw(st.integers(0, 3)),
+    ]
+    return listed(values, wide=draw(st.booleans())), draw(st.binary(max_size=120))
+
+
+# Mostly the same frame again and again, with another payload.
+@given(
+    st.lists(transfers(), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=120)), max_size=20),
+)
+def test_a_transfer_means_the_same_in_the_fast_way_as_in_the_slow_one(kinds, series):
+    told = []
+    for descriptor in (USUAL, LONG):
+        server = server_with_links()
+        for which, payload in series:
+            fields, _ = kinds[which % len(kinds)]
+            server.feed(in_frame(descriptor, TRANSFER, fields, payload))
+        told.append((list(server.events()), server.unsettled, take_all(server)))
+
+    assert told[0] == told[1]
+
+
+def test_frames_of_one_shape_are_read_one_after_the_other_and_in_pieces():
+    server = server_with_links()
+    series = [
+        frame(TRANSFER, [uint(300), uint(each + 256), b"%02d" % each, uint(0), False], b"x" * each)
+        for each in range(20)
+    ]
+    data = b"".join(series)
+    for start in range(0, len(data), 7):
+        server.feed(data[start : start + 7])
+
+    events = list(server.events())
+
+    assert [(each.tag, len(each.payload)) for each in events] == [
+        (b"%02d" % each, each) for each in range(20)
+    ]
+
+
+@given(st.data())
+def test_a_disposition_means_the_same_in_the_fast_way_as_in_the_slow_one(data):
+    values = [
+        data.draw(st.sampled_from([b"\x41", b"\x42"])),
+        encoded_uint(data.draw(st.integers(0, 5)), data.draw(st.integers(0, 2))),
+        data.draw(st.sampled_from([b"\x40", b"\x43", b"\x52\x02", b"\x70\0\0\0\x04"])),
+        data.draw(st.sampled_from([b"\x41", b"\x42"])),
+        data.draw(st.sampled_from([b"\0\x53\x24\x45", b"\0\x53\x24\xc0\1\0", b"\0\x53\x26\x45"])),
+        *data.draw(st.sampled_from([[], [b"\x40"], [b"\x42"]])),
+    ]
+    fields = listed(values, wide=data.draw(st.booleans()))
+    told = []
+    for descriptor in (USUAL, LONG):
+        pair = Pair().open()
+        _, theirs = pair.link(we_send=False)
+        for number in range(5):
+            pair.server.send(theirs, b"%d" % number, b"payload")
+        pair.pump()
+        pair.server.feed(in_frame(descriptor, DISPOSITION, fields))
+        told.append(list(pair.server.events()))
+
+    assert told[0] == told[1]
+    assert all(isinstance(each, DispositionReceived) for each in told[0])
+
+
+STATES = [
+    None,
+    ACCEPTED,
+    RELEASED,
+    Rejected(),
+    Rejected(error=AmqpError(condition="amqp:not-found", description="x" * 300)),
+    Modified(delivery_failed=True, annotations={"a": 1}),
+    OtherState(code=0x23),
+]
+
+
+@given(
+    st.sampled_from(STATES), st.booleans(), st.booleans(), st.integers(0, 2**32 - 1), st.booleans()
+)
+def test_any_disposition_that_is_written_is_understood(state, receiver, settled, first, pads):
+    written = write_disposition(
+        7, Range(receiver, first, first, settled, encode_state(state)), pads=pads
+    )
+    size, channel = int.from_bytes(written[:4]), int.from_bytes(written[6:8])
+    usual = described(DISPOSITION, [receiver, uint(first), uint(first), settled, None])
+
+    assert (size, channel) == (len(written), 7)
+    assert written[8:11] == encode(usual)[:3]
+
+
+def test_messages_of_any_tag_and_format_arrive_as_they_were_sent():
+    pair = Pair().open()
+    ours, theirs = pair.link(credit=200)
+    sent = []
+    for number in range(60):
+        tag, format_ = b"t" * (number % 33), (0, 1, 0x80013700)[number % 3]
+        settled, payload = number % 2 == 0, bytes(number)
+        pair.client.send(ours, tag, payload, settled=settled, message_format=format_)
+        sent.append((theirs, tag, format_, payload, settled))
+    at_server, _ = pair.pump()
+
+    assert [
+        (each.link, each.tag, each.message_format, each.payload, each.settled)
+        for each in at_server
+        if isinstance(each, TransferReceived)
+    ] == sent
