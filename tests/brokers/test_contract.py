@@ -40,7 +40,7 @@ from gateway.offering import required
 from gateway.ports import Broker, Receiver
 from tests.brokers.kinds import Capability, needs, waits
 
-PATIENCE = 20  # seconds until something that must happen has not
+PATIENCE = 60  # seconds until something that must happen has not
 SHORTLY = 0.2  # seconds for something that must not happen
 SECOND = timedelta(seconds=1)
 

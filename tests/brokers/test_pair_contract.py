@@ -32,7 +32,7 @@ from tests.harness.faults import FaultyBroker
 
 ORDERS = EntityPath("orders")
 NEW = EntityPath("new")
-PATIENCE = 20  # seconds until something that must happen has not
+PATIENCE = 60  # seconds until something that must happen has not
 
 
 @attrs.frozen(kw_only=True)

@@ -103,14 +103,14 @@ async def test_the_bytes_may_come_one_by_one(nursery):
         await client.send_all(bytes([byte]))
         await trio.testing.wait_all_tasks_blocked()
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         assert await client.receive_some() == b"amqp:AMQP"
 
 
 async def test_a_websocket_is_a_stream_of_amqp(nursery):
     client = await served(nursery, sniffer())
     frame = b"\x82\x88\0\0\0\0" + AMQP
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await client.send_all(UPGRADE + frame)
         answer = b""
         while b"amqp:" not in answer:
@@ -124,7 +124,7 @@ async def test_a_websocket_is_a_stream_of_amqp(nursery):
 async def test_tls_and_plain_text_share_the_port(nursery, tls, certificates):
     server = sniffer(tls=tls)
     stream = await secured(nursery, server, certificates)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await stream.send_all(b"POST")
         inside = await stream.receive_some()
 
@@ -163,7 +163,7 @@ async def test_where_tls_is_required_plain_text_is_told_so_in_its_protocol(data,
         except ConnectionRefusedError as error:
             served_one.append(str(error))
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)
             await client.send_all(data)
@@ -178,7 +178,7 @@ async def test_where_tls_is_required_plain_text_is_told_so_in_its_protocol(data,
 async def test_where_tls_is_required_it_is_taken(nursery, tls, certificates):
     stream = await secured(nursery, sniffer(tls=tls, requires_tls=True), certificates)
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await stream.send_all(b"POST")
         assert await stream.receive_some() == b"https:POST"
 

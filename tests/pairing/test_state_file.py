@@ -58,7 +58,7 @@ def file_of(harness, pair, path, **pauses):
 
 async def saved(path, condition):
     """The content of the file, as soon as it is so."""
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         while True:
             if path.is_file() and condition(found := parse(path.read_bytes())):
                 return found
@@ -220,7 +220,7 @@ async def test_a_file_that_cant_be_written_is_told_and_tried_again(harness, path
         pair = harness.parts().assemble()
         await nursery.start(file_of(harness, pair, path, **QUICKLY).run)
         pair.states.force_over(ORDERS)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             told = await harness.events.first(StateNotSaved)
 
         path.parent.unlink()

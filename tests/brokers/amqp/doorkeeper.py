@@ -74,7 +74,7 @@ class Doorkeeper:
                 served.engine.detach(link, IDLE)
 
     async def until(self, *put: str) -> None:
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while self.put != list(put):
                 await self.news.park()
 

@@ -95,7 +95,7 @@ class Scripted:
         return sum(isinstance(event, kind) for event in self.told)
 
     async def until(self, kind: type, count: int = 1) -> None:
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while self.count(kind) < count:
                 await self.news.park()
 

@@ -20,7 +20,7 @@ async def test_tokens_find_another_way_when_the_peer_ends_their_links(noticed):
         doorkeeper.send_away()
         if noticed:
             await broker.send(EntityPath("a"), ONE)  # the answer comes behind the detaches
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await broker.send(EntityPath("b"), ONE)
 
         assert len(doorkeeper.server.connections) == 1
@@ -40,7 +40,7 @@ async def test_a_token_that_the_peer_has_dropped_is_replaced():
         await broker.send(EntityPath("a"), ONE)
         doorkeeper.drop_tokens()
         await wait_all_tasks_blocked(0.01)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             await broker.send(EntityPath("a"), ONE)
 
         assert doorkeeper.put == ["a", "a"]
@@ -50,7 +50,7 @@ async def test_a_new_token_that_is_refused_is_no_reason_for_another():
     async with guarded() as (doorkeeper, broker):
         doorkeeper.never = {"a"}
         for _ in range(2):
-            with trio.fail_after(5), pytest.raises(NotAuthorized):
+            with trio.fail_after(30), pytest.raises(NotAuthorized):
                 await broker.send(EntityPath("a"), ONE)
 
         assert doorkeeper.put == ["a", "a"]  # one for each send

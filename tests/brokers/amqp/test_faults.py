@@ -60,7 +60,7 @@ async def wire():
 
 
 async def failure_of(send) -> BrokerError:
-    with pytest.raises(BrokerError) as caught, trio.fail_after(5):
+    with pytest.raises(BrokerError) as caught, trio.fail_after(30):
         await send
     return caught.value
 
@@ -149,7 +149,7 @@ async def test_a_receiver_goes_on_over_another_connection(wire):
             await wire.broker.send(ORDERS, numbered(1))
 
         nursery.start_soon(cut)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             [delivery] = await receiver.receive(1)
 
         assert delivery.message.message_id == "1"
@@ -223,7 +223,7 @@ async def test_tokens_are_renewed_while_links_are_there():
             await trio.sleep(3.5)
             await receiver.settle(delivery, Complete())
             await broker.send(ORDERS, numbered(2))
-            with trio.fail_after(5):
+            with trio.fail_after(30):
                 [delivery] = await receiver.receive(1)
 
         assert (delivery.message.message_id, delivery.delivery_count) == ("2", 1)

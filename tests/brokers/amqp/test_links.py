@@ -72,7 +72,7 @@ async def broker(server):
 
 
 async def failure_of(send) -> BrokerError:
-    with pytest.raises(BrokerError) as caught, trio.fail_after(5):
+    with pytest.raises(BrokerError) as caught, trio.fail_after(30):
         await send
     return caught.value
 
@@ -113,7 +113,7 @@ async def test_a_state_on_the_way_is_no_outcome(server, broker):
             server.connections[0].engine.settle(event.delivery, ACCEPTED)
 
         nursery.start_soon(settle)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
 
 
@@ -129,7 +129,7 @@ async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server,
 
     assert scope.cancelled_caught
     server.on_transfer = lambda served, event: served.engine.settle(event.delivery, ACCEPTED)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         assert await send_accepted_by(broker, ORDERS, ONE) is AcceptedBy.PRIMARY
     assert len(server.connections) == 1
 
@@ -197,7 +197,7 @@ async def test_without_credit_a_send_waits_as_long_as_its_caller(server, broker)
     for served in server.connections:
         for link in served.links:
             served.engine.grant(link, 1)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await broker.send(ORDERS, ONE)
     assert server.count(TransferReceived) == 1
 
@@ -275,7 +275,7 @@ async def test_an_idle_detach_is_no_error(server, broker):
 
 async def test_an_idle_connection_that_is_closed_is_no_error(server, broker):
     await broker.send(ORDERS, ONE)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await server.connections[0].connection.close(
             AmqpError(condition="amqp:connection:forced", description="idle")
         )
@@ -310,7 +310,7 @@ async def test_a_receiver_outlives_an_idle_detach(server, broker):
             server.connections[0].detach_all(FORCED)
 
         nursery.start_soon(detach)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             [delivery] = await receiver.receive(1)
 
         assert delivery.message.message_id == "1"

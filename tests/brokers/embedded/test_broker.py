@@ -34,7 +34,7 @@ from tests.brokers.embedded.stores import (
     stored_ids,
 )
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 async def test_a_restart_keeps_everything_but_locks(tmp_path):

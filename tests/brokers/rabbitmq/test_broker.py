@@ -32,7 +32,7 @@ from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 20  # seconds
+PATIENCE = 60  # seconds
 
 
 def numbered(*numbers: object) -> list[Message]:

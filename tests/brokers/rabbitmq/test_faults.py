@@ -32,7 +32,7 @@ from tests.harness.rabbitmq import control, rabbitmq
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 30  # seconds until something that must happen has not
+PATIENCE = 60  # seconds until something that must happen has not
 SENDERS = 50
 IMPATIENT = {"heartbeat": 1.0, "connect_timeout": 1.0}
 

@@ -33,7 +33,7 @@ async def test_own_locked_messages_are_told_and_other_consumers_are_seen(rabbits
             counts = await ours.inspect(ORDERS)
             seen = await theirs.inspect(ORDERS)
             await receiver.settle(first, Complete())
-            with trio.fail_after(5):
+            with trio.fail_after(30):
                 while (settled := await ours.inspect(ORDERS)).active is None:  # noqa: ASYNC110 nobody tells
                     await trio.sleep(0.02)
 

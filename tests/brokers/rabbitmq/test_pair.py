@@ -23,7 +23,7 @@ from tests.harness.rabbitmq import control
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 30  # seconds
+PATIENCE = 60  # seconds
 
 
 def real_date() -> datetime:

@@ -21,7 +21,7 @@ async def test_receives_that_wait_leave_a_send_its_connection():
                 for _ in range(3):
                     nursery.start_soon(receiver.receive, 1)
                 await trio.sleep(0.1)
-                with trio.fail_after(5):
+                with trio.fail_after(30):
                     accepted_by = await send_accepted_by(broker, ORDERS, [Message()])
                 nursery.cancel_scope.cancel()
 

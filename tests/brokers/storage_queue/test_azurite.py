@@ -19,7 +19,7 @@ from tests.harness.chaos_proxy import ChaosProxy, ResetDuring, SwallowResponse, 
 pytestmark = pytest.mark.live
 
 ORDERS = EntityPath("orders")
-PATIENCE = 30  # seconds
+PATIENCE = 60  # seconds
 PAST_ITS_KEEP_ALIVE = 6.5  # seconds: Azurite closes what is idle after six
 
 

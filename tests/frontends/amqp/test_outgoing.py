@@ -254,7 +254,7 @@ async def test_a_drain_is_answered_although_nothing_more_may_be_handed_out(house
     await trio.sleep(10)
 
     sdk.engine.drain(link)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await sdk.until(amqp.LinkDrained)
 
     assert len(transfers(sdk, link)) == 3

@@ -75,7 +75,7 @@ class Peer:
 
     async def wait_for(self, kind, count=1):
         """The last event of this kind, once there are so many."""
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while sum(isinstance(event, kind) for event in self.told) < count:
                 self.news = trio.Event()
                 await self.news.wait()
@@ -146,7 +146,7 @@ async def test_a_close_is_answered_and_both_runs_return():
     ours, theirs = memory_stream_pair()
     client, server = Peer(client_on(ours)), Peer(server_on(theirs), serves=True)
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             client.connection.engine.open()
             nursery.start_soon(client.run)
@@ -228,7 +228,7 @@ async def test_who_waits_for_room_waits_until_the_peer_has_read(nursery, autojum
     server.settles = False
     client.connection.engine.send(link, b"1", bytes(3_000_000))
 
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await client.connection.wait_for_room()
 
     assert client.connection.engine.unsent < 1024 * 1024
