@@ -83,9 +83,8 @@ class Deliveries:
         if link.arriving is not None:
             transfer.check_follows(first)
         settled = transfer.settled or first.settled
-        if transfer.aborted:
-            self.registry.discard_partial(link)
-            self._count_message(link)
+        if transfer.aborted or first.resume:
+            self._drop(link, first, transfer)
         elif transfer.more or link.arriving is not None:
             link.arriving = attrs.evolve(first, settled=settled)
             self._part(link, payload, more=transfer.more)
@@ -99,6 +98,14 @@ class Deliveries:
                 settled=settled,
             )
         return link
+
+    def _drop(self, link: Link, first: Transfer, transfer: Transfer) -> None:
+        """An aborted delivery is forgotten, and one of a former link was never known (2.7.5)."""
+        self.registry.discard_partial(link)
+        if transfer.more and not transfer.aborted:
+            link.arriving = first
+        else:
+            self._count_message(link)
 
     def _count_transfer(self, session: Session) -> None:
         session.next_incoming += 1

@@ -60,7 +60,8 @@ class Engine(Links):
         self._mute = False  # SASL has failed, so that nothing of AMQP is written
         self._closing = False
         self._heard = self._spoke = True  # since the last tick
-        self._deaf_at = self._heartbeat_at = math.inf  # when the peer is silent for too long; we
+        self._deaf_at = math.inf  # when the peer is silent for too long
+        self._silent_since = 0.0  # our side
 
     # ------------------------------------------------------------------ bytes and time
 
@@ -84,6 +85,11 @@ class Engine(Links):
             refusal = AmqpError(condition=error.condition, description=str(error))
             self._arrivals.end(refusal)
         except FrameError as error:
+            authenticated = self._sasl is None or self._sasl.done is not None
+            if self._arrivals.theirs is Side.IDLE and authenticated:
+                # Part 2, 2.2: another protocol is answered by our header, and by nothing else.
+                self._out += self._output.take_header()
+                self._mute = True
             self._break(error.condition, str(error))
         self._wake()
 
@@ -152,13 +158,16 @@ class Engine(Links):
             self._break(LIMIT_EXCEEDED, f"nothing was heard for {patience} seconds")
             self._wake()
             return math.inf
-        if self._spoke or now >= self._heartbeat_at:
-            if not self._spoke:
-                self._output.heartbeat()
-                self._wake()
+        if self._spoke:
             self._spoke = False
-            self._heartbeat_at = now + theirs / 2 if theirs else math.inf
-        return min(self._deaf_at, self._heartbeat_at)
+            self._silent_since = now
+        if not theirs:
+            return self._deaf_at
+        if now >= self._silent_since + theirs / 2:
+            self._output.heartbeat()
+            self._wake()
+            self._silent_since = now
+        return min(self._deaf_at, self._silent_since + theirs / 2)
 
     # ------------------------------------------------------------------ connection, sessions
 

@@ -19,7 +19,7 @@ class EngineOptions:
     )
     # Transfers that a peer may send in one session before we renew its window.
     session_window: int = attrs.field(
-        default=2**31 - 1, validator=[attrs.validators.ge(2), attrs.validators.le(2**31 - 1)]
+        default=100_000_000, validator=[attrs.validators.ge(2), attrs.validators.le(2**31 - 1)]
     )
     max_links: int = attrs.field(default=1000, validator=attrs.validators.ge(1))  # in all sessions
     # Bytes of messages whose last frames haven't arrived, over all links.

@@ -65,6 +65,12 @@ class Output:
             self.ours = CONNECTION.after(self.ours, HEADER)
             self._greeting = AMQP_HEADER
 
+    def take_header(self) -> bytes:
+        """The protocol header, unless it was taken before."""
+        self.greet()
+        header, self._greeting = self._greeting, b""
+        return header
+
     def open(self, fields: list[Any]) -> None:
         """Write our open; what was written before follows it."""
         self.greet()
@@ -262,7 +268,7 @@ class Output:
             session.next_outgoing & MAX_UINT,
             OUTGOING_WINDOW,
         )
-        if link is None or session.theirs is Side.IDLE or self.pads:
+        if link is None or link.theirs is Side.IDLE or self.pads:
             self._write_rare_flow(session, windows, link)
             return
         # A message that has arrived in part was sent, as its sender counts.
@@ -305,7 +311,9 @@ class Output:
         if link is not None:
             begun = 1 if link.arriving is not None else 0
             fields.append(uint(link.handle))
-            fields.append(uint((link.delivery_count + begun) & MAX_UINT))
+            # A receiver learns the count from the sender's attach.
+            known = link.we_send or link.theirs is not Side.IDLE
+            fields.append(uint((link.delivery_count + begun) & MAX_UINT) if known else None)
             fields.append(uint(credit_on_the_wire(link)))
             fields += [None, link.drain, False]
         self.write(write_frame(FLOW, fields, session.channel, pads=self.pads))

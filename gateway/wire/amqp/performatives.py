@@ -49,11 +49,41 @@ FIELDS: Final = {
 }
 
 
+# Each type has a symbol beside its number, and a peer may write either (part 1, 1.4).
+_SYMBOLS: Final = {
+    f"amqp:{name}:list": code
+    for name, code in {
+        "open": OPEN,
+        "begin": BEGIN,
+        "attach": ATTACH,
+        "flow": FLOW,
+        "transfer": TRANSFER,
+        "disposition": DISPOSITION,
+        "detach": DETACH,
+        "end": END,
+        "close": CLOSE,
+        "received": 0x23,
+        "accepted": 0x24,
+        "rejected": 0x25,
+        "released": 0x26,
+        "modified": 0x27,
+        "source": SOURCE,
+        "target": TARGET,
+        "coordinator": COORDINATOR,
+        "sasl-mechanisms": 0x40,
+        "sasl-init": 0x41,
+        "sasl-outcome": 0x44,
+    }.items()
+}
+
+
 def code_of(value: Value) -> int:
-    """The number that describes `value`; 0 if it isn't described by a number."""
+    """The number that describes `value`, or stands for its symbol; 0: none that is known."""
     match value:
         case Described(descriptor=Typed(kind=Kind.ULONG, value=int(code))):
             return code
+        case Described(descriptor=Typed(kind=Kind.SYMBOL, value=str(name))):
+            return _SYMBOLS.get(name, 0)
     return 0
 
 

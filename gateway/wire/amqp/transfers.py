@@ -44,6 +44,7 @@ class Transfer:
     settled: bool
     more: bool
     aborted: bool
+    resume: bool
 
     def check_follows(self, first: "Transfer") -> None:
         """
@@ -80,6 +81,7 @@ def read_transfer(data: bytes, at: int) -> tuple[Transfer, int]:
         settled=field(fields, 4, bool, False),
         more=field(fields, 5, bool, False),
         aborted=field(fields, 9, bool, False),
+        resume=field(fields, 8, bool, False),
     )
     return transfer, end
 
@@ -108,7 +110,7 @@ def shape_of(data: bytes, at: int, end: int, transfer: Transfer, link: Any) -> T
     The shape of the whole transfer whose frame starts at byte `at` and whose payload at `end`; None
     if the frame is rare: its tag or its delivery-id is encoded unusually, or it is one of several.
     """
-    if transfer.more or transfer.aborted or transfer.tag is None:
+    if transfer.more or transfer.aborted or transfer.resume or transfer.tag is None:
         return None
     if data[at + 4] != 2 or data[at + _HEAD : at + _HEAD + 3] != _DESCRIPTOR:
         return None
