@@ -94,8 +94,9 @@ chaos: .venv/.test-stamp .venv/.amqp-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m benchmarks.chaos.run $(if $(QUICK),--quick)
 
-# As long as you like, for each of the two: make fuzz SECONDS=3600
+# As long as you like, for each of the three: make fuzz SECONDS=3600
 fuzz: .venv/.test-stamp .venv/.amqp-stamp
+	.venv/bin/python -m tests.wire.amqp.fuzz $(or $(SECONDS),300)
 	.venv/bin/python -m tests.frontends.amqp.fuzz $(or $(SECONDS),300)
 	.venv/bin/python -m tests.security.fuzz $(or $(SECONDS),300)
 

@@ -334,8 +334,8 @@ class End:
 
     def detach(self) -> None:
         for link in self._where(lambda link: link.accepted is not False):
-            if self._too_early(link.session):
-                continue
+            if self.cautious and not link.answered:
+                continue  # Proton takes what comes then for another link's
             error = self.rng.choice((None, None, ERROR))
             awaited, closed = self.rng.random() < 0.5, self.rng.random() < 0.8
             self.engine.detach(link.id, error, closed=closed, awaited=awaited)
@@ -346,16 +346,12 @@ class End:
         if not self.sessions:
             return
         session = self.rng.choice(self.sessions)
-        if self._too_early(session):
-            return
+        if self.cautious and session not in self.begun:
+            return  # Proton doesn't answer such a begin, or answers by one that is no answer
         self.engine.end(session, self.rng.choice((None, ERROR)))
         self.sessions.remove(session)
         for link in [each for each in self.links.values() if each.session == session]:
             self._forget(link)
-
-    def _too_early(self, session: int) -> bool:
-        """Proton doesn't answer a begin, or answers wrongly, if an end or a detach follows it."""
-        return self.cautious and session not in self.begun
 
     def use_void_ids(self) -> None:
         """It has no effect."""
@@ -557,7 +553,7 @@ class Kind:
     lenient: bool = False
 
 
-OWN: Final = Kind(OwnEngine, lenient=True)
+OWN: Final = Kind(OwnEngine)
 PROTON: Final = Kind(ProtonEngine, lenient=True)
 KINDS: Final = ((OWN, OWN), (OWN, PROTON), (PROTON, OWN))
 

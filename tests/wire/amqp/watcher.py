@@ -96,7 +96,8 @@ class Session:
 class Watcher:
     """One engine: `writes` takes its bytes, and `hears` those that it is fed."""
 
-    lenient: bool = False  # Proton writes a count that it can't know yet
+    # Proton writes a count that it can't know yet, and may leave out a next-incoming-id.
+    lenient: bool = False
     out: Stream = attrs.field(factory=Stream)
     into: Stream = attrs.field(factory=Stream)
     by_channel: dict[int, Session] = attrs.field(factory=dict)
@@ -204,8 +205,9 @@ class Watcher:
         session = self._session(frame)
         if session.next_incoming is None:
             assert frame.next_incoming_id is None, "a next-incoming-id before the peer's begin"
+        elif frame.next_incoming_id is None:
+            assert self.lenient, "no next-incoming-id"
         else:
-            assert frame.next_incoming_id is not None, "no next-incoming-id"
             behind = ahead(session.next_incoming, frame.next_incoming_id)
             assert behind >= 0, "a next-incoming-id of the future"
         assert frame.next_outgoing_id == session.next_outgoing

@@ -5,6 +5,10 @@ import pytest
 from gateway.wire.amqp.events import (
     AmqpError,
     ConnectionClosed,
+    ConnectionOpened,
+    DispositionReceived,
+    LinkAttached,
+    SessionOpened,
     TransferReceived,
 )
 from tests.wire.amqp.performative_fields import (
@@ -16,10 +20,13 @@ from tests.wire.amqp.performative_fields import (
     frame,
 )
 from tests.wire.amqp.raw_peer import (
+    SOURCE,
+    TARGET,
     RawPeer,
     client,
     new_engine,
     new_link,
+    of_kind,
     server,
 )
 from tests.wire.amqp.specification.closed import FRAMING_ERROR, closed_with
@@ -53,6 +60,27 @@ def test_a_client_begins_only_after_its_open() -> None:
     assert [each.kind for each in peer.frames] == ["open", "begin", "attach"]
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        BEGIN,
+        frame("attach", name="a", handle=0, role=False),
+        frame("flow", incoming_window=1, next_outgoing_id=0, outgoing_window=1),
+        frame("transfer", handle=0, delivery_id=0, delivery_tag=b"", message_format=0),
+        frame("disposition", role=True, first=0),
+        frame("detach", handle=0),
+        frame("end"),
+    ],
+)
+def test_a_first_frame_that_is_no_open_ends_the_connection(first: bytes) -> None:
+    """2.7.1: the first frame sent in either direction MUST contain an open body."""
+    peer = server()
+    peer.say(AMQP_HEADER, first)
+
+    assert [type(each) for each in peer.events] == [ConnectionClosed]
+    closed_with(peer)
+
+
 def test_a_second_open_ends_the_connection() -> None:
     """2.4.6: an open is received once; afterwards it isn't permitted in any state."""
     peer = server().opened()
@@ -66,6 +94,31 @@ def test_the_open_fits_into_the_smallest_frame() -> None:
     peer = client()
 
     assert peer.frames[0].size <= MIN_MAX_FRAME_SIZE
+
+
+def test_frames_may_be_pipelined_before_the_answer() -> None:
+    """2.4.2: a peer may send frames before it has received the partner's header or open."""
+    peer = server()
+    peer.say(
+        AMQP_HEADER,
+        frame("open", container_id="raw"),
+        BEGIN,
+        frame(
+            "attach",
+            name="a",
+            handle=0,
+            role=False,
+            source=SOURCE,
+            target=TARGET,
+            initial_delivery_count=0,
+        ),
+    )
+    peer.engine.open()
+    peer.hear()
+
+    kinds = [ConnectionOpened, SessionOpened, LinkAttached]
+    assert [type(each) for each in peer.events] == kinds
+    assert [each.kind for each in peer.frames][:2] == ["open", "begin"]
 
 
 def test_an_open_and_a_close_may_be_pipelined() -> None:
@@ -89,6 +142,21 @@ def test_a_close_that_is_pipelined_with_the_open_is_on_channel_0() -> None:
 
 
 # --------------------------------------------------------------------------- 2.7.1: limits
+
+
+@pytest.mark.parametrize("size", [MIN_MAX_FRAME_SIZE, 1000, 65536])
+@pytest.mark.parametrize("format_", [0, 0x80013700])
+def test_no_frame_is_larger_than_the_peer_handles(size: int, format_: int) -> None:
+    """2.7.1, max-frame-size: a peer MUST NOT send frames larger than its partner can handle."""
+    peer = server().opened(max_frame_size=size)
+    peer.session()
+    attached = peer.link(sends=False)
+    peer.credit(10)
+    peer.engine.send(attached.link, bytes(32), bytes(150_000), message_format=format_)
+    frames = peer.hear()
+
+    assert max(each.size for each in frames) <= size
+    assert sum(len(each.payload) for each in frames) == 150_000
 
 
 @pytest.mark.parametrize("limit", [MIN_MAX_FRAME_SIZE, 4096])
@@ -214,18 +282,42 @@ def test_after_a_close_frames_are_taken_until_the_peers_close() -> None:
 @pytest.mark.parametrize(
     "frames", [[BEGIN], [frame("transfer", handle=7)], [frame("detach", handle=7)], [EMPTY]]
 )
-def test_after_a_close_with_an_error_whatever_comes_is_discarded(frames: list[bytes]) -> None:
+def test_after_an_error_of_the_peer_whatever_comes_is_discarded(frames: list[bytes]) -> None:
     """2.4.6, DISCARDING: incoming frames MUST be silently discarded until the peer's close."""
     peer = server().opened()
     peer.session()
-    peer.engine.close(FAILED)
-    peer.hear()
+    peer.send("open", container_id="again")
     peer.told(ConnectionClosed)
     heard = peer.say(*frames, frame("close"))
 
     assert heard == []
-    assert [type(each) for each in peer.events] == [ConnectionClosed]
+    assert peer.events == []
     assert peer.engine.finished
+
+
+@pytest.mark.parametrize("error_of_ours", [None, FAILED])
+def test_what_was_under_way_when_we_closed_is_still_heard(
+    error_of_ours: AmqpError | None,
+) -> None:
+    """
+    2.4.6, CLOSE SENT: there may still be incoming frames. A close that the application asks for is
+    no error of the peer, whatever reason it has: what the peer has settled is settled.
+    """
+    peer = server().opened()
+    peer.session()
+    attached = peer.link(sends=False)
+    peer.credit(1)
+    delivery = peer.engine.send(attached.link, b"t", b"payload")
+    (sent,) = of_kind(peer.hear(), "transfer")
+    peer.engine.close(error_of_ours)
+    heard = peer.hear()
+    heard += peer.send("disposition", role=True, first=sent.delivery_id, settled=True)
+    told = peer.told(DispositionReceived)
+    heard += peer.send("close")
+
+    assert [each.kind for each in heard] == ["close"]
+    assert [(each.delivery, each.settled) for each in told] == [(delivery, True)]
+    assert len(peer.told(ConnectionClosed)) == 1
 
 
 def test_two_closes_may_cross() -> None:
@@ -268,6 +360,17 @@ def test_a_peer_that_wants_traffic_gets_empty_frames_in_time() -> None:
         ("", 0, 8)
     }
     assert len(peer.frames) > 5
+
+
+def test_no_traffic_is_made_up_before_the_open_is_sent() -> None:
+    """2.4.5: empty frames can only be sent after the open frame is sent."""
+    peer = server(idle_timeout=10)
+    peer.say(AMQP_HEADER, frame("open", container_id="raw", idle_time_out=2000))
+    heard = [each.kind for now in range(1, 9) for each in peer.tick(now)]
+    peer.engine.open()
+    heard += [each.kind for each in peer.hear()]
+
+    assert heard[0] == "open"
 
 
 @pytest.mark.parametrize("none", [{}, {"idle_time_out": 0}])

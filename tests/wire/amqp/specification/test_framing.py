@@ -6,6 +6,7 @@ from gateway.domain.message import Described, Kind, Typed, symbol
 from gateway.wire.amqp.events import (
     ConnectionClosed,
     ConnectionOpened,
+    LinkAttached,
     SessionOpened,
     TransferReceived,
 )
@@ -17,7 +18,7 @@ from tests.wire.amqp.performative_fields import (
     frame,
     raw_frame,
 )
-from tests.wire.amqp.raw_peer import server
+from tests.wire.amqp.raw_peer import SOURCE, TARGET, client, new_link, server
 from tests.wire.amqp.specification.closed import DECODE_ERROR, FRAMING_ERROR, closed_with
 
 
@@ -115,6 +116,24 @@ def test_a_body_is_a_described_list(content: bytes) -> None:
     assert closed_with(peer) == DECODE_ERROR
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"next_outgoing_id": "0"},
+        {"incoming_window": b"1"},
+        {"remote_channel": [1]},
+        {"handle_max": {}},
+    ],
+)
+def test_a_field_has_the_type_of_its_definition(fields: dict[str, object]) -> None:
+    """1.4: the permitted values are determined by the type of the field."""
+    windows = {"next_outgoing_id": 0, "incoming_window": 1, "outgoing_window": 1}
+    peer = server().opened()
+    peer.send("begin", **windows | fields)
+
+    assert closed_with(peer) in (DECODE_ERROR, "amqp:invalid-field")
+
+
 def test_empty_frames_are_ignored() -> None:
     """2.3.2: a frame without a body generates artificial traffic, and has no other meaning."""
     peer = server().opened()
@@ -123,6 +142,22 @@ def test_empty_frames_are_ignored() -> None:
 
     assert heard == []
     assert peer.told(ConnectionClosed) == []
+
+
+def test_what_the_engine_writes_are_whole_frames_of_amqp() -> None:
+    """2.3.1: the size MUST be that of the whole frame (each one is checked as it is read)."""
+    peer = server().opened()
+    peer.session()
+    attached = peer.link(sends=False)
+    peer.credit(10)
+    for size in (0, 1, 1000, 200_000):
+        peer.engine.send(attached.link, b"%d" % size, bytes(size))
+    frames = peer.hear()
+    peer.engine.close()
+    frames += peer.hear()
+
+    assert sum(len(each.payload) for each in frames) == 201_001
+    assert {each.kind for each in frames} == {"transfer", "close"}
 
 
 # --------------------------------------------------------------------------- 1.4: composite types
@@ -179,6 +214,16 @@ def test_each_encoding_of_the_fields_of_a_transfer_is_read(
     assert (received.tag, received.payload, received.settled) == (b"t", b"payload", True)
 
 
+def test_a_performative_may_be_described_by_its_symbol() -> None:
+    """1.4 and 2.7: a composite type has a symbolic descriptor beside the numeric one."""
+    peer = server()
+    peer.say(AMQP_HEADER, raw_frame(encode(Described(symbol("amqp:open:list"), ["raw"]))))
+    windows = [None, *[Typed(Kind.UINT, 1)] * 3]
+    peer.say(raw_frame(encode(Described(symbol("amqp:begin:list"), windows))))
+
+    assert [type(each) for each in peer.events] == [ConnectionOpened, SessionOpened]
+
+
 @pytest.mark.parametrize(
     ("capabilities", "expected"),
     [
@@ -225,3 +270,22 @@ def test_a_map_that_is_none_is_refused(content: bytes) -> None:
     )
 
     assert closed_with(peer) == DECODE_ERROR
+
+
+def test_a_client_reads_termini_that_are_described_by_their_symbols() -> None:
+    """1.4 and 3.5.3: as above, for values inside of a performative."""
+    peer = client()
+    peer.say(AMQP_HEADER, frame("open", container_id="raw"))
+    session = peer.engine.begin()
+    peer.engine.attach(session, new_link())
+    peer.hear()
+    windows = {"next_outgoing_id": 0, "incoming_window": 1, "outgoing_window": 1}
+    peer.send("begin", remote_channel=0, **windows)
+    source, target = (
+        Described(symbol(f"amqp:{name}:list"), value.value)
+        for name, value in (("source", SOURCE), ("target", TARGET))
+    )
+    peer.send("attach", name="link", handle=0, role=True, source=source, target=target)
+
+    (attached,) = peer.told(LinkAttached)
+    assert (attached.source.address, attached.target.address) == ("source", "target")

@@ -13,12 +13,13 @@ from gateway.wire.amqp.events import (
     NewLink,
     ReceiverSettles,
     SenderSettles,
+    SessionClosed,
     Terminus,
     TransferReceived,
 )
 from tests.wire.amqp.performative_fields import AMQP_HEADER, Frame, error, error_of, frame
 from tests.wire.amqp.raw_peer import SOURCE, TARGET, RawPeer, client, new_link, of_kind, server
-from tests.wire.amqp.specification.closed import closed_with
+from tests.wire.amqp.specification.closed import closed_with, ended_with
 
 WINDOWS = {"next_outgoing_id": 0, "incoming_window": 100, "outgoing_window": 100}
 TERMINI = {"source": SOURCE, "target": TARGET}
@@ -282,6 +283,26 @@ def test_nothing_is_sent_on_a_link_after_its_detach(peer: RawPeer) -> None:
     assert [each.kind for each in heard] == ["detach"]
 
 
+@pytest.mark.parametrize("kind", ["flow", "transfer", "detach"])
+def test_a_handle_that_is_not_attached_is_an_error_of_the_session(peer: RawPeer, kind: str) -> None:
+    """
+    2.7.4, handle: if it isn't that of an attached link, the recipient MUST respond by ending the
+    session with unattached-handle; 2.8.17 says so of every frame but an attach.
+    """
+    fields: dict[str, dict[str, object]] = {
+        "flow": {**WINDOWS, "next_incoming_id": 0, "delivery_count": 0, "link_credit": 1},
+        "transfer": {"delivery_id": 0, "delivery_tag": b"t", "message_format": 0},
+        "detach": {"closed": True},
+    }
+    peer.link(sends=True)
+    peer.told(LinkAttached)
+    peer.send(kind, handle=7, **fields[kind])
+    peer.send("end")
+
+    assert [type(each) for each in peer.events] == [LinkDetached, SessionClosed]
+    assert ended_with(peer) == "amqp:session:unattached-handle"
+
+
 # --------------------------------------------------------------------------- 2.6.7: flow control
 
 
@@ -346,6 +367,19 @@ def test_credit_that_is_taken_back_is_not_used(peer: RawPeer, *, drain: bool) ->
     assert messages(peer.credit(1)) == 1
 
 
+def test_a_limit_behind_what_was_sent_is_no_credit(peer: RawPeer) -> None:
+    """2.6.7: the credit may be less than zero, when it was reduced while transfers were sent."""
+    attached = peer.link(sends=False)
+    peer.credit(5)
+    for number in range(8):
+        peer.engine.send(attached.link, b"%d" % number, b"payload")
+    peer.hear()
+    stopped = messages(peer.credit(2, delivery_count=1))
+    going_on = messages(peer.credit(7, delivery_count=0))
+
+    assert (stopped, going_on) == (0, 2)
+
+
 @pytest.mark.parametrize("used", [0, 2, 5])
 def test_a_drained_sender_uses_all_credit_and_says_so(peer: RawPeer, used: int) -> None:
     """
@@ -406,6 +440,26 @@ def test_a_receiver_counts_from_where_the_sender_begins_and_around_the_end(
 
     assert (early.delivery_count, early.link_credit) == (start, 10)
     assert (late.delivery_count, late.link_credit) == ((start + 4) % 2**32, 7)
+
+
+def test_a_receiver_tells_no_count_before_it_has_seen_the_attach() -> None:
+    """2.7.4: a receiver that hasn't seen the initial attach MUST NOT set delivery-count."""
+    peer = client()
+    peer.say(AMQP_HEADER, frame("open", container_id="raw"))
+    session = peer.engine.begin()
+    peer.hear()
+    peer.send("begin", remote_channel=0, **WINDOWS)
+    link = peer.engine.attach(session, new_link(we_send=False))
+    assert link is not None
+    peer.engine.grant(link, 5)
+    early = of_kind(peer.hear(), "flow")
+    fields = {"name": "link", "handle": 0, "role": False, "initial_delivery_count": 9}
+    peer.send("attach", **fields, **TERMINI)
+    peer.engine.grant(link, 1)
+    late = of_kind(peer.hear(), "flow")
+
+    assert [each.delivery_count for each in early] == [None] * len(early)
+    assert (late[-1].delivery_count, late[-1].link_credit) == (9, 6)
 
 
 def test_messages_of_several_frames_count_once(peer: RawPeer) -> None:

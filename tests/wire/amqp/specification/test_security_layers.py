@@ -10,6 +10,7 @@ from gateway.wire.amqp.sasl import MECHANISMS, Credentials, SaslClient, SaslServ
 from tests.wire.amqp.pair_of_engines import take_all
 from tests.wire.amqp.performative_fields import (
     AMQP_HEADER,
+    EMPTY,
     MIN_MAX_FRAME_SIZE,
     SASL_HEADER,
     Frame,
@@ -152,6 +153,39 @@ def test_the_ignored_parts_of_the_header_of_a_frame_are_ignored() -> None:
     assert (outcome.kind, outcome.code) == ("sasl-outcome", 0)
 
 
+@pytest.mark.parametrize(
+    "broken",
+    [
+        raw_frame(b"", type_code=1),  # an empty frame
+        raw_frame(body("sasl-init", mechanism="PLAIN") * 2, type_code=1),  # two values
+        raw_frame(body("sasl-init", mechanism="PLAIN") + b"\0", type_code=1),
+        raw_frame(body("sasl-init", mechanism="PLAIN"), type_code=0),  # a frame of AMQP
+        raw_frame(b"\x40", type_code=1),
+        raw_frame(b"\x00\x53\x41\x45", type_code=1),  # without its mandatory mechanism
+        frame("open", container_id="raw"),
+        EMPTY,
+        b"\0\0\0\x07\x02\x01\0\0",
+        b"\0\0\0\x10\x01\x01\0\0" + bytes(8),
+        b"\xff\xff\xff\xff\x02\x01\0\0",
+        frame("sasl-outcome", code=0),
+        frame("sasl-response", response=b""),
+        OFFER,
+    ],
+)
+def test_what_is_no_init_ends_the_connection(broken: bytes) -> None:
+    """
+    5.3.1: a frame of SASL has the type 0x01 and exactly one value, and an empty frame is an
+    irrecoverable error; 5.3.2: the partner's first frame is sasl-init.
+    """
+    layer = serving()
+    layer.say(SASL_HEADER)
+    answer = layer.say(broken)
+
+    assert [frame.code for frame in parse(answer)[0]] in ([], [1])
+    assert len(layer.closed) == 1
+    assert layer.engine.finished
+
+
 def test_an_init_of_the_largest_size_is_taken() -> None:
     """5.3.1: the maximum size of a SASL frame is MIN-MAX-FRAME-SIZE. (Tokens are longer.)"""
     password = "p" * 460
@@ -252,3 +286,37 @@ def test_additional_data_of_a_good_outcome_is_passed_over() -> None:
     answer = layer.say(frame("sasl-outcome", code=0, additional_data=b"data"))
 
     assert answer[:8] == AMQP_HEADER
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        raw_frame(b"", type_code=1),
+        raw_frame(b"\x00\x53\x44\x45", type_code=1),  # an outcome without its mandatory code
+        frame("sasl-challenge", challenge=b"what?"),
+        frame("sasl-init", mechanism="PLAIN"),
+        frame("open", container_id="raw"),
+        OFFER,
+    ],
+)
+def test_what_is_no_outcome_ends_the_connection(broken: bytes) -> None:
+    """5.3.1 and 5.3.3.3: none of the mechanisms here knows a challenge."""
+    layer = asking()
+    take_all(layer.engine)
+    layer.say(SASL_HEADER, OFFER)
+    answer = layer.say(broken)
+
+    assert answer == b""
+    assert len(layer.closed) == 1
+    assert layer.engine.finished
+
+
+def test_the_end_of_the_stream_within_the_layer_ends_the_connection() -> None:
+    """5.1: when a security layer terminates, the connection MUST be closed."""
+    for layer in (serving(), asking()):
+        take_all(layer.engine)
+        layer.say(SASL_HEADER)
+        layer.engine.feed_eof()
+
+        assert [type(each) for each in layer.engine.events()] == [ConnectionClosed]
+        assert layer.engine.finished

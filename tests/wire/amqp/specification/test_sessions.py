@@ -171,6 +171,34 @@ def test_after_an_end_the_channel_can_be_used_again() -> None:
     assert not peer.told(ConnectionClosed)
 
 
+def test_after_an_end_with_an_error_whatever_comes_is_discarded_until_the_peers_end() -> None:
+    """
+    2.5.4 and 2.5.5, DISCARDING: incoming frames on the session MUST be silently discarded until
+    the peer's end is received.
+    """
+    peer = server().opened()
+    session = peer.session()
+    attached = peer.link(sends=True)
+    peer.engine.grant(attached.link, 10)
+    peer.engine.end(session, FAILED)
+    peer.hear()
+    peer.told(LinkAttached)
+    heard = peer.transfer(0)
+    heard += peer.transfer(7, handle=9)
+    heard += peer.flow(handle=9, link_credit=1, delivery_count=0, echo=True)
+    heard += peer.send("disposition", role=True, first=0, settled=True)
+    heard += peer.send("attach", name="x", handle=1, role=True, source=SOURCE, target=TARGET)
+    heard += peer.send("detach", handle=0, closed=True)
+    heard += peer.send("detach", handle=9, closed=True)
+    told = list(peer.events)
+    heard += peer.send("end")
+    peer.session()
+
+    assert heard == []
+    assert told == []
+    assert peer.frames[-1].kind == "begin"
+
+
 def test_two_ends_may_cross() -> None:
     """2.5.3: a simultaneous end appears to each peer as the answer to its own."""
     peer = server().opened()
@@ -289,6 +317,16 @@ def test_the_window_is_computed_from_what_the_peer_has_received(behind: int) -> 
     assert len(of_kind(heard, "transfer")) == 3 - behind
 
 
+def test_a_flow_before_any_begin_was_seen_counts_from_the_first_id() -> None:
+    """2.5.6: without next-incoming-id, initial-outgoing-id is taken in its place."""
+    peer, _ = sending(3)
+    peer.hear()
+    none = peer.flow(next_incoming_id=None, incoming_window=3)
+    two = peer.flow(next_incoming_id=None, incoming_window=5)
+
+    assert (len(of_kind(none, "transfer")), len(of_kind(two, "transfer"))) == (0, 2)
+
+
 def test_the_window_may_be_closed_again() -> None:
     """2.5.6: the window is recomputed when informed of the remote session endpoint's state."""
     peer, first = sending(0)
@@ -316,6 +354,18 @@ def test_transfers_are_counted_from_where_the_peer_begins_and_around_the_end(fir
 
     assert len(peer.told(TransferReceived)) == 7
     assert flow.next_incoming_id == (first + 7) % 2**32
+
+
+def test_the_peer_says_which_transfer_is_next() -> None:
+    """2.5.6: on a flow, next-incoming-id MUST be updated from the frame's next-outgoing-id."""
+    peer = server().opened()
+    peer.session()
+    attached = peer.link(sends=True)
+    peer.flow(next_outgoing_id=40)
+    peer.engine.grant(attached.link, 100)
+    (flow,) = peer.hear()
+
+    assert flow.next_incoming_id == 40
 
 
 def test_a_window_that_was_used_is_opened_again() -> None:

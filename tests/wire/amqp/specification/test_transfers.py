@@ -190,6 +190,21 @@ def test_another_id_on_a_continuation_is_an_error(peer: RawPeer, receiving: Link
     assert received(peer) == []
 
 
+@pytest.mark.parametrize("missing", ["delivery_id", "delivery_tag"])
+def test_a_first_transfer_without_id_or_tag_is_an_error(
+    peer: RawPeer, receiving: LinkAttached, missing: str
+) -> None:
+    """2.7.5: these MUST be supplied on the first transfer of a delivery."""
+    peer.send(
+        "transfer",
+        handle=0,
+        **{"delivery_id": 0, "delivery_tag": b"t", "message_format": 0} | {missing: None},
+    )
+
+    assert broken(peer)
+    assert received(peer) == []
+
+
 def test_a_delivery_without_a_format_is_of_format_0(peer: RawPeer, receiving: LinkAttached) -> None:
     """2.7.5: the format MUST be specified first; who doesn't is understood nevertheless."""
     peer.send("transfer", handle=0, delivery_id=0, delivery_tag=b"t", payload=b"x")
@@ -251,6 +266,16 @@ def test_a_delivery_that_is_aborted_with_its_first_transfer_is_none(
 ) -> None:
     """2.7.5, aborted, as above."""
     peer.transfer(0, aborted=True)
+    peer.transfer(1)
+
+    assert received(peer) == [(b"1", b"payload", False)]
+
+
+def test_a_resumed_delivery_that_is_not_known_is_ignored(
+    peer: RawPeer, receiving: LinkAttached
+) -> None:
+    """2.7.5, resume: the receiver MUST ignore those that aren't in its local unsettled map."""
+    peer.transfer(0, resume=True)
     peer.transfer(1)
 
     assert received(peer) == [(b"1", b"payload", False)]

@@ -8,7 +8,7 @@ from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials, SaslClient, SaslServer
 from tests.wire.amqp.pair_of_engines import take_all
 from tests.wire.amqp.performative_fields import AMQP_HEADER, SASL_HEADER, frame
-from tests.wire.amqp.raw_peer import client, server
+from tests.wire.amqp.raw_peer import client, new_engine, server
 
 OTHER_VERSIONS = [b"AMQP\x00\x00\x09\x01", b"AMQP\x00\x01\x01\x00", b"AMQP\x00\x02\x00\x00"]
 NO_HEADERS = [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\xa5\x01\x00\x00", bytes(8)]
@@ -59,6 +59,35 @@ def test_a_header_may_come_byte_by_byte() -> None:
     assert len(peer.told(ConnectionOpened)) == 1
 
 
+@pytest.mark.parametrize("header", [*OTHER_VERSIONS, *NO_HEADERS])
+def test_a_server_answers_what_it_does_not_support_with_what_it_does_and_closes(
+    header: bytes,
+) -> None:
+    """
+    2.2: if the version isn't supported, or the header can't be parsed, the server MUST send a
+    header with a supported version and then close the socket.
+    """
+    engine = new_engine()
+    engine.feed(header)
+    (closed,) = engine.events()
+
+    assert take_all(engine) == AMQP_HEADER
+    assert closed.error.condition == "amqp:connection:framing-error"
+    assert engine.finished
+
+
+@pytest.mark.parametrize("header", OTHER_PROTOCOLS)
+def test_a_server_answers_another_protocol_with_one_that_it_accepts_and_closes(
+    header: bytes,
+) -> None:
+    """2.2: the server MUST send a header with an acceptable protocol id, and close the socket."""
+    engine = new_engine()
+    engine.feed(header)
+
+    assert take_all(engine) == AMQP_HEADER
+    assert engine.finished
+
+
 @pytest.mark.parametrize("header", [AMQP_HEADER, b"AMQP\x02\x01\x00\x00", *NO_HEADERS])
 def test_a_server_that_requires_sasl_says_so_and_closes(header: bytes) -> None:
     """2.2: a raw AMQP connection where SASL is required MUST be answered with an acceptable id."""
@@ -69,6 +98,16 @@ def test_a_server_that_requires_sasl_says_so_and_closes(header: bytes) -> None:
     assert take_all(engine) == SASL_HEADER
     assert closed.error.condition == "amqp:connection:framing-error"
     assert engine.finished
+
+
+@pytest.mark.parametrize("header", [*OTHER_VERSIONS, *OTHER_PROTOCOLS, *NO_HEADERS])
+def test_a_client_whose_header_is_not_answered_by_the_same_one_closes(header: bytes) -> None:
+    """2.2: if the headers don't match, both peers MUST close their outgoing stream."""
+    peer = client()
+    peer.engine.feed(header)
+
+    assert take_all(peer.engine) == b""
+    assert peer.engine.finished
 
 
 def test_nothing_of_what_follows_a_foreign_header_is_understood() -> None:
