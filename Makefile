@@ -6,10 +6,10 @@ WORKERS ?= $(shell expr $(CORES) + 1)
 
 # Debian packages, installed when they are missing.
 TEST_PACKAGES := chromium libfaketime rabbitmq-server strace
-# What compiles the engine of AMQP.
-AMQP_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell $(PYTHON) -c 'import os, sysconfig; \
+# What compiles Qpid Proton, a foreign peer of AMQP for tests and benchmarks.
+PROTON_PACKAGES = $(shell command -v gcc >/dev/null || echo gcc libc6-dev) $(shell $(PYTHON) -c 'import os, sysconfig; \
 	print("" if os.path.exists(sysconfig.get_path("include") + "/Python.h") else "python3-dev")')
-# With them Proton's own client, which the tests use, has TLS. The gateway's is Python's.
+# With them Proton has TLS.
 TLS_PACKAGES := libssl-dev pkg-config
 BENCH_PACKAGES := nginx-light rabbitmq-server wrk
 POWERCUT_PACKAGES := e2fsprogs mount strace
@@ -23,15 +23,14 @@ ITSELF := --no-deps --no-build-isolation --editable .
 .PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock clean
 
 run: .venv/.run-stamp
-	@$(MAKE) --no-print-directory .venv/.amqp-stamp || echo "AMQP is left out, all else works." >&2
 	.venv/bin/pairgate demo
 
-test: .venv/.test-stamp .venv/.amqp-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .node/.stamp
+test: .venv/.test-stamp .venv/.proton-tls-stamp .venv-legacy/.stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 # Simulated hours: make sim HOURS=1000 SEED=0 JOBS=2
-sim: .venv/.test-stamp .venv/.amqp-stamp
+sim: .venv/.test-stamp
 	.venv/bin/python -m tests.simulation --hours $(or $(HOURS),10) --seed $(or $(SEED),0) --jobs $(or $(JOBS),1) \
 	  --load $(or $(LOAD),1)
 
@@ -75,7 +74,7 @@ mypy:
 layers:
 	.venv/bin/python -m pytest --quiet tests/test_layers.py
 
-bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
+bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	@$(call debian,$(BENCH_PACKAGES))
 	.venv/bin/python -m benchmarks.embedded
 	.venv/bin/python -m benchmarks.overhead
@@ -90,12 +89,12 @@ bench: .venv/.test-stamp .venv/.amqp-stamp .venv-azure/.stamp .node/.stamp
 
 # Real processes, harmed under load; some forty minutes, with QUICK=1 a quarter of an hour.
 # The page: build/chaos/index.html.
-chaos: .venv/.test-stamp .venv/.amqp-stamp .node/.stamp
+chaos: .venv/.test-stamp .node/.stamp
 	@$(call debian,$(TEST_PACKAGES))
 	.venv/bin/python -m benchmarks.chaos.run $(if $(QUICK),--quick)
 
 # As long as you like, for each of the three: make fuzz SECONDS=3600
-fuzz: .venv/.test-stamp .venv/.amqp-stamp
+fuzz: .venv/.test-stamp .venv/.proton-stamp
 	.venv/bin/python -m tests.wire.amqp.fuzz $(or $(SECONDS),300)
 	.venv/bin/python -m tests.frontends.amqp.fuzz $(or $(SECONDS),300)
 	.venv/bin/python -m tests.security.fuzz $(or $(SECONDS),300)
@@ -104,7 +103,7 @@ fuzz: .venv/.test-stamp .venv/.amqp-stamp
 lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/run.txt pyproject.toml locks/build.in
 	$(COMPILE) --output-file locks/test.txt pyproject.toml locks/build.in locks/test.in
-	$(COMPILE) --output-file locks/amqp.txt locks/amqp.in
+	$(COMPILE) --output-file locks/proton.txt locks/proton.in
 	$(COMPILE) --output-file locks/legacy.txt locks/legacy.in
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
 	@$(call node)
@@ -124,16 +123,16 @@ clean:
 	touch $@
 
 # Built in this environment, as the project itself, by what run.txt has installed.
-.venv/.amqp-stamp: locks/amqp.txt .venv/.run-stamp
-	@$(call debian,$(AMQP_PACKAGES))
-	.venv/bin/python $(INSTALL) --require-hashes --no-build-isolation -r locks/amqp.txt
+.venv/.proton-stamp: locks/proton.txt .venv/.run-stamp
+	@$(call debian,$(PROTON_PACKAGES))
+	.venv/bin/python $(INSTALL) --require-hashes --no-build-isolation -r locks/proton.txt
 	touch $@
 
 # Compiled once more if it was before these were there; not taken from a cache, which may have that one.
-.venv/.amqp-tls-stamp: .venv/.amqp-stamp
+.venv/.proton-tls-stamp: .venv/.proton-stamp
 	@$(call debian,$(TLS_PACKAGES))
 	.venv/bin/python -c 'import proton, sys; sys.exit(not proton.SSL.present())' || .venv/bin/python $(INSTALL) \
-		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/amqp.txt
+		--require-hashes --no-build-isolation --no-deps --no-cache-dir --force-reinstall -r locks/proton.txt
 	touch $@
 
 .venv-legacy/.stamp .venv-azure/.stamp: .venv-%/.stamp: locks/%.txt | .venv-%/bin/pip

@@ -40,7 +40,7 @@ async def open_endpoints(
     Bind all ports, which the stack closes; every port but 0 is moved by `port_offset`.
 
     Raises:
-        Failure: a port is in use, a certificate can't be used, or the AMQP engine isn't installed.
+        Failure: a port is in use, or a certificate can't be used.
     """
     await trio.lowlevel.checkpoint()
     endpoints = []

@@ -3,18 +3,18 @@
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import attrs
 import trio
 
-from gateway.app.failure import ExitCode, Failure
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.status import StatusBoard, make_figures
 from gateway.brokers.local.visibility import LocalVisibility
 from gateway.config.options import ADMIN, AMQP, ONE_PORT, STORAGE_QUEUE, Config
 from gateway.frontends.admin.frontend import AdminFrontend
+from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_poll
 from gateway.frontends.storage_queue.auth import Accounts
@@ -25,12 +25,8 @@ from gateway.net.body_budget import BodyBudget
 from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
-from gateway.wire.amqp.options import why_no_engine
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.errors import PAIRGATE
-
-if TYPE_CHECKING:  # imports the engine, which may be missing
-    from gateway.frontends.amqp.frontend import AmqpFrontend
 
 # The pair's own outcome says more than a timeout of the front end, whose deadline therefore is
 # later.
@@ -118,22 +114,8 @@ def small_bodies(options: HttpServerOptions) -> HttpServerOptions:
     return attrs.evolve(options, max_body=min(options.max_body, SMALL_BODY))
 
 
-def why_not(protocol: str) -> str | None:
-    """The advice on what to install for this protocol; None: nothing is missing."""
-    why = why_no_engine() if protocol in (ONE_PORT, AMQP) else None
-    return None if why is None else f"protocol {protocol!r}: {why}"
-
-
 def make_server(protocol: str, makings: Makings, tls: Tls | None) -> Server:
-    """
-    The server of an endpoint, including TLS.
-
-    Raises:
-        Failure: the AMQP engine isn't installed.
-    """
-    why = why_not(protocol)
-    if why is not None:
-        raise Failure(why, ExitCode.WRONG)
+    """The server of an endpoint, including TLS."""
     if protocol == ONE_PORT:
         return _make_one_port(makings, tls)
     if protocol == AMQP:
@@ -207,9 +189,7 @@ def _make_sniffer(
     )
 
 
-def _make_frontend(makings: Makings) -> "AmqpFrontend":
-    from gateway.frontends.amqp.frontend import AmqpFrontend
-
+def _make_frontend(makings: Makings) -> AmqpFrontend:
     return AmqpFrontend(
         broker=makings.parts.broker,
         leases=makings.parts.leases,

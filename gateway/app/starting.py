@@ -11,7 +11,6 @@ import trio
 from gateway.app.endpoints import moved, tls_of
 from gateway.app.failure import Failure
 from gateway.app.operations.findings import Findings, Grade
-from gateway.app.servers import why_not
 from gateway.config.options import AMQP, Config, Endpoint
 from gateway.net.listeners import CannotListen, open_listener
 
@@ -34,9 +33,6 @@ async def check_endpoints(
         findings.add("endpoints", Grade.BAD, text)
     for index, endpoint in enumerate(config.endpoints):
         subject = f"endpoints[{index}]"
-        why = why_not(endpoint.protocol)
-        if why is not None:
-            findings.add(subject, Grade.BAD, why)
         try:
             tls_of(config, index)
         except Failure as failure:

@@ -2,7 +2,7 @@
 Finds the adapter for a namespace by its URL.
 
 A kind is imported when a URL names it: a process uses one or two kinds, and starts faster without
-the others. Kinds over AMQP need a library that may be missing.
+the others.
 """
 
 import random
@@ -16,7 +16,6 @@ import attrs
 from gateway.brokers.meter import Meter
 from gateway.domain.errors import InvalidRequest
 from gateway.ports import Broker, Observer, WallClock
-from gateway.wire.amqp.options import why_no_engine
 
 
 class Adapter(Broker, Protocol):
@@ -122,7 +121,6 @@ def _amqp() -> Kind:
     from gateway.brokers.amqp.options import AmqpNamespaceOptions
 
     def make(address: Address) -> Adapter:
-        _must_have_engine()
         from gateway.brokers.amqp.broker import open_namespace
 
         dependencies, options = address.dependencies, address.options or AmqpNamespaceOptions()
@@ -138,19 +136,12 @@ def _servicebus() -> Kind:
     from gateway.brokers.amqp.options import ServiceBusOptions
 
     def make(address: Address) -> Adapter:
-        _must_have_engine()
         from gateway.brokers.amqp.servicebus import open_namespace
 
         dependencies, options = address.dependencies, address.options or ServiceBusOptions()
         return open_namespace(address.rest, options, dependencies.clock, dependencies.rng)
 
     return Kind(options=ServiceBusOptions, make=make)
-
-
-def _must_have_engine() -> None:
-    """Importing the adapters imports the AMQP library, which may be missing."""
-    if (why := why_no_engine()) is not None:
-        raise InvalidRequest(why)
 
 
 def _rabbitmq() -> Kind:

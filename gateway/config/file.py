@@ -10,7 +10,6 @@ import attrs
 from gateway.config.checks import problems_of, warnings_of
 from gateway.config.options import (
     DEFAULT,
-    DEFAULT_WITHOUT_AMQP,
     Config,
     Namespace,
     Pairing,
@@ -21,7 +20,6 @@ from gateway.config.plans import read_plan, with_topic
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.values import SecretSource
-from gateway.wire.amqp.options import why_no_engine
 
 FILE_NAME: Final = "pairgate.toml"
 
@@ -49,7 +47,7 @@ def load(path: Path | None, *, environ: Mapping[str, str], here: Path) -> Loaded
     if path is None and (here / FILE_NAME).exists():
         path = here / FILE_NAME
     if path is None:
-        return _default(here, environ)
+        return parse(DEFAULT, source="the embedded default", folder=here, environ=environ)
     try:
         text = path.read_text("utf-8-sig")  # editors on Windows write a byte order mark
     except OSError as error:
@@ -80,17 +78,6 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
         raise ConfigError(f"{source}: {problem}" for problem in problems)
     warnings = (*secrets.warnings, *warnings_of(config))
     return Loaded(config=config, source=source, folder=folder, warnings=warnings)
-
-
-def _default(here: Path, environ: Mapping[str, str]) -> Loaded:
-    """
-    The embedded default. It doesn't name AMQP's endpoint if the AMQP engine isn't installed:
-    without a file, no protocol was asked for.
-    """
-    why = why_no_engine()
-    text = DEFAULT if why is None else DEFAULT_WITHOUT_AMQP
-    loaded = parse(text, source="the embedded default", folder=here, environ=environ)
-    return loaded if why is None else attrs.evolve(loaded, warnings=(*loaded.warnings, why))
 
 
 def _completed(config: Config, source: str, folder: Path) -> Config:

@@ -33,7 +33,11 @@ from gateway.pairing.options import EntityRule, PairOptions, SyphonOptions
 from gateway.telemetry.log import LEVELS
 
 # The configuration of `serve` without a file; conf/pairgate.toml says the same, with every option.
-DEFAULT_WITHOUT_AMQP: Final = """
+DEFAULT: Final = """
+[[endpoints]]
+protocol = "service-bus"
+bind = "127.0.0.1:5672"
+
 [namespaces.east]
 url = "embedded:var/east.db"
 
@@ -58,11 +62,6 @@ bind = "127.0.0.1:10001"
 protocol = "admin"
 bind = "127.0.0.1:9640"
 """
-DEFAULT: Final = f"""
-[[endpoints]]
-protocol = "service-bus"
-bind = "127.0.0.1:5672"
-{DEFAULT_WITHOUT_AMQP}"""
 
 ONE_PORT: Final = "service-bus"  # AMQP, AMQP over WebSocket, REST; each in plain text or TLS
 AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket

@@ -8,7 +8,6 @@ A planted bug is a diff of the package `gateway`, below a header of lines `key: 
     law    a part of the sentence in which the simulation's judge must complain; may be repeated
     seeds  of the simulation in which it must do so
     found  the seeds that did so when the diff was made; they are tried first
-    needs  a part that isn't always installed
 
 The diff is applied to a copy of the package, and a process of its own runs there. So nothing of the
 bug is left behind, and a diff changes the code as a person would, whatever is private.
@@ -30,7 +29,7 @@ import attrs
 
 ROOT: Final = Path(__file__).parents[2]
 REQUIRED: Final = frozenset({"name", "rule"})
-OPTIONAL: Final = frozenset({"law", "seeds", "found", "needs"})
+OPTIONAL: Final = frozenset({"law", "seeds", "found"})
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,7 +45,6 @@ class PlantedBug:
     laws: tuple[str, ...] = ()
     seeds: range = range(0)
     found: tuple[int, ...] = ()
-    needs: str = ""
 
     @classmethod
     def read(cls, path: Path) -> "PlantedBug":
@@ -70,7 +68,6 @@ class PlantedBug:
             laws=tuple(fields.get("law", ())),
             seeds=range(int(first), int(last) + 1),
             found=tuple(int(each) for each in fields.get("found", ())),
-            needs=fields.get("needs", [""])[0],
         )
 
     def __str__(self) -> str:

@@ -4,13 +4,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from gateway.wire.amqp.options import why_no_engine
 from tests.harness.planted import PlantedBug, bugs_below
 from tests.simulation.world import run_world
 
 ALL: Final = bugs_below(Path(__file__).with_name("planted"))
-# Those of AMQP can't be found without its engine; one without seeds is for another world.
-BUGS: Final = tuple(bug for bug in ALL if bug.seeds and (not bug.needs or why_no_engine() is None))
+BUGS: Final = tuple(bug for bug in ALL if bug.seeds)  # one without seeds is for another world
 
 
 def bug_named(name: str) -> PlantedBug:

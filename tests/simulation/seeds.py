@@ -8,7 +8,6 @@ import attrs
 
 from gateway.domain.backoff import Backoff
 from gateway.pairing.options import OnUnknown, PairOptions, SyphonOptions
-from gateway.wire.amqp.options import why_no_engine
 from tests.harness.crash_disk import Ailment
 from tests.harness.faults import Operation
 from tests.simulation.outages import OUTAGES, with_slowness
@@ -38,8 +37,7 @@ DISK_FAULTS: Final = (*Ailment, None)  # None: nearly full, so that the store ta
 STEPS: Final = (2.5, 30.0, 90.0, 1800.0, 10800.0)  # seconds by which a wall clock is off, about
 LASTING_STEP: Final = 1800.0  # tokens of an hour are good on both sides of it
 CRASHES: Final = ("primary", "secondary", "gateway", "syphon", "pause")
-# Without the engine of AMQP its runs are others.
-FRONTS: Final = tuple(one for one in Front if one is not Front.AMQP or why_no_engine() is None)
+FRONTS: Final = tuple(Front)
 
 
 def draw(seed: int, load: int = 1) -> Scenario:

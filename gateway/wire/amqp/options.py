@@ -1,6 +1,4 @@
-"""Limits of an AMQP connection, and whether the engine is installed; both without importing it."""
-
-from importlib.util import find_spec
+"""Limits of an AMQP connection."""
 
 import attrs
 
@@ -32,13 +30,3 @@ class EngineOptions:
     def _is_long_enough(self, _: object, seconds: float) -> None:
         if seconds != 0 and not seconds >= 2:
             raise ValueError(f"'idle_timeout' must be 0, or >= 2: {seconds}")
-
-
-def why_no_engine() -> str | None:
-    """The package to install so that AMQP works; None if nothing is missing."""
-    if find_spec("cproton_ffi") is not None:
-        return None
-    return (
-        "AMQP needs python-qpid-proton, which is compiled when it is installed: install a C "
-        "compiler and Python's headers (on Debian: gcc and python3-dev), then pairgate[amqp]"
-    )
