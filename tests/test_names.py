@@ -84,8 +84,6 @@ USUAL_SENSE: Final[dict[str, dict[str, str]]] = {
     "tests/test_english.py": dict.fromkeys(OLD_WORDS, "looks for these words"),
     "tests/test_names.py": dict.fromkeys(OLD_WORDS, "looks for these words"),
 }
-# The AMQP codec is being replaced.
-NOT_YET: Final = ("gateway/wire/amqp/", "tests/wire/amqp/")
 SUFFIXES: Final = frozenset({".py", ".md", ".toml", ".js", ".cs", ".java", ".go", ".html", ".sh"})
 
 
@@ -201,7 +199,7 @@ def files() -> dict[str, str]:
     found = {name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md")}
     for path in sorted(path for folder in folders for path in (ROOT / folder).rglob("*")):
         name = path.relative_to(ROOT).as_posix()
-        if path.suffix in SUFFIXES and not name.startswith(("benchmarks/results/", *NOT_YET)):
+        if path.suffix in SUFFIXES and not name.startswith("benchmarks/results/"):
             found[name] = path.read_text()
     return found
 
