@@ -47,8 +47,9 @@ SOME = 50  # messages
 # others notice (1.25 ticks at most), and a send tries each queue once, for `attempt_timeout`.
 QUEUES = 6
 # Copies that are legal, since nobody could know: of what 8 senders and the syphon's batches of 10
-# had on their way in each of two faults, and of the trials until a failover.
-SPARE = 2 * (8 + 10 + 10)
+# had on their way in each of two faults, and of the trials until a failover. A send of a sender may
+# leave a copy on each queue that it tries.
+SPARE = 2 * (8 * QUEUES + 10 + 10)
 
 
 def pair(primary: str, secondary: str, label: str) -> str:
