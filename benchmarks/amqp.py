@@ -49,6 +49,7 @@ from benchmarks.figures import Target
 from benchmarks.fleet import open_fleet
 from benchmarks.in_process import in_process
 from benchmarks.machine import facts
+from benchmarks.report import print_report
 from gateway.demo.machines import KEY, KEY_NAME
 from tests.harness.rabbitmq import USER, rabbitmq
 
@@ -279,10 +280,7 @@ def main() -> int:
     ways = [way for way in WAYS if way in parts]
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
         found = trio.run(measure, Path(folder), ways, arguments.windows, effort)
-    if arguments.json:
-        print(json.dumps(attrs.asdict(found), indent=2))
-    else:
-        _show(found, Console(width=WIDTH))
+    print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0
 
 

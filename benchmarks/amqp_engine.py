@@ -10,7 +10,6 @@ sent, and renews the credit. Each cell is measured for both kinds in turn, in ea
 
 import argparse
 import gc
-import json
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ from rich.table import Table
 
 from benchmarks.figures import Target
 from benchmarks.machine import facts_of_processor
+from benchmarks.report import print_report
 from gateway.wire.amqp.engine import Engine as OwnEngine
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -60,7 +60,7 @@ QUICK: Final = Effort(rounds=1, seconds=0.0, warm_up=0)
 
 @attrs.frozen(order=True)
 class Shape:
-    """What is sent, and how."""
+    """The messages of a cell: their bytes, how many are in flight, and who sends."""
 
     size: int
     window: int
@@ -249,10 +249,7 @@ def main() -> int:
     about = facts_of_processor()
     wanted = list(shapes(arguments.sizes, arguments.windows))
     found = report(about, measure(wanted, effort))
-    if arguments.json:
-        print(json.dumps(attrs.asdict(found), indent=2))
-    else:
-        _show(found, Console(width=WIDTH))
+    print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0
 
 

@@ -11,7 +11,6 @@ Each round visits every cell once. After that: whether a message costs more wher
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from benchmarks.in_process import in_process
 from benchmarks.machine import facts
 from benchmarks.over_http import over_http
 from benchmarks.quorum_queue import quorum_queue
+from benchmarks.report import print_report
 from benchmarks.sizes import Growth, grow
 
 OpenWay = Callable[[Path], AbstractAsyncContextManager[Way]]
@@ -209,10 +209,7 @@ def main() -> int:
     parts, effort = arguments.only or [*WAYS, *SIZES], QUICK if arguments.quick else FULL
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
         found = trio.run(measure, Path(folder), parts, effort)
-    if arguments.json:
-        print(json.dumps(attrs.asdict(found), indent=2))
-    else:
-        _show(found, Console(width=WIDTH))
+    print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0
 
 

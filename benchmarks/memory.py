@@ -1,5 +1,5 @@
 """
-What the bodies of many clients cost a gateway's memory, and whether that comes back.
+The memory that the bodies of many clients cost a gateway, and whether it is freed afterwards.
 
     python -m benchmarks.memory [--connections 300] [--rounds 3]
 

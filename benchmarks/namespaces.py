@@ -45,6 +45,7 @@ from benchmarks.amqp_figures import Cell, Ratio, Rounds, cells_of, ratio_of
 from benchmarks.figures import Target
 from benchmarks.fleet import BACKLOG_QUEUES, LABEL, Fleet, open_fleet
 from benchmarks.machine import facts
+from benchmarks.report import print_report
 from gateway.demo.machines import KEY, KEY_NAME, Machine
 from gateway.domain import backlog
 from tests.harness.rabbitmq import USER, rabbitmq
@@ -195,10 +196,7 @@ def main() -> int:
     )
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
         found = trio.run(measure, Path(folder), arguments.only, arguments.windows, effort)
-    if arguments.json:
-        print(json.dumps(attrs.asdict(found), indent=2))
-    else:
-        _show(found, Console(width=WIDTH))
+    print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0
 
 

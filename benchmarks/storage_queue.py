@@ -31,6 +31,7 @@ from benchmarks.closed_loop import MessagesMissing
 from benchmarks.fleet import open_fleet
 from benchmarks.keepalive import connect
 from benchmarks.machine import facts
+from benchmarks.report import print_report
 from benchmarks.sizes import fill
 from benchmarks.storage_figures import (
     AZURITE,
@@ -347,10 +348,7 @@ def main() -> int:
     ways = arguments.only or [*_OPEN]
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
         found = trio.run(measure, Path(folder), ways, depths, arguments.connections, effort)
-    if arguments.json:
-        print(json.dumps(attrs.asdict(found), indent=2))
-    else:
-        _show(found, Console(width=WIDTH))
+    print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0
 
 

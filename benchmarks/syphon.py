@@ -34,6 +34,7 @@ from benchmarks.figures import Target
 from benchmarks.fleet import LABEL, now
 from benchmarks.machine import facts
 from benchmarks.rabbitmq_adapter import open_rabbitmq
+from benchmarks.report import print_report
 from benchmarks.stopwatch import processor_time
 from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain import backlog
@@ -267,10 +268,7 @@ def main() -> int:
         found = trio.run(
             measure, Path(folder), arguments.messages, arguments.rounds, arguments.batch
         )
-    if arguments.json:
-        print(json.dumps(attrs.asdict(found), indent=2))
-    else:
-        _show(found, Console(width=WIDTH))
+    print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0
 
 

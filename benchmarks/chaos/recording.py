@@ -87,7 +87,7 @@ class Recording:
         return bounds_of(self.scenario, self.interval)
 
     def take(self, watcher: Watcher) -> None:
-        """What was measured from outside."""
+        """Add the depths, the memory and the open files that the watcher measured."""
         self.depths, self.memory, self.files = watcher.depths, watcher.memory, watcher.files
 
     def all(self) -> list[Record]:

@@ -189,7 +189,7 @@ class RabbitServer(_ForeignServer):
 
 
 class ClusterServer(RabbitServer):
-    """A cluster of nodes: whoever uses it knows all of them. It is harmed node by node."""
+    """A cluster of nodes. Its clients know all of them, and it is harmed node by node."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(next(iter(cluster.nodes.values())))

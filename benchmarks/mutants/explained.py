@@ -17,7 +17,7 @@ Name = tuple[str, str, str]  # module, function, changed code
 
 @attrs.frozen(kw_only=True)
 class Result:
-    """What became of a mutant; `ended` as in the log."""
+    """The result of a mutant; `ended` as in the log."""
 
     module: str
     mutant: Mutant
