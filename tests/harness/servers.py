@@ -4,8 +4,8 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -103,6 +103,16 @@ async def running(server: ServerProcess) -> AsyncIterator[None]:
     finally:
         with trio.move_on_after(STOP_LIMIT, shield=True):
             await server.kill()
+
+
+@contextmanager
+def frozen(server: ServerProcess) -> Iterator[None]:
+    """SIGSTOP while the block runs, SIGCONT afterwards: the server is there and answers nothing."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
 
 
 async def kill(process: trio.Process) -> None:

@@ -1,9 +1,7 @@
 """What a RabbitMQ in trouble means for who sends and receives, on real nodes."""
 
 import itertools
-import os
 import random
-import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
@@ -28,6 +26,7 @@ from gateway.domain.message import Complete, Message
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.harness.chaos_proxy import BlackHole, ChaosProxy, Link, Pass, Refuse
 from tests.harness.rabbitmq import control, rabbitmq
+from tests.harness.servers import frozen
 
 pytestmark = pytest.mark.live
 
@@ -119,17 +118,13 @@ async def test_a_frozen_node_is_found_dead_and_used_again_when_it_goes_on(tmp_pa
     async with rabbitmq(tmp_path) as (node, port), client(port, **IMPATIENT) as broker:
         await broker.create_queue(ORDERS, QueueProperties())
         await broker.send(ORDERS, [message(1)])
-        os.kill(node.pid, signal.SIGSTOP)
-        try:
-            with trio.fail_after(PATIENCE):
-                with pytest.raises(OutcomeUnknown, match="not a byte"):
-                    await broker.send(ORDERS, [message(2)])
-                with pytest.raises(Unavailable, match="no handshake within"):
-                    await broker.send(ORDERS, [message(3)])
-                with pytest.raises(Unavailable):
-                    await broker.probe(ORDERS)
-        finally:
-            os.kill(node.pid, signal.SIGCONT)
+        with frozen(node), trio.fail_after(PATIENCE):
+            with pytest.raises(OutcomeUnknown, match="not a byte"):
+                await broker.send(ORDERS, [message(2)])
+            with pytest.raises(Unavailable, match="no handshake within"):
+                await broker.send(ORDERS, [message(3)])
+            with pytest.raises(Unavailable):
+                await broker.probe(ORDERS)
         await send_patiently(broker, ORDERS, message("last"))
         taken = await taken_from(broker, ORDERS, "last")
 

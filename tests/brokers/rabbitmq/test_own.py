@@ -1,10 +1,5 @@
 """What RabbitMQ tells without `management` of messages that receivers hold."""
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pytest
 import trio
 import trio.testing
@@ -17,7 +12,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.message import Complete
 from tests.brokers.rabbitmq.nodes import Namespace, Nodes, client
 from tests.brokers.rabbitmq.test_broker import namespace_with_orders, numbered
-from tests.harness.servers import ServerProcess
+from tests.harness.servers import frozen
 
 pytestmark = pytest.mark.live
 
@@ -100,12 +95,3 @@ async def test_a_count_is_repeated_if_a_receiver_is_closed_meanwhile(rabbits: No
                 receiver.close()
 
     assert ([each.ready for each in counts], looks) == ([4], [])
-
-
-@contextmanager
-def frozen(server: ServerProcess) -> Iterator[None]:
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
