@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from itertools import cycle
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Final
 
@@ -201,8 +201,10 @@ class _Run:
             healed = Healed(at=trio.current_time(), backlog=waiting)
             self.auditor.append(healed)
             sending.start_soon(self._note_drain, backlog)
-            harmed = Run.of([*self.auditor, *nemesis.records])
-            returned = harmed.spared_until(healed.at) + recording.bounds.return_within
+            # With the logs: an entity that flapped returns later.
+            moves = chain.from_iterable(self.log.values())
+            harmed = Run.of([*self.auditor, *nemesis.records, *moves])
+            returned = harmed.spared_until(healed.at) + harmed.return_within
             await trio.sleep_until(returned + AFTERWARDS)
             for loop in (*recording.loops, recording.baseline):
                 loop.stopping = True
