@@ -9,6 +9,8 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.changes import Changes
+
 TRIM_AFTER: Final = 5.0  # seconds
 MOST_MOMENTS: Final = 12
 _SPARE_FILES: Final = 200  # besides the connections
@@ -40,11 +42,11 @@ class Trimmer:
     done.
     """
 
-    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ends: Changes = attrs.field(factory=Changes, init=False)
 
     def note_end(self) -> None:
         """Tell that a connection has ended."""
-        self._ended.set()
+        self._ends.note()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
@@ -53,11 +55,13 @@ class Trimmer:
         """
         trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda kept: 0)
         task_status.started()
+        seen = self._ends.version
         while True:
-            await self._ended.wait()
+            ends = await self._ends.wait(seen)
             for _ in range(MOST_MOMENTS):
-                self._ended = trio.Event()
+                seen = ends
                 await trio.sleep(TRIM_AFTER)
-                if not self._ended.is_set():
+                ends = self._ends.version
+                if ends == seen:
                     break
             trim(0)

@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from gateway.capabilities import Peeks
+from gateway.changes import Changes
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
@@ -56,7 +57,7 @@ class _Held:
     token: str
     stamp: int
     until: float  # trio.current_time()
-    changed: trio.Event = attrs.field(factory=trio.Event)
+    changes: Changes = attrs.field(factory=Changes)
     over: bool = False
 
 
@@ -230,7 +231,7 @@ class LeasedVisibility:
         await self._renew(held)
         held.until = trio.current_time() + hidden.total_seconds()
         held.stamp = self._new_stamp()
-        held.changed.set()
+        held.changes.note()
         return self._taken_message(
             held, Delivery(message=Message(), sequence_number=held.sequence), hidden
         )
@@ -273,8 +274,7 @@ class LeasedVisibility:
             if lock.latest <= now:
                 break
             with trio.move_on_at(min(held.until, (now + lock.earliest) / 2)):
-                await held.changed.wait()
-                held.changed = trio.Event()
+                await held.changes.wait_next()
                 continue
             if held.until > trio.current_time():
                 await self._try_to_renew(held)
@@ -314,7 +314,7 @@ class LeasedVisibility:
 
     def _forget(self, held: _Held) -> None:
         held.over = True
-        held.changed.set()
+        held.changes.note()
         key = held.entity.key, held.sequence
         left = [each for each in self._held.pop(key, ()) if each is not held]
         if left:

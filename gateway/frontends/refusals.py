@@ -7,6 +7,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.changes import Changes
 from gateway.domain.access import OnRefused, Refusal
 from gateway.domain.events.access import CredentialsRefused
 from gateway.net.visits import current_visit
@@ -31,7 +32,7 @@ class Refusals:
     counts: Counter[tuple[str, str]] = attrs.field(factory=Counter, init=False)
     # Of this window, with how often each was repeated since it was reported.
     _told: dict[CredentialsRefused, int] = attrs.field(factory=dict, init=False)
-    _begun: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _reports: Changes = attrs.field(factory=Changes, init=False)
 
     def at(self, protocol: str) -> OnRefused:
         """The callback for an endpoint of that protocol."""
@@ -51,7 +52,7 @@ class Refusals:
         elif len(self._told) < MOST:
             self._told[event] = 0
             self._observer.report(event)
-            self._begun.set()
+            self._reports.note()
         else:
             rest = attrs.evolve(event, peer="", name="")
             self._told[rest] = self._told.get(rest, 0) + 1
@@ -61,7 +62,8 @@ class Refusals:
         task_status.started()
         try:
             while True:
-                await self._begun.wait()
+                while not self._told:
+                    await self._reports.wait_next()
                 await trio.sleep(WINDOW)
                 self._end_window()
         finally:
@@ -69,7 +71,6 @@ class Refusals:
 
     def _end_window(self) -> None:
         told, self._told = self._told, {}
-        self._begun = trio.Event()
         for event, times in told.items():
             if times:
                 self._observer.report(attrs.evolve(event, times=times))

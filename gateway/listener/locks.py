@@ -6,6 +6,8 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from gateway.changes import Changes
+
 SLACK: Final = 0.5  # seconds: locks due within that time are renewed together
 # seconds between two renewals of one lock; with less than the slack it would be renewed at once
 PAUSE: Final = 1.2 * SLACK
@@ -28,13 +30,13 @@ class Locks:
     _watched: dict[Locked, None] = attrs.field(factory=dict, init=False)
     _renewing: set[Locked] = attrs.field(factory=set, init=False)
     _next: float = attrs.field(default=inf, init=False)
-    _sooner: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _sooner: Changes = attrs.field(factory=Changes, init=False)
 
     def watch(self, locked: Locked) -> None:
         self._watched[locked] = None
         if locked.renew_at < self._next:
             self._next = locked.renew_at
-            self._sooner.set()
+            self._sooner.note()
 
     def forget(self, locked: Locked) -> None:
         self._watched.pop(locked, None)
@@ -50,9 +52,8 @@ class Locks:
                         self._renewing.add(locked)
                         nursery.start_soon(self._renew, locked)
                 self._next = min((each.renew_at for each in self._not_renewing()), default=inf)
-                self._sooner = trio.Event()
                 with trio.move_on_at(self._next):
-                    await self._sooner.wait()
+                    await self._sooner.wait_next()
 
     def _not_renewing(self) -> list[Locked]:
         return [each for each in self._watched if each not in self._renewing]

@@ -59,7 +59,7 @@ class StateFile:
     observer: Observer
     between_saves: float = BETWEEN_SAVES  # seconds
     retry: float = RETRY  # seconds from a failed save to the next
-    _dirty: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _dirty: Changes = attrs.field(factory=Changes, init=False)
     _saved: tuple[int, ...] = attrs.field(default=(), init=False)  # the versions at the last save
 
     def restore(self) -> None:
@@ -108,18 +108,19 @@ class StateFile:
         return tuple(changes.version for changes in self._watched)
 
     async def _save_after_changes(self) -> None:
+        seen = self._dirty.version
         while True:
-            await self._dirty.wait()
+            await self._dirty.wait(seen)
             await trio.sleep(self.between_saves)
-            self._dirty = trio.Event()
+            seen = self._dirty.version
             if not await self.save():
-                self._dirty.set()
+                self._dirty.note()
                 await trio.sleep(self.retry)
 
     async def _watch(self, changes: Changes, seen: int) -> None:
         while True:
             seen = await changes.wait(seen)
-            self._dirty.set()
+            self._dirty.note()
 
     async def save(self) -> bool:
         """Write the file now. False: that failed, and the failure was reported."""

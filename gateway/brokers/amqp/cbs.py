@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.changes import Changes
 from gateway.domain.errors import BrokerError, NotAuthorized, Outcome, Unavailable
 from gateway.net.amqp.client import AmqpClient
 from gateway.net.amqp.exchange import Exchange
@@ -66,7 +67,7 @@ class CbsTokens:
     # When to renew each; the oldest first.
     _due: dict[str, float] = attrs.field(factory=dict, init=False)
     _locks: dict[str, trio.Lock] = attrs.field(factory=dict, init=False)
-    _added: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _added: Changes = attrs.field(factory=Changes, init=False)
 
     async def open(self) -> None:
         """
@@ -107,9 +108,8 @@ class CbsTokens:
         refused.
         """
         while True:
-            if not self._due:
-                self._added = trio.Event()
-                await self._added.wait()
+            while not self._due:
+                await self._added.wait_next()
             address, due = min(self._due.items(), key=lambda item: item[1])
             await trio.sleep_until(due)
             del self._due[address]
@@ -140,7 +140,7 @@ class CbsTokens:
         if not 200 <= reply.status < 300:
             raise _refusal(reply)
         self._due[address] = asked + _RENEWED_AT * self._signer.lifetime
-        self._added.set()
+        self._added.note()
 
     async def _ask(self, request: Request) -> Reply:
         for _ in range(_TRIES):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import attrs
 import trio
 
+from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
 from gateway.wire.pairgate.announcements import EVERYTHING, MOST, with_topics
 
@@ -22,7 +23,7 @@ class Stream:
 
     _queues: frozenset[EntityPath] | None
     _waiting: dict[EntityPath, int] = attrs.field(factory=dict, init=False)
-    _came: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _arrivals: Changes = attrs.field(factory=Changes, init=False)
 
     def note(self, queue: EntityPath, size: int) -> None:
         if self._queues is not None and queue not in self._queues:
@@ -30,19 +31,20 @@ class Stream:
         if self._queues is None and (len(self._waiting) >= MOST or EVERYTHING in self._waiting):
             self._waiting, queue, size = {}, EVERYTHING, 0
         self._waiting[queue] = self._waiting.get(queue, 0) + size
-        self._came.set()
+        self._arrivals.note()
 
     async def next(self) -> Mapping[EntityPath, int]:
         """
         Wait for an announcement; return the queues, each with the known size of its new messages in
         bytes.
         """
-        await self._came.wait()
+        await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            await self._arrivals.wait_next()
         return self.take()
 
     def take(self) -> Mapping[EntityPath, int]:
         """As `next`, but return at once: empty if nothing was announced."""
-        self._came = trio.Event()
         came, self._waiting = self._waiting, {}
         return came
 
