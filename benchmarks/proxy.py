@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
+import attrs
 import trio
 
 from gateway.demo.ports import free_port
@@ -22,10 +23,18 @@ class ProxyFailed(Exception):
     """nginx isn't there, or doesn't begin to listen."""
 
 
+@attrs.frozen(kw_only=True)
+class Proxy:
+    """A running nginx."""
+
+    port: int
+    pids: tuple[int, ...]  # of its master and its worker
+
+
 @asynccontextmanager
-async def nginx(folder: Path, upstream: int) -> AsyncIterator[int]:
+async def nginx(folder: Path, upstream: int) -> AsyncIterator[Proxy]:
     """
-    Run an nginx of our own, not the system's service, in front of a port; yield its port.
+    Run an nginx of our own, not the system's service, in front of a port.
 
     Raises:
         ProxyFailed: it didn't start.
@@ -39,11 +48,15 @@ async def nginx(folder: Path, upstream: int) -> AsyncIterator[int]:
     process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL)
     try:
         await _wait_until_open(process, port)
-        yield port
+        yield Proxy(port=port, pids=(process.pid, *_children(process.pid)))
     finally:
         process.terminate()
         with trio.move_on_after(START_LIMIT, shield=True):
             await process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 async def _wait_until_open(process: trio.Process, port: int) -> None:
