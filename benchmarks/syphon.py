@@ -6,7 +6,11 @@ How fast the syphon empties a backlog, beside RabbitMQ's own shovel.
 
 Two nodes, side by side. Before each turn the backlog queue is filled with envelopes as a gateway
 writes them, of messages of 1 KiB. The rate counts from the last look at the primary that found
-none of them until all are there, so that no start of a process is in it. The two take turns.
+none of them until all are there, so that no start of a process is in it. The two take turns, with
+the syphon of an earlier version as the third where `--before` names its sources.
+
+The processor time of each process is measured over the same interval. The nodes don't spin while
+they wait, as that time would count too.
 """
 
 import argparse
@@ -40,19 +44,25 @@ from gateway.brokers.rabbitmq.broker import RabbitmqBroker
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.envelope import Envelope, EnvelopeKey
+from gateway.domain.identity import fingerprint
 from gateway.domain.message import Message
 from gateway.wire.amqp.message import encode_sorted
 from tests.harness.rabbitmq import USER, control, rabbitmq
 from tests.harness.servers import ServerProcess, running
 
 SYPHON: Final = "syphon"
+BEFORE: Final = "syphon, before"
 SHOVEL: Final = "shovel"
+PRIMARY: Final = "primary"
+SECONDARY: Final = "secondary"
 LEAST: Final = 0.6  # of the shovel's rate
+MOST: Final = 40  # us of processor time per message
 PREFETCH: Final = 1000  # the shovel's
 SOURCE: Final = backlog.queue_name(LABEL, 0)
 TARGET: Final = EntityPath("orders")
 UNLIMITED: Final = QueueProperties(max_delivery_count=2**31 - 1)
 KEY: Final = EnvelopeKey(id="bench", key=b"k" * 32)
+NO_SPINNING: Final = "+sbwt none +sbwtdcpu none +sbwtdio none"
 PASSWORD_FILE: Final = "password"
 KEY_FILE: Final = "key"
 _CHUNK: Final = 1000
@@ -62,19 +72,21 @@ _LIMIT: Final = 600.0
 
 @attrs.frozen(kw_only=True)
 class Turn:
-    """One backlog, moved. `busy` is the share of one core that the syphon took."""
+    """
+    One backlog, moved. `costs` are microseconds of processor time per message, by process; the
+    shovel's own are among those of the secondary, which runs it.
+    """
 
     rate: float  # messages/s
-    busy: float = 0.0
+    costs: Mapping[str, float] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
 class Report:
     facts: Mapping[str, str]
     messages: int
-    syphon: Turn  # medians
-    shovel: Turn
-    ratio: float  # the median of the rounds'
+    ways: Mapping[str, Turn]  # medians
+    ratio: float  # of the syphon's rate to the shovel's: the median of the rounds'
     targets: Sequence[Target]
 
 
@@ -89,56 +101,75 @@ class Node:
         return f"amqp://{USER}:{USER}@127.0.0.1:{self.port}"
 
 
-async def measure(folder: Path, messages: int, rounds: int, batch: int | None) -> Report:
+async def measure(
+    folder: Path, messages: int, rounds: int, batch: int | None, before: Path | None = None
+) -> Report:
     """
     Raises:
         MessagesMissing: what was moved isn't what was there.
     """
     about = {**facts(folder), "RabbitMQ": quorum_queue.version()}
-    turns: list[tuple[Turn, Turn]] = []
-    async with _open_node(folder, "primary") as primary, _open_node(folder, "secondary") as second:
+    turns: list[Mapping[str, Turn]] = []
+    async with _open_node(folder, PRIMARY) as primary, _open_node(folder, SECONDARY) as second:
         await primary.broker.create_queue(TARGET, UNLIMITED)
         await second.broker.create_queue(SOURCE, UNLIMITED)
+        sources = {SYPHON: ROOT} if before is None else {BEFORE: before, SYPHON: ROOT}
         for _ in range(rounds):
-            await _fill(second, messages)
-            async with _syphon(folder, primary, second, batch) as process:
-                syphon = await _watch(primary, second, messages, process)
-            await _fill(second, messages)
+            found: dict[str, Turn] = {}
+            for way, source in sources.items():
+                await _fill(primary, second, messages)
+                async with _syphon(folder, primary, second, batch, source) as process:
+                    found[way] = await _watch(primary, second, messages, {SYPHON: process})
+            await _fill(primary, second, messages)
             async with _shovel(primary, second):
-                shovel = await _watch(primary, second, messages, None)
-            turns.append((syphon, shovel))
+                found[SHOVEL] = await _watch(primary, second, messages, {})
+            turns.append(found)
     about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
     return report(about, messages, turns)
 
 
-def report(about: Mapping[str, str], messages: int, turns: Sequence[tuple[Turn, Turn]]) -> Report:
+def report(about: Mapping[str, str], messages: int, turns: Sequence[Mapping[str, Turn]]) -> Report:
     """Only turns of one round are compared."""
-    ratio = statistics.median(ours.rate / theirs.rate for ours, theirs in turns)
-    target = Target(
-        text=f"at least {LEAST} of the shovel", reached=ratio >= LEAST, found=f"{ratio:.2f}"
-    )
+    ratio = statistics.median(each[SYPHON].rate / each[SHOVEL].rate for each in turns)
+    ways = {way: _median([each[way] for each in turns]) for way in turns[0]}
+    cost = ways[SYPHON].costs.get(SYPHON, 0.0)
     return Report(
         facts=about,
         messages=messages,
-        syphon=Turn(
-            rate=statistics.median(ours.rate for ours, _ in turns),
-            busy=statistics.median(ours.busy for ours, _ in turns),
-        ),
-        shovel=Turn(rate=statistics.median(theirs.rate for _, theirs in turns)),
+        ways=ways,
         ratio=ratio,
-        targets=[target],
+        targets=[
+            Target(
+                text=f"at least {LEAST} of the shovel", reached=ratio >= LEAST, found=f"{ratio:.2f}"
+            ),
+            Target(
+                text=f"at most {MOST} us of the syphon per message",
+                reached=cost <= MOST,
+                found=f"{cost:.0f} us",
+            ),
+        ],
+    )
+
+
+def _median(turns: Sequence[Turn]) -> Turn:
+    return Turn(
+        rate=statistics.median(each.rate for each in turns),
+        costs={
+            name: statistics.median(each.costs[name] for each in turns) for name in turns[0].costs
+        },
     )
 
 
 @asynccontextmanager
 async def _open_node(folder: Path, name: str) -> AsyncIterator[Node]:
-    node = rabbitmq(folder / name, name, plugins=["rabbitmq_shovel"])
+    node = rabbitmq(folder / name, name, plugins=["rabbitmq_shovel"], erlang=NO_SPINNING)
     async with node as (process, port), open_rabbitmq(port, USER) as broker:
         yield Node(process=process, port=port, broker=broker)
 
 
-async def _fill(secondary: Node, messages: int) -> None:
+async def _fill(primary: Node, secondary: Node, messages: int) -> None:
     """Each message in an envelope of its own, as a gateway that diverts sends them."""
+    meant_for = fingerprint(str(await primary.broker.identity()))
     envelope = Envelope(pair=LABEL, origin="bench", keys=(KEY,), encode=encode_sorted)
     for begin in range(0, messages, _CHUNK):
         wrapped = [
@@ -147,6 +178,7 @@ async def _fill(secondary: Node, messages: int) -> None:
                 TARGET,
                 attempt=f"attempt-{number}",
                 now=now(),
+                primary=meant_for,
             )
             for number in range(begin, min(messages, begin + _CHUNK))
         ]
@@ -154,7 +186,7 @@ async def _fill(secondary: Node, messages: int) -> None:
 
 
 async def _watch(
-    primary: Node, secondary: Node, messages: int, process: ServerProcess | None
+    primary: Node, secondary: Node, messages: int, others: Mapping[str, ServerProcess]
 ) -> Turn:
     """
     Empty the primary when all are there.
@@ -162,28 +194,36 @@ async def _watch(
     Raises:
         MessagesMissing: not in time, or more than there were.
     """
-    began, processor, found = 0.0, 0.0, 0
+    processes = {**others, PRIMARY: primary.process, SECONDARY: secondary.process}
+    began, taken, found = 0.0, dict[str, float](), 0
     with trio.move_on_after(_LIMIT):
         while found < messages:
             await trio.sleep(_LOOK_PAUSE)
             if not found:
                 began = time.perf_counter()
-                processor = processor_time(process.pid) if process else 0.0
+                taken = _processor_times(processes)
             found = (await primary.broker.inspect(TARGET)).active or 0
     seconds = time.perf_counter() - began
-    busy = (processor_time(process.pid) - processor) / seconds if process else 0.0
+    costs = {
+        name: 1e6 * (now - taken[name]) / messages
+        for name, now in _processor_times(processes).items()
+    }
     left = (await secondary.broker.inspect(SOURCE)).active
     if found != messages or left:
         raise MessagesMissing(f"{found} of {messages} are on the primary, {left} on the secondary")
     await control(primary.process, "purge_queue", TARGET.name)
-    return Turn(rate=messages / seconds, busy=busy)
+    return Turn(rate=messages / seconds, costs=costs)
+
+
+def _processor_times(processes: Mapping[str, ServerProcess]) -> dict[str, float]:
+    return {name: processor_time(process.pid) for name, process in processes.items()}
 
 
 @asynccontextmanager
 async def _syphon(
-    folder: Path, primary: Node, secondary: Node, batch: int | None
+    folder: Path, primary: Node, secondary: Node, batch: int | None, source: Path
 ) -> AsyncIterator[ServerProcess]:
-    """`pairgate syphon`, which begins at once."""
+    """`pairgate syphon` of the sources in that folder, which begins at once."""
     home = folder / SYPHON
     home.mkdir(exist_ok=True)
     (home / PASSWORD_FILE).write_text(USER)
@@ -197,7 +237,7 @@ async def _syphon(
         return True
 
     process = ServerProcess(
-        command=command, folder=home, is_ready=is_ready, environment={"PYTHONPATH": str(ROOT)}
+        command=command, folder=home, is_ready=is_ready, environment={"PYTHONPATH": str(source)}
     )
     async with running(process):
         yield process
@@ -249,9 +289,12 @@ def _show(found: Report, console: Console) -> None:
     for name, text in found.facts.items():
         console.print(f"{name}: {text}", highlight=False)
     title = f"{found.messages} messages of 1 KiB between two quorum queues"
-    table = Table("way", "messages/s", "of a core", title=title, box=SIMPLE_HEAD)
-    table.add_row(SYPHON, f"{found.syphon.rate:.0f}", f"{100 * found.syphon.busy:.0f} %")
-    table.add_row(SHOVEL, f"{found.shovel.rate:.0f}", "")
+    names = (SYPHON, PRIMARY, SECONDARY)
+    columns = ("way", "messages/s", *(f"{name} us" for name in names), "together us")
+    table = Table(*columns, title=title, box=SIMPLE_HEAD)
+    for way, turn in found.ways.items():
+        costs = (f"{turn.costs[name]:.1f}" if name in turn.costs else "" for name in names)
+        table.add_row(way, f"{turn.rate:.0f}", *costs, f"{sum(turn.costs.values()):.1f}")
     console.print(table)
     show_targets(found.targets, console)
 
@@ -262,11 +305,17 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=100_000, help="in each turn")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each")
     parser.add_argument("--batch", type=int, help="the syphon's, instead of its default")
+    parser.add_argument("--before", type=Path, help="sources of an earlier version, for its turns")
     parser.add_argument("--folder", type=Path, help="where the nodes' data are: choose the disk")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pairgate-bench-", dir=arguments.folder) as folder:
         found = trio.run(
-            measure, Path(folder), arguments.messages, arguments.rounds, arguments.batch
+            measure,
+            Path(folder),
+            arguments.messages,
+            arguments.rounds,
+            arguments.batch,
+            arguments.before,
         )
     print_report(found, _show, as_json=arguments.json, width=WIDTH)
     return 0

@@ -8,7 +8,7 @@ from benchmarks import namespaces, syphon
 from benchmarks.amqp import Effort
 from benchmarks.amqp_figures import Flight, Pair
 from benchmarks.namespaces import ADAPTER, DIRECT, GATEWAY, PIKA
-from benchmarks.syphon import Turn
+from benchmarks.syphon import PRIMARY, SECONDARY, SHOVEL, SYPHON, Turn
 
 
 def pair(send: float) -> Pair:
@@ -40,16 +40,25 @@ def test_two_protocols_are_compared_and_not_judged() -> None:
 
 
 def test_only_turns_of_one_round_are_compared() -> None:
-    turns = [
-        (Turn(rate=3000), Turn(rate=4000)),
-        (Turn(rate=300), Turn(rate=600)),
-        (Turn(rate=3000), Turn(rate=3000)),
-    ]
+    rates = [(3000, 4000), (300, 600), (3000, 3000)]
+    turns = [{SYPHON: Turn(rate=ours), SHOVEL: Turn(rate=theirs)} for ours, theirs in rates]
 
     found = syphon.report({}, 100, turns)
 
     assert found.ratio == 0.75
     assert found.targets[0].reached
+
+
+def test_the_syphons_own_processor_time_is_judged() -> None:
+    turns = [
+        {SYPHON: Turn(rate=1, costs={SYPHON: cost, PRIMARY: 90}), SHOVEL: Turn(rate=1)}
+        for cost in (70, 30, 50)
+    ]
+
+    found = syphon.report({}, 100, turns)
+
+    assert found.ways[SYPHON].costs == {SYPHON: 50, PRIMARY: 90}
+    assert not found.targets[1].reached
 
 
 @pytest.mark.live
@@ -68,5 +77,5 @@ async def test_each_way_to_rabbitmq_sends_and_receives(tmp_path: Path) -> None:
 async def test_syphon_and_shovel_both_move_a_whole_backlog(tmp_path: Path) -> None:
     found = await syphon.measure(tmp_path, messages=3000, rounds=1, batch=None)
 
-    assert found.syphon.rate > 0
-    assert found.shovel.rate > 0
+    assert found.ways[SYPHON].rate > 0
+    assert found.ways[SHOVEL].costs.keys() == {PRIMARY, SECONDARY}

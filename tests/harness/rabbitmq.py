@@ -31,12 +31,13 @@ async def rabbitmq(
     *,
     plugins: Sequence[str] = (),
     settings: Sequence[str] = (),
+    erlang: str = "",
 ) -> AsyncIterator[tuple[ServerProcess, int]]:
     """
     Run a node with its data in `folder`; yield its process and its port for AMQP.
 
-    The user is `guest`; `settings` are lines of rabbitmq.conf. It's killed in the end; its data
-    stay.
+    The user is `guest`; `settings` are lines of rabbitmq.conf, `erlang` are arguments of Erlang's
+    runtime system. It's killed in the end; its data stay.
 
     Raises:
         ServerFailed: it isn't installed, or didn't start.
@@ -50,6 +51,7 @@ async def rabbitmq(
         is_ready=lambda: answers(names_port, b"\x00\x01n", b""),
     )
     environment = node_environment(folder, f"{name}@localhost", port, names_port)
+    environment["RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS"] += f" {erlang}"
     node = node_process(folder, port, environment)
     async with running(names), running(node):
         yield node, port
