@@ -7,6 +7,9 @@ from typing import Any, Final
 import attrs
 from cattrs import ClassValidationError, IterableValidationError
 
+from gateway.config.values import not_one_of
+
+_IN_ARGUMENTS: Final = 4  # of the error that attrs' `in_` raises: text, field, choices, value
 _NOT_YET: Final = frozenset({"claim_check_above", "ordered"})
 
 
@@ -82,5 +85,7 @@ def _unknown(key: str, known: list[str]) -> str:
 
 def _text(error: BaseException, path: str) -> str:
     """The text of an error; those of attrs begin with the field's name, which the path has."""
+    if len(error.args) == _IN_ARGUMENTS:
+        return str(not_one_of(error.args[2], error.args[3]))
     text = str(error.args[0]) if error.args else str(error)
     return text.removeprefix(f"{path.rpartition('.')[2]!r} ")

@@ -14,7 +14,7 @@ from cattrs.gen import make_dict_structure_fn, override
 from gateway.brokers.registry import options_class
 from gateway.config.options import AccessEntry, AccountEntry, EnvelopeKeyEntry, Namespace
 from gateway.config.problems import ConfigError, UnknownKeysError, is_flat, problems_in
-from gateway.config.values import Secret, SecretSource, count, expected, seconds, size
+from gateway.config.values import Secret, SecretSource, count, expected, not_one_of, seconds, size
 from gateway.domain.access import AccessPolicy
 from gateway.domain.envelope import EnvelopeKey
 from gateway.domain.errors import InvalidRequest
@@ -232,8 +232,7 @@ def _is_enum(kind: Any) -> bool:
 def _read_enum(value: Any, kind: Any) -> Any:
     allowed = [member.value for member in kind]
     if value not in allowed:
-        names = ", ".join(f'"{name}"' for name in allowed)
-        raise expected(f"one of {names}", value)
+        raise not_one_of(allowed, value)
     return kind(value)
 
 

@@ -1,8 +1,9 @@
 """Values of the file: durations, sizes and secrets, parsed from their text."""
 
+import difflib
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -139,3 +140,11 @@ def expected(what: str, value: Any) -> ValueError:
         case _:
             found = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:57]}..."
     return ValueError(f"{what} expected, found {found}")
+
+
+def not_one_of(choices: Iterable[str], value: Any) -> ValueError:
+    """An error that names the choices, and the one that was probably meant."""
+    names = ", ".join(f'"{each}"' for each in choices)
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return ValueError(f"{expected(f'one of {names}', value)}{hint}")

@@ -81,14 +81,19 @@ def warnings(text: str, folder: Path) -> tuple[str, ...]:
         ("[[entities]]\nmatch = 'a'\nordered = true", "entities[0].ordered: not available in this"),
         ("ordered = true", "pairing.ordered: not available in this version"),
         (
-            "[[endpoints]]\nprotocol = 'http'\nbind = 'localhost:0'",
-            "endpoints[0].protocol: must be in",
+            "[[endpoints]]\nprotocol = 'servicebus'\nbind = 'localhost:0'",
+            'endpoints[0].protocol: one of "service-bus", "amqp", "service-bus-http",'
+            ' "storage-queue", "admin" expected, found \'servicebus\';'
+            " did you mean 'service-bus'?",
         ),
         ("[[endpoints]]\nprotocol = 'service-bus-http'", "endpoints[0].bind: is missing"),
         ("[endpoints]\nbind = 'localhost:0'", "endpoints: a list expected, found a table"),
         ("[limits]\nidle_timeout = '0s'", "limits.idle_timeout: must be > 0: 0.0"),
         ("[limits.rest]\nsecure = true", "limits.rest.secure: unknown key"),
-        ("[logging]\nlevel = 'loud'", "logging.level: must be in"),
+        (
+            "[logging]\nlevel = 'loud'",
+            'logging.level: one of "debug", "info", "warning", "error" expected, found \'loud\'',
+        ),
         ("[logging]\nrepeat_interval = '-1s'", "logging.repeat_interval:"),
         ("[[access]]\nname = 'a'\nrights = ['Send']", "access[0].key: is missing"),
         (
