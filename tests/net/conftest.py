@@ -25,6 +25,7 @@ class Exchange:
 
     nursery: trio.Nursery
     requests: list = attrs.field(factory=list)
+    plain: bool = True  # False: h11 reads every head
 
     async def echo(self, request):
         await trio.lowlevel.checkpoint()
@@ -36,6 +37,7 @@ class Exchange:
             handler=handler or self.echo,
             error_body=plain_error,
             wall_clock=lambda: NOW,
+            plain=self.plain,
             **fields,
         )
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from trio.testing import memory_stream_pair
 
-from tests.net.conftest import read_all
+from tests.net.conftest import Exchange, read_all
 
 H = b"POST /q HTTP/1.1\r\nHost: a\r\n"
 CHUNKED = H + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -126,6 +126,12 @@ ACCEPTED = {
     "no host in HTTP/1.0": b"GET / HTTP/1.0\r\n\r\n",
     "empty host": b"GET / HTTP/1.1\r\nHost:\r\n\r\n",
 }
+
+
+@pytest.fixture(params=[True, False], ids=["plain", "h11"])
+def exchange(request, nursery):
+    """A server that reads plain heads without h11, and one that leaves all of them to h11."""
+    return Exchange(nursery, plain=request.param)
 
 
 @pytest.mark.parametrize("name", REFUSED)

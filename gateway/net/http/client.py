@@ -11,15 +11,13 @@ import attrs
 import h11
 import trio
 
-from gateway.domain.errors import InvalidRequest, OutcomeUnknown, Unreachable, Untrusted
+from gateway.domain.errors import OutcomeUnknown, Unreachable, Untrusted
 from gateway.net.dialing import FAILURES, Place, failure_of, is_certificate_alert, open_stream
-from gateway.net.http.headers import read_fields, written_fields
+from gateway.net.http.client_codec import ClientCodec
 from gateway.wire.http.messages import Request, Response
 
-MAX_RESPONSE_HEAD = 64 * 1024
 _RECEIVE_SIZE = 64 * 1024
 _CLOSE_TIMEOUT = 5.0  # seconds; a forced close never waits
-_BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 Connect = Callable[[], Awaitable[trio.abc.Stream]]
 """Opens one connection; raises one of `gateway.net.dialing.FAILURES`."""
@@ -138,7 +136,7 @@ class HttpClient(trio.abc.AsyncResource):
         return _Connection(stream, self._authority)
 
     async def _give_back(self, connection: "_Connection") -> None:  # noqa: ASYNC910
-        if self._closed or not connection.start_next():
+        if self._closed or not connection.goes_on:
             await trio.aclose_forcefully(connection.stream)
             return
         connection.idle_since = trio.current_time()
@@ -152,13 +150,12 @@ class _Connection:
     stream: trio.abc.Stream
     authority: str
     idle_since: float = 0.0
-    _parser: h11.Connection = attrs.field(
-        factory=lambda: h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE_HEAD)
-    )
+    goes_on: bool = False  # another request can follow
     _proven: bool = False  # whether the server has answered on this connection before
 
     async def exchange(self, request: Request, max_body: int) -> Response:
-        data = self._build(request)
+        codec = ClientCodec(self.authority, request, max_body)
+        data = codec.build()
         broken: trio.BrokenResourceError | None = None
         try:
             await self.stream.send_all(data)
@@ -167,7 +164,7 @@ class _Connection:
             # an answer is read first.
             broken = error
         try:
-            response = await self._read_response(request.method, max_body)
+            response = await self._receive(codec)
         except (trio.BrokenResourceError, h11.RemoteProtocolError) as error:
             first = broken or error
             cause = first.__cause__ or first
@@ -177,18 +174,8 @@ class _Connection:
                 raise Untrusted(f"{self.authority}: {cause}") from error
             raise OutcomeUnknown(f"{self.authority}: no whole answer: {cause}") from error
         self._proven = True
-        if broken is not None:
-            self._parser.send_failed()
+        self.goes_on = broken is None and codec.goes_on
         return response
-
-    def start_next(self) -> bool:
-        """Prepare for the next request. False: the connection can't be reused."""
-        if self._parser.our_state is not h11.DONE or self._parser.their_state is not h11.DONE:
-            return False
-        if self._parser.trailing_data[0]:  # bytes that belong to no request
-            return False
-        self._parser.start_next_cycle()
-        return True
 
     def has_something_to_read(self) -> bool:
         """
@@ -204,53 +191,9 @@ class _Connection:
         poll.register(stream.socket.fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
-    def _build(self, request: Request) -> bytes:
-        try:
-            fields = written_fields(request.headers)
-            if request.headers.get("Host") is None:
-                fields.insert(0, (b"Host", self.authority.encode("ascii")))
-            if request.body or request.method not in _BODILESS_METHODS:
-                fields.append((b"Content-Length", b"%d" % len(request.body)))
-            send = self._parser.send
-            head = h11.Request(method=request.method, target=request.target, headers=fields)
-            data = send(head)
-            if request.body:
-                data += send(h11.Data(data=request.body))
-            return data + send(h11.EndOfMessage())
-        except (h11.LocalProtocolError, UnicodeError) as error:
-            raise InvalidRequest(f"the request can't be written: {error}") from error
-
-    async def _read_response(self, method: str, max_body: int) -> Response:
-        event = await self._next_event()
-        while isinstance(event, h11.InformationalResponse):
-            event = await self._next_event()
-        if not isinstance(event, h11.Response):
-            raise h11.RemoteProtocolError("the connection was closed")
-        if method != "HEAD":
-            _must_have_an_end(event)
-        parts: list[bytes] = []
-        room = max_body
-        while isinstance(data := await self._next_event(), h11.Data):
-            room -= len(data.data)
-            if room < 0:
-                raise h11.RemoteProtocolError(f"the body is above {max_body} bytes")
-            parts.append(bytes(data.data))
-        headers = read_fields(event.headers.raw_items())
-        return Response(status=event.status_code, headers=headers, body=b"".join(parts))
-
-    async def _next_event(self) -> h11.Event:
-        while not isinstance(event := self._parser.next_event(), h11.Event):
-            if event is h11.PAUSED:
-                raise h11.RemoteProtocolError("bytes after the answer")
+    async def _receive(self, codec: ClientCodec) -> Response:
+        while True:
             data = await self.stream.receive_some(_RECEIVE_SIZE)
-            if not data:
-                raise h11.RemoteProtocolError("the connection was closed")
-            self._parser.receive_data(bytes(data))
-        return event  # noqa: ASYNC910 the first one waits
-
-
-def _must_have_an_end(head: h11.Response) -> None:
-    """Refuse a body that ends with the connection: it can't be told from one that was cut."""
-    names = {name for name, _ in head.headers}
-    if head.status_code not in (204, 304) and not names & {b"content-length", b"transfer-encoding"}:
-        raise h11.RemoteProtocolError("the answer doesn't say how long it is")
+            response = codec.receive(bytes(data))
+            if response is not None:
+                return response

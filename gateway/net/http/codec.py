@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from http import HTTPStatus
 
@@ -19,9 +19,9 @@ from gateway.net.http.guard import (
     check_unfinished_head,
 )
 from gateway.net.http.headers import read_fields, written_fields
-from gateway.net.http.plain import Head, read_plain_head
+from gateway.net.http.plain import RequestHead, read_plain_request, write_plain_fields
 from gateway.wire.http.date import format_http_date
-from gateway.wire.http.messages import Request, Response
+from gateway.wire.http.messages import Headers, Request, Response
 
 _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 _BODILESS = frozenset({204, 304})
@@ -41,11 +41,12 @@ class HttpCodec:
     max_body: int
     server_name: bytes
     wall_clock: Callable[[], datetime]
+    plain: bool = True  # False, in tests: all heads are left to h11
     body_received: int = 0  # bytes of the body so far, encoded
     _buffer: bytearray = attrs.field(factory=bytearray, init=False)
     # Bytes of the buffer that were searched for a blank line.
     _searched: int = attrs.field(default=0, init=False)
-    _head: Head | None = attrs.field(default=None, init=False)
+    _head: RequestHead | None = attrs.field(default=None, init=False)
     _framing: Framing | None = attrs.field(default=None, init=False)
     _parts: list[bytes] = attrs.field(factory=list, init=False)
     _may_go_on: bool = attrs.field(default=False, init=False)  # after this request
@@ -96,7 +97,7 @@ class HttpCodec:
             RequestRefused: with the status to answer; no other request can follow.
         """
         try:
-            if self._framing is None and not self._take_head():
+            if self._framing is None and not (self._buffer and self._take_head()):
                 return None
             return self._take_body()
         except h11.RemoteProtocolError as error:
@@ -117,16 +118,22 @@ class HttpCodec:
             h11.LocalProtocolError: a header name or value is invalid.
             UnicodeError: the same.
         """
-        fields = written_fields(response.headers)
-        fields.append((b"Date", _http_date(int(self.wall_clock().timestamp()))))
-        fields.append((b"Server", self.server_name))
+        lines = write_plain_fields(response.headers.items)
+        fields = _checked_fields(response.headers) if lines is None else lines.encode("ascii")
         # A response in parts ends with the connection (RFC 9112, 6.3).
-        if response.status not in _BODILESS and response.parts is None:
-            fields.append((b"Content-Length", b"%d" % len(response.body)))
         self._goes_on = self._may_go_on and not response.close and response.parts is None
-        if not self._goes_on:
-            fields.append((b"Connection", b"close"))
-        head = _response_head(response.status, fields)
+        length = b""
+        if response.status not in _BODILESS and response.parts is None:
+            length = b"Content-Length: %d\r\n" % len(response.body)
+        head = b"HTTP/1.1 %d %b\r\n%bDate: %b\r\nServer: %b\r\n%b%b\r\n" % (
+            response.status,
+            _REASONS.get(response.status, b""),
+            fields,
+            _http_date(int(self.wall_clock().timestamp())),
+            self.server_name,
+            length,
+            b"" if self._goes_on else b"Connection: close\r\n",
+        )
         return head + response.body if self.may_have_body(response) else head
 
     def start_next(self) -> bool:
@@ -136,7 +143,7 @@ class HttpCodec:
 
     def may_have_body(self, response: Response) -> bool:
         """True if the client expects a body; not after HEAD, for example."""
-        asked_for_head = self._head is not None and self._head.method == b"HEAD"
+        asked_for_head = self._head is not None and self._head.method == "HEAD"
         return response.status not in _BODILESS and not asked_for_head
 
     def _take_head(self) -> bool:
@@ -151,17 +158,22 @@ class HttpCodec:
         self._framing = check_head(head, self.max_body)
         self._searched = self.body_received = 0
         self._parser = None
-        self._head = read_plain_head(head) or self._parse_head(head)
+        plain = read_plain_request(head) if self.plain else None
+        self._head = plain or self._parse_head(head)
         return True
 
-    def _parse_head(self, head: bytes) -> Head:
+    def _parse_head(self, head: bytes) -> RequestHead:
         check_fields(head)
         self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         self._parser.receive_data(head)
         event = self._parser.next_event()
         if not isinstance(event, h11.Request):
             raise RequestRefused(400, "The request's head is malformed.")
-        return Head(event.method, event.target, event.headers.raw_items())
+        return RequestHead(
+            event.method.decode("ascii"),
+            event.target.decode("ascii"),
+            read_fields(event.headers.raw_items()),
+        )
 
     def _take_body(self) -> Request | None:
         assert self._framing is not None
@@ -181,12 +193,8 @@ class HttpCodec:
 
     def _request(self, body: bytes) -> Request:
         assert self._head is not None
-        return Request(
-            method=self._head.method.decode("ascii"),
-            target=self._head.target.decode("ascii"),
-            headers=read_fields(self._head.fields),
-            body=body,
-        )
+        method, target, headers = self._head
+        return Request(method=method, target=target, headers=headers, body=body)
 
     def _decode(self, parser: h11.Connection, encoded: bytes, *, complete: bool) -> None:
         if encoded:
@@ -197,19 +205,20 @@ class HttpCodec:
             raise RequestRefused(400, "The end of the request's body is not clear.")
 
 
-def _response_head(status: int, fields: Sequence[tuple[bytes, bytes]]) -> bytes:
+def _checked_fields(headers: Headers) -> bytes:
     """
-    Build the head of a response. h11 takes ten times as long, which would be a tenth of the cost of
-    a send.
+    The lines of fields that aren't plain ASCII, or that decide on the connection.
 
     Raises:
         h11.LocalProtocolError: a name or value is invalid.
+        UnicodeError: the same.
     """
+    fields = written_fields(headers)
     lines = b"".join([b"%b: %b\r\n" % field for field in fields])
     # A line end in a value would allow to inject a field, and possibly a response.
     if lines.count(b"\r\n") != len(fields) or not _FIELD_LINES.fullmatch(lines):
         raise h11.LocalProtocolError("a header name or value that can't be written")
-    return b"HTTP/1.1 %d %b\r\n%b\r\n" % (status, _REASONS.get(status, b""), lines)
+    return lines
 
 
 @functools.lru_cache(maxsize=4)

@@ -89,6 +89,7 @@ class HttpServer:
     # Once set, idle connections end at once, and others with their next response.
     drain: trio.Event = attrs.field(factory=trio.Event)
     options: HttpServerOptions = attrs.field(factory=HttpServerOptions)
+    plain: bool = True  # as in `HttpCodec`
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
@@ -105,6 +106,7 @@ class HttpServer:
             max_body=self.options.max_body,
             server_name=self.options.server_name.encode("ascii"),
             wall_clock=self.wall_clock,
+            plain=self.plain,
         )
         connection: _Connection | None = None
         try:

@@ -1,0 +1,155 @@
+"""The client side of HTTP/1.1 without I/O: requests to bytes, bytes to responses."""
+
+import attrs
+import h11
+
+from gateway.domain.errors import InvalidRequest
+from gateway.net.http.headers import read_fields, written_fields
+from gateway.net.http.plain import ResponseHead, read_plain_response, write_plain_request
+from gateway.wire.http.messages import Request, Response
+
+MAX_RESPONSE_HEAD = 64 * 1024
+_BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
+
+
+@attrs.define(eq=False)
+class ClientCodec:
+    """
+    One request and its response.
+
+    Plain heads are written and read here, at a tenth of the cost; all others are left to h11. So is
+    a response whose head comes in several pieces.
+    """
+
+    authority: str
+    request: Request
+    max_body: int
+    plain: bool = True  # False, in tests: all heads are left to h11
+    _parser: h11.Connection | None = attrs.field(default=None, init=False)
+    _head: ResponseHead | h11.Response | None = attrs.field(default=None, init=False)
+    _parts: list[bytes] = attrs.field(factory=list, init=False)
+    _received: int = attrs.field(default=0, init=False)  # bytes of the body
+
+    def build(self) -> bytes:
+        """
+        The complete request. Host and Content-Length are added.
+
+        Raises:
+            InvalidRequest: a method, target or header is invalid.
+        """
+        request = self.request
+        if self.plain:
+            head = write_plain_request(
+                request.method, request.target, self.authority, request.headers.items, self._length
+            )
+            if head is not None:
+                return head + request.body
+        self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE_HEAD)
+        return self._build_with(self._parser)
+
+    def receive(self, data: bytes) -> Response | None:
+        """
+        The complete response, or None if more bytes are needed. `data` are the next bytes that the
+        server sent; none: it closed the connection.
+
+        Raises:
+            h11.RemoteProtocolError: the response is cut, malformed or too large, or its end isn't
+                clear.
+        """
+        if not data:
+            raise h11.RemoteProtocolError("the connection was closed")
+        if self._parser is None and self._head is None:
+            self._head, data = self._take_plain_head(data)
+            if self._head is None:
+                self._parser = h11.Connection(
+                    h11.CLIENT, max_incomplete_event_size=MAX_RESPONSE_HEAD
+                )
+                self._build_with(self._parser)
+        if self._parser is None:
+            return self._receive_body(data)
+        return self._receive_with(self._parser, data)
+
+    @property
+    def goes_on(self) -> bool:
+        """True if the connection can be used again after the complete response."""
+        if self._parser is None:
+            return isinstance(self._head, ResponseHead) and self._received == self._head.length
+        states = (self._parser.our_state, self._parser.their_state)
+        # Bytes after the response belong to no request.
+        return states == (h11.DONE, h11.DONE) and not self._parser.trailing_data[0]
+
+    @property
+    def _length(self) -> int | None:
+        """The value of Content-Length; None: the request has no such field."""
+        if self.request.body or self.request.method not in _BODILESS_METHODS:
+            return len(self.request.body)
+        return None
+
+    def _build_with(self, parser: h11.Connection) -> bytes:
+        request = self.request
+        try:
+            fields = written_fields(request.headers)
+            if request.headers.get("Host") is None:
+                fields.insert(0, (b"Host", self.authority.encode("ascii")))
+            if self._length is not None:
+                fields.append((b"Content-Length", b"%d" % self._length))
+            data = parser.send(
+                h11.Request(method=request.method, target=request.target, headers=fields)
+            )
+            if request.body:
+                data += parser.send(h11.Data(data=request.body))
+            return data + parser.send(h11.EndOfMessage())
+        except (h11.LocalProtocolError, UnicodeError) as error:
+            raise InvalidRequest(f"the request can't be written: {error}") from error
+
+    def _take_plain_head(self, data: bytes) -> tuple[ResponseHead | None, bytes]:
+        """Split a plain head off the data; None: the response is left to h11."""
+        end = data.find(b"\r\n\r\n") + 4
+        if end < 4 or self.request.method == "HEAD":
+            return None, data
+        head = read_plain_response(data[:end])
+        if head is None or head.length > self.max_body:
+            return None, data
+        return head, data[end:]
+
+    def _receive_body(self, data: bytes) -> Response | None:
+        assert isinstance(self._head, ResponseHead)
+        status, headers, length = self._head
+        self._received += len(data)
+        self._parts.append(data)
+        if self._received < length:
+            return None
+        return Response(status=status, headers=headers, body=b"".join(self._parts)[:length])
+
+    def _receive_with(self, parser: h11.Connection, data: bytes) -> Response | None:
+        parser.receive_data(data)
+        while not isinstance(event := parser.next_event(), h11.EndOfMessage):
+            match event:
+                case h11.InformationalResponse():
+                    continue
+                case h11.Response():
+                    if self.request.method != "HEAD":
+                        _must_have_an_end(event)
+                    self._head = event
+                case h11.Data():
+                    self._received += len(event.data)
+                    if self._received > self.max_body:
+                        raise h11.RemoteProtocolError(f"the body is above {self.max_body} bytes")
+                    self._parts.append(bytes(event.data))
+                case h11.NEED_DATA:
+                    return None
+                case _:
+                    raise h11.RemoteProtocolError("bytes after the answer")
+        assert isinstance(self._head, h11.Response)
+        return Response(
+            status=self._head.status_code,
+            headers=read_fields(self._head.headers.raw_items()),
+            body=b"".join(self._parts),
+        )
+
+
+def _must_have_an_end(head: h11.Response) -> None:
+    """Refuse a body that ends with the connection: it can't be told from one that was cut."""
+    names = {name for name, _ in head.headers}
+    if head.status_code not in (204, 304) and not names & {b"content-length", b"transfer-encoding"}:
+        raise h11.RemoteProtocolError("the answer doesn't say how long it is")
