@@ -139,7 +139,7 @@ def _make_one_port(makings: Makings, tls: Tls | None) -> Server:
     )
     return Server(
         serve_connection=sniffer.serve_connection,
-        drains=(sniffer.drain, frontend.drain.set, plain.drain, secure.drain),
+        drains=(sniffer.drain, frontend.drain.begin, plain.drain, secure.drain),
     )
 
 
@@ -147,7 +147,7 @@ def _make_amqp(makings: Makings, tls: Tls | None) -> Server:
     frontend = _make_frontend(makings)
     sniffer = _make_sniffer(makings, tls, amqp=frontend.serve_connection)
     return Server(
-        serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain.set)
+        serve_connection=sniffer.serve_connection, drains=(sniffer.drain, frontend.drain.begin)
     )
 
 

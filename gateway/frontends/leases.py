@@ -14,8 +14,7 @@ delivery is a lease until it is settled or its lock expires.
 """
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 
 import attrs
 import trio
@@ -77,15 +76,14 @@ class _SharedReceiver:
         ends = [lease.lock.latest for lease in self.leases.values()]
         return max([self.last_used if self.retired else self.last_used + idle_timeout, *ends])
 
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def __enter__(self) -> None:
+        """Use it; several users may at once."""
         self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
-            self.last_used = trio.current_time()
-            self.note_whether_unused()
+
+    def __exit__(self, *_: object) -> None:
+        self.users -= 1
+        self.last_used = trio.current_time()
+        self.note_whether_unused()
 
     def note_whether_unused(self) -> None:
         if self.retired and not self.users and not self.leases:
@@ -137,7 +135,7 @@ class Leases:
             BrokerError: as `Broker.open_receiver`.
         """
         shared = self._receiver_of(entity)
-        with shared.in_use():
+        with shared:
             return await shared.opened()
 
     async def receive(self, entity: EntityPath, limit: int) -> Sequence[Delivery]:
@@ -179,7 +177,7 @@ class Leases:
         shared = self._receiver_of(entity)
         self._awaited += limit
         try:
-            with shared.in_use():
+            with shared:
                 receiver = await shared.opened()
                 try:
                     deliveries = await take(receiver)
@@ -202,7 +200,7 @@ class Leases:
             BrokerError: as `Receiver.settle`.
         """
         lease = self._lease(entity, lock_token)
-        with lease.shared.in_use():
+        with lease.shared:
             receiver = await lease.shared.opened()
             try:
                 await receiver.settle(lease.delivery, settlement)
@@ -240,7 +238,7 @@ class Leases:
     async def _settle_on(  # noqa: ASYNC910 a settlement waits, or raises after that
         self, shared: _SharedReceiver, settlements: Sequence[tuple[Delivery, Settlement]]
     ) -> Sequence[BrokerError | None]:
-        with shared.in_use():
+        with shared:
             try:
                 receiver = await shared.opened()
                 return await required(receiver, SettlesMany).settle_many(settlements)
@@ -257,7 +255,7 @@ class Leases:
             BrokerError: as `Receiver.renew`.
         """
         lease = self._lease(entity, lock_token)
-        with lease.shared.in_use():
+        with lease.shared:
             receiver = await lease.shared.opened()
             try:
                 locked_until = await receiver.renew(lease.delivery)

@@ -182,6 +182,8 @@ async def _look(stream: trio.abc.Stream) -> tuple[trio.abc.Stream, Opening | Non
 class RewoundStream(trio.abc.Stream):
     """A stream that returns bytes again that were already received from it."""
 
+    __slots__ = ("_seen", "transport_stream")
+
     def __init__(self, stream: trio.abc.Stream, seen: bytes | bytearray) -> None:
         self.transport_stream = stream
         self._seen = bytearray(seen)
@@ -210,6 +212,8 @@ class RewoundStream(trio.abc.Stream):
 
 class HalfCloseableRewoundStream(RewoundStream, trio.abc.HalfCloseableStream):
     """The same, for a stream whose sending half can be closed."""
+
+    __slots__ = ()
 
     async def send_eof(self) -> None:
         """As of any such stream."""

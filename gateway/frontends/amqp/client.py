@@ -15,7 +15,7 @@ from gateway.frontends.amqp.identity import answer_identity
 from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.amqp.management import Management
 from gateway.frontends.amqp.outgoing import OutgoingLink
-from gateway.frontends.amqp.receivers import leased
+from gateway.frontends.amqp.receivers import Leased
 from gateway.frontends.amqp.requests import Answer, ReplyLink, RequestLink
 from gateway.frontends.amqp.sessions import open_session, session_wanted, wait_of, wants_session
 from gateway.wire.amqp.events import (
@@ -118,13 +118,13 @@ class Client:
     def _outgoing(self, attached: LinkAttached, entity: EntityPath) -> OutgoingLink:
         context = self._context
         if not wants_session(attached):
-            opener = leased(context.leases, entity)
+            opener = Leased(context.leases, entity)
             wait = context.options.attach_timeout
-            return OutgoingLink(context, attached, entity, opener, wait)
+            return OutgoingLink.of(context, attached, entity, opener, wait)
         wanted = session_wanted(attached)
         session = open_session(context.broker, entity, wanted)
         wait = wait_of(attached, wanted, context.options)
-        return OutgoingLink(context, attached, entity, session, wait)
+        return OutgoingLink.of(context, attached, entity, session, wait)
 
     def _open_requests(self, attached: LinkAttached, node: Node, answer: Answer) -> None:
         link: ReplyLink | RequestLink

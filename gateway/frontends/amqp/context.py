@@ -61,15 +61,19 @@ class Context:
     tokens: Tokens
     pending: Pending
     nursery: trio.Nursery  # for tasks that end by themselves once their link is void
-    # Limits concurrent requests to $management: each holds a token of the limiter while it is
-    # answered.
-    turns: trio.CapacityLimiter = attrs.field(init=False)
+    _turns: trio.CapacityLimiter | None = attrs.field(default=None, init=False)
     closed: bool = attrs.field(default=False, init=False)  # by us: the client gets no more outcomes
     links: dict[LinkId, Link] = attrs.field(factory=dict, init=False)
 
-    @turns.default
-    def _turns(self) -> trio.CapacityLimiter:
-        return trio.CapacityLimiter(self.options.max_requests)
+    @property
+    def turns(self) -> trio.CapacityLimiter:
+        """
+        Limits concurrent requests to $management: each holds a token of the limiter while it is
+        answered.
+        """
+        if self._turns is None:
+            self._turns = trio.CapacityLimiter(self.options.max_requests)
+        return self._turns
 
     @property
     def engine(self) -> Engine:

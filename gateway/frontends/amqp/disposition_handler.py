@@ -42,7 +42,7 @@ class DispositionHandler:
     _asked: list[_Asked] = attrs.field(factory=list, init=False)
     # the client waits for at least one of them
     _awaited: bool = attrs.field(default=False, init=False)
-    _collecting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _collecting: trio.CancelScope | None = attrs.field(default=None, init=False)
     _working: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -61,7 +61,7 @@ class DispositionHandler:
             return
         self._asked.append(asked)
         self._awaited = self._awaited or not event.settled
-        if self._urgent:
+        if self._collecting is not None and self._urgent:
             self._collecting.cancel()
         if not self._working:  # the task starts after all input that was read has been handled
             self._working = True
@@ -78,6 +78,7 @@ class DispositionHandler:
             if not self._urgent:
                 with trio.move_on_after(self._context.options.settle_delay) as self._collecting:
                     await trio.sleep_forever()
+                self._collecting = None
             group, self._asked, self._awaited = self._asked, [], False
             await self._settle(group)
         self._working = False

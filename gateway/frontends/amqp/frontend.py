@@ -6,6 +6,7 @@ AMQP 1.0 for clients, as Service Bus speaks it: links become calls of a `Broker`
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -18,7 +19,7 @@ from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.frontends.amqp.tokens import Tokens
-from gateway.frontends.amqp.watch import Watch
+from gateway.frontends.amqp.watch import Drain, Watch
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
 from gateway.net.amqp.connection import AmqpConnection
@@ -42,9 +43,7 @@ class AmqpFrontend:
     authorizer: Authorizer
     wall_clock: WallClock
     new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it
-    # Once set, nothing new is accepted, and each connection is closed when its pending answers are
-    # sent.
-    drain: trio.Event = attrs.field(factory=trio.Event)
+    drain: Drain = attrs.field(factory=Drain)
     options: AmqpOptions = attrs.field(factory=AmqpOptions)
     max_partial_unknown: int = MAX_PARTIAL_UNKNOWN  # bytes
 
@@ -66,7 +65,7 @@ class AmqpFrontend:
             connection = AmqpConnection(
                 HeldBackStream(stream, pending),
                 engine=attrs.evolve(limits, container_id=self.options.namespace, max_partial=small),
-                sasl=SaslServer(lambda credentials: self._accepts(credentials, tokens)),
+                sasl=SaslServer(partial(self._accepts, tokens)),
             )
             context = Context(
                 broker=self.broker,
@@ -80,17 +79,13 @@ class AmqpFrontend:
                 nursery=nursery,
             )
             watch = Watch(context, self.authorizer, self.drain)
+            watch.begin()
+            try:
+                await connection.run(Client(context, watch.note_links).handle)
+            finally:
+                watch.end()
 
-            def note_token() -> None:
-                connection.engine.allow_partial(limits.max_partial)
-                watch.note_tokens()
-
-            tokens.on_added = note_token
-            nursery.start_soon(watch.run)
-            await connection.run(Client(context, watch.note_links).handle)
-            watch.end()
-
-    def _accepts(self, credentials: Credentials, tokens: Tokens) -> bool:
+    def _accepts(self, tokens: Tokens, credentials: Credentials) -> bool:
         """
         True if the client may connect. It may with ANONYMOUS, since a token follows; with EXTERNAL,
         when TLS has verified its certificate; and with PLAIN, when name and key are those of a

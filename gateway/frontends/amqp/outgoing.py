@@ -10,8 +10,9 @@ accept that session again at once, on any connection.
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from typing import Final
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Final, TypeVarTuple, Unpack
 
 import attrs
 import trio
@@ -32,6 +33,7 @@ from gateway.frontends.amqp.receivers import (
 from gateway.frontends.amqp.sessions import properties_of, wait_until_lost
 from gateway.frontends.amqp.settling import confirmation_of
 from gateway.frontends.amqp.unsettled import Unsettled
+from gateway.net.waiters import Waiters
 from gateway.settling import settle_all, settle_one
 from gateway.wire.amqp.events import (
     RELEASED,
@@ -39,6 +41,7 @@ from gateway.wire.amqp.events import (
     DispositionReceived,
     LinkAttached,
     LinkFlow,
+    LinkId,
     OtherState,
     SenderSettles,
     SessionId,
@@ -54,25 +57,45 @@ _TIMEOUT: Final = AmqpError(
 )
 _UNREADABLE: Final = "MessageNotReadable"
 _Receiver = LeasedReceiver | SessionReceiver
+Ts = TypeVarTuple("Ts")
 
 
-@attrs.define(eq=False)
+@attrs.frozen(eq=False)
+class _Entered(AbstractAsyncContextManager[None]):
+    """Leaves a scope that was entered before."""
+
+    _scope: AbstractAsyncContextManager[_Receiver]
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        """As that of the scope."""
+        return await self._scope.__aexit__(kind, error, traceback)  # noqa: ASYNC102 the scope's
+
+
+@attrs.define(eq=False, kw_only=True)
 class OutgoingLink:
     """Delivers the messages of one receiver, and settles them as the client asks."""
 
     _context: Context
-    _attached: LinkAttached
+    id: LinkId
+    session: SessionId
+    name: str
+    _settled: bool  # the client wants to receive and delete
     entity: EntityPath
     _opener: AbstractAsyncContextManager[_Receiver]
     _open_timeout: float
     receiver: _Receiver | None = attrs.field(default=None, init=False)
     _ended: bool = attrs.field(default=False, init=False)
-    _released: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _released: bool = attrs.field(default=False, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _settling: trio.Nursery = attrs.field(init=False)
     _outcomes: DispositionHandler = attrs.field(init=False)
     unsettled: Unsettled = attrs.field(init=False)
-    _changed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _changed: Waiters = attrs.field(factory=Waiters, init=False)
     _draining: bool = attrs.field(default=False, init=False)
     # The receive that is in progress: its limit and its start.
     _asked: int = attrs.field(default=0, init=False)
@@ -82,13 +105,26 @@ class OutgoingLink:
     def __attrs_post_init__(self) -> None:
         self.unsettled = Unsettled(self._context.options.max_unsettled)
 
-    @property
-    def session(self) -> SessionId:
-        return self._attached.session
-
-    @property
-    def name(self) -> str:
-        return self._attached.name
+    @classmethod
+    def of(
+        cls,
+        context: Context,
+        attached: LinkAttached,
+        entity: EntityPath,
+        opener: AbstractAsyncContextManager[_Receiver],
+        open_timeout: float,
+    ) -> "OutgoingLink":
+        """The link that the client has attached; `run` opens its receiver, in so many seconds."""
+        return cls(
+            context=context,
+            id=attached.link,
+            session=attached.session,
+            name=attached.name,
+            settled=attached.sender_settles is SenderSettles.SETTLED,
+            entity=entity,
+            opener=opener,
+            open_timeout=open_timeout,
+        )
 
     @property
     def need(self) -> Need:
@@ -98,21 +134,22 @@ class OutgoingLink:
         """Answer the attach, and serve the link until it is void."""
         await trio.lowlevel.checkpoint()
         try:
-            async with AsyncExitStack() as stack:
-                self._scope.deadline = trio.current_time() + self._open_timeout
-                with self._scope:
-                    self.receiver = await stack.enter_async_context(self._opener)
-                # it timed out; or the client has gone, which doesn't matter
-                if self.receiver is None:
-                    self._context.refuse(self._attached.link, _TIMEOUT)
-                    return
+            self._scope.deadline = trio.current_time() + self._open_timeout
+            with self._scope:
+                self.receiver = await self._opener.__aenter__()
+            # it timed out; or the client has gone, which doesn't matter
+            if self.receiver is None:
+                self._context.refuse(self.id, _TIMEOUT)
+                return
+            async with _Entered(self._opener):
                 self._accept(self.receiver)
                 await self._serve(self.receiver)
                 await self._unlock_backlog(self.receiver)
         except BrokerError as error:
             self._fail(error)
         finally:
-            self._released.set()
+            self._released = True
+            self._changed.wake()
 
     def flow(self, event: LinkFlow) -> None:
         self._draining = event.drain
@@ -120,7 +157,7 @@ class OutgoingLink:
             self._asking.cancel()
         elif event.drain:
             self._asking.deadline = self._asked_at + self._context.options.drain_wait
-        self._changed.unpark_all()
+        self._changed.wake()
 
     def disposition(self, event: DispositionReceived) -> None:
         if not event.settled and (event.state is None or isinstance(event.state, OtherState)):
@@ -128,7 +165,7 @@ class OutgoingLink:
         delivery = self.unsettled.take(event.delivery)
         if delivery is not None:
             self._outcomes.settle(event, delivery)
-            self._changed.unpark_all()
+            self._changed.wake()
 
     def settled_by_request(self, lock_token: str, settlement: Settlement) -> None:
         """A management request has settled a delivery of this link, or a deferred message."""
@@ -136,7 +173,7 @@ class OutgoingLink:
         id_ = self.unsettled.take_by_token(lock_token)
         if id_ is not None:
             self._context.engine.settle(id_, confirmation_of(outcome_of(settlement)))
-            self._changed.unpark_all()
+            self._changed.wake()
 
     def end(self) -> None:
         self._ended = True
@@ -147,13 +184,14 @@ class OutgoingLink:
     async def _answer_detach(self) -> None:
         """Answer the client's detach, if there is one, when the session is released."""
         with trio.move_on_after(self._answer_timeout):  # no client waits for ever
-            await self._released.wait()
-        self._context.engine.answer_detach(self._attached.link)
+            while not self._released:
+                await self._changed.wait()
+        self._context.engine.answer_detach(self.id)
 
     def _accept(self, receiver: _Receiver) -> None:
         # Only the session filter is supported; a filter that isn't in the answer isn't applied
         # (3.5.3).
-        engine, link = self._context.engine, self._attached.link
+        engine, link = self._context.engine, self.id
         if isinstance(receiver, LeasedReceiver):
             engine.accept(link, filters={})
         else:
@@ -170,13 +208,13 @@ class OutgoingLink:
         async with trio.open_nursery() as self._settling:
             self._outcomes = DispositionHandler(self._context, receiver, self._settling)
             with self._scope:
-                async with trio.open_nursery() as nursery:
-                    if not isinstance(receiver, LeasedReceiver):
+                if isinstance(receiver, LeasedReceiver):
+                    await self._ending_link(self._pump, receiver)
+                else:
+                    async with trio.open_nursery() as nursery:
                         clock = self._context.wall_clock
-                        nursery.start_soon(
-                            self._ending_link, lambda: wait_until_lost(receiver, clock)
-                        )
-                    await self._ending_link(lambda: self._pump(receiver))
+                        nursery.start_soon(self._ending_link, wait_until_lost, receiver, clock)
+                        await self._ending_link(self._pump, receiver)
 
     async def _unlock_backlog(self, receiver: _Receiver) -> None:
         """
@@ -191,18 +229,18 @@ class OutgoingLink:
                 await settle_all(receiver, left, self._answer_timeout)
 
     async def _ending_link(  # noqa: ASYNC910 the work waits, or raises after that
-        self, work: Callable[[], Awaitable[None]]
+        self, work: Callable[[Unpack[Ts]], Awaitable[None]], *arguments: *Ts
     ) -> None:
         try:
-            await work()
+            await work(*arguments)
         except BrokerError as error:
             self._fail(error)
 
     def _fail(self, error: BrokerError) -> None:
         if self.receiver is None:
-            self._context.refuse(self._attached.link, amqp_error(error))
+            self._context.refuse(self.id, amqp_error(error))
         else:
-            self._context.detach(self._attached.link, amqp_error(error))
+            self._context.detach(self.id, amqp_error(error))
         self.end()
 
     # ------------------------------------------------------------------ delivering
@@ -217,7 +255,7 @@ class OutgoingLink:
         share = 1
         while not self._context.pending.closing:
             await self._context.connection.wait_for_room()
-            credit = self._context.engine.credit(self._attached.link)
+            credit = self._context.engine.credit(self.id)
             room = min(credit, self.unsettled.room)
             if room <= 0:
                 await self._wait(credit)
@@ -237,7 +275,7 @@ class OutgoingLink:
         """Wait for credit, or for the client to settle a delivery."""
         self._give_credit_back()
         with trio.move_on_at(self._drop_lost() if credit > 0 else math.inf):
-            await self._changed.park()
+            await self._changed.wait()
 
     def _drop_lost(self) -> float:
         """Forget deliveries whose locks have expired; return when the next lock may expire."""
@@ -265,12 +303,12 @@ class OutgoingLink:
     def _give_credit_back(self) -> None:
         if self._draining:
             self._draining = False
-            self._context.engine.drained(self._attached.link)
+            self._context.engine.drained(self.id)
 
     async def _hand_out(  # noqa: ASYNC910 between two receives
         self, receiver: _Receiver, deliveries: Sequence[Delivery]
     ) -> None:
-        credit = max(0, self._context.engine.credit(self._attached.link))
+        credit = max(0, self._context.engine.credit(self.id))
         for surplus in deliveries[credit:]:
             self._settling.start_soon(self._give_back, receiver, surplus)
         ready = {
@@ -288,11 +326,6 @@ class OutgoingLink:
                 self._send(receiver, delivery, ready[delivery.lock_token])
         finally:
             self._context.pending.drop()
-
-    @property
-    def _settled(self) -> bool:
-        """True if the client wants to receive and delete."""
-        return self._attached.sender_settles is SenderSettles.SETTLED
 
     def _encoded(self, receiver: _Receiver, delivery: Delivery) -> tuple[bytes, bytes] | None:
         """
@@ -317,7 +350,7 @@ class OutgoingLink:
             return None
 
     def _send(self, receiver: _Receiver, delivery: Delivery, encoded: tuple[bytes, bytes]) -> None:
-        engine, link = self._context.engine, self._attached.link
+        engine, link = self._context.engine, self.id
         id_ = engine.send(link, *encoded, settled=self._settled)
         if id_ is None:
             self._settling.start_soon(self._give_back, receiver, delivery)

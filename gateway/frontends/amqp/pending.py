@@ -3,6 +3,8 @@
 import attrs
 import trio
 
+from gateway.net.waiters import Waiters
+
 
 @attrs.define(eq=False)
 class Pending:
@@ -19,7 +21,7 @@ class Pending:
     closing: bool = attrs.field(default=False, init=False)
     count: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
-    _less: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _less: Waiters = attrs.field(factory=Waiters, init=False)
 
     def add(self, size: int = 0) -> None:
         self.count += 1
@@ -28,8 +30,7 @@ class Pending:
     def drop(self, size: int = 0, count: int = 1) -> None:
         self.count -= count
         self.bytes -= size
-        if self._less:  # called for each message, and mostly no task waits: this check is cheaper
-            self._less.unpark_all()
+        self._less.wake()
 
     @property
     def full(self) -> bool:
@@ -38,14 +39,14 @@ class Pending:
 
     async def wait_for_room(self) -> None:  # noqa: ASYNC910 a receive follows
         while self.full:
-            await self._less.park()
+            await self._less.wait()
 
     async def wait_until_none(self) -> None:
         """Read nothing more, and return when everything is answered."""
         await trio.lowlevel.checkpoint()
         self.closing = True
         while self.count:
-            await self._less.park()
+            await self._less.wait()
 
 
 @attrs.frozen(eq=False)

@@ -6,8 +6,8 @@ client has stays valid until the message is settled, on any connection, or until
 session is held by its link alone.
 """
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 
 import attrs
@@ -60,16 +60,28 @@ class LeasedManyReceiver(LeasedReceiver):
         return await self._leases.settle_many(self._entity, asked)
 
 
-@asynccontextmanager
-async def leased(leases: Leases, entity: EntityPath) -> AsyncIterator[LeasedReceiver]:
+@attrs.frozen(eq=False)
+class Leased(AbstractAsyncContextManager[LeasedReceiver]):
     """
-    Open a receiver of a queue without sessions. Leaving the scope changes nothing: the leases stay.
+    Opens a receiver of a queue without sessions. Leaving the scope changes nothing: the leases
+    stay.
+    """
 
-    Raises:
-        BrokerError: the queue can't be received from.
-    """
-    many = offered(await leases.open(entity), SettlesMany) is not None
-    yield LeasedManyReceiver(leases, entity) if many else LeasedReceiver(leases, entity)
+    _leases: Leases
+    _entity: EntityPath
+
+    async def __aenter__(self) -> LeasedReceiver:
+        """
+        As any context manager.
+
+        Raises:
+            BrokerError: the queue can't be received from.
+        """
+        many = offered(await self._leases.open(self._entity), SettlesMany) is not None
+        return (LeasedManyReceiver if many else LeasedReceiver)(self._leases, self._entity)
+
+    async def __aexit__(self, *_: object) -> None:
+        """As any context manager."""
 
 
 async def take_away(

@@ -20,61 +20,109 @@ _LONGEST_SILENCE: Final = 1.0  # seconds
 
 
 @attrs.define(eq=False)
+class Drain:
+    """Closes the connections of a front end, when that is asked for."""
+
+    begun: bool = attrs.field(default=False, init=False)
+    _watches: "set[Watch]" = attrs.field(factory=set, init=False)
+
+    def begin(self) -> None:
+        """Accept nothing new, and close each connection when its pending answers are sent."""
+        self.begun = True
+        for watch in self._watches:
+            watch.drain()
+
+    def add(self, watch: "Watch") -> None:
+        self._watches.add(watch)
+        if self.begun:
+            watch.drain()
+
+    def discard(self, watch: "Watch") -> None:
+        self._watches.discard(watch)
+
+
+@attrs.define(eq=False)
 class Watch:
     """
     Ends links whose tokens have expired, connections without links, and everything when the gateway
-    drains.
+    drains. It has no task: it is called with the connection's ticks.
     """
 
     _context: Context
     _authorizer: Authorizer
-    _drain: trio.Event
-    _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    _waiting: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    _drain: Drain
+    _look_at: float = attrs.field(default=math.inf, init=False)  # when a token may have expired
     # when to close the connection if it has no links by then
     _idle_at: float = attrs.field(default=math.inf, init=False)
+    _closing: trio.CancelScope | None = attrs.field(default=None, init=False)
 
-    async def run(self) -> None:
-        """Return when the connection is closing or closed."""
-        await trio.lowlevel.checkpoint()
-        self._authorizer.tell(self._look)
-        try:
-            with self._scope:
-                await self._close(await self._reason())
-        finally:
-            self._authorizer.tell_no_more(self._look)
+    def begin(self) -> None:
+        """Watch until `end`."""
+        self._context.connection.on_tick = self._tick
+        self._context.tokens.on_added = self._note_token
+        self._authorizer.tell(self._note_policies)
+        self._drain.add(self)
+        self.note_links()
 
     def end(self) -> None:
-        self._scope.cancel()
+        self._authorizer.tell_no_more(self._note_policies)
+        self._drain.discard(self)
+        if self._closing is not None:
+            self._closing.cancel()
 
     def note_links(self) -> None:
         """A link was attached or ended."""
         timeout = self._context.options.idle_links_timeout
         self._idle_at = math.inf if self._context.links else trio.current_time() + timeout
-        self.note_tokens()
+        self._set_next_look()
 
-    def note_tokens(self) -> None:
-        """A token was added."""
-        self._waiting.deadline = self._next()
+    def drain(self) -> None:
+        """The gateway drains."""
+        self._close_soon("The gateway is being shut down.", answers_all=True)
 
-    def _look(self) -> None:
+    def _note_token(self) -> None:
+        """A token was added: from now on the client may send large messages."""
+        self._context.engine.allow_partial(self._context.options.engine.max_partial)
+        self._set_next_look()
+
+    def _note_policies(self) -> None:
         """The access policies have changed."""
-        self._waiting.cancel()
+        self._look_at = -math.inf
+        self._context.connection.tick_by(self._look_at)
 
-    async def _reason(self) -> str:
-        """
-        Wait until the connection has to be closed, and return the reason; end unauthorized links
-        meanwhile.
-        """
-        self.note_links()
-        while trio.current_time() < self._idle_at:
-            with trio.move_on_at(self._next()) as self._waiting:
-                await self._drain.wait()
-                await self._answer_all()
-                return "The gateway is being shut down."
+    def _set_next_look(self) -> None:
+        left = self._context.tokens.seconds_left()
+        self._look_at = min(self._idle_at, trio.current_time() + left)
+        self._context.connection.tick_by(self._look_at)
+
+    def _tick(self) -> float:
+        """End what isn't allowed any more; return when to look again."""
+        now = trio.current_time()
+        if self._closing is not None:
+            return math.inf
+        if now >= self._idle_at:
+            self._close_soon("The connection was without links for too long.")
+        elif now >= self._look_at:
             self._context.tokens.drop_expired()
             self._end_unauthorized()
-        return "The connection was without links for too long."  # noqa: ASYNC910
+            self._set_next_look()
+        return self._look_at
+
+    def _close_soon(self, why: str, *, answers_all: bool = False) -> None:
+        if self._closing is None:
+            self._closing = trio.CancelScope()
+            self._look_at = self._idle_at = math.inf
+            self._context.nursery.start_soon(self._close, self._closing, why, answers_all)
+
+    async def _close(self, scope: trio.CancelScope, why: str, answers_all: bool) -> None:
+        await trio.lowlevel.checkpoint()
+        with scope:
+            if answers_all:
+                await self._answer_all()
+            self._context.closed = True
+            await self._context.connection.close(
+                AmqpError(condition="amqp:connection:forced", description=why)
+            )
 
     async def _answer_all(self) -> None:
         """
@@ -94,9 +142,6 @@ class Watch:
             connection.speak()  # a slow namespace delays no other answers
         await pending.wait_until_none()
 
-    def _next(self) -> float:
-        return min(self._idle_at, trio.current_time() + self._context.tokens.seconds_left())
-
     def _end_unauthorized(self) -> None:
         for link_id, link in list(self._context.links.items()):
             try:
@@ -104,9 +149,3 @@ class Watch:
                     self._context.check(link.need)
             except NotAuthorized as error:
                 self._context.detach(link_id, amqp_error(error))
-
-    async def _close(self, why: str) -> None:
-        self._context.closed = True
-        await self._context.connection.close(
-            AmqpError(condition="amqp:connection:forced", description=why)
-        )

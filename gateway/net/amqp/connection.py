@@ -1,5 +1,5 @@
 """
-An AMQP connection on a stream, for clients and servers: one task reads, one writes, one keeps time.
+An AMQP connection on a stream, for clients and servers: one task reads and keeps time, one writes.
 
 All events of the peer go to one function, in order. It answers with the engine's methods, at once
 or later, from any task. Calls don't write: the output of several calls goes out in one write.
@@ -8,11 +8,11 @@ or later, from any task. Calls don't write: the output of several calls goes out
 import contextlib
 import math
 from collections.abc import Callable
-from functools import partial
 
 import attrs
 import trio
 
+from gateway.net.waiters import Waiters
 from gateway.wire.amqp.engine import Engine
 from gateway.wire.amqp.events import AmqpError, ConnectionClosed, ConnectionOpened, Event
 from gateway.wire.amqp.options import EngineOptions
@@ -39,8 +39,32 @@ class AmqpConnectionOptions:
     max_unsent: int = attrs.field(default=64 * 1024 * 1024, validator=attrs.validators.ge(1))
 
 
+_DEFAULTS = AmqpConnectionOptions()
+
+
+def _never() -> float:
+    return math.inf
+
+
 class AmqpConnection:
     """One connection. Its `engine` may be used until `ConnectionClosed`, and does nothing later."""
+
+    # A process may have very many idle connections: there is no dict for each, and what few of them
+    # need is made when it is needed.
+    __slots__ = (
+        "_ended",
+        "_handle",
+        "_opened",
+        "_options",
+        "_scope",
+        "_silent",
+        "_stream",
+        "_ticking",
+        "_touched",
+        "_written",
+        "engine",
+        "on_tick",
+    )
 
     def __init__(
         self,
@@ -50,15 +74,18 @@ class AmqpConnection:
         sasl: SaslServer | SaslClient | None,
         options: AmqpConnectionOptions | None = None,
     ) -> None:
-        self._touched = trio.lowlevel.ParkingLot()  # waiters for a change of the engine
-        self._written = trio.lowlevel.ParkingLot()  # waiters for room
-        self.engine = Engine(engine, sasl=sasl, wake=partial(_unpark, self._touched))
+        self._touched = Waiters()  # of tasks that wait for a change of the engine
+        self._written = Waiters()  # of tasks that wait for room
+        self.engine = Engine(engine, sasl=sasl, wake=self._touched.wake)
         self._stream = stream
-        self._options = options or AmqpConnectionOptions()
-        self._opened = trio.Event()
-        self._ended = trio.Event()
-        self._scope = trio.CancelScope()
+        self._options = options or _DEFAULTS
+        # Called with each tick; returns when (by Trio's clock) it wants the next one.
+        self.on_tick: Callable[[], float] = _never
+        self._opened = False
+        self._ended = False
         self._silent = False
+        self._scope = trio.CancelScope()  # of the tasks, once they run
+        self._ticking = trio.CancelScope()  # its deadline is the next tick
 
     async def run(  # noqa: ASYNC910 the nursery waits
         self, handle: Callable[[Event], None]
@@ -73,21 +100,20 @@ class AmqpConnection:
             ExceptionGroup: the exceptions of `handle`; the connection is closed then.
         """
         self._handle = handle
-        self._scope.deadline = trio.current_time() + self._options.open_timeout
         try:
-            with self._scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._read)
-                    nursery.start_soon(self._keep_time)
-                    await self._write()
-                    nursery.cancel_scope.cancel()
+            async with trio.open_nursery() as nursery:
+                self._scope = nursery.cancel_scope
+                self._scope.deadline = trio.current_time() + self._options.open_timeout
+                nursery.start_soon(self._read_and_tick)
+                await self._write()
+                nursery.cancel_scope.cancel()
         finally:
             try:
                 self.engine.feed_eof()
                 self._dispatch()
             finally:
-                self._ended.set()
-                self._written.unpark_all()
+                self._ended = True
+                self._written.wake()
                 with trio.move_on_after(self._options.close_timeout, shield=True):
                     # a peer that has left doesn't get TLS's close
                     with contextlib.suppress(trio.BrokenResourceError):
@@ -96,13 +122,13 @@ class AmqpConnection:
     @property
     def has_room(self) -> bool:
         """True if less than `high_water` waits to be written, or the connection has ended."""
-        return self.engine.unsent < self._options.high_water or self._ended.is_set()
+        return self.engine.unsent < self._options.high_water or self._ended
 
     async def wait_for_room(self) -> None:
         """Wait until `has_room`."""
         await trio.lowlevel.checkpoint()
         while not self.has_room:
-            await self._written.park()
+            await self._written.wait()
 
     def be_silent(self) -> None:
         """Write nothing until `speak` or `close`; reading goes on."""
@@ -111,7 +137,11 @@ class AmqpConnection:
     def speak(self) -> None:
         """Write everything that waits, in one go."""
         self._silent = False
-        _unpark(self._touched)
+        self._touched.wake()
+
+    def tick_by(self, when: float) -> None:
+        """Have the next tick at that time, unless it is earlier anyway."""
+        self._ticking.deadline = min(self._ticking.deadline, when)
 
     async def close(self, error: AmqpError | None = None) -> None:
         """
@@ -122,16 +152,31 @@ class AmqpConnection:
         self.engine.close(error)
         self.speak()
         with trio.move_on_after(self._options.close_timeout) as scope:
-            await self._ended.wait()
+            while not self._ended:
+                await self._written.wait()
         if scope.cancelled_caught:
             self._scope.cancel()
+
+    async def _read_and_tick(self) -> None:
+        """
+        Read until the peer closes. A tick interrupts the wait for the peer's data, which costs a
+        connection less than a task of its own.
+        """
+        ended = False
+        while not ended:
+            with self._ticking:
+                await self._read()
+                ended = True
+            if not ended:
+                self._ticking = trio.CancelScope()
+                self.tick_by(self._tick())
 
     async def _read(self) -> None:
         while True:
             # Above the limit, the peer's data wait in the kernel's buffers until messages are
             # settled. So do its heartbeats, for which the idle timeout leaves time.
             while self.engine.unsettled > self._options.max_unsettled:
-                await self._touched.park()
+                await self._touched.wait()
             data = await self._receive()
             if not data:
                 self.engine.feed_eof()
@@ -158,16 +203,17 @@ class AmqpConnection:
                     await self._stream.send_all(data)
                 except trio.BrokenResourceError:
                     return  # noqa: ASYNC910 the write has waited
-                self._written.unpark_all()
+                self._written.wake()
             elif not self.engine.finished:
-                await self._touched.park()
+                await self._touched.wait()
 
-    async def _keep_time(self) -> None:
-        await self._opened.wait()  # the heartbeat interval that the peer wants is known only then
-        while True:
-            deadline = self.engine.tick(trio.current_time())
+    def _tick(self) -> float:
+        """Do what is due; return the time of the next tick."""
+        due = self.on_tick()
+        if self._opened:  # before, the heartbeat interval that the peer wants isn't known
+            due = min(due, self.engine.tick(trio.current_time()))
             self._dispatch()
-            await trio.sleep_until(deadline)
+        return due
 
     def _give_up(self) -> None:
         text = "The peer doesn't read what it asks for."
@@ -177,13 +223,9 @@ class AmqpConnection:
     def _dispatch(self) -> None:
         for event in self.engine.events():
             if isinstance(event, ConnectionOpened):
-                self._opened.set()
+                self._opened = True
                 self._scope.deadline = math.inf
+                self.tick_by(-math.inf)
             elif isinstance(event, ConnectionClosed):
                 self._scope.deadline = trio.current_time() + self._options.close_timeout
             self._handle(event)
-
-
-def _unpark(waiting: trio.lowlevel.ParkingLot) -> None:
-    if waiting:  # called for each message: mostly the writer is awake already
-        waiting.unpark_all()

@@ -116,6 +116,7 @@ class WebSocketStream(trio.abc.Stream):
         self._ended = False
         # The receiving task answers pings while another task sends; nothing else is contended.
         self._sending = trio.Lock()
+        self._cut = False  # a message was sent in part only, or is being sent
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """
@@ -143,7 +144,8 @@ class WebSocketStream(trio.abc.Stream):
         Send one message. As of any stream, a part may have been sent before a cancellation.
 
         Raises:
-            trio.BrokenResourceError: the stream broke, or the WebSocket has been closed.
+            trio.BrokenResourceError: the stream broke, the WebSocket has been closed, or an earlier
+                send or the answer to a ping was cancelled in the middle.
         """
         await self._send(BytesMessage(data=bytes(data)))
 
@@ -175,8 +177,12 @@ class WebSocketStream(trio.abc.Stream):
 
     async def _send(self, event: Event) -> None:
         async with self._sending:
+            if self._cut:
+                raise trio.BrokenResourceError("an earlier message was sent in part only")
             try:
                 data = self._socket.send(event)
             except LocalProtocolError as error:
                 raise trio.BrokenResourceError("the WebSocket has been closed") from error
+            self._cut = True
             await self._stream.send_all(data)
+            self._cut = False

@@ -129,7 +129,7 @@ class Arrivals(Deliveries):
         if not self.over:
             self.over = True
             self.registry.clear()
-            self.events.append(ConnectionClosed(error=error))
+            self.report(ConnectionClosed(error=error))
 
     # ------------------------------------------------------------------ frames
 
@@ -251,7 +251,7 @@ class Arrivals(Deliveries):
         self.idle_timeout = idle
         self.output.max_frame_size = max(uint_in(fields, 2, MAX_UINT), LEAST_MAX_FRAME_SIZE)
         self._channel_max = min(uint_in(fields, 3, _MAX_USHORT), _MAX_USHORT)
-        self.events.append(opened)
+        self.report(opened)
 
     def _close(self, fields: list[Any], _: int) -> None:
         error = read_error(field(fields, 0, Described))
@@ -305,7 +305,7 @@ class Arrivals(Deliveries):
         if session.ours is Side.IDLE:
             self._write_begin(session)
         if session.ours is not Side.ENDED:
-            self.events.append(SessionOpened(session=session.id))
+            self.report(SessionOpened(session=session.id))
 
     def _end(self, session: Session, fields: list[Any]) -> None:
         error = read_error(field(fields, 0, Described))
@@ -321,10 +321,10 @@ class Arrivals(Deliveries):
         leaving = self.registry.leaving_of(session)
         awaited = [each for each in leaving if each.theirs is not Side.ENDED]
         for link in (*session.links.values(), *awaited):
-            self.events.append(LinkDetached(link=link.id, closed=True, error=error))
+            self.report(LinkDetached(link=link.id, closed=True, error=error))
         self.output.end(session, told)
         self.registry.void_session(session)
-        self.events.append(SessionClosed(session=session.id, error=error))
+        self.report(SessionClosed(session=session.id, error=error))
 
     # ------------------------------------------------------------------ links
 
@@ -346,7 +346,7 @@ class Arrivals(Deliveries):
         if link.ours is Side.IDLE:
             link.attach = fields
         if not link.void:
-            self.events.append(_read_attach(link, fields))
+            self.report(_read_attach(link, fields))
 
     def _new_link(self, session: Session, name: str, *, we_send: bool) -> Link:
         """A link that the peer attaches; lingering links give way to it."""
@@ -355,7 +355,7 @@ class Arrivals(Deliveries):
             self._let_go(namesake)
         elif namesake is not None and not namesake.void:
             error = AmqpError(condition=_STOLEN, description="Another link has taken its name.")
-            self.events.append(LinkDetached(link=namesake.id, closed=True, error=error))
+            self.report(LinkDetached(link=namesake.id, closed=True, error=error))
             detach(self.registry, self.output, namesake, error, closed=True)
         link = self.registry.add_link(session, name, we_send=we_send)
         if link is None:
@@ -382,9 +382,9 @@ class Arrivals(Deliveries):
         if link.ours is Side.ENDED:
             self.registry.forget_name(link)
             if self.registry.leaving.pop(link.id, None) is not None:
-                self.events.append(told)
+                self.report(told)
             return
-        self.events.append(told)
+        self.report(told)
         if link.lingers:
             self.registry.void_link(link)
             self.output.forget_link(link)

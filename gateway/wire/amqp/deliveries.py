@@ -6,7 +6,7 @@ A message that comes in several transfers becomes one event, after its last one.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -48,7 +48,19 @@ class Deliveries:
     registry: Registry
     output: Output
     max_partial: int
-    events: deque[Event] = attrs.field(factory=deque, kw_only=True)
+    events: deque[Event] | tuple[()] = attrs.field(default=(), kw_only=True)
+
+    def report(self, event: Event) -> None:
+        """Add to `events`. The deque is made here, because an empty one takes 760 bytes."""
+        if not self.events:
+            self.events = deque()
+        self.events.append(event)
+
+    def take_events(self) -> Iterator[Event]:
+        """The events in order; each is removed when it is returned."""
+        while self.events:
+            yield self.events.popleft()
+        self.events = ()
 
     # ------------------------------------------------------------------ transfers
 
@@ -121,7 +133,7 @@ class Deliveries:
 
     def _detach_beyond(self, link: Link) -> None:
         error = AmqpError(condition=_BEYOND, description="More messages than the link's credit.")
-        self.events.append(LinkDetached(link=link.id, closed=True, error=error))
+        self.report(LinkDetached(link=link.id, closed=True, error=error))
         detach(self.registry, self.output, link, error, closed=True)
 
     def _part(self, link: Link, data: bytes, *, more: bool) -> None:
@@ -176,7 +188,7 @@ class Deliveries:
             # azure-servicebus for Python may use an id twice: then the peer means the last one.
             link.session.received[delivery_id] = delivery
             registry.unsettled += size
-        self.events.append(TransferReceived(link.id, id_, tag, message_format, payload, settled))
+        self.report(TransferReceived(link.id, id_, tag, message_format, payload, settled))
 
     def _refuse_size(self, link: Link, delivery_id: int, *, settled: bool) -> None:
         if not settled:
@@ -191,9 +203,7 @@ class Deliveries:
         numbers = session.sent if told.receiver else session.received
         for delivery in _within(numbers, told.first, told.last):
             state = delivery.their_state if told.state is None else told.state
-            self.events.append(
-                DispositionReceived(delivery.link.id, delivery.id, state, told.settled)
-            )
+            self.report(DispositionReceived(delivery.link.id, delivery.id, state, told.settled))
             if told.settled:
                 self.registry.drop_delivery(delivery)
             else:
@@ -239,7 +249,7 @@ class Deliveries:
         link.drain = field(fields, 8, bool, False)
         if link.ours is Side.OPEN:
             send_queued(self.output, link)
-        self.events.append(LinkFlow(link=link.id, credit=link.credit, drain=link.drain))
+        self.report(LinkFlow(link=link.id, credit=link.credit, drain=link.drain))
 
     def _flow_to_receiver(self, link: Link, fields: list[Any]) -> None:
         """The sender's count, which it raises when it gives credit back."""
@@ -251,7 +261,7 @@ class Deliveries:
             link.credit -= given_back
         if link.draining and not (link.drain and link.credit > begun):
             link.draining = link.drain = False
-            self.events.append(LinkDrained(link=link.id))
+            self.report(LinkDrained(link=link.id))
 
 
 def attached(session: Session, handle: int) -> Link:

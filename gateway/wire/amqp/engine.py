@@ -49,7 +49,7 @@ class Engine(Links):
 
         `wake` is called whenever there may be more to take, also from the methods below.
         """
-        self._sasl = sasl
+        self._sasl = sasl  # None once the peer has authenticated
         self._options = options
         super().__init__(Registry(), Output(self._open_fields(None, NOTHING)), wake)
         self._arrivals = Arrivals(
@@ -75,7 +75,7 @@ class Engine(Links):
         self._heard = True
         try:
             with decoding():
-                if self._sasl is not None and self._sasl.done is None:
+                if self._sasl is not None:
                     data = self._authenticate(self._sasl, data)
                 if data:
                     self._arrivals.feed(bytes(data))
@@ -85,8 +85,7 @@ class Engine(Links):
             refusal = AmqpError(condition=error.condition, description=str(error))
             self._arrivals.end(refusal)
         except FrameError as error:
-            authenticated = self._sasl is None or self._sasl.done is not None
-            if self._arrivals.theirs is Side.IDLE and authenticated:
+            if self._arrivals.theirs is Side.IDLE and self._sasl is None:
                 # Part 2, 2.2: another protocol is answered by our header, and by nothing else.
                 self._out += self._output.take_header()
                 self._mute = True
@@ -101,17 +100,14 @@ class Engine(Links):
 
     def events(self) -> Iterator[Event]:
         """The events in order; each is removed when it is returned."""
-        waiting = self._arrivals.events
-        while waiting:
-            yield waiting.popleft()
+        return self._arrivals.take_events()
 
     def take(self, most: int) -> bytes:
         """Return about `most` bytes to be written next; empty if there are none now."""
         if self._out:
-            data = bytes(self._out)
-            self._out.clear()
+            data, self._out = bytes(self._out), bytearray()
             return data
-        if self._mute or (self._sasl is not None and self._sasl.done is None):
+        if self._mute or self._sasl is not None:
             return b""
         data = self._output.take(most)
         if data:
@@ -229,14 +225,14 @@ class Engine(Links):
         if sasl.done is None:
             return b""
         self._arrivals.credentials = sasl.done
-        rest = bytes(self._greeting)
-        self._greeting.clear()
+        self._sasl = None
+        rest, self._greeting = bytes(self._greeting), bytearray()
         return rest
 
     def _break(self, condition: str, description: str) -> None:
         """End a connection whose peer has broken the protocol, and send it the reason."""
         error = AmqpError(condition=condition, description=description)
-        if self._sasl is not None and self._sasl.done is None:
+        if self._sasl is not None:
             self._mute = True
         else:
             self._output.close(error)

@@ -203,7 +203,7 @@ class Links:
             registry.deliveries[id_] = record.deliveries[id_] = delivery
         record.credit -= 1
         if record.credit < 0 or record.ours is not Side.OPEN:
-            record.queue.append(Queued(tag, payload, message_format, delivery))
+            record.wait(Queued(tag, payload, message_format, delivery))
             self._output.queued += len(payload)
         else:
             number = self._output.transfer(record, tag, payload, message_format, settled=settled)
@@ -253,9 +253,8 @@ class Links:
 
 def send_queued(output: Output, link: Link) -> None:
     """Send messages that have waited, as far as the link has credit."""
-    queue = link.queue
-    while queue and link.credit + len(queue) > 0:
-        waited = queue.popleft()
+    while link.queue and link.credit + len(link.queue) > 0:
+        waited = link.queue.popleft()
         output.queued -= len(waited.payload)
         delivery = waited.delivery
         # Settled in the meantime: then it isn't of interest to us what the peer thinks of it.

@@ -45,7 +45,7 @@ Pieces = tuple[bytes | memoryview, ...]
 class Output:
     """The frames that one side writes. It writes nothing before its open, or after its close."""
 
-    opening: list[Any]  # the fields of the open that a close without an open needs first
+    opening: list[Any]  # until we open: the fields of the open that a close needs first
     ours: Side = Side.IDLE
     failed: bool = False  # we have closed with an error
     pads: bool = False  # whether trailing nulls of each frame are written
@@ -75,6 +75,7 @@ class Output:
         """Write our open; what was written before follows it."""
         self.greet()
         self.ours = CONNECTION.after(self.ours, OPEN)
+        self.opening = []
         frame = write_frame(OPEN, fields, 0, pads=self.pads)
         self._pieces.insert(0, frame)
         self.size += len(frame)
@@ -85,7 +86,7 @@ class Output:
         if not waiting:
             self.close(error)
         for session in waiting:
-            session.waiting.append(lambda: self._close_if_last(waiting, error))
+            session.wait(lambda: self._close_if_last(waiting, error))
 
     def _close_if_last(self, sessions: list[Session], error: AmqpError | None) -> None:
         if self.ours is Side.OPEN and not any(session.waiting for session in sessions):
@@ -160,7 +161,7 @@ class Output:
         if session.due is not None:
             self._write_due(session)
         if session.waiting:
-            session.waiting.append(lambda: self.write(frame))
+            session.wait(lambda: self.write(frame))
         else:
             self.write(frame)
 
@@ -189,13 +190,13 @@ class Output:
 
     def _drop_waiting(self, session: Session) -> None:
         self.queued -= sum(sum(map(len, each)) for each in session.waiting if not callable(each))
-        session.waiting.clear()
+        session.waiting = ()
 
     def forget_link(self, link: Link) -> None:
         """Forget the flow that is due, and the messages that wait for the link's credit."""
         self._flows.pop(link, None)
         self.queued -= sum(len(each.payload) for each in link.queue)
-        link.queue.clear()
+        link.queue = ()
 
     # ------------------------------------------------------------------ dispositions
 
@@ -251,7 +252,7 @@ class Output:
             elif of.ours is not Side.OPEN:
                 continue  # the link's attach comes first
             elif of.we_send and of.session.waiting:
-                of.session.waiting.append(self._flow_of(of))  # it counts the transfers before it
+                of.session.wait(self._flow_of(of))  # it counts the transfers before it
             else:
                 self._write_flow(of.session, of)
             del self._flows[of]
@@ -352,7 +353,7 @@ class Output:
 
     def _write_transfer(self, session: Session, pieces: Pieces) -> None:
         if session.waiting or session.outgoing_window <= 0:
-            session.waiting.append(pieces)
+            session.wait(pieces)
             self.queued += sum(map(len, pieces))
             return
         session.outgoing_window -= 1

@@ -13,6 +13,8 @@ from gateway.wire.amqp.performatives import ATTACH, DETACH, MAX_UINT
 from gateway.wire.amqp.states import LINK, Side
 from gateway.wire.amqp.transfers import Transfer, TransferWriter
 
+Waiting = tuple[bytes | memoryview, ...] | Callable[[], None]
+
 
 @attrs.define(eq=False)
 class Session:
@@ -43,8 +45,14 @@ class Session:
     next_delivery: int = 0  # the delivery-id of our next message
     sent: "dict[int, Delivery]" = attrs.field(factory=dict)  # unsettled, by delivery-id
     received: "dict[int, Delivery]" = attrs.field(factory=dict)  # unsettled, by delivery-id
-    waiting: deque[tuple[bytes | memoryview, ...] | Callable[[], None]] = attrs.field(factory=deque)
+    waiting: "deque[Waiting] | tuple[()]" = ()
     due: Range | None = None  # a disposition that isn't written yet
+
+    def wait(self, part: Waiting) -> None:
+        """Add to `waiting`. The deque is made here, because an empty one takes 760 bytes."""
+        if not isinstance(self.waiting, deque):
+            self.waiting = deque()
+        self.waiting.append(part)
 
     def take_unanswered(self, name: str, *, we_send: bool) -> "Link | None":
         """The link whose attach of ours is answered next by an attach of the peer's, if any is."""
@@ -90,13 +98,19 @@ class Link:
     draining: bool = False  # we have asked, and `LinkDrained` hasn't been reported
 
     # Where we send: messages without credit, and how a transfer is written.
-    queue: "deque[Queued]" = attrs.field(factory=deque)
+    queue: "deque[Queued] | tuple[()]" = ()
     writer: TransferWriter | None = None
 
     # Where we receive: the delivery that is arriving in several frames.
     arriving: Transfer | None = None
     pieces: list[bytes] = attrs.field(factory=list)
     arrived: int = 0  # bytes; those of a message that is too large aren't kept
+
+    def wait(self, message: "Queued") -> None:
+        """Add to `queue`, which is made here."""
+        if not isinstance(self.queue, deque):
+            self.queue = deque()
+        self.queue.append(message)
 
 
 @attrs.define(eq=False)

@@ -119,8 +119,13 @@ async def test_a_state_on_the_way_is_no_outcome(server, broker):
 
 async def test_an_accept_that_nobody_waits_for_any_more_disturbs_nothing(server, broker):
     held = []
-    server.on_transfer = lambda served, event: held.append((served, event))
-    with trio.move_on_after(0.2) as scope:
+
+    def hold(served, event):
+        held.append((served, event))
+        scope.cancel()
+
+    server.on_transfer = hold
+    with trio.fail_after(30), trio.CancelScope() as scope:
         await broker.send(ORDERS, ONE)
     [(served, event)] = held
 

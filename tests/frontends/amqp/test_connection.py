@@ -112,7 +112,7 @@ async def test_garbage_ends_its_connection_only(house, sdk, autojump_clock):
 async def test_a_drain_closes_an_idle_connection(house, sdk, autojump_clock):
     await sdk.sender()
 
-    house.frontend.drain.set()
+    house.frontend.drain.begin()
     error = await closed(sdk)
 
     assert error.condition == "amqp:connection:forced"
@@ -126,7 +126,7 @@ async def test_a_drain_waits_for_what_is_under_way(house, sdk, autojump_clock):
     house.faulty.fault = lambda operation, entity: None
     await trio.testing.wait_all_tasks_blocked()
 
-    house.frontend.drain.set()
+    house.frontend.drain.begin()
     outcome = await sdk.outcome(delivery)
     error = await closed(sdk)
 
@@ -153,7 +153,7 @@ async def test_a_drain_leaves_nothing_unanswered_of_clients_that_wait_for_their_
         for number in range(10):
             nursery.start_soon(send_on, number)
         await trio.sleep(3)
-        house.frontend.drain.set()
+        house.frontend.drain.begin()
         await closed(sdk)
         await trio.testing.wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
@@ -168,7 +168,7 @@ async def test_a_slow_send_holds_up_no_other_answer_in_a_drain(house, sdk, autoj
     await trio.testing.wait_all_tasks_blocked()
     quick = sdk.transfer(links[1], Message())
 
-    house.frontend.drain.set()
+    house.frontend.drain.begin()
     with trio.fail_after(2):
         assert await sdk.outcome(quick) == amqp.ACCEPTED
 
@@ -183,7 +183,7 @@ async def test_what_comes_too_late_is_sent_only_if_its_client_forgets_it(
     link = await sdk.sender()
 
     stream.deaf.append(True)
-    house.frontend.drain.set()
+    house.frontend.drain.begin()
     await trio.sleep(1)
     sdk.transfer(link, Message(), settled=settled)
     await trio.testing.wait_all_tasks_blocked()
@@ -206,7 +206,7 @@ async def test_a_drain_ends_also_for_a_client_that_never_stops(house, sdk, autoj
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send_on)
         await trio.sleep(3)
-        house.frontend.drain.set()
+        house.frontend.drain.begin()
         with trio.fail_after(30):
             error = await closed(sdk)
         nursery.cancel_scope.cancel()
@@ -222,7 +222,7 @@ async def test_what_a_client_settles_while_the_gateway_closes_is_settled(house, 
     transfer = await sdk.delivery(link)
 
     stream.deaf.append(True)
-    house.frontend.drain.set()
+    house.frontend.drain.begin()
     await trio.testing.wait_all_tasks_blocked()
     sdk.engine.grant(link, 1)
     await trio.testing.wait_all_tasks_blocked()

@@ -223,7 +223,7 @@ async def test_a_gateway_that_shuts_down_waits_for_no_release(sessions, sdk, aut
     sdk.engine.detach(link)
     began = trio.current_time()
 
-    sessions.frontend.drain.set()
+    sessions.frontend.drain.begin()
     closed = await sdk.until(amqp.ConnectionClosed)
 
     assert closed.error.condition == "amqp:connection:forced"

@@ -121,6 +121,39 @@ async def test_messages_are_settled_without_anybody_flushing(pair):
     assert server.count(TransferReceived) == 100
 
 
+@pytest.mark.parametrize("streams", [memory_stream_pair, lockstep_stream_pair])
+async def test_ticks_neither_lose_nor_repeat_what_arrives(nursery, streams):
+    client, server = await connect(nursery, streams())
+    server.connection.on_tick = lambda: trio.current_time() + 0.0001
+    server.connection.tick_by(0)
+    link = await attach(client)
+    payloads = [b"%d" % number * 100 for number in range(300)]
+
+    for tag, payload in enumerate(payloads):
+        client.connection.engine.send(link, b"%d" % tag, payload)
+        await trio.lowlevel.checkpoint()
+    await client.wait_for(DispositionReceived, 300)
+
+    transfers = [event for event in server.told if isinstance(event, TransferReceived)]
+    assert [event.payload for event in transfers] == payloads
+
+
+async def test_an_earlier_tick_can_be_asked_for(nursery, autojump_clock):
+    _client, server = await connect(nursery, memory_stream_pair())
+    ticks = []
+
+    def on_tick():
+        ticks.append(trio.current_time())
+        return trio.current_time() + 10
+
+    server.connection.on_tick = on_tick
+    for when in (1, 5, 3):
+        server.connection.tick_by(when)
+    await trio.sleep(30)
+
+    assert ticks == pytest.approx([1, 11, 21])
+
+
 async def test_what_several_calls_leave_goes_in_one_write(nursery):
     writes = []
     ours, theirs = memory_stream_pair()
@@ -191,6 +224,25 @@ async def test_a_silent_peer_is_dropped_and_told(nursery, autojump_clock):
 
     assert server.told[-1].error.condition == "amqp:resource-limit-exceeded"
     assert client.told[-1].error.condition == "amqp:resource-limit-exceeded"
+
+
+async def test_a_silent_peer_is_dropped_in_the_middle_of_a_write(nursery, autojump_clock):
+    ours, theirs = lockstep_stream_pair()
+    client, server = await connect(nursery, (ours, theirs), idle_timeout=20)
+    link = await attach(client, we_send=False)
+    attached = await server.wait_for(LinkAttached)
+    client.connection.engine.grant(link, 1)
+    await server.wait_for(LinkFlow)
+    ours.receive_stream.receive_some = ours.send_stream.send_all = sleep_forever
+
+    server.connection.engine.send(attached.link, b"1", bytes(1_000_000))
+    await trio.sleep(60)
+
+    assert server.told[-1].error.condition == "amqp:resource-limit-exceeded"
+
+
+async def sleep_forever(_):
+    await trio.sleep_forever()
 
 
 async def test_heartbeats_keep_an_idle_connection_alive(nursery, autojump_clock):

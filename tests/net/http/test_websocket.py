@@ -163,6 +163,19 @@ async def test_a_ping_is_answered_after_the_write_of_another_task(autojump_clock
     assert seen[-1] == Pong(payload=b"p")
 
 
+async def test_nothing_follows_a_pong_that_was_cancelled_in_the_middle(autojump_clock):
+    client = Client(lockstep_stream_pair)
+    await client.connect()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(client.send, Ping(payload=b"p"))
+        with trio.move_on_after(1):  # nobody reads the pong
+            await client.server.receive_some()
+
+    with pytest.raises(trio.BrokenResourceError, match="in part"):
+        await client.server.send_all(b"x")
+
+
 async def test_the_clients_close_is_answered_and_ends_the_bytes():
     client = Client()
     await client.connect()
