@@ -13,6 +13,7 @@ import attrs
 import trio
 
 from gateway.domain.errors import Unreachable, Untrusted
+from gateway.net.direct import DirectStream
 
 # Alerts by which a server refuses the client's certificate. In TLS 1.3 they arrive after the
 # handshake.
@@ -63,7 +64,7 @@ async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.a
     `https_compatible`: the end of the connection needn't be announced, since HTTP's own framing
     shows whether a message was cut.
     """
-    stream = await open_tcp(place.host, place.port)
+    stream = DirectStream(await open_tcp(place.host, place.port))
     if place.tls is None:
         return stream
     secured = trio.SSLStream(

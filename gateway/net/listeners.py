@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import attrs
 import trio
 
+from gateway.net.direct import DirectStream, socket_of
 from gateway.net.tls import accept_tls
 from gateway.net.visits import Visits
 
@@ -211,9 +212,9 @@ class Listener:
                 del self._peers[owner]
 
     async def _secured(self, handler: ConnectionHandler, socket: trio.SocketStream) -> None:
-        stream: trio.abc.Stream = socket
+        stream: trio.abc.Stream = DirectStream(socket)
         if self._tls is not None:
-            stream = await accept_tls(socket, self._tls, self._options.handshake_timeout)
+            stream = await accept_tls(stream, self._tls, self._options.handshake_timeout)
         try:
             await handler(stream)
         finally:
@@ -224,13 +225,11 @@ class Listener:
 
 def peer_address(stream: trio.abc.Stream) -> str | None:
     """The client's IP address, through all layers around the socket; None if unknown."""
-    socket: object = stream
-    while (inner := getattr(socket, "transport_stream", None)) is not None:
-        socket = inner
-    if not isinstance(socket, trio.SocketStream):
+    found = socket_of(stream)
+    if found is None:
         return None
     try:
-        host: str = socket.socket.getpeername()[0]
+        host: str = found.socket.getpeername()[0]
     except OSError:
         return None
     return host.removeprefix("::ffff:")

@@ -9,6 +9,7 @@ import trio
 
 from gateway.domain.errors import Unavailable
 from gateway.net.dialing import Place, dial
+from gateway.net.direct import socket_of
 
 
 @pytest.mark.parametrize("host", [f"{'a' * 70}.example", "a..b", "\N{SNOWMAN}.example"], ids=ascii)
@@ -42,7 +43,7 @@ async def test_a_name_is_looked_up_for_each_connection():
     reached = []
     for names.address in ("127.0.0.1", "127.0.0.2"):
         stream = await dial(place)
-        reached.append(stream.socket.getpeername()[0])
+        reached.append(socket_of(stream).socket.getpeername()[0])
         await stream.aclose()
     await first.aclose()
     await second.aclose()

@@ -13,6 +13,7 @@ import trio
 
 from gateway.domain.errors import OutcomeUnknown, Unreachable, Untrusted
 from gateway.net.dialing import FAILURES, Place, failure_of, is_certificate_alert, open_stream
+from gateway.net.direct import socket_of
 from gateway.net.http.client_codec import ClientCodec
 from gateway.wire.http.messages import Request, Response
 
@@ -152,6 +153,16 @@ class _Connection:
     idle_since: float = 0.0
     goes_on: bool = False  # another request can follow
     _proven: bool = False  # whether the server has answered on this connection before
+    _poll: "select.poll | None" = attrs.field(init=False)  # None: in tests, without a socket
+
+    @_poll.default
+    def _no_poll(self) -> "select.poll | None":
+        stream = socket_of(self.stream)
+        if stream is None:
+            return None
+        poll = select.poll()
+        poll.register(stream.socket.fileno(), select.POLLIN)
+        return poll
 
     async def exchange(self, request: Request, max_body: int) -> Response:
         codec = ClientCodec(self.authority, request, max_body)
@@ -182,14 +193,9 @@ class _Connection:
         True if data can be read from an idle connection: then the server closed it, or sent
         something unasked.
         """
-        stream = self.stream
-        if isinstance(stream, trio.SSLStream):
-            stream = stream.transport_stream
-        if not isinstance(stream, trio.SocketStream):
+        if self._poll is None:
             return False
-        poll = select.poll()
-        poll.register(stream.socket.fileno(), select.POLLIN)
-        return bool(poll.poll(0))
+        return bool(self._poll.poll(0))
 
     async def _receive(self, codec: ClientCodec) -> Response:
         while True:
