@@ -12,7 +12,10 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "agent": "listen",
     "certs": "trial",
     "check": "check",
+    "create": "entities",
+    "delete": "entities",
     "demo": "trial",
+    "list": "entities",
     "listen": "listen",
     "peek": "messages",
     "provision": "check",
@@ -26,15 +29,16 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "trigger": "messages",
 }
 
+_FUNCTIONS: Final = {"list": "list_"}  # of commands that have the name of something in Python
+
 
 def command_named(name: str) -> click.Command:
     """Import it: no command waits for what only others need. Raises KeyError."""
     # What is imported stays: to look through it for garbage takes a seventh of a start.
     gc.disable()
     try:
-        command: click.Command = getattr(
-            importlib.import_module(f"gateway.commands.{COMMANDS[name]}"), name
-        )
+        module = importlib.import_module(f"gateway.commands.{COMMANDS[name]}")
+        command: click.Command = getattr(module, _FUNCTIONS.get(name, name))
     finally:
         gc.enable()
     return command

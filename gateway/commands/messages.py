@@ -13,12 +13,14 @@ from rich.text import Text
 
 from gateway.app.failure import ExitCode
 from gateway.app.operations import messages, triggering
-from gateway.app.operations.admin_endpoint import AdminChoice, tls_files
+from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.messages import Where
+from gateway.app.operations.ways_in import Place
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin, add_certificate
+from gateway.commands.admin import add_admin
 from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
-from gateway.commands.terminal import Duration, Invocation, add_port_offset, command, printable, run
+from gateway.commands.place import add_place
+from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, Settlement
 
@@ -29,28 +31,10 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
     """Add the argument ENTITY, and the options that select the way to it."""
 
     @wraps(function)
-    def wrapper(invocation: Invocation, entity: str, **rest: Any) -> None:
-        where = Where(
-            entity=entity,
-            namespace=rest.pop("namespace"),
-            port_offset=rest.pop("port_offset"),
-            tls=tls_files(ca=rest.pop("ca"), certificate=rest.pop("cert"), key=rest.pop("key")),
-        )
-        function(invocation, where, **rest)
+    def wrapper(invocation: Invocation, entity: str, place: Place, **rest: Any) -> None:
+        function(invocation, Where(entity=entity, **attrs.asdict(place, recurse=False)), **rest)
 
-    add_namespace = click.option(
-        "--namespace",
-        metavar="NAME",
-        help="Use this namespace directly. Default: the running gateway, else the primary.",
-    )
-    add_ca = click.option(
-        "--ca",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE",
-        help="The authority of the gateway's certificate. Default: that certificate.",
-    )
-    add_own = add_port_offset(add_certificate(wrapper))
-    return click.argument("entity")(add_namespace(add_ca(add_own)))
+    return click.argument("entity")(add_place(wrapper))
 
 
 @command

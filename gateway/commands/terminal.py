@@ -21,11 +21,12 @@ from gateway.config.values import seconds
 from gateway.domain.errors import GatewayError
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from rich.console import RenderableType
 
 T = TypeVar("T")
 
 LAST_WORDS_SECONDS: Final = 1.0
+UNLIMITED_COLUMNS: Final = 10_000
 
 add_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for machines.")
 add_config = click.option(
@@ -56,7 +57,7 @@ class Invocation:
     def read(self) -> Loaded:
         return load(self.config, environ=os.environ, here=Path.cwd())
 
-    def print(self, value: Any, *lines: "Text") -> None:
+    def print(self, value: Any, *lines: "RenderableType") -> None:
         """Print the value for machines, or the lines for people."""
         if self.as_json:
             click.echo(json.dumps(value))
@@ -64,7 +65,8 @@ class Invocation:
         # Imported here: a gateway, which prints nothing, starts faster without it.
         from rich.console import Console
 
-        console = Console(soft_wrap=True)
+        # Without a terminal nothing is cut: a program may read the lines.
+        console = Console(soft_wrap=True, width=None if sys.stdout.isatty() else UNLIMITED_COLUMNS)
         for line in lines:
             console.print(line)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
-from functools import partial
 from typing import Final
 
 import attrs
@@ -10,8 +9,8 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.namespaces import reason_of, rights_of
-from gateway.app.operations.targets import Target, cure_of_missing, open_target
-from gateway.app.operations.ways_in import find_way_in
+from gateway.app.operations.targets import Target, cure_of_missing
+from gateway.app.operations.ways_in import Place, open_place
 from gateway.app.runtime import Runtime
 from gateway.capabilities import Peeks, Sessions, send_accepted_by
 from gateway.config.options import Config
@@ -30,7 +29,6 @@ from gateway.domain.errors import (
 )
 from gateway.domain.health.abilities import Ability, remedy
 from gateway.domain.message import Abandon, Delivery, Message, Settlement
-from gateway.net.tls import ClientTlsOptions
 from gateway.offering import offered, required
 from gateway.ports import Receiver
 
@@ -40,16 +38,11 @@ GIVE_BACK: Final = Abandon(delivered=False)
 
 
 @attrs.frozen(kw_only=True)
-class Where:
-    """The entity, and the way to it, for `open_target`."""
+class Where(Place):
+    """The entity, and the way to it."""
 
     entity: str
-    namespace: str | None = None
-    port_offset: int = 0
     session: str | None = None  # only this session
-    # For the gateway's endpoint. Without `ca`, the endpoint's own certificate in the configuration
-    # is trusted.
-    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
 
     def path(self) -> EntityPath:
         try:
@@ -88,7 +81,7 @@ async def send(config: Config, runtime: Runtime, where: Where, message: Message)
     """
     entity = where.path()
     async with AsyncExitStack() as stack:
-        target = await _open(stack, config, runtime, where, Right.SEND)
+        target = await open_place(stack, config, runtime, where, Right.SEND)
         if target.takes_texts_only:
             _check_text(target, message)
         elif message.message_id is None:
@@ -141,7 +134,7 @@ async def receive(
     """
     entity = where.path()
     async with AsyncExitStack() as stack:
-        target = await _open(stack, config, runtime, where, Right.LISTEN)
+        target = await open_place(stack, config, runtime, where, Right.LISTEN)
         take = _Take(show=show, wish=wish)
         try:
             async with _receiver(target, entity, where.session) as receiver:
@@ -216,7 +209,7 @@ async def peek(
     """
     entity = where.path()
     async with AsyncExitStack() as stack:
-        target = await _open(stack, config, runtime, where, Right.LISTEN)
+        target = await open_place(stack, config, runtime, where, Right.LISTEN)
         peeks = offered(target.broker, Peeks)
         if peeks is None:
             raise Failure(f"{target.name} can't peek messages")
@@ -225,24 +218,6 @@ async def peek(
                 return await peeks.peek(entity, from_sequence=start, limit=count)
         except (GatewayError, trio.TooSlowError) as error:
             raise _failed("peek into", entity, target, error, Ability.RECEIVE) from error
-
-
-async def _open(
-    stack: AsyncExitStack, config: Config, runtime: Runtime, where: Where, right: Right
-) -> Target:
-    return await open_target(
-        stack,
-        config,
-        runtime,
-        namespace=where.namespace,
-        way=partial(
-            find_way_in,
-            config,
-            right,
-            port_offset=where.port_offset,
-            tls=where.tls,
-        ),
-    )
 
 
 def _failed(

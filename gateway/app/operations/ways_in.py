@@ -2,6 +2,8 @@
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -9,7 +11,15 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.operations.targets import address_of, answers, policy_with, trust_of
+from gateway.app.operations.targets import (
+    Target,
+    address_of,
+    answers,
+    open_target,
+    policy_with,
+    trust_of,
+)
+from gateway.app.runtime import Runtime
 from gateway.brokers.registry import options_class
 from gateway.config.checks import host_of_bind
 from gateway.config.options import AMQP, ONE_PORT, STORAGE_QUEUE, Config, Endpoint, Namespace
@@ -17,6 +27,25 @@ from gateway.config.places import is_loopback
 from gateway.domain.access import Right
 from gateway.domain.storage_queue.accounts import EMULATOR_ACCOUNT
 from gateway.net.tls import ClientTlsOptions
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Selects the running gateway, or the namespace with that name."""
+
+    namespace: str | None = None
+    port_offset: int = 0
+    # For the gateway's endpoint. Without `ca`, the endpoint's own certificate in the configuration
+    # is trusted.
+    tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
+
+
+async def open_place(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, place: Place, right: Right
+) -> Target:
+    """Open the namespace at that place with a key that has the right. Raises as `open_target`."""
+    way = partial(find_way_in, config, right, port_offset=place.port_offset, tls=place.tls)
+    return await open_target(stack, config, runtime, namespace=place.namespace, way=way)
 
 
 @attrs.frozen(kw_only=True)

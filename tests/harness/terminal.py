@@ -1,0 +1,67 @@
+"""A command of `pairgate` at a terminal of its own, for what people type and read."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+from pexpect import EOF
+from pexpect.fdpexpect import fdspawn
+
+from tests.e2e.processes import environment
+
+SECONDS: Final = 120.0  # for each answer, on a busy machine
+
+
+@attrs.frozen(eq=False)
+class Terminal:
+    """The screen and the keyboard of one command. All methods block."""
+
+    process: "subprocess.Popen[bytes]"
+    screen: fdspawn
+
+    def sees(self, text: str) -> str:
+        """Return what came before the text when it is on the screen."""
+        self.screen.expect_exact(text)
+        return str(self.screen.before)
+
+    def types(self, text: str) -> None:
+        """The text, and the Enter key."""
+        self.screen.send(f"{text}\r")
+
+    def ends(self) -> tuple[int, str]:
+        """The exit code when the command has ended, and the rest of its output."""
+        self.screen.expect(EOF)
+        return self.process.wait(SECONDS), str(self.screen.before)
+
+
+@contextmanager
+def at_terminal(
+    folder: Path, *arguments: str | Path, columns: int = 120, **variables: str
+) -> Iterator[Terminal]:
+    """Run the command in that folder; it is killed when the scope ends."""
+    ours, theirs = pty.openpty()
+    try:
+        # Not by a fork of this process, which has threads: therefore without `pexpect.spawn`.
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gateway", *map(str, arguments)],
+            cwd=folder,
+            env={**environment(), "TERM": "xterm", "COLUMNS": str(columns), **variables},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+        )
+    finally:
+        os.close(theirs)
+    try:
+        yield Terminal(process, fdspawn(ours, timeout=SECONDS, encoding="utf-8"))
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
