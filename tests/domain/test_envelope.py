@@ -1,4 +1,5 @@
 import hashlib
+import hmac
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from uuid import UUID
@@ -448,6 +449,20 @@ def test_the_names_on_the_wire_are_these():
         "x-pairgate-primary",
         "x-pairgate-v",
     ]
+
+
+@given(st.binary(max_size=200), st.binary(max_size=200))
+def test_the_mac_is_that_of_the_standard(key, data):
+    assert EnvelopeKey(id="1", key=key).mac(data) == hmac.digest(key, data, "sha256").hex()
+
+
+@pytest.mark.parametrize("primary", [None, 1, True, ["x"]])
+def test_a_primary_of_another_type_is_noticed(primary):
+    wrapped = envelope().wrap(Message(message_id="1"), ORDERS, attempt="a1", now=NOW, primary="1")
+    properties = {**wrapped.properties, PRIMARY: primary}
+
+    with pytest.raises(WrongMac):
+        envelope().unwrap(attrs.evolve(wrapped, properties=properties))
 
 
 def test_a_key_is_not_shown():

@@ -3,6 +3,7 @@
 import attrs
 
 from gateway.domain.message import AcceptedBy, EncodedSection, Kind, Message, MessageState
+from gateway.domain.values import deriving
 
 READ = Message(message_id="1", body=b"x", encoded=(EncodedSection(0x75, b"\x00Su", b"x"),))
 MADE = Message(message_id="1", body=b"x")
@@ -28,6 +29,18 @@ def test_a_message_is_the_same_when_it_has_been_written() -> None:
 
 def test_a_changed_message_is_written_anew() -> None:
     assert attrs.evolve(written(), body=b"y").written is None
+
+
+def test_a_derived_message_is_an_evolved_one() -> None:
+    fields = [field for field in attrs.fields(Message) if field.init]
+    full = Message(**{field.name: object() for field in fields})
+    object.__setattr__(full, "written", (b"x",))
+
+    derived = deriving(Message)(full, body=b"y")
+
+    evolved = attrs.evolve(full, body=b"y")
+    for field in attrs.fields(Message):
+        assert getattr(derived, field.name) is getattr(evolved, field.name)
 
 
 def test_a_message_that_says_nothing_has_an_empty_body_and_no_properties() -> None:

@@ -335,6 +335,8 @@ def _sorted(value: Value, depth: int) -> Value:
     """The value with the keys of its maps in the order of their encodings."""
     if depth > MAX_DEPTH:
         raise MessageError(f"nested deeper than {MAX_DEPTH}")
+    if type(value) is str:  # the most frequent type
+        return value
     match value:
         case dict():
             entries = sorted(value.items(), key=lambda entry: encode(_sorted(entry[0], depth + 1)))
