@@ -97,6 +97,7 @@ TRANSITIONS: Final[dict[CopyState, dict[CopyEvent, CopyState]]] = {
 # fmt: on
 
 ON_DELIVERY: Final = {N: Step.MOVE, R: Step.KEEP, S: Step.KEEP, A: Step.COMPLETE, B: Step.MOVE}
+_AFTER: Final = {event: {each: row[event] for each, row in TRANSITIONS.items()} for event in E}
 
 
 @attrs.define(eq=False)
@@ -108,9 +109,7 @@ class Copies:
     _sent: OrderedDict[CopyId, None] = attrs.field(factory=OrderedDict, init=False)
 
     def state_of(self, copy: CopyId) -> CopyState:
-        if copy in self._sent:
-            return CopyState.SENT
-        return self._states.get(copy, CopyState.NEW)
+        return self._states.get(copy) or (A if copy in self._sent else N)
 
     def deliver(self, copy: CopyId) -> Step:
         """Record that the backlog delivered the copy; return what the syphon must do with it."""
@@ -120,9 +119,10 @@ class Copies:
 
     def note(self, event: CopyEvent, copies: Iterable[CopyId]) -> None:
         """Advance the state of each copy by that event."""
+        after_of = _AFTER[event]
         for copy in copies:
             before = self.state_of(copy)
-            after = TRANSITIONS[before][event]
+            after = after_of[before]
             if after is not before:
                 self._set(copy, before, after)
 
@@ -134,14 +134,14 @@ class Copies:
         self._states = {copy: state for copy, state in self._states.items() if copy[0] != queue}
 
     def _set(self, copy: CopyId, before: CopyState, after: CopyState) -> None:
-        if before is CopyState.SENT:
-            del self._sent[copy]
-        if after is CopyState.SENT:
+        if after is A:
             del self._states[copy]
             self._sent[copy] = None
             if len(self._sent) > self.max_sent:
                 self._sent.popitem(last=False)
-        elif after is CopyState.NEW:
-            self._states.pop(copy, None)
-        else:
+        elif after is not N:
             self._states[copy] = after
+        elif before is A:
+            del self._sent[copy]
+        else:
+            del self._states[copy]

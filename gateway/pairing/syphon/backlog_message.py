@@ -10,34 +10,47 @@ from gateway.domain import backlog
 from gateway.domain.clocks.lifetime import Stay
 from gateway.domain.clocks.lock_ends import USUAL_LOCK
 from gateway.domain.copies import CopyId
+from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Unwrapped
 from gateway.domain.message import Delivery
 
 
-@attrs.define(eq=False, kw_only=True)
+@attrs.define(eq=False)
 class BacklogMessage:
     """
     A backlog message that a syphon has claimed, unwrapped.
 
-    Renewing the lock replaces `delivery`. `received` is the time of the delivery, by Trio's clock.
+    Renewing the lock replaces `delivery`. `received` is the time of the first delivery, by Trio's
+    clock, and `stay_at_receipt` the time on the backlog until then; None: the namespace doesn't
+    report its dates.
     """
 
     copy: CopyId
     delivery: Delivery
     unwrapped: Unwrapped
-    received: float = attrs.field(factory=trio.current_time)
-    _stay: Stay | None = attrs.field(init=False)
+    received: float
+    stay_at_receipt: Stay | None
 
-    def __attrs_post_init__(self) -> None:
-        self._stay = Stay.at_receipt(self.delivery)
+    @classmethod
+    def of(
+        cls, queue: EntityPath, delivery: Delivery, unwrapped: Unwrapped, now: float
+    ) -> "BacklogMessage":
+        """The message of a delivery by that backlog queue. `now` is by Trio's clock."""
+        identity = unwrapped.attempt or str(delivery.message.message_id)
+        copy = (queue.key, delivery.sequence_number, identity)
+        return cls(copy, delivery, unwrapped, now, Stay.at_receipt(delivery))
+
+    @property
+    def can_expire(self) -> bool:
+        return self.unwrapped.time_to_live is not None or self.unwrapped.expires is not None
 
     @property
     def stay(self) -> Stay | None:
         """Time on the backlog until now. None: the namespace doesn't report its dates."""
-        if self._stay is None:
+        if self.stay_at_receipt is None:
             return None
         since = timedelta(seconds=trio.current_time() - self.received)
-        return attrs.evolve(self._stay, lasted=self._stay.lasted + since)
+        return attrs.evolve(self.stay_at_receipt, lasted=self.stay_at_receipt.lasted + since)
 
 
 @attrs.frozen(kw_only=True)

@@ -169,6 +169,7 @@ class Drain:
         """Unwrap the messages; settle those that need no transfer; return the others by entity."""
         groups: dict[str, list[BacklogMessage]] = defaultdict(list)
         untouched: dict[str, int] = defaultdict(int)
+        now = trio.current_time()
         async with trio.open_nursery() as settling:
             for delivery in deliveries:
                 try:
@@ -180,12 +181,11 @@ class Drain:
                     batch.moved += 1
                     settling.start_soon(mover.dead_letter, delivery, MALFORMED, str(error))
                 else:
-                    copy = self._copy(delivery, unwrapped)
-                    message = BacklogMessage(copy=copy, delivery=delivery, unwrapped=unwrapped)
+                    message = BacklogMessage.of(self.queue, delivery, unwrapped, now)
                     step = mover.claim(message)
                     if step is Step.COMPLETE:
                         batch.moved += 1
-                        settling.start_soon(mover.complete, delivery, copy)
+                        settling.start_soon(mover.complete, delivery, message.copy)
                     elif step is Step.MOVE:
                         groups[unwrapped.entity.key].append(message)
         for reason, messages in untouched.items():
@@ -223,10 +223,6 @@ class Drain:
             return attrs.evolve(unwrapped, expires=begin + unwrapped.time_to_live)
         except OverflowError:  # past the year 9999
             return unwrapped
-
-    def _copy(self, delivery: Delivery, unwrapped: Unwrapped) -> CopyId:
-        identity = unwrapped.attempt or str(delivery.message.message_id)
-        return self.queue.key, delivery.sequence_number, identity
 
     def _suspend(
         self,

@@ -15,7 +15,6 @@ import attrs
 import trio
 
 from gateway.domain.clocks.lifetime import remaining
-from gateway.domain.clocks.lock_ends import LockEnds
 from gateway.domain.clocks.times import Now
 from gateway.domain.copies import Copies, CopyEvent, CopyId, Step
 from gateway.domain.dead_letters import EXPIRED
@@ -38,6 +37,7 @@ from gateway.domain.message import (
     Message,
     Settlement,
 )
+from gateway.domain.values import deriving
 from gateway.moments import Moments
 from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import BacklogTimeToLive, SyphonOptions
@@ -52,6 +52,7 @@ GIVING_UP: Final = 1.0  # seconds, at most, that the cancellation takes
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
 SHORTEST_LOCK: Final = 0.3
 _DONE: Final = Complete()
+_derive: Final = deriving(Message)
 GONE: Final = (EntityNotFound, EntityDisabled)
 
 
@@ -217,7 +218,9 @@ class Mover:
     async def _dead_lettered_expired(self, claimed: list[BacklogMessage]) -> bool:
         """Dead-letter expired messages. False: none has expired, and no checkpoint was passed."""
         now = self.moments.now()
-        expired = [each for each in claimed if _is_expired(each, now, self.options)]
+        expired = [
+            each for each in claimed if each.can_expire and _is_expired(each, now, self.options)
+        ]
         if not expired:
             return False
         await self._dead_letter_all(expired, EXPIRED, "the time to live ended on the backlog")
@@ -233,9 +236,10 @@ class Mover:
         )
         settlements = [(one.delivery, _DONE) for one in chunk]
         verdicts = await settle_all(self.receiver, settlements, self.options.attempt_timeout)
-        for each, verdict in zip(chunk, verdicts, strict=True):
-            if verdict is None:
-                self.copies.note(CopyEvent.COMPLETED, (each.copy,))
+        completed = [
+            each.copy for each, verdict in zip(chunk, verdicts, strict=True) if verdict is None
+        ]
+        self.copies.note(CopyEvent.COMPLETED, completed)
         for reason in {str(verdict): None for verdict in verdicts if verdict is not None}:
             self.observer.report(SyphonFailed(queue=self.receiver_queue, reason=reason))
 
@@ -296,8 +300,10 @@ class Mover:
 
 def lock_left(claimed: Sequence[BacklogMessage], now: datetime, usual: float) -> float:
     """Seconds until the first lock ends; at most a lock's duration, as clocks may differ."""
-    left = [LockEnds.of(c.delivery.locked_until, now, 0.0, usual).earliest for c in claimed]
-    return max(min([usual, *left]), SHORTEST_LOCK)
+    dates = [each.delivery.locked_until for each in claimed]
+    soonest = min([date for date in dates if date is not None and date > now], default=None)
+    left = usual if soonest is None else (soonest - now).total_seconds()
+    return max(min(usual, left), SHORTEST_LOCK)
 
 
 def _is_expired(message: BacklogMessage, now: Now, options: SyphonOptions) -> bool:
@@ -306,11 +312,11 @@ def _is_expired(message: BacklogMessage, now: Now, options: SyphonOptions) -> bo
 
 
 def _restored(message: BacklogMessage, now: Now, options: SyphonOptions) -> Message:
-    left = _left(message, now, options)
     restored = message.unwrapped.message
+    left = _left(message, now, options) if message.can_expire else None
     if left == restored.time_to_live:
         return restored
-    return attrs.evolve(restored, time_to_live=left)
+    return _derive(restored, time_to_live=left)
 
 
 def _left(message: BacklogMessage, now: Now, options: SyphonOptions) -> timedelta | None:

@@ -578,9 +578,7 @@ async def receive(harness, drain, receiver, entity, count):
 
 
 def opened(drain, delivery):
-    unwrapped = drain._open(delivery)
-    copy = drain._copy(delivery, unwrapped)
-    return BacklogMessage(copy=copy, delivery=delivery, unwrapped=unwrapped)
+    return BacklogMessage.of(drain.queue, delivery, drain._open(delivery), trio.current_time())
 
 
 def suspend(harness, drain, receiver, messages, nursery):

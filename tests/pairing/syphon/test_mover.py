@@ -799,9 +799,7 @@ async def test_what_is_moved_or_dead_lettered_or_is_suspended_is_claimed_no_more
         mover = harness.make_mover(harness.make_drain(), receiver)
         [delivery] = await receiver.receive(1)
         unwrapped = envelope().unwrap(delivery.message)
-        backlog_messages = BacklogMessage(
-            copy=(QUEUE.key, 1, "id"), delivery=delivery, unwrapped=unwrapped
-        )
+        backlog_messages = BacklogMessage.of(QUEUE, delivery, unwrapped, trio.current_time())
         first, twice = mover.claim(backlog_messages), mover.claim(attrs.evolve(backlog_messages))
         await mover.move(ORDERS, [backlog_messages])
         later = mover.claim(attrs.evolve(backlog_messages))
@@ -847,14 +845,13 @@ async def test_locks_are_renewed_in_time_for_the_first_that_ends(harness, told, 
     [delivery] = await harness.secondary.deliveries(QUEUE)
     unwrapped = envelope().unwrap(delivery.message)
     claimed = [
-        BacklogMessage(
-            copy=(QUEUE.key, number, "id"),
-            delivery=attrs.evolve(
-                delivery, locked_until=None if lock is None else harness.after(lock)
-            ),
-            unwrapped=unwrapped,
+        BacklogMessage.of(
+            QUEUE,
+            attrs.evolve(delivery, locked_until=None if lock is None else harness.after(lock)),
+            unwrapped,
+            trio.current_time(),
         )
-        for number, lock in enumerate(locks)
+        for lock in locks
     ]
 
     left = lock_left(claimed, harness.clock(), info.shortest_lock)

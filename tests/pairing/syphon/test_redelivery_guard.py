@@ -146,4 +146,4 @@ def taken(name, *, times):
         attempt="1",
         origin="gateway",
     )
-    return BacklogMessage(copy=(QUEUE.key, 1, name), delivery=delivery, unwrapped=unwrapped)
+    return BacklogMessage.of(QUEUE, delivery, unwrapped, now=0.0)
