@@ -21,6 +21,7 @@ from pamqp import commands
 
 from gateway.brokers.meter import Meter
 from gateway.brokers.rabbitmq.channels import Channels
+from gateway.brokers.rabbitmq.deliveries import token_prefix
 from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries
 from gateway.brokers.rabbitmq.management import Management, open_management
 from gateway.brokers.rabbitmq.names import candidates, name_to_make
@@ -245,7 +246,7 @@ class RabbitmqBroker:
             clock=self._clock,
             lock_duration=self._options.lock_duration,
             deliveries=deliveries,
-            nonce=self._rng.getrandbits(60),
+            token_prefix=token_prefix(self._rng.getrandbits(60)),
             work=self._work,
         )
         self._nursery.start_soon(receiver.tend)

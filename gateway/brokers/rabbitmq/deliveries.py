@@ -22,6 +22,7 @@ from gateway.net.rabbitmq.channel import Channel
 from gateway.wire.rabbitmq.properties import Incoming
 
 _COUNTER_BITS: Final = 20
+_LOW: Final = (1 << 48) - 1
 
 
 @attrs.define(eq=False)
@@ -49,10 +50,15 @@ class Held:
     without_message: bool = False  # whether the message was dropped by `forget_message`
 
 
-def lock_token(receiver: int, number: int) -> str:
-    """A UUID made of the receiver's own 64-bit number and the number of the delivery."""
-    digits = f"{receiver:016x}{number:016x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+def lock_token(receiver: str, number: int) -> str:
+    """A UUID that begins with the receiver's own 16 hexadecimal digits."""
+    return f"{receiver}-{number >> 48:04x}-{number & _LOW:012x}"
+
+
+def token_prefix(nonce: int) -> str:
+    """What all lock tokens of a receiver begin with; `nonce` has at most 64 bits."""
+    digits = f"{nonce:016x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:]}"
 
 
 def delivery_of(
@@ -62,7 +68,7 @@ def delivery_of(
     number: int,
     redelivered: bool,
     now: datetime,
-    lock_duration: timedelta,
+    locked_until: datetime,
 ) -> Delivery:
     """
     Make the delivery with this token, the receiver's `number`th.
@@ -71,21 +77,23 @@ def delivery_of(
     sequence number that is the same in each delivery. Other messages get a new sequence number per
     delivery.
     """
-    copy, ttl, failed = incoming.copy, incoming.message.time_to_live, incoming.delivery_count
-    enqueued = copy.sent_at if copy is not None else None
+    message, copy, failed = incoming.message, incoming.copy, incoming.delivery_count
+    enqueued = expires = None
     if copy is None:
         milliseconds = int(now.timestamp() * 1000)
         sequence_number = (milliseconds << _COUNTER_BITS) | (number % (1 << _COUNTER_BITS))
     else:
-        sequence_number = copy.sequence_number
+        sequence_number, enqueued = copy.sequence_number, copy.sent_at
+        if message.time_to_live is not None:
+            expires = _expiry(enqueued, message.time_to_live)
     return Delivery(
-        message=incoming.message,
+        message=message,
         sequence_number=sequence_number,
         lock_token=token,
         delivery_count=1 + (int(redelivered) if failed is None else max(failed, 0)),
         enqueued=enqueued,
-        locked_until=now + lock_duration,
-        expires=_expiry(enqueued, ttl),
+        locked_until=locked_until,
+        expires=expires,
     )
 
 
@@ -127,8 +135,8 @@ def as_dead_letter(held: Held, settlement: DeadLetter) -> Message:
     return attrs.evolve(message, properties=properties, time_to_live=None)
 
 
-def _expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:
+def _expiry(enqueued: datetime, ttl: timedelta) -> datetime | None:
     try:
-        return None if enqueued is None or ttl is None else enqueued + ttl
+        return enqueued + ttl
     except OverflowError:  # beyond the year 9999
         return None

@@ -10,6 +10,7 @@ was asked for.
   settle         see `held_deliveries`
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -31,6 +32,7 @@ from gateway.brokers.rabbitmq.deliveries import (
 )
 from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries, lock_lost
 from gateway.brokers.rabbitmq.keeper import Keeper
+from gateway.domain.clocks.times import EPOCH
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Unavailable
 from gateway.domain.message import Abandon, DeadLetter, Delivery, ReceiveMode, Settlement
@@ -44,6 +46,7 @@ _LINGER: Final = 0.05  # seconds that a consumer stays after a receive was given
 WORK: Final = 1.0
 # Seconds without a delivery, after which the broker is assumed to have sent all that it could.
 _GAP: Final = 0.005
+_SAME_DATE: Final = 0.01  # seconds in which all deliveries get the date of the first
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -57,7 +60,7 @@ class RabbitmqReceiver:
     _clock: WallClock
     _lock_duration: float
     _deliveries: HeldDeliveries
-    _nonce: int  # unique among all receivers, past ones included
+    _token_prefix: str  # unique among all receivers, past ones included
     _work: float = WORK
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     _channel: Channel | None = None
@@ -66,6 +69,10 @@ class RabbitmqReceiver:
     _consumers: int = 0
     _buffer: deque[Held] = attrs.field(factory=deque)
     _taken: int = 0
+    # The date of the latest deliveries, and when it is read again, by Trio's clock.
+    _date: datetime = EPOCH
+    _locked_until: datetime = EPOCH
+    _date_ends: float = -math.inf
     _waiting: int = 0
     _gives_back_at: float = 0.0
     _subscribing: trio.Lock = attrs.field(factory=trio.Lock)
@@ -348,20 +355,23 @@ class RabbitmqReceiver:
             consumer = Consumer(method.consumer_tag, 0)  # of a consumer that was cancelled
             self._changed.unpark_all()
         now = trio.current_time()
+        if now >= self._date_ends:
+            self._date, self._date_ends = self._clock(), now + _SAME_DATE
+            self._locked_until = self._date + timedelta(seconds=self._lock_duration)
         self._taken += 1
         delivery = delivery_of(
             read(event.header, event.body, is_dead_letter=self._entity.is_dead_letter),
-            token=lock_token(self._nonce, self._taken),
+            token=lock_token(self._token_prefix, self._taken),
             number=self._taken,
             redelivered=method.redelivered,
-            now=self._clock(),
-            lock_duration=timedelta(seconds=self._lock_duration),
+            now=self._date,
+            locked_until=self._locked_until,
         )
         held = Held(
-            delivery=delivery,
-            channel=channel,
-            tag=method.delivery_tag,
-            consumer=consumer,
+            delivery,
+            channel,
+            method.delivery_tag,
+            consumer,
             taken=now,
             ends=now + self._lock_duration,
             weight=len(event.header) + len(event.body),

@@ -125,7 +125,10 @@ class Channel:
     def handle(self, event: Unasked) -> None:
         """Handle a method that the connection has read for this channel."""
         method = event.method
-        if isinstance(method, commands.Channel.Close):
+        if isinstance(event, ContentArrived):
+            if self.error is None:
+                self.on_unasked(event)
+        elif isinstance(method, commands.Channel.Close):
             self.closed_by = method.reply_code or 0, method.reply_text
             self._line.forget(self.number)
             self._end(error_of(*self.closed_by), tell=True)

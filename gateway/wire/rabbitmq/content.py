@@ -18,6 +18,7 @@ from gateway.domain.errors import MessageError
 BASIC: Final = 60  # the class of messages
 MAX_SHORT: Final = 255  # bytes of a short string: a property, a header's name
 MAX_DEPTH: Final = 32
+_LONG_STRING: Final = ord("S")
 _INT64: Final = 2**63
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MORE_FLAGS: Final = 1
@@ -63,20 +64,9 @@ def write_content_header(size: int, properties: Mapping[str, Any], table: bytes)
     `properties` have the standard's names, and their texts are known to fit; `table` has the
     encoded entries of `headers`.
     """
-    flags = 0
-    parts = []
+    flags, writers = _writers_of((*properties, "headers"))
     present = {**properties, "headers": table}
-    for name in sorted(present, key=_FLAGS.__getitem__, reverse=True):
-        value = present[name]
-        if value is None:
-            continue
-        flags |= _FLAGS[name]
-        if name in _TEXTS:
-            parts.append(_short(value))
-        elif name == "headers":
-            parts.append(len(value).to_bytes(4) + value)
-        else:
-            parts.append(value.to_bytes(8 if name == "timestamp" else 1))
+    parts = [write(present[name]) for name, write in writers]
     return struct.pack(">HHQH", BASIC, 0, size, flags) + b"".join(parts)
 
 
@@ -130,6 +120,22 @@ def fits_table(value: Any) -> bool:
 def _short(text: str) -> bytes:
     data = text.encode()
     return len(data).to_bytes() + data
+
+
+def _write_table(entries: bytes) -> bytes:
+    return len(entries).to_bytes(4) + entries
+
+
+@lru_cache(maxsize=64)  # as `_decoders_of`
+def _writers_of(names: tuple[str, ...]) -> tuple[int, tuple[tuple[str, Callable[..., bytes]], ...]]:
+    """The flags of these properties, and how each is written, in the standard's order."""
+    others = {"headers": _write_table, "timestamp": lambda value: value.to_bytes(8)}
+    octet = int.to_bytes
+    return sum(_FLAGS[name] for name in names), tuple(
+        (name, _short if name in _TEXTS else others.get(name, octet))
+        for name in _ORDER
+        if name in names
+    )
 
 
 def _write_value(value: Any) -> bytes:
@@ -208,13 +214,29 @@ def _decode_text(data: bytes, at: int, _: int) -> tuple[str | bytes, int]:
 
 def _decode_table(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
     at, end = _bounds(data, at, depth)
-    table = {}
+    table = dict[str, Any]()
     while at < end:
         start = at + 1
         at = start + data[at]
-        name = data[start:at].decode("utf-8", "replace")
-        table[name], at = _DECODERS[data[at]](data, at + 1, depth + 1)
+        name = _name(data[start:at])
+        if data[at] == _LONG_STRING:  # without a call, as most values are
+            start = at + 5
+            at = start + int.from_bytes(data[at + 1 : start])
+            raw = data[start:at]
+            try:
+                table[name] = raw.decode()
+            except UnicodeDecodeError:
+                table[name] = raw
+        else:
+            table[name], at = _DECODERS[data[at]](data, at + 1, depth + 1)
+    if at > len(data):
+        raise _cut_off(end, at)
     return table, at
+
+
+@lru_cache(maxsize=1024)  # many messages have the same names
+def _name(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
 def _decode_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:

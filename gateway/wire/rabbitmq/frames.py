@@ -19,7 +19,9 @@ METHOD: Final = 1
 HEADER: Final = 2
 BODY: Final = 3
 HEARTBEAT: Final = 8
+_HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
 _END: Final = 0xCE
+_END_OCTET: Final = bytes((_END,))
 _OVERHEAD: Final = 8  # bytes of a frame besides its payload
 _LEAST_FRAME: Final = 4096
 _MAX_FRAME: Final = 131_072
@@ -133,7 +135,8 @@ class _Content:
     method: Deliver | commands.Basic.Return
     header: bytes = b""
     missing: int = 0
-    parts: list[bytes] = attrs.field(factory=list)
+    body: bytes = b""
+    parts: list[bytes] | None = None  # of a body in several frames
 
     def add(self, kind: int, payload: bytes, max_body: int) -> None:
         if kind == HEADER:
@@ -141,7 +144,7 @@ class _Content:
             (self.missing,) = struct.unpack_from(">Q", payload, 4)
         elif kind == BODY and self.header:
             self.missing -= len(payload)
-            self.parts.append(payload)
+            self._add_part(payload)
         else:
             raise ProtocolError(f"the broker sent a frame of the unexpected type {kind}")
         if not 0 <= self.missing <= max_body:
@@ -149,6 +152,15 @@ class _Content:
                 f"the broker sent a body with {self.missing} more bytes;"
                 f" 0 to {max_body} are allowed"
             )
+
+    def _add_part(self, payload: bytes) -> None:
+        if self.parts is None and not self.missing:
+            self.body = payload  # as nearly all bodies: not copied
+            return
+        self.parts = self.parts or []
+        self.parts.append(payload)
+        if not self.missing:
+            self.body = b"".join(self.parts)
 
 
 def method_frame(channel: int, method: base.Frame) -> bytes:
@@ -166,7 +178,7 @@ def method_frame(channel: int, method: base.Frame) -> bytes:
 
 def content_frames(channel: int, head: bytes, body: bytes, max_frame: int) -> list[bytes]:
     """
-    The frames that follow a publish: the header's payload, and the body split to fit.
+    The frames that follow a publish, in pieces: the header's payload, and the body split to fit.
 
     Raises:
         MessageTooLarge: the header doesn't fit, and can't be split.
@@ -176,15 +188,11 @@ def content_frames(channel: int, head: bytes, body: bytes, max_frame: int) -> li
         raise MessageTooLarge(
             f"the message's properties have {len(head)} bytes; the broker allows {most} (frame_max)"
         )
-    frames = [_frame(HEADER, channel, head)]
-    frames += [
-        _frame(BODY, channel, body[start : start + most]) for start in range(0, len(body), most)
-    ]
+    frames = [_HEAD.pack(HEADER, channel, len(head)), head, _END_OCTET]
+    for start in range(0, len(body), most):
+        part = body[start : start + most]
+        frames += (_HEAD.pack(BODY, channel, len(part)), part, _END_OCTET)
     return frames
-
-
-def _frame(kind: int, channel: int, payload: bytes) -> bytes:
-    return b"".join((struct.pack(">BHI", kind, channel, len(payload)), payload, b"\xce"))
 
 
 class Conversation:
@@ -240,7 +248,7 @@ class Conversation:
         view = bytes(self._buffer)
         try:
             while end - at >= 7:
-                kind, channel, size = struct.unpack_from(">BHI", view, at)
+                kind, channel, size = _HEAD.unpack_from(view, at)
                 if size > max(self.max_frame, _LEAST_FRAME):
                     raise ProtocolError(
                         f"the broker sent a frame of {size} bytes;"
@@ -267,7 +275,7 @@ class Conversation:
         if content.missing:
             return None
         del self._contents[channel]
-        return ContentArrived(channel, content.method, content.header, b"".join(content.parts))
+        return ContentArrived(channel, content.method, content.header, content.body)
 
     def _on_method(self, channel: int, payload: bytes) -> Event | None:
         method = _read_method(payload)

@@ -93,7 +93,7 @@ class CopyId:
     @property
     def sent_at(self) -> datetime:
         """The date of the send, by the sender's clock."""
-        return _EPOCH + self.sent * _MILLISECOND
+        return datetime.fromtimestamp(self.sent / 1000, UTC)
 
     @property
     def sequence_number(self) -> int:
@@ -224,7 +224,8 @@ def _properties_and_rest(message: Message) -> tuple[dict[str, Any], dict[str, Va
         seconds = _whole_seconds(message.creation_time)
         if seconds is None:
             rest["creation_time"] = message.creation_time
-        properties["timestamp"] = seconds
+        else:
+            properties["timestamp"] = seconds
     if message.priority is not None:
         fits = 0 <= message.priority <= 255
         (properties if fits else rest)["priority"] = message.priority
@@ -289,11 +290,9 @@ def _read(
 def _application_properties(
     headers: dict[str, Any], rest: Message, *, is_dead_letter: bool
 ) -> dict[str, Value]:
-    found = {
-        name: each
-        for name, each in headers.items()
-        if name not in _OF_BROKER and not name.startswith(_OF_DEATH)
-    }
+    found = {name: each for name, each in headers.items() if name not in _OF_BROKER}
+    if "x-first-death-reason" in headers:  # with which the others come
+        found = {name: each for name, each in found.items() if not name.startswith(_OF_DEATH)}
     found.update(rest.properties)
     reason = headers.get("x-first-death-reason")
     if is_dead_letter and isinstance(reason, str):

@@ -7,7 +7,7 @@ from pamqp import base, commands
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from gateway.brokers.meter import Meter
-from gateway.brokers.rabbitmq.deliveries import Consumer, Held, lock_token
+from gateway.brokers.rabbitmq.deliveries import Consumer, Held, lock_token, token_prefix
 from gateway.brokers.rabbitmq.held_deliveries import HeldDeliveries
 from gateway.domain.billing import Operation
 from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
@@ -61,7 +61,7 @@ class Bench:
     def deliver(self, count: int) -> None:
         for tag in range(1, count + 1):
             delivery = Delivery(
-                message=Message(), sequence_number=tag, lock_token=lock_token(1, tag)
+                message=Message(), sequence_number=tag, lock_token=lock_token(token_prefix(1), tag)
             )
             held = Held(
                 delivery,

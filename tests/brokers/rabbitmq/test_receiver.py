@@ -11,6 +11,7 @@ import trio
 from pamqp import base, commands
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from gateway.brokers.rabbitmq.deliveries import token_prefix
 from gateway.brokers.rabbitmq.held_deliveries import MAX_DELIVERIES, HeldDeliveries
 from gateway.brokers.rabbitmq.receiver import RabbitmqReceiver
 from gateway.domain.entity import EntityPath
@@ -118,7 +119,7 @@ async def receiving(
         clock=VirtualClock(),
         lock_duration=LOCK,
         deliveries=HeldDeliveries(max_bytes, heaviest, longest_lock=longest_lock),
-        nonce=1,
+        token_prefix=token_prefix(1),
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(receiver.tend)

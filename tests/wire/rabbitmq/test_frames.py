@@ -160,7 +160,7 @@ def test_a_channel_that_is_closed_amid_a_message_takes_it_along() -> None:
         b"\x07\x00\x01\x00\x00\x00\x01\x00\xce",
         delivery(b"").replace(b"\x02\x00\x01", b"\x03\x00\x01"),
         method_frame(1, commands.Basic.Deliver("c", 1, False, "", ""))
-        + content_frames(1, write_content_header(MAX_BODY + 1, {}, b""), b"", 4096)[0],
+        + b"".join(content_frames(1, write_content_header(MAX_BODY + 1, {}, b""), b"", 4096)),
         b"".join((delivery(b"12345")[:-6], b"123456", b"\xce")),
         method_frame(0, commands.Connection.Tune(100, 8, 60)),
     ],
