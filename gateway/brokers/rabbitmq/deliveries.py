@@ -56,7 +56,7 @@ def lock_token(receiver: str, number: int) -> str:
 
 
 def token_prefix(nonce: int) -> str:
-    """What all lock tokens of a receiver begin with; `nonce` has at most 64 bits."""
+    """The beginning of all lock tokens of a receiver; `nonce` has at most 64 bits."""
     digits = f"{nonce:016x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:]}"
 
