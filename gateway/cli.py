@@ -26,6 +26,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "status": "status",
     "store": "store",
     "syphon": "serve",
+    "token": "token",
     "trigger": "messages",
 }
 
