@@ -325,7 +325,7 @@ def test_every_option_is_in_the_reference() -> None:
     for part in re.split(r"^## ", CONFIGURATION.read_text(), flags=re.MULTILINE)[1:]:
         heading = part.partition("\n")[0].strip("`")
         shown[heading] = re.findall(r"^\| `(\w+)` \| .* \| (.*) \|$", part, re.MULTILINE)
-    section, missing, other = "", list[str](), list[str]()
+    section, missing, other = "The file", list[str](), list[str]()
     for line in (ROOT / "conf" / "pairgate.toml").read_text().splitlines():
         if found := SECTION.match(line):
             section = found[1]

@@ -32,10 +32,16 @@ PROBE: Final = b"Pairgate has looked whether it can write here."
 
 
 async def with_claims(
-    stack: AsyncExitStack, config: Config, broker: Broker, runtime: Runtime
+    stack: AsyncExitStack,
+    config: Config,
+    broker: Broker,
+    runtime: Runtime,
+    *,
+    collects: bool = True,
 ) -> tuple[Broker, Sequence[Service]]:
     """
     The broker as clients see it, and the services that must run for it; the stack closes the store.
+    `collects`: bodies that no message needs are deleted here, not by another process.
 
     If a remote store doesn't answer, its state is assumed to be right: a start during an outage
     must work.
@@ -53,7 +59,8 @@ async def with_claims(
             clock=runtime.now, rng=runtime.rng("claims"), observer=runtime.observer
         )
         seen = ClaimedBroker(broker=seen, claim_check=claim_check, dependencies=dependencies)
-        services.append(Collector(claim_check))
+        if collects:
+            services.append(Collector(claim_check))
     if config.packing:
         seen = packed = PackedBroker(
             broker=seen,

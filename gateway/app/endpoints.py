@@ -1,7 +1,6 @@
 """The ports that clients connect to, each with the front end of its protocol."""
 
 import traceback
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import attrs
@@ -19,7 +18,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
 from gateway.net.body_budget import BodyBudget
-from gateway.net.listeners import CannotListen, Listener, open_listener
+from gateway.net.listeners import CannotListen, Listener, OnEnd, open_listener
 from gateway.net.tls import TlsFileError, server_context
 
 
@@ -30,7 +29,11 @@ class OpenEndpoint:
     protocol: str
     listener: Listener
     server: Server
-    apply: Callable[[Config], None]  # replaces access policies and accounts
+    makings: Makings
+
+    def apply(self, fresh: Config) -> None:
+        """Apply the access policies and accounts of that configuration."""
+        self.makings.apply(fresh)
 
 
 async def open_endpoints(
@@ -45,9 +48,24 @@ async def open_endpoints(
     await trio.lowlevel.checkpoint()
     endpoints = []
     budget = BodyBudget(config.limits.http.max_body_memory)
-    for index in range(len(config.endpoints)):
-        endpoints.append(await _opened(config, index, parts, runtime, budget, port_offset))
-        stack.push_async_callback(endpoints[-1].listener.aclose)
+    for index, endpoint in enumerate(config.endpoints):
+        makings = make_makings(config, index, parts, runtime, budget)
+        server = make_server(endpoint.protocol, makings, tls_of(config, index))
+        try:
+            listener = await open_listener(
+                moved(endpoint.bind, port_offset),
+                options=config.limits.listener,
+                on_crash=crash_reporter(runtime),
+                on_lost=loss_reporter(runtime),
+            )
+        except CannotListen as error:
+            raise Failure(f"endpoints[{index}].bind: {error}") from error
+        stack.push_async_callback(listener.aclose)
+        endpoints.append(
+            OpenEndpoint(
+                protocol=endpoint.protocol, listener=listener, server=server, makings=makings
+            )
+        )
     return endpoints
 
 
@@ -59,17 +77,17 @@ def moved(bind: str, port_offset: int) -> str:
     return f"{host}{colon}{int(port) + port_offset}"
 
 
-async def _opened(
-    config: Config, index: int, parts: Parts, runtime: Runtime, budget: BodyBudget, port_offset: int
-) -> OpenEndpoint:
+def make_makings(
+    config: Config, index: int, parts: Parts, runtime: Runtime, budget: BodyBudget
+) -> Makings:
+    """The parts that the front ends of that endpoint are created from."""
     endpoint = config.endpoints[index]
-    tls = tls_of(config, index)
     loopback = is_loopback(host_of_bind(endpoint.bind))
     on_refused = parts.refusals.at(endpoint.protocol)
     authorizer = Authorizer(
         config.access, wall_clock=runtime.now, loopback=loopback, on_refused=on_refused
     )
-    makings = Makings(
+    return Makings(
         config=config,
         parts=parts,
         runtime=runtime,
@@ -83,20 +101,16 @@ async def _opened(
             config.accounts, wall_clock=runtime.now, loopback=loopback, on_refused=on_refused
         ),
     )
-    server = make_server(endpoint.protocol, makings, tls)
-    report = runtime.observer.report
-    try:
-        listener = await open_listener(
-            moved(endpoint.bind, port_offset),
-            options=config.limits.listener,
-            on_crash=lambda peer, error: report(crashed(peer, error)),
-            on_lost=lambda peer, error: report(lost(peer, error)),
-        )
-    except CannotListen as error:
-        raise Failure(f"endpoints[{index}].bind: {error}") from error
-    return OpenEndpoint(
-        protocol=endpoint.protocol, listener=listener, server=server, apply=makings.apply
-    )
+
+
+def crash_reporter(runtime: Runtime) -> OnEnd:
+    """Reports connections that a bug has ended."""
+    return lambda peer, error: runtime.observer.report(crashed(peer, error))
+
+
+def loss_reporter(runtime: Runtime) -> OnEnd:
+    """Reports connections that an expected error has ended."""
+    return lambda peer, error: runtime.observer.report(lost(peer, error))
 
 
 def tls_of(config: Config, index: int) -> Tls | None:

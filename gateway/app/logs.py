@@ -19,9 +19,12 @@ LAST_LINES_SECONDS: Final = 2.0
 
 
 @contextmanager
-def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]:
+def open_log(
+    loaded: Loaded, fd: int, *, as_json: bool, worker: int | None = None
+) -> Iterator[LogObserver]:
     """
     The log of a process, for the life of the context; `as_json` overrides the configuration.
+    `worker` is the number of a worker, which its lines have.
 
     Its last line is `stopped`, unless the context ends by an exception.
     """
@@ -37,6 +40,8 @@ def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]
         repeat_interval=logging.repeat_interval,
         colors=os.isatty(fd),
     )
+    if worker is not None:
+        log.labels = {"worker": worker}
     try:
         yield log
         log.report(Stopped())
@@ -45,7 +50,7 @@ def open_log(loaded: Loaded, fd: int, *, as_json: bool) -> Iterator[LogObserver]
         writer.close(LAST_LINES_SECONDS)
 
 
-Reload = Callable[[Callable[[Config], None]], None]
+Reload = Callable[[Callable[[Loaded], None]], None]
 """Reads the configuration again and calls back with it, unless it is invalid."""
 
 
@@ -57,14 +62,14 @@ def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Re
     An invalid file changes nothing.
     """
 
-    def reload(apply: Callable[[Config], None]) -> None:
+    def reload(apply: Callable[[Loaded], None]) -> None:
         try:
             fresh = load()
         except ConfigError as error:
             log.report(Doubtful(text=f"not reloaded: {error}"))
             return
         log.level = fresh.config.logging.level
-        apply(fresh.config)
+        apply(fresh)
         log.report(
             Reloaded(
                 configuration=fresh.source,

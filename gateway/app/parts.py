@@ -1,6 +1,6 @@
 """The parts of `serve`: the open namespaces, the broker that clients see, and the services."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
+from gateway.domain.status import Status
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
@@ -44,7 +45,14 @@ from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
 from gateway.telemetry.abilities import Watched
 
+ReadWorkers = Callable[[], Awaitable[Sequence[Status]]]
 SPOOL: Final = "(spool)"  # its name among the namespaces; the configuration can't have it
+
+
+async def no_workers() -> Sequence[Status]:
+    """The gateway is one process."""
+    await trio.lowlevel.checkpoint()
+    return ()
 
 
 @attrs.frozen(kw_only=True)
@@ -64,6 +72,7 @@ class Parts:
     syphons: Sequence[Syphon] = ()
     redrive: Redrive | None = None  # of the pair's backlog
     redrive_spool: Redrive | None = None
+    workers: ReadWorkers = no_workers  # the status of each
 
 
 async def make_parts(
@@ -92,14 +101,14 @@ async def make_parts(
         seen, services = await with_claims(stack, config, observed, runtime)
         leases = Leases(seen, runtime.now, config.limits.leases)
         refusals = Refusals(runtime.observer)
-        visibility = _visibility(adapter, seen, leases, runtime)
+        visibility = make_visibility(adapter, seen, leases, runtime)
         return Parts(
             broker=seen,
             leases=leases,
             visibility=visibility,
             services=[
                 leases,
-                *_services_among(visibility),
+                *services_among(visibility),
                 *services,
                 *announcers,
                 refusals,
@@ -141,7 +150,7 @@ async def _make_paired_parts(
     pair = await make_pair(pairing, observed, destination, runtime, setup, gauge)
     seen, services = await with_claims(stack, config, pair.broker, runtime)
     leases = Leases(seen, runtime.now, config.limits.leases)
-    visibility = _visibility(sides.primary, seen, leases, runtime)
+    visibility = make_visibility(sides.primary, seen, leases, runtime)
     if isinstance(sides.primary, LocalBroker) and _has_storage(config):
         sides.primary.recent = Recent()
     refusals = Refusals(runtime.observer)
@@ -153,7 +162,7 @@ async def _make_paired_parts(
         services=[
             pair,
             leases,
-            *_services_among(visibility),
+            *services_among(visibility),
             *syphons,
             *services,
             *announcers,
@@ -220,7 +229,7 @@ def watch(broker: Broker, namespace: Namespace, runtime: Runtime) -> Broker:
     return Watched(broker, runtime.abilities[namespace.name])
 
 
-def _visibility(
+def make_visibility(
     namespace: Broker, seen: Broker, leases: Leases, runtime: Runtime
 ) -> LocalVisibility | LeasedVisibility:
     """
@@ -237,7 +246,7 @@ def _has_storage(config: Config) -> bool:
     return any(endpoint.protocol == STORAGE_QUEUE for endpoint in config.endpoints)
 
 
-def _services_among(visibility: LocalVisibility | LeasedVisibility) -> list[Service]:
+def services_among(visibility: LocalVisibility | LeasedVisibility) -> list[Service]:
     return [visibility] if isinstance(visibility, LeasedVisibility) else []
 
 

@@ -81,6 +81,8 @@ class Makings:
     accounts: Accounts
     guard: WebGuard
     budget: BodyBudget
+    # Of a worker: answers the requests for which the parent has the state (plain, over TLS).
+    on_parent: Callable[[bool], Handler] | None = None
 
     def apply(self, fresh: Config) -> None:
         """Apply the access policies and accounts of this configuration from now on."""
@@ -124,12 +126,12 @@ def make_server(protocol: str, makings: Makings, tls: Tls | None) -> Server:
         return _make_http(_make_storage_queue, makings, tls)
     if protocol == ADMIN:
         return _make_http(_make_admin, makings, tls)
-    return _make_http(_make_rest, makings, tls)
+    return _make_http(make_rest, makings, tls)
 
 
 def _make_one_port(makings: Makings, tls: Tls | None) -> Server:
     frontend = _make_frontend(makings)
-    plain, secure = (_make_rest(makings, secure=secure) for secure in (False, True))
+    plain, secure = (make_rest(makings, secure=secure) for secure in (False, True))
     sniffer = _make_sniffer(
         makings,
         tls,
@@ -203,7 +205,8 @@ def _make_frontend(makings: Makings) -> AmqpFrontend:
     )
 
 
-def _make_rest(makings: Makings, *, secure: bool) -> Server:
+def make_rest(makings: Makings, *, secure: bool) -> Server:
+    """The server for Service Bus REST and Atom. `secure`: its clients connect with TLS."""
     frontend = ServiceBusRestFrontend(
         broker=makings.parts.broker,
         leases=makings.parts.leases,
@@ -212,6 +215,7 @@ def _make_rest(makings: Makings, *, secure: bool) -> Server:
         options=attrs.evolve(
             makings.config.limits.rest, secure=secure, send_timeout=makings.send_timeout
         ),
+        on_parent=None if makings.on_parent is None else makings.on_parent(secure),
     )
     polls = LongPolls(handler=frontend.handle)
     guarded = Guarded(guard=makings.guard, frontend=frontend, handler=polls.handle)

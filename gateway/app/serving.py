@@ -9,10 +9,10 @@
 
 import gc
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import attrs
 import trio
@@ -23,11 +23,12 @@ from gateway.app.logs import Reload
 from gateway.app.parts import Parts, make_parts
 from gateway.app.process import Trimmer, allow_files
 from gateway.app.runtime import Runtime
+from gateway.app.workers.limits import shared
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
-from gateway.config.options import Config
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
+from gateway.domain.status import Status
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
 from gateway.ports import Observer
@@ -68,6 +69,7 @@ async def serve(
     port_offset: int = 0,
     adopted: Collection[str] = (),
     reload: Reload = lambda apply: None,
+    as_json: bool = False,
 ) -> None:
     """
     Serve until SIGTERM or SIGINT; then drain and return. A second signal cuts connections that
@@ -75,32 +77,41 @@ async def serve(
 
     `adopted` are fingerprints of primaries that the primary replaces: backlog messages for them go
     to it. `reload` is called at SIGHUP; access policies and accounts of the new configuration are
-    applied.
+    applied. `as_json` is for the log of workers.
 
     Raises:
         Failure: a part can't be started, or a store failed.
     """
-    config = loaded.config
+    config = loaded.config if loaded.config.workers == 1 else shared(loaded.config)
     if not config.endpoints:
         raise Failure(f"{loaded.source}: add [[endpoints]] for clients", ExitCode.WRONG)
-    few_files = allow_files(len(config.endpoints) * config.limits.listener.max_connections)
-    for warning in (*loaded.warnings, *([few_files] if few_files else [])):
-        runtime.observer.report(Doubtful(text=warning))
+    _warn(loaded, runtime)
+    ending = Ending(runtime, config.limits.grace)
     async with AsyncExitStack() as stack:
         parts = await make_parts(stack, config, runtime, adopted=adopted)
         # Exempt the present objects from garbage collection: examining 40,000 queues, which Python
         # does from time to time, would block the process for most of a second.
         gc.freeze()
+        pool = _pool(stack, loaded, parts, ending, as_json=as_json)
+        parts = attrs.evolve(parts, workers=pool.statuses)
         endpoints = await open_endpoints(stack, config, parts, runtime, port_offset=port_offset)
+        own = pool.share(endpoints)
 
-        def apply(fresh: Config) -> None:
+        def apply(fresh: Loaded) -> None:
             for endpoint in endpoints:
-                endpoint.apply(fresh)
+                endpoint.apply(fresh.config)
+            pool.reload(fresh)
 
-        ending = Ending(runtime, config.limits.grace)
-        started = Started(configuration=loaded.source)
+        def announce() -> None:
+            for endpoint in endpoints:
+                address = endpoint.listener.address
+                runtime.observer.report(Listening(protocol=endpoint.protocol, address=address))
+            runtime.observer.report(Started(configuration=loaded.source))
+
         try:
-            await _run(parts, endpoints, ending, started, partial(reload, apply))
+            await run_parts(
+                parts, own, ending, announce=announce, reload=partial(reload, apply), pool=pool
+            )
         except* StateFileError as group:
             # Raised here, the failure would be in an exception group itself.
             ending.failure = Failure(f"{group.exceptions[0]}: move it away, or restore it")
@@ -108,22 +119,88 @@ async def serve(
         raise ending.failure
 
 
-async def _run(
+def _warn(loaded: Loaded, runtime: Runtime) -> None:
+    """Allow as many files as possible; report doubts about that and about the configuration."""
+    config = loaded.config
+    few_files = allow_files(len(config.endpoints) * config.limits.listener.max_connections)
+    for warning in (*loaded.warnings, *([few_files] if few_files else [])):
+        runtime.observer.report(Doubtful(text=warning))
+
+
+class Pool(Protocol):
+    """The workers of a gateway, as `gateway.app.workers.pool.WorkerPool`."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = ...) -> None: ...
+
+    async def wait_ready(self) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    async def statuses(self) -> Sequence[Status]: ...
+
+    def share(self, endpoints: Sequence[OpenEndpoint]) -> Sequence[OpenEndpoint]: ...
+
+    def reload(self, loaded: Loaded) -> None: ...
+
+
+class NoWorkers:
+    """The `Pool` of a gateway that is one process."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        await trio.lowlevel.checkpoint()
+        task_status.started()
+
+    async def wait_ready(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def drain(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def statuses(self) -> Sequence[Status]:
+        await trio.lowlevel.checkpoint()
+        return ()
+
+    def share(self, endpoints: Sequence[OpenEndpoint]) -> Sequence[OpenEndpoint]:
+        return endpoints
+
+    def reload(self, loaded: Loaded) -> None:
+        """There is nobody to tell."""
+
+
+def _pool(
+    stack: AsyncExitStack, loaded: Loaded, parts: Parts, ending: Ending, *, as_json: bool
+) -> Pool:
+    if loaded.config.workers == 1:
+        return NoWorkers()
+    # Imported here: a gateway that is one process starts without it.
+    from gateway.app.workers.pool import make_pool
+
+    return make_pool(stack, loaded, parts, ending.runtime, ending.fail, as_json=as_json)
+
+
+async def run_parts(
     parts: Parts,
-    endpoints: list[OpenEndpoint],
+    endpoints: Sequence[OpenEndpoint],
     ending: Ending,
-    started: Started,
+    *,
+    announce: Callable[[], None],
     reload: Callable[[], None],
+    pool: Pool,
 ) -> None:
+    """
+    Run everything until `ending` is asked to end; return when the last connection has ended.
+
+    `announce` is called when all endpoints accept connections, those of the workers in `pool` too.
+    """
     trimmer = Trimmer()
     async with trio.open_nursery() as services:
         await services.start(partial(watch_signals, ending.ask, reload))
         for store in parts.stores:
             services.start_soon(watch_store, store, ending.fail)
-        for service in (*parts.services, trimmer):
+        for service in (*parts.services, trimmer, pool):
             await services.start(service.run)
         with ending.connections:
-            await _serve_connections(endpoints, ending, started, trimmer)
+            await _serve_connections(endpoints, ending, announce, trimmer, pool)
         if parts.pair is not None and parts.pair.state is not None:
             with trio.move_on_after(SAVE_SECONDS):
                 await parts.pair.state.save()
@@ -131,7 +208,11 @@ async def _run(
 
 
 async def _serve_connections(
-    endpoints: list[OpenEndpoint], ending: Ending, started: Started, trimmer: Trimmer
+    endpoints: Sequence[OpenEndpoint],
+    ending: Ending,
+    announce: Callable[[], None],
+    trimmer: Trimmer,
+    pool: Pool,
 ) -> None:
     observer = ending.runtime.observer
     async with trio.open_nursery() as connections:
@@ -142,12 +223,14 @@ async def _serve_connections(
                     await acceptors.start(
                         partial(endpoint.listener.serve, serve_connection, connections=connections)
                     )
-                    address = endpoint.listener.address
-                    observer.report(Listening(protocol=endpoint.protocol, address=address))
-                observer.report(started)
+                await pool.wait_ready()
+                announce()
+                # A parent may have no endpoint of its own.
+                await trio.sleep_forever()
         for endpoint in endpoints:
             endpoint.server.drain()
         connections.cancel_scope.deadline = trio.current_time() + ending.grace
+        connections.start_soon(pool.drain)
 
 
 async def _served(

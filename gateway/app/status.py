@@ -14,6 +14,7 @@ from gateway.config.options import Config, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
+from gateway.domain.health.status_sum import summed
 from gateway.domain.status import (
     MOST_ENTITIES,
     BacklogStatus,
@@ -31,6 +32,7 @@ from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
 from gateway.listener.consumer_stats import QueueState
+from gateway.pairing.depth import Reading
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.pair import Pair
 
@@ -59,6 +61,19 @@ class StatusBoard:
         await self._look()
         if pair is not None and pairing is not None:
             told = await self._pair(pair, pairing)
+        workers = () if self.parts is None else await self.parts.workers()
+        return summed(self._status(told), workers)
+
+    def counts(self) -> Status:
+        """The counts of this process, for the parent of a worker. No namespace is asked."""
+        pair = None if self.parts is None else self.parts.pair
+        pairing = self.config.pairing
+        if pair is None or pairing is None:
+            return self._status(None)
+        unknown = Reading()
+        return self._status(self._counted_pair(pair, pairing, (), unknown))
+
+    def _status(self, told: PairStatus | None) -> Status:
         watch = self.runtime.observer
         return Status(
             at=self.runtime.now(),
@@ -123,6 +138,13 @@ class StatusBoard:
             troubled=bool(troubled),
             dead_lettered=self.runtime.observer.count(DeadLettered),
         )
+        return attrs.evolve(
+            self._counted_pair(pair, pairing, troubled, reading), spool=await self._spool()
+        )
+
+    def _counted_pair(
+        self, pair: Pair, pairing: Pairing, troubled: Sequence[EntityState], reading: Reading
+    ) -> PairStatus:
         inflight, pauses = pair.broker.inflight, pair.broker.to_primary.pauses
         return PairStatus(
             label=pairing.options.label,
@@ -145,7 +167,6 @@ class StatusBoard:
             max_inflight=inflight.limit,
             paused=pauses.running,
             pauses=self.runtime.observer.count(BusyPause),
-            spool=await self._spool(),
         )
 
     async def _spool(self) -> SpoolStatus | None:

@@ -26,6 +26,7 @@ def serve(invocation: Invocation, port_offset: int, adopted: tuple[str, ...]) ->
             port_offset=port_offset,
             adopted=adopted,
             reload=reloader(loaded, log, invocation.read),
+            as_json=invocation.as_json,
         )
 
 

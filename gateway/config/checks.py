@@ -10,6 +10,7 @@ from gateway.brokers.registry import cannot
 from gateway.config.addresses import addresses_of
 from gateway.config.options import (
     ADMIN,
+    OF_PARENT,
     ONE_PORT,
     STORAGE_QUEUE,
     Claims,
@@ -55,7 +56,7 @@ def requires_tls(endpoint: Endpoint) -> bool:
 def problems_of(config: Config) -> list[str]:
     """One line for each error; each begins with the path of a key."""
     found = [*_namespaces(config), *_endpoints(config), *_queues(config)]
-    found += [*_names_twice(config), *_agent(config)]
+    found += [*_names_twice(config), *_agent(config), *_workers(config)]
     if config.claims is not None:
         found += _claims(config.claims)
     if config.triggers is not None:
@@ -218,6 +219,25 @@ def _endpoints(config: Config) -> Iterator[str]:
     fixed = [endpoint.bind for endpoint in config.endpoints if not endpoint.bind.endswith(":0")]
     for bind in sorted({bind for bind in fixed if fixed.count(bind) > 1}):
         yield f"endpoints: {bind} is given twice"
+
+
+def _workers(config: Config) -> Iterator[str]:
+    if config.workers == 1:
+        return
+    stores = [
+        f"namespaces.{name}.url"
+        for name, namespace in config.namespaces.items()
+        if namespace.url.startswith(("embedded:", "memory:"))
+    ]
+    if config.pairing is not None and config.pairing.spool is not None:
+        stores.append("pairing.spool")
+    for key in stores:
+        yield f"{key}: needs workers = 1, because a store belongs to one process"
+    if config.endpoints and all(endpoint.protocol in OF_PARENT for endpoint in config.endpoints):
+        yield (
+            "workers: 1 expected, because one process serves the protocols"
+            f" {', '.join(sorted(OF_PARENT))}, and there is no other endpoint"
+        )
 
 
 def _names_twice(config: Config) -> Iterator[str]:

@@ -31,6 +31,7 @@ class Loaded:
     config: Config
     source: str
     folder: Path
+    text: str = attrs.field(default="", repr=False)
     warnings: tuple[str, ...] = ()
 
 
@@ -77,7 +78,7 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
     if problems:
         raise ConfigError(f"{source}: {problem}" for problem in problems)
     warnings = (*secrets.warnings, *warnings_of(config))
-    return Loaded(config=config, source=source, folder=folder, warnings=warnings)
+    return Loaded(config=config, source=source, folder=folder, text=text, warnings=warnings)
 
 
 def _completed(config: Config, source: str, folder: Path) -> Config:

@@ -69,7 +69,11 @@ STORAGE_QUEUE: Final = "storage-queue"
 ADMIN: Final = "admin"  # health, and figures for scalers
 PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, ADMIN)
 FORMATS: Final = ("auto", "console", "json")
+# Endpoints that the parent of workers serves itself, as their state between two requests is in one
+# process.
+OF_PARENT: Final = frozenset({STORAGE_QUEUE, ADMIN})
 SHORTEST_KEY: Final = 16  # bytes
+MOST_WORKERS: Final = 64
 
 
 # Metadata of a field whose options are in the surrounding table, not in a table of their own.
@@ -287,6 +291,8 @@ class Config:
     """The whole file. `folder` is the file's: relative paths start there."""
 
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
+    # Processes that serve clients; 1: the gateway is one process.
+    workers: int = attrs.field(default=1, validator=[validators.ge(1), validators.le(MOST_WORKERS)])
     pairing: Pairing | None = None
     claims: Claims | None = None
     packing: tuple[PackingRule, ...] = ()

@@ -124,6 +124,20 @@ class Failover:
             following = attrs.evolve(following, state=State.PRIMARY)
         return following._settled(self, event, now)
 
+    def shifted(self, seconds: float) -> "Failover":
+        """The same by a clock that is ahead by that many seconds, as another process has one."""
+
+        def moved(moment: float | None) -> float | None:
+            return None if moment is None else moment + seconds
+
+        return attrs.evolve(
+            self,
+            failing_since=moved(self.failing_since),
+            last_failure=moved(self.last_failure),
+            succeeding_since=moved(self.succeeding_since),
+            damping=self.damping.shifted(seconds),
+        )
+
     def ends(self, rule: FailoverRule) -> float | None:
         """The end of the streak's failover interval; None: there is no streak."""
         return None if self.failing_since is None else self.failing_since + rule.interval

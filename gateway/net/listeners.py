@@ -1,6 +1,7 @@
 """Listening ports: limits before accept, TLS, and the one place that contains crashes."""
 
 import ipaddress
+import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -86,6 +87,14 @@ async def open_listener(
     return Listener(listeners, on_crash=on_crash, on_lost=on_lost, tls=tls, options=options)
 
 
+def inherited_sockets(descriptors: Sequence[int]) -> list[trio.SocketListener]:
+    """The listening sockets with these descriptors, which the process has from its parent."""
+    return [
+        trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=each)))
+        for each in descriptors
+    ]
+
+
 def split_address(address: str) -> tuple[str, int]:
     """
     The host and the port of `host:port` or `[ipv6]:port`.
@@ -136,6 +145,11 @@ class Listener:
         return _written(self._sockets[0].socket.getsockname())
 
     @property
+    def descriptors(self) -> list[int]:
+        """The sockets' file descriptors, with which another process can accept, too."""
+        return [each.socket.fileno() for each in self._sockets]
+
+    @property
     def port(self) -> int:
         port: int = self._sockets[0].socket.getsockname()[1]
         return port
@@ -162,8 +176,8 @@ class Listener:
 
     async def aclose(self) -> None:
         """Free the port of a listener that is never served."""
-        for socket in self._sockets:
-            await socket.aclose()
+        for each in self._sockets:
+            await each.aclose()
         await trio.lowlevel.checkpoint()
 
     async def _contained(  # noqa: ASYNC910 the handler waits

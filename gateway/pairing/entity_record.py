@@ -43,6 +43,16 @@ class EntityState:
     reason: str
 
 
+@attrs.frozen(kw_only=True)
+class SharedState:
+    """The state of one entity for other processes: the moments of `failover` count from now."""
+
+    entity: EntityPath
+    since: datetime
+    reason: str
+    failover: Failover
+
+
 @attrs.define(eq=False)
 class Record:
     """The failover of one entity, its trial, and the tasks that wait for it."""

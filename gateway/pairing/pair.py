@@ -63,7 +63,7 @@ class Pair:
     rotation: Rotation
     prober: Prober
     watch: SlowWatch
-    orphans: OrphanWatch
+    orphans: OrphanWatch | None  # None: another process watches the backlog
     depth: BacklogDepth
     limit: BacklogLimit | None
     state: StateFile | None
@@ -78,7 +78,8 @@ class Pair:
             await nursery.start(self.destination.run)
             await nursery.start(self.prober.run)
             await nursery.start(self.watch.run)
-            await nursery.start(self.orphans.run)
+            if self.orphans is not None:
+                await nursery.start(self.orphans.run)
             if self.limit is not None:
                 await nursery.start(self.limit.run)
             if self.state is not None:

@@ -5,7 +5,7 @@ All methods except the waits are synchronous, so that no other task runs between
 """
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import attrs
@@ -16,7 +16,15 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Unreachable, no_answer
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
 from gateway.domain.failover import Event, Failover, State
-from gateway.pairing.entity_record import MAX_TROUBLED, Attempt, EntityState, Record, Records
+from gateway.pairing.entity_record import (
+    HEALTHY,
+    MAX_TROUBLED,
+    Attempt,
+    EntityState,
+    Record,
+    Records,
+    SharedState,
+)
 from gateway.pairing.evidence import Evidence
 from gateway.pairing.options import PairOptions, rule_for, shortest_pause
 from gateway.ports import Observer, WallClock
@@ -29,6 +37,10 @@ PROBED: Final = FAILED_OVER | {State.SUSPECT}
 DIVERTED: Final = frozenset({State.SECONDARY, State.HALF_OPEN, State.PINNED})
 
 
+def _keep(entity: EntityPath) -> None:
+    """This process is the only one."""
+
+
 @attrs.define(eq=False, kw_only=True)
 class EntityStates:
     """Runs the table of `domain.failover`, one row per troubled entity, for all senders."""
@@ -39,6 +51,8 @@ class EntityStates:
     rng: random.Random
     address: str = ""  # of the primary, for the reasons; empty: it has no address
     max_troubled: int = MAX_TROUBLED  # entities
+    # Called after each change of a state that other processes should adopt.
+    share: Callable[[EntityPath], None] = _keep
     _records: Records = attrs.field(init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
     evidence: Evidence = attrs.field(init=False)
@@ -249,6 +263,44 @@ class EntityStates:
         if record is not None:
             self._note(record, Event.FORCED_BACK, "forced by an operator")
 
+    # For other processes with the same pair.
+
+    def shared(self, entity: EntityPath) -> SharedState:
+        """The entity's state, for `adopt` in another process."""
+        record = self._records.get(entity.key) or Record(entity, self.clock())
+        failover = record.failover.shifted(-trio.current_time())
+        return SharedState(
+            entity=entity, since=record.since, reason=record.reason, failover=failover
+        )
+
+    def all_shared(self) -> list[SharedState]:
+        """The states of all entities that aren't healthy, or weren't a while ago."""
+        return [self.shared(record.entity) for record in self._records.values()]
+
+    def adopt(self, shared: SharedState) -> bool:
+        """
+        Replace the entity's state by the one that another process has decided. It is neither
+        reported nor shared again, and results of attempts from before a failover don't count.
+
+        False: there are too many troubled entities already.
+        """
+        record = self._records.get(shared.entity.key)
+        if record is None and shared.failover == HEALTHY:
+            return True
+        record = self._records.of(shared.entity, self.clock())
+        if record is None:
+            return False
+        before, now = record.failover.state, trio.current_time()
+        record.failover = shared.failover.shifted(now)
+        record.since = shared.since
+        if record.failover.state is before:
+            if record.failover.answered:
+                record.verdict.unpark_all()
+            return True
+        record.shared = False
+        self._move(record, before, shared.reason)
+        return True
+
     # For observers.
 
     def troubled(self) -> list[EntityState]:
@@ -373,8 +425,22 @@ class EntityStates:
             if record.failover.answered and not before.answered:
                 record.verdict.unpark_all()
             return
+        if State.PRIMARY in (before.state, after):
+            record.since = self.clock()  # otherwise keep the date of the first failure
+        self._move(record, before.state, reason)
+        if event is not Event.PAUSED:  # which says something about this process alone
+            self.share(record.entity)
+        self.observer.report(
+            EntityStateChanged(
+                entity=record.entity, before=before.state.value, after=after.value, reason=reason
+            )
+        )
+
+    def _move(self, record: Record, before: State, reason: str) -> None:
+        """Let the record follow its change of state, and wake the tasks that wait for it."""
+        after, now = record.failover.state, trio.current_time()
         # Healthy and suspect entities are both sent to on the primary, so an answer still counts.
-        if {before.state, after} != {State.PRIMARY, State.SUSPECT}:
+        if {before, after} != {State.PRIMARY, State.SUSPECT}:
             self._epoch += 1
             record.epoch = self._epoch
             if after is not State.HALF_OPEN:  # there a failed trial delays the next one
@@ -386,17 +452,10 @@ class EntityStates:
             record.shared = False
         if after is State.SUSPECT:
             record.wait_until = now + self.options.suspect_wait
-        if State.PRIMARY in (before.state, after):
-            record.since = self.clock()  # otherwise keep the date of the first failure
         record.reason, record.changed = reason, now
         record.verdict.unpark_all()
         record.moved.unpark_all()
         self.changes.note()
-        self.observer.report(
-            EntityStateChanged(
-                entity=record.entity, before=before.state.value, after=after.value, reason=reason
-            )
-        )
 
     def _end_trial(self, attempt: Attempt, record: Record) -> None:
         if record.trial is attempt:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.domain.events import access, agents, hedging, outages, stores
+from gateway.domain.events import access, agents, hedging, outages, stores, workers
 from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 from gateway.ports import WallClock
@@ -63,6 +63,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     stores.Quarantined: "error",
     stores.RequestFailed: "error",
     stores.SessionStateDamaged: "error",
+    workers.WorkerLost: "warning",
 }
 
 Render = Callable[[dict[str, object]], str]
@@ -98,6 +99,7 @@ class LogObserver:
         self._write = write
         self._clock = clock
         self._repeats = Repeats(repeat_interval)
+        self.labels: Mapping[str, object] = {}  # further fields of each line
         self._render: Render = json.dumps if as_json else _for_people(colors=colors)
 
     def report(self, event: Event) -> None:
@@ -129,6 +131,7 @@ class LogObserver:
             "timestamp": self._clock().isoformat(timespec="milliseconds"),
             "level": level_of(event),
             "event": name_of(type(event)),
+            **self.labels,
             **_fields(event),
             **({"repeated": repeated} if repeated else {}),
         }

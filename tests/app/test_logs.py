@@ -11,7 +11,6 @@ import pytest
 from gateway.app.failure import Failure
 from gateway.app.logs import open_log, reloader
 from gateway.config.file import Loaded, parse
-from gateway.config.options import Config
 from gateway.domain.events.gateway import Doubtful, Started
 
 ONE = '[namespaces.here]\nurl = "memory:"\n'
@@ -63,14 +62,14 @@ def test_a_new_level_alone_needs_no_restart() -> None:
 
 
 def test_access_needs_no_restart() -> None:
-    taken: list[Config] = []
+    taken: list[Loaded] = []
     with TemporaryFile("w+") as stream:
         with open_log(loaded(ONE), stream.fileno(), as_json=True) as log:
             reloader(loaded(ONE), log, lambda: loaded(ONE + ACCESS))(taken.append)
         stream.seek(0)
         line = json.loads(stream.readline())
 
-    assert [policy.name for policy in taken[0].access] == ["sender"]
+    assert [policy.name for policy in taken[0].config.access] == ["sender"]
     assert (line["access"], line["needs_restart"]) == ("sender", "")
 
 

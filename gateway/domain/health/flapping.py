@@ -52,6 +52,12 @@ class Damping:
             return Damping(level=min(HIGHEST, self.level + 1))
         return Damping(level=self._level_at(now))
 
+    def shifted(self, seconds: float) -> "Damping":
+        """The same by a clock that is ahead by that many seconds."""
+        if self.well_since is None:
+            return self
+        return attrs.evolve(self, well_since=self.well_since + seconds)
+
     def is_over(self, now: float) -> bool:
         """True if the entity has been healthy for so long that its history doesn't matter."""
         if self.well_since is None:

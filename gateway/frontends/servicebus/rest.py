@@ -9,7 +9,7 @@ head; its rights are checked once the operation is known.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -91,6 +91,8 @@ class ServiceBusRestFrontend:
     leases: Leases
     authorizer: Authorizer
     wall_clock: WallClock
+    # Of a worker: answers everything but sends, as locks are in one process.
+    on_parent: Callable[[Request], Awaitable[Response]] | None = None
     new_id: Callable[[], UUID] = uuid4  # globally unique, because duplicate detection relies on it
     options: RestOptions = attrs.field(factory=RestOptions)
 
@@ -102,6 +104,8 @@ class ServiceBusRestFrontend:
         """
         try:
             claim = self.authorizer.claim(request.headers.get("Authorization"))
+            if self.on_parent is not None and not servicebus_rest.is_send_request(request):
+                return await self.on_parent(request)
             if servicebus_rest.is_message_request(request):
                 return await self._message(request, claim)
             if servicebus_rest.is_identity_request(request):

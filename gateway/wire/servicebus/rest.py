@@ -88,6 +88,11 @@ def is_message_request(request: Request) -> bool:
     return _tail(_segments(request)) > 0
 
 
+def is_send_request(request: Request) -> bool:
+    """True if the request sends messages."""
+    return request.method == "POST" and _tail(_segments(request)) == 1
+
+
 def origin_of(request: Request, *, secure: bool) -> str:
     """Scheme and host as the client wrote them: it expects its own host in a Location."""
     host = request.headers.get("Host") or ""

@@ -1,0 +1,321 @@
+"""The parent's side: starts the workers, replaces those that end, and knows what they count."""
+
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.app.endpoints import OpenEndpoint, crash_reporter
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.parts import Parts
+from gateway.app.runtime import Runtime
+from gateway.app.workers.channel import Channel, Values
+from gateway.app.workers.limits import of_workers
+from gateway.app.workers.passing_on import doors, serve_unix
+from gateway.app.workers.sharing import CacheSync, StateHub
+from gateway.config.file import Loaded
+from gateway.domain.backoff import Backoff
+from gateway.domain.entity import EntityPath
+from gateway.domain.events.workers import WorkerLost, WorkerStarted
+from gateway.domain.health.status_sum import ended, summed
+from gateway.domain.status import Status
+from gateway.wire.pairgate.status import parse_status
+
+RESTART: Final = Backoff(first=0.1, cap=30.0)
+LASTING: Final = 10.0  # seconds: a worker that lived longer doesn't count as a failure
+ASK_EVERY: Final = 1.0  # seconds: a killed worker's counts since then are lost
+ANSWER_SECONDS: Final = 1.0  # for fresh counts; a worker that doesn't answer has its last ones
+DRAIN: Final = {"drain": "the parent drains"}
+END_SECONDS: Final = 2.0  # after the drain, until SIGKILL
+
+
+@attrs.define(eq=False)
+class Worker:
+    """One process, from its start to its end."""
+
+    number: int
+    process: trio.Process
+    channel: Channel
+    cache: CacheSync | None
+    failure: Failure | None = None  # why it couldn't start
+    is_ready: bool = False
+    status: Status | None = None  # as told last
+    asked: bool = False  # and not answered yet
+    told: trio.Event = attrs.field(factory=trio.Event)
+
+    def ask(self) -> None:
+        """Ask for its status, unless it is asked already."""
+        if not self.asked:
+            self.asked, self.told = True, trio.Event()
+            self.channel.put({"ask": "status"})
+
+
+@attrs.define(eq=False, kw_only=True)
+class WorkerPool:
+    """The workers of one gateway, and the Unix sockets at which they reach their parent."""
+
+    loaded: Loaded
+    parts: Parts
+    runtime: Runtime
+    folder: Path  # of the Unix sockets
+    as_json: bool
+    fail: Callable[[Failure], None]  # called if a worker can't be started at all
+    _endpoints: Mapping[int, OpenEndpoint] = attrs.field(factory=dict, init=False)
+    restart: Backoff = RESTART
+    _reloaded: str | None = attrs.field(default=None, init=False)  # the text that was read last
+    _workers: dict[int, Worker] = attrs.field(factory=dict, init=False)
+    _hub: StateHub | None = attrs.field(default=None, init=False)
+    _past: dict[int, Status] = attrs.field(factory=dict, init=False)  # of ended ones, by number
+    _were_ready: set[int] = attrs.field(factory=set, init=False)
+    _ready: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
+    _drains: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def share(self, endpoints: Sequence[OpenEndpoint]) -> list[OpenEndpoint]:
+        """
+        Take over the endpoints that workers serve, by their order in the configuration; return the
+        others. They stay bound here, for later workers.
+        """
+        numbers = of_workers(self.loaded.config)
+        self._endpoints = {number: endpoints[number] for number in numbers}
+        return [each for number, each in enumerate(endpoints) if number not in numbers]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep all workers running until `drain`. Cancelled, it kills those that still run."""
+        pair = self.parts.pair
+        self._hub = None if pair is None else StateHub(pair.states)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask_again)
+            for number, endpoint in self._endpoints.items():
+                for path, server in doors(self.folder, number, endpoint.makings):
+                    report = crash_reporter(self.runtime)
+                    await nursery.start(serve_unix, path, server.serve_connection, report)
+            task_status.started()
+            async with trio.open_nursery() as workers:
+                for number in range(1, self.loaded.config.workers + 1):
+                    workers.start_soon(self._keep, number)
+            self._ended.set()
+            nursery.cancel_scope.cancel()
+
+    async def wait_ready(self) -> None:
+        """Return when all workers accept connections."""
+        await self._ready.wait()
+
+    def reload(self, loaded: Loaded) -> None:
+        """Let all workers apply the new configuration, as the parent does."""
+        self._reloaded = loaded.text
+        for worker in self._workers.values():
+            worker.channel.put({"reload": loaded.text})
+
+    async def drain(self) -> None:
+        """Tell all workers to drain; return when they have ended. Cancelled, cut them off."""
+        self._drains.set()
+        for endpoint in self._endpoints.values():
+            await endpoint.listener.aclose()  # so that nobody connects any more
+        self._tell(DRAIN)
+        try:
+            await self._ended.wait()
+        finally:
+            self._tell(DRAIN)  # the second one cuts its connections
+
+    async def statuses(self) -> Sequence[Status]:
+        """The status of each worker, past ones included: fresh, or as it was told last."""
+        await trio.lowlevel.checkpoint()
+        with trio.move_on_after(ANSWER_SECONDS):
+            for worker in list(self._workers.values()):
+                if worker.is_ready:
+                    worker.ask()
+            for worker in list(self._workers.values()):
+                if worker.asked:
+                    await worker.told.wait()
+        now = [each.status for each in self._workers.values() if each.status is not None]
+        return [*self._past.values(), *now]
+
+    def _tell(self, message: Values) -> None:
+        for worker in self._workers.values():
+            worker.channel.put(message)
+
+    async def _ask_again(self) -> None:
+        while True:
+            await trio.sleep(ASK_EVERY)
+            for worker in self._workers.values():
+                if worker.is_ready:
+                    worker.ask()
+
+    async def _keep(self, number: int) -> None:
+        failures = 0
+        while not self._drains.is_set():
+            began, pid = trio.current_time(), None
+            try:
+                worker = await self._start(number)
+            except OSError as error:
+                failure = Failure(f"it can't be started: {error.strerror}", ExitCode.TEMPORARY)
+            else:
+                pid = worker.process.pid
+                failure = await self._run(worker)
+            if self._drains.is_set():
+                return
+            if not self._ready.is_set() and number not in self._were_ready:
+                self.fail(Failure(f"worker {number}: {failure}", failure.code))
+                return
+            failures = 0 if trio.current_time() - began >= LASTING else failures + 1
+            seconds = self.restart.delay(failures, self.runtime.rng("workers")) if failures else 0.0
+            self.runtime.observer.report(
+                WorkerLost(worker=number, pid=pid, reason=str(failure), seconds=seconds)
+            )
+            with trio.move_on_after(seconds):
+                await self._drains.wait()
+
+    async def _start(self, number: int) -> Worker:
+        """
+        Start a worker.
+
+        Raises:
+            OSError: the system can't start another process.
+        """
+        ours, theirs = socket.socketpair()
+        stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
+        with theirs:
+            shared = (each.listener.descriptors for each in self._endpoints.values())
+            fds = [theirs.fileno(), *(fd for each in shared for fd in each)]
+            command = [sys.executable, "-m", "gateway.app.workers", str(theirs.fileno())]
+            try:
+                process = await trio.lowlevel.open_process(
+                    command, stdin=subprocess.DEVNULL, pass_fds=fds, start_new_session=True
+                )
+            except BaseException:
+                stream.socket.close()  # if it was started after all, it ends
+                raise
+        pair = self.parts.pair
+        cache = None if pair is None else CacheSync(pair.entity_cache)
+        return Worker(number, process, Channel(stream), cache)
+
+    async def _run(self, worker: Worker) -> Failure:
+        """Return why the worker has ended."""
+        self._workers[worker.number] = worker
+        try:
+            code = await self._attend(worker)
+        finally:
+            self._note_end(worker)
+        return worker.failure or Failure(f"exit code {code}" if code >= 0 else f"signal {-code}")
+
+    async def _attend(self, worker: Worker) -> int:
+        """Serve the worker's channel until it has ended; return its exit code."""
+        process = worker.process
+        try:
+            async with worker.channel.stream, trio.open_nursery() as nursery:
+                self._greet(worker)
+                nursery.start_soon(worker.channel.write)
+                if worker.cache is not None:
+                    nursery.start_soon(worker.cache.watch, worker.channel)
+                await self._listen(worker)
+                code = await process.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            if process.poll() is None:
+                process.terminate()  # it drains already: this cuts its connections
+                with trio.move_on_after(END_SECONDS, shield=True):
+                    await process.wait()
+            process.kill()  # does nothing if it has ended
+        return code
+
+    def _greet(self, worker: Worker) -> None:
+        """Tell the worker all it needs to begin."""
+        channel, pair = worker.channel, self.parts.pair
+        greeting: dict[str, Any] = {
+            "worker": worker.number,
+            "text": self.loaded.text,
+            "source": self.loaded.source,
+            "folder": str(self.loaded.folder),
+            "json": self.as_json,
+            "sockets": {
+                str(number): endpoint.listener.descriptors
+                for number, endpoint in self._endpoints.items()
+            },
+            "unix": str(self.folder),
+        }
+        if pair is not None:
+            identity = pair.destination.identity
+            greeting["identity"] = None if identity is None else str(identity)
+        hub = self._hub
+        if hub is not None:
+            greeting |= hub.add(worker.number, channel.wake)
+            channel.collectors.append(lambda: hub.collect(worker.number))
+        channel.put(greeting)
+        if worker.cache is not None:
+            channel.collectors.append(worker.cache.collect)
+        if self._reloaded is not None:
+            channel.put({"reload": self._reloaded})
+        if self._drains.is_set():
+            channel.put(DRAIN)
+
+    async def _listen(self, worker: Worker) -> None:
+        while (message := await worker.channel.read()) is not None:
+            if "failed" in message:
+                worker.failure = Failure(message["failed"], ExitCode(message["code"]))
+            if "ready" in message:
+                self._note_ready(worker)
+            if "status" in message:
+                worker.status = parse_status(message["status"].encode())
+                worker.asked = False
+                worker.told.set()
+            if "changes" in message and self._hub is not None:
+                self._hub.take(worker.number, message["changes"])
+            if worker.cache is not None:
+                worker.cache.take(message)
+            for name, size in message.get("announced", {}).items():
+                self.parts.announcements.publish(EntityPath(name), size)
+
+    def _note_ready(self, worker: Worker) -> None:
+        worker.is_ready = True
+        self.runtime.observer.report(WorkerStarted(worker=worker.number, pid=worker.process.pid))
+        self._were_ready.add(worker.number)
+        if len(self._were_ready) == self.loaded.config.workers:
+            self._ready.set()
+
+    def _note_end(self, worker: Worker) -> None:
+        del self._workers[worker.number]
+        if self._hub is not None:
+            self._hub.remove(worker.number)
+        worker.told.set()
+        if worker.status is not None:
+            last = ended(worker.status)
+            before = self._past.get(worker.number)
+            self._past[worker.number] = last if before is None else summed(before, [last])
+
+
+def make_pool(
+    stack: AsyncExitStack,
+    loaded: Loaded,
+    parts: Parts,
+    runtime: Runtime,
+    fail: Callable[[Failure], None],
+    *,
+    as_json: bool,
+) -> WorkerPool:
+    """
+    The workers of this gateway; none runs yet. The stack removes their files.
+
+    Raises:
+        Failure: there is no folder for temporary files.
+    """
+    try:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="pairgate-"))
+    except OSError as error:
+        text = f"workers: no folder can be made for their sockets ({error}): set TMPDIR"
+        raise Failure(text) from error
+    return WorkerPool(
+        loaded=loaded,
+        parts=parts,
+        runtime=runtime,
+        folder=Path(folder),
+        as_json=as_json,
+        fail=fail,
+    )

@@ -1,0 +1,194 @@
+"""A worker: serves connections as a gateway does, until its parent tells it to end, or is gone."""
+
+import gc
+import os
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import trio
+
+from gateway.app.endpoints import (
+    OpenEndpoint,
+    crash_reporter,
+    loss_reporter,
+    make_makings,
+    tls_of,
+)
+from gateway.app.failure import Failure
+from gateway.app.logs import open_log, reloader
+from gateway.app.parts import Parts
+from gateway.app.process import allow_files
+from gateway.app.runtime import Runtime
+from gateway.app.servers import make_server
+from gateway.app.serving import Ending, NoWorkers, run_parts
+from gateway.app.status import StatusBoard
+from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
+from gateway.app.workers.limits import of_worker
+from gateway.app.workers.parts import make_parts
+from gateway.app.workers.passing_on import open_parent
+from gateway.app.workers.sharing import CacheSync, StateReplica
+from gateway.config.file import Loaded, parse
+from gateway.config.options import Config
+from gateway.domain.identity import parse_identity
+from gateway.net.body_budget import BodyBudget
+from gateway.net.listeners import Listener, inherited_sockets
+from gateway.wire.pairgate.status import build_status
+
+STANDARD_ERROR: Final = 2
+
+
+async def main(descriptor: int) -> None:
+    """Serve until told to end; `descriptor` is the end of the channel that this process has."""
+    own = socket.socket(fileno=descriptor)
+    stream = trio.SocketStream(trio.socket.from_stdlib_socket(own))
+    async with stream:
+        channel = Channel(stream)
+        greeting = await channel.read()
+        if greeting is None:  # the parent has ended already
+            return
+        loaded = loaded_of(greeting, greeting["text"])
+        number = greeting["worker"]
+        with open_log(loaded, STANDARD_ERROR, as_json=greeting["json"], worker=number) as log:
+            texts = [greeting["text"]]
+            reload = reloader(loaded, log, lambda: loaded_of(greeting, texts[-1]))
+            worker = Serving(
+                channel=channel, greeting=greeting, loaded=loaded, runtime=Runtime(observer=log)
+            )
+            try:
+                await worker.run(texts, reload)
+            except Failure as failure:
+                await channel.finish({"failed": str(failure), "code": failure.code})
+
+
+def loaded_of(greeting: Values, text: str) -> Loaded:
+    """The configuration with that text, which the parent has read."""
+    folder = Path(greeting["folder"])
+    return parse(text, source=greeting["source"], folder=folder, environ=os.environ)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Serving:
+    """The one task of a worker."""
+
+    channel: Channel
+    greeting: Values
+    loaded: Loaded
+    runtime: Runtime
+    board: StatusBoard = attrs.field(init=False)
+    states: StateReplica | None = attrs.field(default=None, init=False)
+    cache: CacheSync | None = attrs.field(default=None, init=False)
+    apply: Callable[[], None] = attrs.field(init=False)
+
+    async def run(
+        self, texts: list[str], reload: Callable[[Callable[[Loaded], None]], None]
+    ) -> None:
+        """
+        Return when the last connection has ended. `texts` gets each new text of the configuration;
+        `reload` reads the last.
+
+        Raises:
+            Failure: a part can't be started.
+        """
+        config, told = of_worker(self.loaded.config), self.greeting.get("identity")
+        allow_files(len(config.endpoints) * config.limits.listener.max_connections)
+        async with AsyncExitStack() as stack:
+            identity = None if told is None else parse_identity(told)
+            parts = await make_parts(stack, config, self.runtime, identity)
+            self.board = StatusBoard(
+                config=config, runtime=self.runtime, refusals=parts.refusals, parts=parts
+            )
+            self._share(parts)
+            gc.freeze()
+            endpoints = await self._endpoints(stack, config, parts)
+
+            def apply(fresh: Loaded) -> None:
+                for endpoint in endpoints:
+                    endpoint.apply(fresh.config)
+
+            ending = Ending(self.runtime, config.limits.grace)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.channel.write)
+                nursery.start_soon(self._announce, parts)
+                if self.cache is not None:
+                    nursery.start_soon(self.cache.watch, self.channel)
+                nursery.start_soon(self._listen, ending, texts, partial(reload, apply))
+                await run_parts(
+                    parts,
+                    endpoints,
+                    ending,
+                    announce=lambda: self.channel.put({"ready": True}),
+                    reload=lambda: None,  # the parent reads the file for all
+                    pool=NoWorkers(),
+                )
+                self.channel.put(self._status())
+                with trio.move_on_after(LAST_SECONDS):
+                    await self.channel.sent()
+                nursery.cancel_scope.cancel()
+
+    def _share(self, parts: Parts) -> None:
+        pair = parts.pair
+        if pair is None:
+            return
+        self.states = StateReplica(pair.states, self.channel.wake)
+        self.cache = CacheSync(pair.entity_cache)
+        self.states.take(self.greeting)
+        self.channel.collectors += [self.states.collect, self.cache.collect]
+
+    async def _endpoints(
+        self, stack: AsyncExitStack, config: Config, parts: Parts
+    ) -> list[OpenEndpoint]:
+        parent = await stack.enter_async_context(open_parent())
+        folder, budget = Path(self.greeting["unix"]), BodyBudget(config.limits.http.max_body_memory)
+        sockets: Mapping[str, list[int]] = self.greeting["sockets"]
+        endpoints = []
+        for key, descriptors in sockets.items():
+            index = int(key)
+            makings = attrs.evolve(
+                make_makings(config, index, parts, self.runtime, budget),
+                on_parent=partial(parent.handler, folder, index),
+            )
+            protocol = config.endpoints[index].protocol
+            listener = Listener(
+                inherited_sockets(descriptors),
+                options=config.limits.listener,
+                on_crash=crash_reporter(self.runtime),
+                on_lost=loss_reporter(self.runtime),
+            )
+            stack.push_async_callback(listener.aclose)
+            server = make_server(protocol, makings, tls_of(config, index))
+            endpoints.append(
+                OpenEndpoint(protocol=protocol, listener=listener, server=server, makings=makings)
+            )
+        return endpoints
+
+    async def _listen(self, ending: Ending, texts: list[str], reload: Callable[[], None]) -> None:
+        while (message := await self.channel.read()) is not None:
+            if "ask" in message:
+                self.channel.put(self._status())
+            if "reload" in message:
+                texts.append(message["reload"])
+                reload()
+            if "drain" in message:
+                ending.ask(message["drain"])
+            if self.states is not None:
+                self.states.take(message)
+            if self.cache is not None:
+                self.cache.take(message)
+        if not ending.acceptors.cancel_called:
+            ending.ask("the parent has ended")
+
+    async def _announce(self, parts: Parts) -> None:
+        """Tell the parent, who has the subscribers, of new messages."""
+        with parts.announcements.subscribe() as stream:
+            while True:
+                came: Mapping[Any, int] = await stream.next()
+                self.channel.put({"announced": {queue.name: size for queue, size in came.items()}})
+                await self.channel.sent()
+
+    def _status(self) -> Values:
+        return {"status": build_status(self.board.counts()).decode()}

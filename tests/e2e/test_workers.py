@@ -1,0 +1,426 @@
+"""A gateway of several processes, as real processes: what a client and an operator see of them."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sized
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
+from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.servicebus.sas import sign_sas
+from tests.e2e.installation import client
+from tests.e2e.plain_rest import KEY, KEY_NAME
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.test_admin import ADMIN, get
+from tests.e2e.test_serve import pairgate, with_fixed_port
+from tests.e2e.test_status import samples
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+ORDERS: Final = EntityPath("orders")
+PATIENCE: Final = 60.0
+LOOK: Final = 0.02
+CONNECTIONS: Final = 16  # enough that a worker without any is unheard of: 2 ** -15
+
+
+@attrs.define(eq=False)
+class Connection:
+    """One connection to the gateway, which ends with the first error."""
+
+    address: str
+    key_name: str = KEY_NAME
+    key: str = KEY
+    client_port: int = 0
+    _client: HttpClient = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        options = HttpClientOptions(max_connections=1)
+        self._client = HttpClient("127.0.0.1", 1, options=options, connect=self._connect)
+
+    async def ask(
+        self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+    ) -> Response:
+        token = sign_sas(f"http://{self.address}/", self.key_name, self.key, int(time.time()) + 600)
+        fields = Headers.of({"Host": self.address, "Authorization": token, **(headers or {})})
+        return await self._client.request(
+            Request(method=method, target=path, headers=fields, body=body)
+        )
+
+    async def send(self, text: str) -> tuple[int, str | None]:
+        answer = await self.ask("POST", "/orders/messages", text.encode())
+        return answer.status, answer.headers.get("X-Pairgate-Accepted-By")
+
+    async def _connect(self) -> trio.abc.Stream:
+        if self.client_port:
+            raise ConnectionResetError("this connection has ended")
+        host, _, port = self.address.rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        self.client_port = stream.socket.getsockname()[1]
+        return stream
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+@asynccontextmanager
+async def connections(
+    gateway: GatewayProcess, number: int = CONNECTIONS
+) -> AsyncIterator[list[Connection]]:
+    async with AsyncExitStack() as stack:
+        made = [Connection(gateway.address) for _ in range(number)]
+        for each in made:
+            stack.push_async_callback(each.aclose)
+        yield made
+
+
+def server_of(gateway_port: int, client_port: int, pids: list[int]) -> int:
+    """The one of these processes that has the connection of that client."""
+    wanted = (f"{gateway_port:04X}", f"{client_port:04X}")
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        ports = tuple(field.rpartition(":")[2] for field in fields[1:3])
+        if ports == wanted:
+            inode = fields[9]
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                if os.readlink(descriptor) == f"socket:[{inode}]":
+                    return pid
+    raise AssertionError("no worker has it")
+
+
+def pids_of(gateway: GatewayProcess) -> list[int]:
+    """The running workers, by their numbers."""
+    newest = {
+        line["worker"]: line["pid"] for line in gateway.log if line["event"] == "worker_started"
+    }
+    return [newest[number] for number in sorted(newest)]
+
+
+async def until(happened: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until that is so; another process makes it so, and nothing here tells when."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            if await happened():
+                return
+            await trio.sleep(LOOK)
+
+
+async def until_accepted(number: int, accepted: Sized) -> None:
+    async def enough() -> bool:
+        await trio.lowlevel.checkpoint()
+        return len(accepted) >= number
+
+    await until(enough)
+
+
+def is_gone(pid: int) -> bool:
+    """True if the process has ended; nobody may have waited for it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+async def status_of(gateway: GatewayProcess) -> Any:
+    _, body = await trio.to_thread.run_sync(get, gateway.ports[-1], "/status")
+    return json.loads(body)
+
+
+def sent_of(status: Any) -> Counter[str]:
+    sends = status["pair"]["sends"]
+    return Counter({each["accepted_by"]: each["messages"] for each in sends})
+
+
+@attrs.frozen
+class Installed:
+    primary: GatewayProcess
+    secondary: GatewayProcess
+    gateway: GatewayProcess
+
+
+async def install(gateways: Gateways, more: str = "", **pairing: object) -> Installed:
+    """Two brokers, and a gateway of two workers with an admin endpoint as its last."""
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    backlog = [f"east/x-servicebus-transfer/{index}" for index in range(3)]
+    secondary = await gateways.start(broker_config(*backlog), name="secondary")
+    pair = pair_config(primary.address, secondary.address, backlog_queues=3, **pairing)
+    config = f"workers = 2\n{pair}{more}{ADMIN}"
+    return Installed(primary, secondary, await gateways.start(config, name="gateway"))
+
+
+async def kept_of(broker: GatewayProcess, queue: EntityPath = ORDERS) -> Counter[str]:
+    """The bodies of all messages in a queue."""
+    async with client(broker) as service:
+        found = await service.peek(queue, limit=100_000)
+    return Counter(each.message.body.decode() for each in found)
+
+
+async def test_a_killed_worker_ends_its_connections_alone_and_nothing_that_was_accepted(
+    gateways: Gateways,
+) -> None:
+    installed = await install(gateways)
+    gateway = installed.gateway
+    accepted: set[str] = set()
+    broken: set[Connection] = set()
+    stopping = trio.Event()
+
+    async def produce(name: int, connection: Connection) -> None:
+        number = 0
+        while not stopping.is_set():
+            text = f"{name}-{number}"
+            number += 1
+            try:
+                status, _ = await connection.send(text)
+            except BrokerError:
+                broken.add(connection)
+                return
+            assert status == 201
+            accepted.add(text)
+
+    async with connections(gateway) as made, trio.open_nursery() as nursery:
+        for name, connection in enumerate(made):
+            nursery.start_soon(produce, name, connection)
+        await until_accepted(200, accepted)
+        pids = pids_of(gateway)
+        servers = {each: server_of(gateway.port, each.client_port, pids) for each in made}
+        os.kill(pids[0], signal.SIGKILL)
+        await gateway.seen("worker_lost", worker=1, reason="signal 9")
+        await gateway.until(lambda: gateway.count("worker_started", worker=1) == 2)
+        await until_accepted(len(accepted) + 100, accepted)
+        stopping.set()
+    after = Connection(gateway.address)
+    last = await after.send("after")
+    await after.aclose()
+    kept = await kept_of(installed.primary)
+
+    assert broken == {each for each, pid in servers.items() if pid == pids[0]}
+    assert set(servers.values()) == set(pids)
+    assert last == (201, "primary")
+    assert accepted <= kept.keys()
+    assert await gateway.stop() == 0
+    assert gateway.garbage == []
+
+
+async def test_a_failover_that_one_worker_decides_is_every_workers(gateways: Gateways) -> None:
+    installed = await install(gateways, failover_interval="0s", enable_syphon=False)
+    gateway = installed.gateway
+    async with connections(gateway) as made:
+        healthy = [await each.send("before") for each in made]
+        await installed.primary.kill()
+        first = await made[0].send("first")
+        for _ in range(2):  # the answer to the second was given after the states had been passed on
+            told = await status_of(gateway)
+        others = [await each.send("after") for each in made]
+
+    assert healthy == [(201, "primary")] * CONNECTIONS
+    assert first == (201, "backlog")
+    assert others == [(201, "backlog")] * CONNECTIONS
+    assert [each["state"] for each in told["pair"]["entities"]] == ["secondary"]
+    assert gateway.count("entity_state_changed", after="secondary") == 1
+
+    await installed.primary.start()
+    await gateway.seen("entity_state_changed", after="primary")
+    async with connections(gateway) as made:
+
+        async def all_returned() -> bool:
+            return {await each.send("again") for each in made} == {(201, "primary")}
+
+        await until(all_returned)
+
+
+async def test_a_new_worker_knows_what_has_failed_over(gateways: Gateways) -> None:
+    installed = await install(gateways, failover_interval="0s", enable_syphon=False)
+    gateway = installed.gateway
+    async with connections(gateway, 1) as made:
+        assert await made[0].send("before") == (201, "primary")
+        await installed.primary.kill()
+        assert await made[0].send("first") == (201, "backlog")
+
+        async def is_known_to_the_parent() -> bool:
+            return bool((await status_of(gateway))["pair"]["entities"])
+
+        await until(is_known_to_the_parent)
+    for pid in pids_of(gateway):
+        os.kill(pid, signal.SIGKILL)
+    await gateway.until(lambda: gateway.count("worker_started") == 4)
+    async with connections(gateway) as made:
+        answers = [await each.send("after") for each in made]
+
+    assert answers == [(201, "backlog")] * CONNECTIONS
+    assert gateway.count("entity_state_changed") == 1
+
+
+async def test_status_and_metrics_are_of_all_workers_also_of_those_that_ended(
+    gateways: Gateways,
+) -> None:
+    gateway = (await install(gateways)).gateway
+    async with connections(gateway) as made:
+        for each in made:
+            assert await each.send("one") == (201, "primary")
+        told = await status_of(gateway)
+        _, metrics = await trio.to_thread.run_sync(get, gateway.ports[-1], "/metrics")
+    os.kill(pids_of(gateway)[1], signal.SIGTERM)  # it drains, and tells all that it has counted
+    await gateway.until(lambda: gateway.count("worker_started", worker=2) == 2)
+    async with connections(gateway) as made:
+        for each in made:
+            await each.send("two")
+        after = await status_of(gateway)
+
+    assert sent_of(told) == {"primary": CONNECTIONS}
+    assert samples(metrics)["messaging_client_sent_messages_total"] == CONNECTIONS
+    assert sent_of(after) == {"primary": 2 * CONNECTIONS}
+    assert after["events"]["worker_lost"] == 1
+    usage = {each["name"]: each["usage"] for each in after["namespaces"]}
+    assert usage["primary"]["sent"] == 2 * CONNECTIONS
+    assert after["pair"]["max_inflight"] <= 64 * 1024 * 1024
+
+
+async def test_sigterm_drains_all_workers(gateways: Gateways) -> None:
+    installed = await install(gateways)
+    gateway = installed.gateway
+    accepted: set[str] = set()
+    refused: list[Connection] = []
+
+    async def produce(name: int, connection: Connection) -> None:
+        number = 0
+        with suppress(BrokerError):
+            while True:
+                number += 1
+                status, _ = await connection.send(f"{name}-{number}")
+                assert status == 201
+                accepted.add(f"{name}-{number}")
+        refused.append(connection)
+
+    async with connections(gateway) as made, trio.open_nursery() as nursery:
+        for name, connection in enumerate(made):
+            nursery.start_soon(produce, name, connection)
+        await until_accepted(100, accepted)
+        pids = pids_of(gateway)
+        code = await gateway.stop()
+
+    assert code == 0
+    assert all(map(is_gone, pids))
+    assert len(refused) == CONNECTIONS
+    assert gateway.count("draining") == 3
+    assert gateway.count("worker_lost") == 0
+    assert gateway.log[-1]["event"] == "stopped"
+    assert accepted <= (await kept_of(installed.primary)).keys()
+
+
+async def test_sighup_reaches_all_workers_and_those_that_come_later(gateways: Gateways) -> None:
+    gateway = (await install(gateways)).gateway
+    access = """
+[[access]]
+name = "sender"
+key = { env = "PAIRGATE_TEST_ENVELOPE_KEY" }
+rights = ["Send"]
+"""
+    gateway.config_file.write_text(gateway.config + access)
+    gateway.signal(signal.SIGHUP)
+    await gateway.until(lambda: gateway.count("reloaded") == 3)
+    first = await asked_with_the_new_key(gateway)
+    os.kill(pids_of(gateway)[0], signal.SIGKILL)
+    await gateway.until(lambda: gateway.count("reloaded") == 4)
+    later = await asked_with_the_new_key(gateway)
+
+    assert first == later == {"sender": {201}, KEY_NAME: {401}}
+    assert {line.get("worker") for line in gateway.log if line["event"] == "reloaded"} == {
+        None,
+        1,
+        2,
+    }
+
+
+async def asked_with_the_new_key(gateway: GatewayProcess) -> dict[str, set[int]]:
+    keys = {"sender": "an envelope key for tests only", KEY_NAME: KEY}
+    found: dict[str, set[int]] = {}
+    for name, key in keys.items():
+        made = [Connection(gateway.address, name, key) for _ in range(CONNECTIONS)]
+        found[name] = {(await each.send("one"))[0] for each in made}
+        for each in made:
+            await each.aclose()
+    return found
+
+
+async def test_workers_without_their_parent_finish_and_end(gateways: Gateways) -> None:
+    gateway = (await install(gateways)).gateway
+    pids = pids_of(gateway)
+    async with connections(gateway) as made:
+        for each in made:
+            assert await each.send("one") == (201, "primary")
+        await gateway.kill()
+
+        async def all_are_gone() -> bool:
+            await trio.lowlevel.checkpoint()
+            return all(map(is_gone, pids))
+
+        await until(all_are_gone)
+
+    assert gateway.count("draining", reason="the parent has ended") == 2
+
+
+async def test_a_lock_that_one_worker_gave_is_settled_at_another(gateways: Gateways) -> None:
+    gateway = (await install(gateways)).gateway
+    statuses = []
+    async with connections(gateway) as made:
+        for number, each in enumerate(made):
+            assert await each.send(str(number)) == (201, "primary")
+        for each, other in zip(made, reversed(made), strict=True):
+            received = await each.ask("POST", "/orders/messages/head?timeout=20")
+            properties = json.loads(received.headers.get("BrokerProperties") or "{}")
+            path = f"/orders/messages/{properties['MessageId']}/{properties['LockToken']}"
+            settled = await other.ask("DELETE", path)
+            statuses.append((received.status, settled.status))
+        empty = await made[0].ask("POST", "/orders/messages/head?timeout=0")
+
+    assert statuses == [(201, 200)] * CONNECTIONS
+    assert empty.status == 204
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ("", "namespaces.east.url"),
+        ("", "namespaces.west.url"),
+    ],
+)
+async def test_what_needs_one_process_is_refused(gateways: Gateways, change: str, key: str) -> None:
+    config = """
+workers = 2
+
+[namespaces.east]
+url = "embedded:east.db"
+
+[namespaces.west]
+url = "memory:"
+
+[pairing]
+primary = "east"
+secondary = "west"
+label = "east"
+
+[[endpoints]]
+protocol = "service-bus-http"
+bind = "127.0.0.1:0"
+"""
+    gateway = gateways.prepare(config)
+    gateway.folder.mkdir(parents=True)
+    await with_fixed_port(gateway)
+    for command in ("check", "serve"):
+        code, _, errors = await pairgate(gateway, command)
+
+        assert code == 2
+        assert "namespaces.east.url: needs workers = 1" in errors
+        assert "namespaces.west.url: needs workers = 1" in errors
