@@ -35,11 +35,16 @@ Problem = tuple[Invariant, str]
 NOT_OVER: Final = frozenset({State.PRIMARY, State.SUSPECT})
 MAY_COUNT: Final = frozenset({End.OUTAGE, End.UNKNOWN, End.CUT_OFF})
 COUNTS: Final = frozenset({End.OUTAGE, End.UNKNOWN})
+ANSWERED: Final = frozenset({End.ACCEPTED, End.BUSY, End.REFUSED})
+TO_PRIMARY: Final = frozenset({Way.PRIMARY, Way.PROBE})
 REACHES_THE_PRIMARY: Final = frozenset({Target.PRIMARY, Target.GATEWAY, Target.HOST})
 
 
 def isolation(run: Run) -> Decision:
-    """S5: an entity leaves the primary only while a fault affects it, or soon after."""
+    """
+    S5: an entity leaves the primary only while a fault affects it, soon after, or as long as its
+    gateway has had no answer from the primary since.
+    """
     left = [
         move
         for move in run.all(EntityStateMoved)
@@ -54,8 +59,21 @@ def isolation(run: Run) -> Decision:
 
 
 def _reached(run: Run, move: EntityStateMoved) -> bool:
+    reaching = [(fault, ended) for fault, ended in run.faults() if _reaches(fault, move)]
     felt = run.return_within  # after its end, as in L5
-    return any(_reaches(fault, move) and move.at <= ended + felt for fault, ended in run.faults())
+    if any(move.at <= ended + felt for _, ended in reaching):
+        return True
+    # A namespace that can't be reached counts as lost until a later request is answered.
+    asked = [
+        one
+        for one in run.all(Attempted)
+        if one.process == move.process and one.way in TO_PRIMARY and one.at <= move.at
+    ]
+    heard = max((one.began for one in asked if one.end in ANSWERED), default=-inf)
+    return any(
+        heard <= ended and any(one.end in COUNTS and one.at >= fault.at for one in asked)
+        for fault, ended in reaching
+    )
 
 
 def _reaches(fault: FaultBegan, move: EntityStateMoved) -> bool:

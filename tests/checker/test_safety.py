@@ -73,6 +73,21 @@ def test_one_fault_that_reached_it_is_enough():
     assert isolation(run_of(*faults, moved(55, P, S))).validity is HOLDS
 
 
+@pytest.mark.parametrize(
+    ("other", "validity"),
+    [
+        (attempt(90, End.UNKNOWN, entity="invoices"), HOLDS),
+        (attempt(90, End.ACCEPTED, entity="invoices"), BROKEN),
+        (attempt(59, End.ACCEPTED, entity="invoices"), BROKEN),
+        (attrs.evolve(attempt(90, End.UNKNOWN), process="another"), BROKEN),
+        (attempt(90, End.UNKNOWN, entity="invoices", way=Way.BACKLOG), BROKEN),
+    ],
+    ids=["silence", "an answer", "nothing since", "another gateway", "another way"],
+)
+def test_a_fault_reaches_an_entity_as_long_as_its_gateway_is_without_an_answer(other, validity):
+    assert isolation(run_of(*fault(50, 60), other, moved(100, P, S))).validity is validity
+
+
 def test_what_an_operator_does_or_what_had_left_before_is_not_judged():
     decision = isolation(run_of(moved(50, P, State.PINNED), moved(60, S, B), moved(70, H, B)))
 
