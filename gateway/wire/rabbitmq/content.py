@@ -13,6 +13,9 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Final
 
+import attrs
+
+from gateway.domain.bounded import Bounded
 from gateway.domain.errors import MessageError
 
 BASIC: Final = 60  # the class of messages
@@ -166,7 +169,7 @@ _length: Final = struct.Struct(">I")
 def _decoders_of(flags: int) -> tuple[tuple[str, _Decoder], ...]:
     if flags & _MORE_FLAGS:
         raise MessageError("the content header has more flags than properties exist")
-    others = {"headers": _decode_table, "timestamp": _fixed(">Q")}
+    others = {"headers": _decode_headers, "timestamp": _fixed(">Q")}
     octet = _fixed(">B")
     return tuple(
         (name, _decode_short if name in _TEXTS else others.get(name, octet))
@@ -212,29 +215,71 @@ def _decode_text(data: bytes, at: int, _: int) -> tuple[str | bytes, int]:
         return raw, end
 
 
+@attrs.frozen
+class _Shape:
+    """
+    The names and lengths in a table, all of whose values are long strings. Most messages of a queue
+    have the same: `struct` reads all of their values in one call.
+    """
+
+    names: tuple[str, ...]
+    heads: tuple[bytes, ...]  # before each value: its name, type and length
+    unpack: Callable[[bytes, int], tuple[bytes, ...]]  # heads and values in turn
+
+    @classmethod
+    def of(cls, data: bytes, at: int, end: int) -> "_Shape | None":
+        """The shape of the well-formed table from `at` to `end`; None: not all are strings."""
+        names, heads, layout = [], [], []
+        while at < end:
+            kind = at + 1 + data[at]
+            if data[kind] != _LONG_STRING:
+                return None
+            start = kind + 5
+            size = _length.unpack_from(data, kind + 1)[0]
+            names.append(_name(data[at + 1 : kind]))
+            heads.append(data[at:start])
+            layout.append(f"{start - at}s{size}s")
+            at = start + size
+        return cls(tuple(names), tuple(heads), struct.Struct("".join(layout)).unpack_from)
+
+    def read(self, data: bytes, at: int) -> dict[str, Any] | None:
+        """The table at that position; None: it has another shape, or a value that isn't UTF-8."""
+        pieces = self.unpack(data, at)
+        if pieces[::2] != self.heads:
+            return None
+        try:
+            return dict(zip(self.names, map(bytes.decode, pieces[1::2]), strict=True))
+        except UnicodeDecodeError:
+            return None
+
+
+_shapes: Final[Bounded[int, _Shape | None]] = Bounded(1024)  # by the bytes of their tables
+
+
+def _decode_headers(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
+    """As `_decode_table`, for the table of a message."""
+    start, end = _bounds(data, at, depth)
+    shape = _shapes.get(end - start)
+    table = None if shape is None else shape.read(data, start)
+    if table is not None:
+        return table, end
+    table, after = _decode_table(data, at, depth)
+    if after == end and end - start not in _shapes:
+        _shapes[end - start] = _Shape.of(data, start, end)
+    return table, after
+
+
 def _decode_table(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
     at, end = _bounds(data, at, depth)
-    table = dict[str, Any]()
+    table = {}
     while at < end:
         start = at + 1
         at = start + data[at]
         name = _name(data[start:at])
-        if data[at] == _LONG_STRING:  # without a call, as most values are
-            start = at + 5
-            at = start + int.from_bytes(data[at + 1 : start])
-            raw = data[start:at]
-            try:
-                table[name] = raw.decode()
-            except UnicodeDecodeError:
-                table[name] = raw
-        else:
-            table[name], at = _DECODERS[data[at]](data, at + 1, depth + 1)
-    if at > len(data):
-        raise _cut_off(end, at)
+        table[name], at = _DECODERS[data[at]](data, at + 1, depth + 1)
     return table, at
 
 
-@lru_cache(maxsize=1024)  # many messages have the same names
 def _name(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 

@@ -93,7 +93,7 @@ class CopyId:
     @property
     def sent_at(self) -> datetime:
         """The date of the send, by the sender's clock."""
-        return datetime.fromtimestamp(self.sent / 1000, UTC)
+        return _EPOCH + self.sent * _MILLISECOND
 
     @property
     def sequence_number(self) -> int:

@@ -193,6 +193,41 @@ def test_a_content_type_that_is_no_symbol_is_an_annotation_and_is_not_sent() -> 
         prepare(Message(content_type="text/größe"))
 
 
+NAMES = st.sampled_from(["a", "b", "ab", "é"])
+# Few names and short texts: many tables have the same size, and of those many the same shape.
+TABLES = st.lists(
+    st.tuples(NAMES, st.one_of(st.text(alphabet="xyé", max_size=3), st.integers(0, 1))), max_size=4
+)
+
+
+@given(st.lists(TABLES, max_size=20))
+def test_a_table_is_read_the_same_whichever_tables_were_read_before(
+    tables: list[list[tuple[str, object]]],
+) -> None:
+    for entries in tables:
+        header = write_content_header(0, {}, b"".join(write_entry(*entry) for entry in entries))
+
+        assert read_content_header(header) == {"headers": dict(entries)}
+
+
+@pytest.mark.parametrize("text", [b"xx", b"\xff\xff", b"yy"])
+def test_a_text_that_is_not_utf_8_is_bytes_also_in_a_table_of_a_known_shape(text: bytes) -> None:
+    table = b"\x05plainS\x00\x00\x00\x02" + text
+    expected = text if text == b"\xff\xff" else text.decode()
+
+    for _ in range(2):
+        header = write_content_header(0, {}, table)
+        assert read_content_header(header) == {"headers": {"plain": expected}}
+
+
+def test_a_table_that_is_cut_off_is_so_in_a_known_shape_too() -> None:
+    header = write_content_header(0, {}, write_entry("name", "text"))
+    read_content_header(header)
+
+    with pytest.raises(MessageError, match="too early"):
+        read_content_header(header[:-1])
+
+
 def test_what_the_broker_adds_is_no_property_of_the_message() -> None:
     table = write_entry("x-delivery-count", 2) + write_entry("x-first-death-reason", "expired")
     header = write_content_header(0, {}, table)
