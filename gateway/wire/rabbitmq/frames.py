@@ -6,7 +6,6 @@ handshake (2.2.4) and the peer's closes; `take` returns the bytes to write.
 """
 
 import struct
-from collections.abc import Iterator
 from typing import Final
 
 import attrs
@@ -21,6 +20,8 @@ BODY: Final = 3
 HEARTBEAT: Final = 8
 _HEAD: Final = struct.Struct(">BHI")  # of a frame: type, channel, bytes of the payload
 _END: Final = 0xCE
+_DELIVER: Final = commands.Basic.Deliver.index
+_ACK: Final = commands.Basic.Ack.index
 _END_OCTET: Final = bytes((_END,))
 _OVERHEAD: Final = 8  # bytes of a frame besides its payload
 _LEAST_FRAME: Final = 4096
@@ -204,7 +205,7 @@ class Conversation:
         self._login = login
         self._max_body = max_body
         self._outbox: list[bytes] = [header.ProtocolHeader().marshal()]
-        self._buffer = bytearray()
+        self._rest = b""  # of a frame that hasn't arrived completely
         self._contents: dict[int, _Content] = {}
         self._server: dict[str, str] = {}
         self._tune: commands.Connection.TuneOk | None = None
@@ -230,38 +231,32 @@ class Conversation:
         Raises:
             ProtocolError: the bytes violate the protocol or a limit.
         """
-        self._buffer += data
-        if self._buffer[:4] == b"AMQP":
+        data = self._rest + data if self._rest else data
+        if data[:4] == b"AMQP":
             raise ProtocolError("the broker speaks another version of AMQP than 0-9-1")
         events: list[Event] = []
+        at, end = 0, len(data)
         try:
-            for kind, channel, payload in self._frames():
-                event = self._handle(kind, channel, payload)
-                if event is not None:
-                    events.append(event)
-        except _UNREADABLE as error:
-            raise ProtocolError(f"the broker sent a malformed frame: {error}") from error
-        return events
-
-    def _frames(self) -> Iterator[tuple[int, int, bytes]]:
-        at, end = 0, len(self._buffer)
-        view = bytes(self._buffer)
-        try:
-            while end - at >= 7:
-                kind, channel, size = _HEAD.unpack_from(view, at)
+            while end - at >= _HEAD.size:
+                kind, channel, size = _HEAD.unpack_from(data, at)
+                start, stop = at + _HEAD.size, at + _HEAD.size + size
                 if size > max(self.max_frame, _LEAST_FRAME):
                     raise ProtocolError(
                         f"the broker sent a frame of {size} bytes;"
                         f" at most {self.max_frame} are allowed"
                     )
-                if end - at < size + _OVERHEAD:
+                if stop >= end:
                     break
-                if view[at + 7 + size] != _END:
+                if data[stop] != _END:
                     raise ProtocolError("the broker sent a frame without its end octet")
-                yield kind, channel, view[at + 7 : at + 7 + size]
-                at += size + _OVERHEAD
-        finally:
-            del self._buffer[:at]
+                event = self._handle(kind, channel, data[start:stop])
+                if event is not None:
+                    events.append(event)
+                at = stop + 1
+        except _UNREADABLE as error:
+            raise ProtocolError(f"the broker sent a malformed frame: {error}") from error
+        self._rest = data[at:]
+        return events
 
     def _handle(self, kind: int, channel: int, payload: bytes) -> Event | None:
         if kind == METHOD:
@@ -359,17 +354,17 @@ class Conversation:
 
 def _read_method(payload: bytes) -> base.Frame | Deliver:
     (index,) = struct.unpack_from(">I", payload)
-    kind = commands.INDEX_MAPPING.get(index)
-    if kind is None:
-        raise ProtocolError(f"the broker sent the unknown method {index:#010x}")
     # These two are a thousand times as frequent as the others.
-    if kind is commands.Basic.Ack:
-        tag, bits = struct.unpack_from(">QB", payload, 4)
-        return commands.Basic.Ack(delivery_tag=tag, multiple=bool(bits & 1))
-    if kind is commands.Basic.Deliver:
+    if index == _DELIVER:
         end = 5 + payload[4]
         tag, bits = struct.unpack_from(">QB", payload, end)
         return Deliver(payload[5:end].decode(), tag, bool(bits & 1))
+    if index == _ACK:
+        tag, bits = struct.unpack_from(">QB", payload, 4)
+        return commands.Basic.Ack(delivery_tag=tag, multiple=bool(bits & 1))
+    kind = commands.INDEX_MAPPING.get(index)
+    if kind is None:
+        raise ProtocolError(f"the broker sent the unknown method {index:#010x}")
     method: base.Frame = kind()
     method.unmarshal(payload[4:])
     return method

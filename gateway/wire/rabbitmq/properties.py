@@ -43,6 +43,7 @@ COPY: Final = "x-pairgate-copy"
 REST: Final = "x-pairgate-amqp"
 BODY: Final = "x-pairgate-body"
 DURABLE: Final = "x-pairgate-durable"
+_COPY_ENTRY: Final = write_entry(COPY, "")[:-4]  # without the length of its text
 UNREADABLE: Final = "x-pairgate-unreadable"
 DELIVERY_COUNT: Final = "x-delivery-count"
 
@@ -116,7 +117,8 @@ class Outgoing:
 
     def header(self, copy: CopyId) -> bytes:
         """The payload of the content header frame."""
-        table = self.table + write_entry(COPY, str(copy))
+        text = str(copy).encode()
+        table = self.table + _COPY_ENTRY + len(text).to_bytes(4) + text
         return write_content_header(len(self.body), self.properties, table)
 
 
