@@ -172,6 +172,7 @@ def make_syphons(
             observer=observer,
             states=pair.states,
             destination=pair.destination,
+            pauses=pair.pauses,
             reports_progress=source is not sides.spool,
         )
         for index, (source, observer) in enumerate(observers)

@@ -38,6 +38,7 @@ from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.listener.announcing import Announcing
+from gateway.pairing.control import Control
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.redrive import Redrive
@@ -68,6 +69,7 @@ class Parts:
     refusals: Refusals
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
+    control: Control | None = None  # of the pair and its syphons
     spool: SpoolGauge | None = None
     syphons: Sequence[Syphon] = ()
     redrive: Redrive | None = None  # of the pair's backlog
@@ -155,12 +157,21 @@ async def _make_paired_parts(
         sides.primary.recent = Recent()
     refusals = Refusals(runtime.observer)
     syphons = make_syphons(pairing, observed, runtime, pair, gauge)
+    control = Control(
+        clock=runtime.now,
+        observer=runtime.observer,
+        pauses=pair.pauses,
+        syphons=syphons,
+        states=pair.states,
+        entity_cache=pair.entity_cache,
+    )
     return Parts(
         broker=seen,
         leases=leases,
         visibility=visibility,
         services=[
             pair,
+            control,
             leases,
             *services_among(visibility),
             *syphons,
@@ -174,6 +185,7 @@ async def _make_paired_parts(
         refusals=refusals,
         namespaces={pairing.primary: observed.primary, pairing.secondary: observed.secondary},
         pair=pair,
+        control=control,
         spool=gauge,
         syphons=syphons,
         redrive=make_redrive(pairing, sides.secondary, runtime),

@@ -239,7 +239,7 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         refusals=makings.parts.refusals,
     )
     draining = trio.Event()
-    figures = make_figures(board, makings.authorizer, draining)
+    figures = make_figures(board, makings.authorizer, draining, makings.parts.control)
     frontend = AdminFrontend(
         broker=makings.parts.broker,
         authorizer=makings.authorizer,

@@ -28,10 +28,12 @@ from gateway.domain.status import (
     TroubledEntity,
     Wake,
 )
+from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
 from gateway.listener.consumer_stats import QueueState
+from gateway.pairing.control import Control
 from gateway.pairing.depth import Reading
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.pair import Pair
@@ -193,16 +195,24 @@ class StatusBoard:
 
 
 def make_figures(
-    board: StatusBoard, authorizer: Authorizer, draining: trio.Event
+    board: StatusBoard,
+    authorizer: Authorizer,
+    draining: trio.Event,
+    control: Control | None = None,
 ) -> FiguresFrontend:
     """
-    The front end that serves that status; once `draining` is set, the process isn't ready any more.
+    The front end that serves that status, and control; once `draining` is set, the process isn't
+    ready any more.
     """
     # Imported here, so that commands for a single message start faster.
     from gateway.telemetry.metrics import exposition
 
     return FiguresFrontend(
-        authorizer=authorizer, read=board.read, exposition=exposition, draining=draining
+        authorizer=authorizer,
+        read=board.read,
+        exposition=exposition,
+        draining=draining,
+        control=None if control is None else ControlFrontend(authorizer, control),
     )
 
 

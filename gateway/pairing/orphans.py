@@ -8,6 +8,7 @@ import trio
 from gateway.domain.events.gateway import BacklogOrphaned
 from gateway.pairing.depth import BacklogDepth, Reading
 from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.pauses import Pauses
 
 ASK_LIMIT: Final = 30.0
 SELDOM: Final = 3600.0  # seconds between readings of an empty backlog: each is billed
@@ -21,12 +22,13 @@ class OrphanWatch:
 
     The watch reads the depth at the start of the process, when the last entity has returned,
     `after` seconds later while messages wait, and once an hour. It reports nothing if the secondary
-    can't report its depth.
+    can't report its depth, or while an operator pauses the syphon.
     """
 
     depth: BacklogDepth
     states: EntityStates
     after: float  # seconds
+    pauses: Pauses = attrs.field(factory=Pauses)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
@@ -66,6 +68,6 @@ class OrphanWatch:
         reading = await self.depth.ask(ASK_LIMIT)
         was = 0 if before is None else before.pending or 0
         pending = 0 if reading is None else reading.pending or 0
-        if 0 < was <= pending:
+        if 0 < was <= pending and not self.pauses.overrides:
             self.states.observer.report(BacklogOrphaned(pending=pending, seconds=self.after))
         return reading

@@ -30,6 +30,7 @@ from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.state_file import StateFile
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.ports import Broker, NewId, Observer, WallClock
 
 
@@ -66,6 +67,7 @@ class Pair:
     orphans: OrphanWatch | None  # None: another process watches the backlog
     depth: BacklogDepth
     limit: BacklogLimit | None
+    pauses: Pauses  # of the syphons in this process
     state: StateFile | None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -117,7 +119,7 @@ class PairParts:
             rng=dependencies.rng,
             address=address_of(self.primary),
         )
-        entity_cache = EntityCache(primary=self.primary)
+        entity_cache, pauses = EntityCache(primary=self.primary), Pauses()
         rotation = self._rotation(self.backlog.queues)
         broker = self._broker(states, entity_cache, rotation)
         depth = BacklogDepth(
@@ -136,10 +138,13 @@ class PairParts:
                 primary=self.primary, states=states, options=options, rng=dependencies.rng
             ),
             watch=broker.to_primary.watch,
-            orphans=OrphanWatch(depth=depth, states=states, after=options.orphaned_after),
+            orphans=OrphanWatch(
+                depth=depth, states=states, after=options.orphaned_after, pauses=pauses
+            ),
             depth=depth,
             limit=None if self.backlog.asked else self._limit(broker.admission),
-            state=self._state_file(states, entity_cache),
+            pauses=pauses,
+            state=self._state_file(states, entity_cache, pauses),
         )
 
     def _limit(self, admission: Admission) -> BacklogLimit:
@@ -214,7 +219,9 @@ class PairParts:
             observer=self.dependencies.observer,
         )
 
-    def _state_file(self, states: EntityStates, entity_cache: EntityCache) -> StateFile | None:
+    def _state_file(
+        self, states: EntityStates, entity_cache: EntityCache, pauses: Pauses
+    ) -> StateFile | None:
         if self.state is None:
             return None
         return StateFile(
@@ -223,4 +230,5 @@ class PairParts:
             entity_cache=entity_cache,
             destination=self.destination,
             observer=self.dependencies.observer,
+            pauses=pauses,
         )

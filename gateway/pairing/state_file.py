@@ -1,4 +1,4 @@
-"""The state file: failed-over and pinned entities, and the entity cache, across restarts."""
+"""The state file: failed-over entities, orders of operators, entity cache; across restarts."""
 
 import json
 import os
@@ -11,6 +11,7 @@ import cattrs.preconf.json
 import trio
 
 from gateway.changes import Changes
+from gateway.domain.control import Override
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError
 from gateway.domain.events.gateway import StateNotSaved
@@ -19,6 +20,7 @@ from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.states import DIVERTED, EntityStates
 from gateway.pairing.syphon.destination import Destination
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.ports import Observer
 
 VERSION: Final = 2
@@ -46,17 +48,23 @@ class SavedState:
     states: tuple[EntityState, ...] = ()
     known: tuple[KnownEntity, ...] = ()
     primary: Identity | None = None  # as reported last
+    pins: tuple[Override, ...] = ()
+    pauses: tuple[Override, ...] = ()
 
 
 @attrs.define(eq=False, kw_only=True)
 class StateFile:
-    """Keeps entity states, entity cache and the primary's identity in one small JSON file."""
+    """
+    Keeps entity states, the orders of operators, the entity cache and the primary's identity in one
+    small JSON file.
+    """
 
     path: Path
     states: EntityStates
     entity_cache: EntityCache
     destination: Destination
     observer: Observer
+    pauses: Pauses = attrs.field(factory=Pauses)
     between_saves: float = BETWEEN_SAVES  # seconds
     retry: float = RETRY  # seconds from a failed save to the next
     _dirty: Changes = attrs.field(factory=Changes, init=False)
@@ -80,6 +88,8 @@ class StateFile:
         self.destination.restore(saved.primary)
         self.entity_cache.restore(saved.known)
         self.states.restore(saved.states)
+        self.states.pins.restore(saved.pins)
+        self.pauses.overrides.restore(saved.pauses)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
@@ -101,7 +111,12 @@ class StateFile:
 
     @property
     def _watched(self) -> tuple[Changes, ...]:
-        return self.states.changes, self.entity_cache.changes, self.destination.changes
+        return (
+            self.states.changes,
+            self.entity_cache.changes,
+            self.destination.changes,
+            self.pauses.changes,
+        )
 
     @property
     def _versions(self) -> tuple[int, ...]:
@@ -129,6 +144,8 @@ class StateFile:
             states=tuple(lasting),
             known=tuple(self.entity_cache.all()),
             primary=self.destination.identity,
+            pins=self.states.pins.all(),
+            pauses=self.pauses.overrides.all(),
         )
         versions = self._versions
         try:

@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from gateway.changes import Changes
+from gateway.domain.control import Override, Overrides
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Unreachable, no_answer
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
@@ -26,7 +27,7 @@ from gateway.pairing.entity_record import (
     SharedState,
 )
 from gateway.pairing.evidence import Evidence
-from gateway.pairing.options import PairOptions, rule_for, shortest_pause
+from gateway.pairing.options import PairOptions, entity_rule, rule_for, shortest_pause
 from gateway.ports import Observer, WallClock
 
 HEARTBEAT: Final = 2.0  # seconds between two heartbeats
@@ -35,6 +36,7 @@ SUSPECT: Final = frozenset({State.SUSPECT})
 FAILING: Final = frozenset({State.SUSPECT, State.HALF_OPEN})  # where a failed probe counts
 PROBED: Final = FAILED_OVER | {State.SUSPECT}
 DIVERTED: Final = frozenset({State.SECONDARY, State.HALF_OPEN, State.PINNED})
+FORCED: Final = "forced by an operator"
 
 
 def _keep(entity: EntityPath) -> None:
@@ -56,6 +58,7 @@ class EntityStates:
     _records: Records = attrs.field(init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
     evidence: Evidence = attrs.field(init=False)
+    pins: Overrides = attrs.field(factory=Overrides, init=False)
     _epoch: int = attrs.field(default=0, init=False)
     _pauses: int = attrs.field(default=0, init=False)
     _last_heartbeat: float | None = attrs.field(default=None, init=False)
@@ -72,7 +75,11 @@ class EntityStates:
 
     def state_of(self, entity: EntityPath) -> State:
         record = self._records.get(entity.key)
-        return State.PRIMARY if record is None else record.failover.state
+        state = State.PRIMARY if record is None else record.failover.state
+        if self.pins and state is not State.PINNED and self.is_covered(entity):
+            self.force_over(entity, _reason_of(self.pins.covering(entity.key)))
+            return State.PINNED
+        return state
 
     def unreachable(self, entity: EntityPath) -> BrokerError | None:
         """The error of a probe that found the entity deleted or disabled; None: no such probe."""
@@ -252,16 +259,41 @@ class EntityStates:
 
     # For operators.
 
-    def force_over(self, entity: EntityPath) -> None:
+    def force_over(self, entity: EntityPath, reason: str = FORCED) -> None:
         """Pin the entity to the backlog until `force_back`."""
-        record = self._records.setdefault(entity.key, Record(entity, self.clock()))
-        self._note(record, Event.FORCED_OVER, "forced by an operator")
+        record = self._records.of(entity, self.clock())
+        if record is not None:
+            self._note(record, Event.FORCED_OVER, reason)
 
-    def force_back(self, entity: EntityPath) -> None:
+    def force_back(self, entity: EntityPath, reason: str = FORCED) -> None:
         """Return the entity to the primary. Its failures are counted from zero again."""
         record = self._records.get(entity.key)
         if record is not None:
-            self._note(record, Event.FORCED_BACK, "forced by an operator")
+            self._note(record, Event.FORCED_BACK, reason)
+
+    def is_covered(self, entity: EntityPath) -> bool:
+        """True if one of `pins` covers the entity, and its options let it leave the primary."""
+        return self.pins.covering(entity.key) is not None and self.leaves_the_primary(entity)
+
+    def leaves_the_primary(self, entity: EntityPath) -> bool:
+        """False if the options of the entity say that it is never diverted."""
+        rule = entity_rule(entity, self.options.entities)
+        return rule is None or rule.divert
+
+    def apply_pins(self, entities: Iterable[EntityPath], reason: str) -> None:
+        """
+        Put changed `pins` into effect for these entities, and for those that were pinned before.
+        Any other entity follows at its next send, through `state_of`.
+        """
+        for entity in entities:
+            self.state_of(entity)
+        for record in list(self._records.values()):
+            covered = self.is_covered(record.entity)
+            if record.failover.state is State.PINNED and not covered:
+                self.force_back(record.entity, reason)
+            elif covered:
+                self.state_of(record.entity)
+        self.changes.note()
 
     # For other processes with the same pair.
 
@@ -474,3 +506,7 @@ class EntityStates:
         self.evidence.forget()
         for record in self._records.values():
             self._note(record, Event.PAUSED, f"the gateway was paused for {late:.1f} s")
+
+
+def _reason_of(pin: Override | None) -> str:
+    return FORCED if pin is None else f"{FORCED}: {pin.text}"

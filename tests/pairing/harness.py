@@ -36,6 +36,7 @@ from gateway.domain.events.gateway import Event
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message, Value
 from gateway.moments import Moments
+from gateway.pairing.control import Control
 from gateway.pairing.options import PairOptions, SyphonOptions
 from gateway.pairing.pair import Pair, PairDependencies, PairParts, Spool
 from gateway.pairing.provision import Backlog
@@ -46,6 +47,7 @@ from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.mover import Mover
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Receiver
@@ -267,6 +269,7 @@ class Harness:
         states: EntityStates | None = None,
         envelope: Envelope = envelope(),  # noqa: B008  # a frozen value
         max_suspended: int = MAX_SUSPENDED,
+        pauses: Pauses | None = None,
         **options: Any,
     ) -> Syphon:
         return Syphon(
@@ -279,6 +282,7 @@ class Harness:
             rng=self.rng,
             observer=self.events,
             states=states,
+            pauses=pauses or Pauses(),
             max_suspended=max_suspended,
         )
 
@@ -370,6 +374,17 @@ async def _in_scope(
         async with trio.open_nursery() as nursery:
             await nursery.start(run)
             task_status.started(scope)
+
+
+def control_of(harness: Harness, pair: Pair, *syphons: Syphon) -> Control:
+    return Control(
+        clock=harness.clock,
+        observer=harness.events,
+        pauses=pair.pauses,
+        syphons=syphons,
+        states=pair.states,
+        entity_cache=pair.entity_cache,
+    )
 
 
 async def outcome_of(action: Callable[[], Any]) -> BrokerError | None:

@@ -10,6 +10,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.capabilities import send_accepted_by
+from gateway.domain.control import Action, Operator, Order
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.events.gateway import StateNotSaved
@@ -19,7 +20,7 @@ from gateway.pairing.entity_cache import KnownEntity
 from gateway.pairing.state_file import SavedState, StateFile, StateFileError, build, parse
 from gateway.pairing.states import EntityState
 from tests.harness.faults import Refuse
-from tests.pairing.harness import BILLS, ORDERS, Timed, message, virtual_time
+from tests.pairing.harness import BILLS, ORDERS, Timed, control_of, message, virtual_time
 
 SAVED = SavedState(
     states=(
@@ -373,6 +374,32 @@ async def test_what_was_known_before_a_restart_is_known_after_it(harness, path, 
 
     assert tuple(pair.entity_cache.all()) == SAVED.known
     assert pair.states.state_of(EntityPath("Orders/new")) is State.PINNED
+
+
+@virtual_time
+async def test_orders_survive_a_restart_and_end_while_the_gateway_is_down(harness, path, disk):
+    tomorrow = harness.after(86_400)
+    async with trio.open_nursery() as nursery:
+        pair = attrs.evolve(harness.parts(), state=path).assemble()
+        await nursery.start(pair.run)
+        control = control_of(harness, pair, harness.make_syphon(pauses=pair.pauses))
+        for order in (
+            Order(action=Action.FAILOVER, targets=("orders/*",), reason="kept"),
+            Order(action=Action.FAILOVER, targets=("bills",), until=harness.after(60)),
+            Order(action=Action.PAUSE, until=tomorrow),
+        ):
+            control.execute(order, Operator(name="ann", peer="unknown"))
+        nursery.cancel_scope.cancel()
+    await trio.sleep(120)
+
+    pair = await harness.pair(state=path)
+    control = control_of(harness, pair)
+    await harness.nursery.start(control.run)
+
+    state = control.state(["bills", "orders/eu"])
+    assert [(each.target, each.reason) for each in state.pins] == [("orders/*", "kept")]
+    assert [(each.target, each.until) for each in state.pauses] == [("*", tomorrow)]
+    assert state.entities == {"bills": "primary", "orders/eu": "pinned"}
 
 
 async def test_a_file_that_cant_be_read_is_told_with_its_name(harness, path):

@@ -6,8 +6,10 @@ Prometheus.
     GET /readyz     503 once the process drains; a namespace that fails changes neither
     GET /status     the state of the process, as JSON (`wire/status`)
     GET /metrics    the same figures in Prometheus's text format
+    /v1/...         control by operators (`control`)
 
-`/livez` and `/readyz` need no credentials. The others need the right to listen to every entity.
+`/livez` and `/readyz` need no credentials. The others need the right to listen to every entity,
+and control the right to manage every entity.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,6 +21,7 @@ import trio
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError
 from gateway.domain.status import Status
+from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
@@ -38,23 +41,27 @@ class FiguresFrontend:
     exposition: Callable[[Status], bytes]
     # once set, the process isn't ready any more
     draining: trio.Event = attrs.field(factory=trio.Event)
+    control: ControlFrontend | None = None
 
     async def handle(self, request: Request) -> Response:
         """
-        Answer one request; every `BrokerError` has become a response. The request changes nothing.
+        Answer one request; every `BrokerError` has become a response. Only control changes
+        anything.
         """
         await trio.lowlevel.checkpoint()
-        if request.method not in _READS:
-            return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
         try:
-            answer = await self.answer(request)
+            if request.method in _READS:
+                answer = await self.answer(request)
+                return answer or self.refuse(404, f"{request.path} not found")
+            if self.control is not None and self.control.takes(request):
+                return self.control.steer(request)
         except BrokerError as error:
             return refused(error)
-        return answer or self.refuse(404, f"{request.path} not found")
+        return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
 
     async def answer(self, request: Request) -> Response | None:
         """
-        The answer to `/status` or `/metrics`; None if the request is for another path.
+        The answer to a request that changes nothing; None if it is for another path.
 
         Raises:
             NotAuthorized: the client may not read the status.
@@ -66,10 +73,14 @@ class FiguresFrontend:
         if request.path == "/metrics":
             status = await self._status(request)
             return body_answer(200, PROMETHEUS_TEXT, self.exposition(status))
+        if self.control is not None and (told := self.control.answer(request)) is not None:
+            return told
         return health(request, self.draining)
 
     def check_head(self, request: Request) -> Response | None:
-        """Refuse a body: no request here has one."""
+        """As `AdminFrontend.check_head`: only control has bodies."""
+        if self.control is not None and self.control.takes(request):
+            return self.control.check_head(request)
         return self.refuse(400, f"{request.method} {request.path} takes no body")
 
     def refuse(self, status: int, text: str) -> Response:

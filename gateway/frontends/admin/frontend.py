@@ -6,6 +6,7 @@ The HTTP interface for operators and their tools: health, queue depth, triggers 
     GET /triggers?queues=A,B       new messages in these queues, as events (`wire/announcements`)
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
     POST /redrive                  counts or moves dead letters of the backlog (`wire/redrive`)
+    /v1/...                        control by operators (`control`)
 
 `/livez` and `/readyz` need no credentials. The others take HTTP Basic, with name and key of an
 access policy, or a token that Service Bus would accept. On loopback without access policies they
@@ -26,6 +27,7 @@ from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
 from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
 from gateway.domain.redrive import Redriven, Selection, Survey
 from gateway.frontends.admin.announcements import Announcements
+from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
 from gateway.frontends.auth import Authorizer
@@ -94,7 +96,7 @@ class AdminFrontend:
         """
         Answer one request; every `BrokerError` has become a response.
 
-        Only `/redrive` changes anything in a namespace; `/triggers` may wake readers of triggers.
+        Only `/redrive` and control change anything; `/triggers` may wake readers of triggers.
         """
         await trio.lowlevel.checkpoint()
         try:
@@ -104,6 +106,8 @@ class AdminFrontend:
                 return self._trigger(request)
             if request.method == "POST" and request.path == _REDRIVE:
                 return await self._redrive(request)
+            if (control := self._control) is not None and control.takes(request):
+                return control.steer(request)
         except BrokerError as error:
             return refused(error)
         return self.refuse(405, f"{request.method} isn't allowed on {request.path}")
@@ -113,6 +117,8 @@ class AdminFrontend:
         The refusal of a client without the right to do this, before its body is read; None if the
         body may be read.
         """
+        if (control := self._control) is not None and control.takes(request):
+            return control.check_head(request)
         if request.method != "POST":
             return self.refuse(400, f"{request.method} {request.path} takes no body")
         try:
@@ -127,6 +133,10 @@ class AdminFrontend:
     def refuse(self, status: int, text: str) -> Response:
         """The response to a request that is malformed, unknown or not allowed."""
         return json_answer(status, {"error": text})
+
+    @property
+    def _control(self) -> ControlFrontend | None:
+        return None if self.figures is None else self.figures.control
 
     async def _read(self, request: Request) -> Response:
         await trio.lowlevel.checkpoint()

@@ -10,24 +10,28 @@ import attrs
 import trio
 
 from gateway.domain.access import Access, Claim, Refusal, Refused, Right
+from gateway.domain.control import Operator
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, NotAuthorized
 from gateway.frontends.auth import Authorizer
-from gateway.net.visits import note_authorized
+from gateway.net.visits import current_visit, note_authorized
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.errors import build_error
 
 _BASIC: Final = "basic "
+NOBODY: Final = "anonymous"  # a client of this machine that needed no key
+UNKNOWN: Final = "unknown"
 
 
 def check_right(
     authorizer: Authorizer, request: Request, right: Right, entity: EntityPath | None
-) -> None:
+) -> str:
     """
-    Return if the client has the right on the entity; None stands for the whole namespace.
+    Return the name of the client's policy if it has the right on the entity; None stands for the
+    whole namespace.
 
     A client authenticates by HTTP Basic with name and key of a policy, or by a token that Service
-    Bus would accept. On loopback without access policies it needs neither.
+    Bus would accept. On loopback without access policies it needs neither; its name is empty then.
 
     Raises:
         NotAuthorized: the text says why not.
@@ -36,10 +40,24 @@ def check_right(
     text = request.headers.get("Authorization")
     if text is None and authorizer.is_open:
         note_authorized()
-        return
+        return ""
     path = "" if entity is None else entity.name
     access = Access(right=right, entity=entity, path=path)
-    authorizer.require(_claim(authorizer, text), access)
+    claim = _claim(authorizer, text)
+    authorizer.require(claim, access)
+    return claim.key_name
+
+
+def operator_of(authorizer: Authorizer, request: Request) -> Operator:
+    """
+    The client, if it may steer the process: an operator has the right to manage every entity.
+
+    Raises:
+        NotAuthorized: it doesn't have that right.
+        InvalidRequest: the Authorization header is malformed.
+    """
+    name = check_right(authorizer, request, Right.MANAGE, None)
+    return Operator(name=name or NOBODY, peer=current_visit().peer or UNKNOWN)
 
 
 def _claim(authorizer: Authorizer, text: str | None) -> Claim:

@@ -18,6 +18,7 @@ from gateway.domain.failover import State
 from gateway.pairing.entity_record import Attempt
 from gateway.pairing.states import DIVERTED, EntityStates
 from gateway.pairing.syphon.grace import Grace
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.ports import Observer
 
 MAX_BACKOFFS: Final = 10_000  # beyond it the oldest is forgotten: its entity is tried early
@@ -37,7 +38,7 @@ class EntityBackoffs:
 
     An entity is suspended while it backs off. Where the failover states are known (the syphon runs
     inside the gateway) an entity is suspended as well while it is failed over or pinned, and is
-    resumed as soon as it returns to the primary.
+    resumed as soon as it returns to the primary. An operator may pause it.
     """
 
     rng: random.Random
@@ -45,6 +46,7 @@ class EntityBackoffs:
     largest: int  # messages per send while the entity is healthy
     gone_grace: float = math.inf  # seconds
     states: EntityStates | None = None
+    pauses: Pauses = attrs.field(factory=Pauses)
     most: int = MAX_BACKOFFS
     _backoffs: Bounded[str, _Backoff] = attrs.field(init=False)
     _gone: Grace = attrs.field(factory=Grace, init=False)  # by the entity's key
@@ -58,7 +60,7 @@ class EntityBackoffs:
         if self._is_diverted(entity):
             self._row(entity).window = 1  # the first send after the return has one message
             return True
-        return self._is_backing_off(entity)
+        return self._is_backing_off(entity) or self.pauses.is_paused(entity)
 
     def window(self, entity: EntityPath) -> int:
         """
@@ -76,7 +78,7 @@ class EntityBackoffs:
         """Begin the trial of a half-open entity: one message. None: no trial is due."""
         if self.states is None or self.states.state_of(entity) is not State.HALF_OPEN:
             return None
-        if self._is_backing_off(entity):
+        if self._is_backing_off(entity) or self.pauses.is_paused(entity):
             return None
         return self.states.begin_trial(entity)
 
@@ -156,7 +158,9 @@ class EntityBackoffs:
         while self.is_suspended(entity):
             row = self._backoffs.get(entity.key)
             until = 0.0 if row is None else row.until
-            if until > trio.current_time():
+            if self.pauses.is_paused(entity):
+                await self.pauses.changes.wait_next()
+            elif until > trio.current_time():
                 with trio.move_on_at(until):
                     await self._changes.wait_next()
             elif self.states is not None:

@@ -38,6 +38,7 @@ from gateway.pairing.syphon.batch_window import Batch, BatchWindow
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.grace import Grace
 from gateway.pairing.syphon.mover import Mover
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, Receiver, WallClock
 
@@ -85,6 +86,7 @@ class Drain:
     clock: WallClock
     moments: Moments
     observer: Observer
+    pauses: Pauses = attrs.field(factory=Pauses)
     max_suspended: int = MAX_SUSPENDED
     _info: BacklogQueueInfo = attrs.field(factory=BacklogQueueInfo, init=False)
     _suspended: dict[str, list[Suspended]] = attrs.field(factory=dict, init=False)
@@ -116,13 +118,17 @@ class Drain:
         batches = BatchWindow(largest=self.options.batch, patience=PATIENCE * limit)
         async with trio.open_nursery() as nursery:
             while True:
+                await self.pauses.wait_resumed(self.queue)
                 try:
-                    deliveries = await receiver.receive(batches.limit)
+                    with self.pauses.receiving(self.queue) as receiving:
+                        deliveries = await receiver.receive(batches.limit)
                 except BrokerError as error:
                     with trio.move_on_after(limit):  # sends in progress may still get their answer
                         await batches.wait_empty()
                     nursery.cancel_scope.cancel()
                     return error
+                if receiving.cancelled_caught:
+                    continue
                 self.progress.note_received()
                 batch = batches.begin(deliveries)
                 nursery.start_soon(self._handle, batch, deliveries, batches, mover, nursery)

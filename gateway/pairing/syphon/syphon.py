@@ -29,6 +29,7 @@ from gateway.pairing.syphon.backoff import EntityBackoffs
 from gateway.pairing.syphon.destination import Destination
 from gateway.pairing.syphon.drain import MAX_SUSPENDED, Drain
 from gateway.pairing.syphon.grace import Grace
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.progress import ProgressReporter
 from gateway.pairing.syphon.redelivery_guard import RedeliveryGuard
 from gateway.ports import Broker, Observer, WallClock
@@ -52,6 +53,7 @@ class Syphon:
     rng: random.Random
     observer: Observer
     states: EntityStates | None = None
+    pauses: Pauses = attrs.field(factory=Pauses)  # shared by the syphons of the process
     reports_progress: bool = True  # as events: found, moving, empty
     max_suspended: int = MAX_SUSPENDED  # handles per queue
     destination: Destination = attrs.field()
@@ -61,12 +63,15 @@ class Syphon:
     _wrong_macs: Grace = attrs.field(factory=Grace, init=False)
     _moments: Moments = attrs.field(init=False)
     _reporter: ProgressReporter = attrs.field(init=False)
+    _rate: float | None = attrs.field(init=False)
+    _progress: Progress | None = attrs.field(default=None, init=False)  # while it runs
 
     @destination.default
     def _destination(self) -> Destination:
         return Destination(primary=self.primary, observer=self.observer)
 
     def __attrs_post_init__(self) -> None:
+        self._rate = self.options.max_drain_rate
         self._moments = Moments(self.clock)
         self._reporter = ProgressReporter(observer=self.observer, label=self.label)
         self._backoffs = EntityBackoffs(
@@ -75,7 +80,19 @@ class Syphon:
             largest=self.options.batch,
             gone_grace=self.options.gone_grace,
             states=self.states,
+            pauses=self.pauses,
         )
+
+    @property
+    def rate(self) -> float | None:
+        """The rate limit in messages a second; None: there is none."""
+        return self._rate
+
+    def limit_rate(self, rate: float | None) -> None:
+        """Move at most `rate` messages a second from now on; None: no limit."""
+        self._rate = rate
+        if self._progress is not None:
+            self._progress.rate = rate
 
     @property
     def backing_off(self) -> int:
@@ -115,7 +132,7 @@ class Syphon:
         them, another syphon may have locked them, even one that was killed since: the event then
         waits until such locks have expired.
         """
-        progress = Progress(self.options.max_drain_rate)
+        progress = self._progress = Progress(self._rate)
         async with trio.open_nursery() as nursery:
             task_status.started()
             failures = 0
@@ -211,7 +228,7 @@ class Syphon:
 
     def _watch_for_stall(self, found: Collection[BacklogQueueInfo], progress: Progress) -> None:
         pending = sum(info.depth or 0 for info in found)
-        if pending == 0:
+        if pending == 0 or self.pauses.overrides:  # a pause is no stall
             progress.note()
             return
         still = progress.note_waiting()
@@ -235,6 +252,7 @@ class Syphon:
             clock=self.clock,
             moments=self._moments,
             observer=self._reporter,
+            pauses=self.pauses,
             max_suspended=self.max_suspended,
         )
 

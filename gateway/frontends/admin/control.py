@@ -1,0 +1,97 @@
+"""
+Control of the process over HTTP, for operators.
+
+    GET /v1/control     what is in effect: pins, pauses, rate, and the states of entities
+    POST /v1/ACTION     failover, failback, pause, resume, rate (`wire/pairgate/control`)
+
+Reading needs the right to listen to every entity, steering the right to manage every entity.
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import attrs
+
+from gateway.domain.access import Right
+from gateway.domain.control import ControlAnswer, ControlState, Operator, Order
+from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.frontends.admin.operators import (
+    body_answer,
+    check_right,
+    json_answer,
+    operator_of,
+    refused,
+)
+from gateway.frontends.auth import Authorizer
+from gateway.wire.http.messages import Request, Response
+from gateway.wire.pairgate.control import (
+    PREFIX,
+    STATE_PATH,
+    action_of,
+    build_answer,
+    parse_order,
+)
+
+_JSON: Final = "application/json"
+
+
+class Controls(Protocol):
+    """Executes orders, as `gateway.pairing.control.Control` does."""
+
+    def execute(self, order: Order, operator: Operator) -> ControlAnswer: ...
+
+    def state(self, targets: Sequence[str] = ...) -> ControlState: ...
+
+
+@attrs.frozen
+class ControlFrontend:
+    """Answers the requests below `/v1/`."""
+
+    authorizer: Authorizer
+    control: Controls
+
+    def takes(self, request: Request) -> bool:
+        """True if the request is an order."""
+        return request.method == "POST" and request.path.startswith(PREFIX)
+
+    def check_head(self, request: Request) -> Response | None:
+        """The refusal of a client that isn't an operator, before its body is read."""
+        try:
+            operator_of(self.authorizer, request)
+        except BrokerError as error:
+            return refused(error)
+        return None
+
+    def answer(self, request: Request) -> Response | None:
+        """
+        The answer to a request that changes nothing; None if it is for another path.
+
+        Raises:
+            NotAuthorized: the client may not read the state.
+        """
+        if request.path != STATE_PATH:
+            return None
+        check_right(self.authorizer, request, Right.LISTEN, None)
+        targets = request.query.get("targets")
+        state = self.control.state() if targets is None else self.control.state(targets.split(","))
+        return body_answer(200, _JSON, build_answer(state))
+
+    def steer(self, request: Request) -> Response:
+        """
+        Execute an order; it is in effect when this returns.
+
+        Raises:
+            NotAuthorized: the client isn't an operator.
+            InvalidRequest: the order is malformed.
+            NotSupported: this process has no pair, or no syphon.
+        """
+        operator = operator_of(self.authorizer, request)
+        action = action_of(request.path)
+        if action is None:
+            return json_answer(404, {"error": f"{request.path} not found"})
+        # A page of another site can post a form with a browser's credentials, but no JSON.
+        kind = (request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+        if kind != _JSON:
+            raise InvalidRequest(f"Content-Type: {_JSON} expected")
+        answer = self.control.execute(parse_order(action, request.body), operator)
+        return body_answer(200, _JSON, build_answer(answer))

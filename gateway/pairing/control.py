@@ -1,0 +1,216 @@
+"""
+Control of a process by its operators: fail over and back, pause and resume the syphon, its rate.
+
+The one implementation behind HTTP and the command line.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.control import (
+    EVERYTHING,
+    MOST,
+    Action,
+    ControlAnswer,
+    ControlState,
+    Operator,
+    Order,
+    Override,
+    matches,
+)
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.events.control import ControlCalled, ControlEnded
+from gateway.domain.failover import State
+from gateway.pairing.entity_cache import EntityCache
+from gateway.pairing.states import EntityStates
+from gateway.pairing.syphon.pauses import Pauses
+from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Observer, WallClock
+
+LONGEST_SLEEP: Final = 30.0  # seconds, after which a step of the wall clock is noticed
+
+
+@attrs.define(eq=False, kw_only=True)
+class Control:
+    """
+    Executes the orders of operators in this process. Each is idempotent, and takes effect before
+    the call returns: later sends go where it says. Sends in progress end as they began.
+
+    Pins and pauses survive a restart where the pair has a state file; the rate limit doesn't.
+    """
+
+    clock: WallClock
+    observer: Observer
+    pauses: Pauses
+    syphons: Sequence[Syphon] = ()
+    states: EntityStates | None = None  # of a gateway with a pair
+    entity_cache: EntityCache | None = None
+    _orders: Changes = attrs.field(factory=Changes, init=False)
+
+    def execute(self, order: Order, operator: Operator) -> ControlAnswer:
+        """
+        Execute the order, and report it with its operator.
+
+        Raises:
+            NotSupported: this process has no pair, or no syphon.
+            InvalidRequest: the end is in the past, an entity never leaves the primary, or too many
+                orders are in effect.
+        """
+        self._check(order)
+        before = self.state(order.targets)
+        now = self.clock()
+        overrides = [
+            Override(
+                target=target,
+                reason=order.reason,
+                operator=operator.name,
+                since=now,
+                until=order.until,
+            )
+            for target in order.targets
+        ]
+        if order.action in {Action.FAILOVER, Action.FAILBACK}:
+            changed = self._note_pins(order, overrides)
+            self._report(order, operator, changed=changed)
+            self._apply_pins(order, operator)
+        else:
+            changed = self._steer_syphons(order, overrides)
+            self._report(order, operator, changed=changed)
+        self._orders.note()
+        return ControlAnswer(
+            action=order.action.value,
+            targets=order.targets,
+            changed=changed,
+            before=before,
+            after=self.state(order.targets),
+        )
+
+    def state(self, targets: Sequence[str] = (EVERYTHING,)) -> ControlState:
+        """The overrides in effect, and the states of the entities that the targets match."""
+        found = list(self._concerned(targets))
+        return ControlState(
+            entities={each.name: self._state_of(each) for each in found[:MOST]},
+            more_entities=max(0, len(found) - MOST),
+            pins=() if self.states is None else self.states.pins.all(),
+            pauses=self.pauses.overrides.all(),
+            rate=self.syphons[0].rate if self.syphons else None,
+            has_pair=self.states is not None,
+            has_syphon=bool(self.syphons),
+        )
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled, end the orders whose end has come; also those of before a restart."""
+        self._end_orders()
+        task_status.started()
+        while True:
+            with trio.move_on_after(self._until_next_end()):
+                await self._orders.wait_next()
+            self._end_orders()
+
+    def _check(self, order: Order) -> None:
+        if order.until is not None and order.until <= self.clock():
+            raise InvalidRequest(f"until: {order.until.isoformat()} is in the past")
+        if order.action not in {Action.FAILOVER, Action.FAILBACK}:
+            if not self.syphons:
+                raise NotSupported("no syphon runs in this process")
+            return
+        if self.states is None:
+            raise NotSupported("this process has no pair, so no entity can fail over")
+        for target in order.targets if order.action is Action.FAILOVER else ():
+            if EVERYTHING not in target and not self.states.leaves_the_primary(EntityPath(target)):
+                raise InvalidRequest(f"{target} has divert = false: it never leaves the primary")
+
+    def _note_pins(self, order: Order, overrides: Sequence[Override]) -> bool:
+        """Change the pins as ordered. False: nothing is to be done."""
+        assert self.states is not None, "checked before"
+        pins = self.states.pins
+        if order.action is Action.FAILOVER:
+            return pins.add(overrides)
+        changed = pins.take_back(order.targets)
+        return changed or any(
+            self.states.state_of(each) is not State.PRIMARY
+            for each in self._concerned(order.targets)
+        )
+
+    def _apply_pins(self, order: Order, operator: Operator) -> None:
+        assert self.states is not None, "checked before"
+        by = f"forced by an operator: {order.action.value} by {operator.name}"
+        reason = f"{by}: {order.reason}" if order.reason else by
+        concerned = list(self._concerned(order.targets))
+        self.states.apply_pins(concerned, reason)
+        if order.action is Action.FAILBACK:
+            for entity in concerned:
+                if not self.states.is_covered(entity):
+                    self.states.force_back(entity, reason)
+
+    def _steer_syphons(self, order: Order, overrides: Sequence[Override]) -> bool:
+        if order.action is Action.RATE:
+            changed = any(syphon.rate != order.rate for syphon in self.syphons)
+            for syphon in self.syphons:
+                syphon.limit_rate(order.rate)
+            return changed
+        paused = self.pauses.overrides
+        if order.action is Action.PAUSE:
+            changed = paused.add(overrides)
+        else:
+            changed = paused.take_back(order.targets)
+        self.pauses.note()
+        return changed
+
+    def _report(self, order: Order, operator: Operator, *, changed: bool) -> None:
+        self.observer.report(
+            ControlCalled(
+                action=order.action.value,
+                target=" ".join(order.targets),
+                reason=order.reason,
+                operator=operator.name,
+                peer=operator.peer,
+                until="" if order.until is None else order.until.isoformat(),
+                changed=changed,
+            )
+        )
+
+    def _end_orders(self) -> None:
+        now = self.clock()
+        if self.states is not None and (over := self.states.pins.end(now)):
+            self._report_end(Action.FAILBACK, over)
+            self.states.apply_pins((), "the end of an operator's order has come")
+        if over := self.pauses.overrides.end(now):
+            self._report_end(Action.RESUME, over)
+            self.pauses.note()
+
+    def _report_end(self, action: Action, over: Sequence[Override]) -> None:
+        for each in over:
+            self.observer.report(
+                ControlEnded(action=action.value, target=each.target, operator=each.operator)
+            )
+
+    def _until_next_end(self) -> float:
+        """Seconds until an order ends, or the wall clock must be read again."""
+        ends = [self.pauses.overrides.next_end]
+        if self.states is not None:
+            ends.append(self.states.pins.next_end)
+        now: datetime = self.clock()
+        left = [(end - now).total_seconds() for end in ends if end is not None]
+        return max(0.0, min([LONGEST_SLEEP, *left]))
+
+    def _concerned(self, targets: Sequence[str]) -> Iterator[EntityPath]:
+        """The entities that the targets name, and those known to the pair that they match."""
+        if self.states is None or self.entity_cache is None:
+            return
+        named = [EntityPath(target) for target in targets if EVERYTHING not in target]
+        known = [each.entity for each in self.entity_cache.all()]
+        troubled = [each.entity for each in self.states.troubled()]
+        for entity in {each.key: each for each in (*known, *troubled, *named)}.values():
+            if any(matches(target, entity.key) for target in targets):
+                yield entity
+
+    def _state_of(self, entity: EntityPath) -> str:
+        assert self.states is not None, "without a pair no entity is concerned"
+        return self.states.state_of(entity).value

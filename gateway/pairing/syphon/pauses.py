@@ -1,0 +1,51 @@
+"""Pauses of the syphon by operators: for everything, for entities, or for backlog queues."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.control import Overrides
+from gateway.domain.entity import EntityPath
+
+
+@attrs.define(eq=False)
+class Pauses:
+    """
+    Shared by all syphons of a process. `note` must follow each change of `overrides`.
+
+    A target that matches a backlog queue stops receives from it; one that matches an entity
+    suspends the entity's messages. What was handed to the primary before is settled as usual.
+    """
+
+    overrides: Overrides = attrs.field(factory=Overrides)
+    changes: Changes = attrs.field(factory=Changes, init=False)
+    _receives: dict[trio.CancelScope, EntityPath] = attrs.field(factory=dict, init=False)
+
+    def is_paused(self, name: EntityPath) -> bool:
+        """True if the entity, or the backlog queue, is paused."""
+        return bool(self.overrides) and self.overrides.covering(name.key) is not None
+
+    def note(self) -> None:
+        """Put changed overrides into effect."""
+        for scope, queue in self._receives.items():
+            if self.is_paused(queue):
+                scope.cancel()
+        self.changes.note()
+
+    async def wait_resumed(self, queue: EntityPath) -> None:
+        """Return when the backlog queue isn't paused; a checkpoint only if it is."""
+        while self.is_paused(queue):
+            await self.changes.wait_next()
+
+    @contextmanager
+    def receiving(self, queue: EntityPath) -> Iterator[trio.CancelScope]:
+        """A scope for one receive from the backlog queue, cancelled when the queue is paused."""
+        with trio.CancelScope() as scope:
+            self._receives[scope] = queue
+            try:
+                yield scope
+            finally:
+                del self._receives[scope]

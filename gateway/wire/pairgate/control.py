@@ -1,0 +1,104 @@
+"""
+Control at the admin endpoint, as JSON. `POST /v1/ACTION` has an order as its body:
+
+    {"targets": ["orders", "bills/*"], "reason": "...", "until": DATE, "rate": NUMBER}
+
+Each key may be missing; `rate` is for the action `rate` alone. The response is a `ControlAnswer`.
+`GET /v1/control` returns a `ControlState`.
+"""
+
+import json
+from datetime import datetime
+from typing import Any, Final
+
+import attrs
+import cattrs
+import cattrs.preconf.json
+
+from gateway.domain.control import EVERYTHING, Action, ControlAnswer, ControlState, Order
+from gateway.domain.errors import InvalidRequest, MessageError
+
+PREFIX: Final = "/v1/"
+STATE_PATH: Final = "/v1/control"
+
+_converter: Final = cattrs.preconf.json.make_converter(forbid_extra_keys=True)
+_reader: Final = cattrs.preconf.json.make_converter()
+
+
+@attrs.frozen(kw_only=True)
+class _Body:
+    targets: tuple[str, ...] | None = None
+    reason: str = ""
+    until: datetime | None = None
+    rate: float | None = None
+
+
+def path_of(action: Action) -> str:
+    return f"{PREFIX}{action.value}"
+
+
+def action_of(path: str) -> Action | None:
+    """The action that the path names; None: it names none."""
+    names = {path_of(action): action for action in Action}
+    return names.get(path)
+
+
+def build_order(order: Order) -> bytes:
+    body = _Body(targets=order.targets, reason=order.reason, until=order.until, rate=order.rate)
+    return json.dumps(_converter.unstructure(body)).encode()
+
+
+def parse_order(action: Action, data: bytes) -> Order:
+    """
+    Parse the body of a call; an empty one has no keys.
+
+    Raises:
+        InvalidRequest: the body is malformed, or names no targets where it must.
+    """
+    try:
+        value: Any = json.loads(data) if data.strip() else {}
+        body = _converter.structure(value, _Body)
+        targets = _targets(action, value.get("targets"))
+        return Order(
+            action=action,
+            targets=targets,
+            reason=body.reason,
+            until=body.until,
+            rate=body.rate,
+        )
+    except cattrs.BaseValidationError as error:
+        raise InvalidRequest(f"order: {'; '.join(cattrs.transform_error(error))}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidRequest(f"order: {error}") from error
+
+
+def _targets(action: Action, value: object) -> tuple[str, ...]:
+    if value is None and action not in {Action.FAILOVER, Action.FAILBACK}:
+        return (EVERYTHING,)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise InvalidRequest(f'targets: a list of entities, patterns or "{EVERYTHING}" expected')
+    return tuple(value)
+
+
+def build_answer(answer: ControlAnswer | ControlState) -> bytes:
+    return json.dumps(answer_value(answer)).encode() + b"\n"
+
+
+def answer_value(answer: ControlAnswer | ControlState) -> dict[str, Any]:
+    """The answer as a JSON value."""
+    value: dict[str, Any] = _reader.unstructure(answer)
+    return value
+
+
+def parse_answer(data: bytes) -> ControlAnswer:
+    """
+    Parse the answer to an order. Unknown keys, which another version may have, are ignored.
+
+    Raises:
+        MessageError: it isn't one.
+    """
+    try:
+        answer: ControlAnswer = _reader.structure(json.loads(data), ControlAnswer)
+    except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
+        raise MessageError(f"this is not the answer to an order: {error}") from error
+    return answer

@@ -1,0 +1,207 @@
+"""Control over HTTP: asked without a socket, by clients with and without the right."""
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+import pytest
+
+from gateway.domain.control import Action, ControlAnswer, ControlState, Operator, Order
+from gateway.domain.errors import NotSupported
+from gateway.domain.status import Status
+from gateway.frontends.admin.control import ControlFrontend
+from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate.control import build_order, parse_answer, path_of
+from tests.frontends.rest_client import KEY, POLICIES, wall_clock
+
+JSON = {"Content-Type": "application/json"}
+
+
+@attrs.define
+class Recorded:
+    """Remembers the orders that it gets."""
+
+    orders: list[tuple[Order, Operator]] = attrs.field(factory=list)
+    asked: list[Sequence[str]] = attrs.field(factory=list)
+
+    def execute(self, order: Order, operator: Operator) -> ControlAnswer:
+        if order.action is Action.RATE and order.rate == 1.0:
+            raise NotSupported("no syphon runs in this process")
+        self.orders.append((order, operator))
+        state = self.state()
+        return ControlAnswer(
+            action=order.action.value,
+            targets=order.targets,
+            changed=True,
+            before=state,
+            after=state,
+        )
+
+    def state(self, targets: Sequence[str] = ("*",)) -> ControlState:
+        self.asked.append(targets)
+        return ControlState(entities={"orders": "pinned"}, has_pair=True)
+
+
+@pytest.fixture
+def control() -> Recorded:
+    return Recorded()
+
+
+async def never() -> Status:
+    raise AssertionError("nobody asks for the status")
+
+
+def frontend_of(control: Recorded, *, open_to_all: bool = False) -> FiguresFrontend:
+    authorizer = Authorizer(
+        () if open_to_all else POLICIES, wall_clock=wall_clock, loopback=open_to_all
+    )
+    return FiguresFrontend(
+        authorizer=authorizer,
+        read=never,
+        exposition=lambda status: b"",
+        control=ControlFrontend(authorizer, control),
+    )
+
+
+def basic(name: str) -> dict[str, str]:
+    return {"Authorization": f"Basic {b64encode(f'{name}:{KEY}'.encode()).decode()}"}
+
+
+def post(action: str, body: bytes = b"", **fields: str) -> Request:
+    named = {name.replace("_", "-"): value for name, value in fields.items()}
+    return Request(
+        method="POST", target=f"/v1/{action}", headers=Headers.of({**JSON, **named}), body=body
+    )
+
+
+def value_of(response: Response) -> Any:
+    return json.loads(response.body)
+
+
+@pytest.mark.parametrize("action", Action)
+async def test_every_action_is_executed_for_an_operator(control: Recorded, action: Action) -> None:
+    order = Order(
+        action=action,
+        targets=("orders", "bills/*"),
+        reason="why",
+        until=datetime(2027, 1, 1, tzinfo=UTC),
+        rate=2.5,
+    )
+
+    request = post(action.value, build_order(order), **basic("Manage"))
+    answer = await frontend_of(control).handle(request)
+
+    assert answer.status == 200
+    assert control.orders == [(order, Operator(name="Manage", peer="unknown"))]
+    assert parse_answer(answer.body).after.entities == {"orders": "pinned"}
+    assert request.path == path_of(action)
+
+
+@pytest.mark.parametrize("role", ["Listen", "Send"])
+async def test_who_may_only_read_or_send_steers_nothing(control: Recorded, role: str) -> None:
+    frontend = frontend_of(control)
+    request = post("failover", b'{"targets": ["*"]}', **basic(role))
+
+    answer = await frontend.handle(request)
+    head = frontend.check_head(request)
+
+    assert (answer.status, head and head.status) == (401, 401)
+    assert "'Manage' claim is required" in value_of(answer)["error"]
+    assert control.orders == []
+
+
+async def test_without_credentials_nothing_is_told_or_done(control: Recorded) -> None:
+    frontend = frontend_of(control)
+
+    answers = [
+        await frontend.handle(post("pause")),
+        await frontend.handle(Request(method="GET", target="/v1/control")),
+    ]
+
+    assert [answer.status for answer in answers] == [401, 401]
+    assert (control.orders, control.asked) == ([], [])
+
+
+async def test_who_may_read_sees_what_is_in_effect(control: Recorded) -> None:
+    request = Request(
+        method="GET",
+        target="/v1/control?targets=orders,bills/*",
+        headers=Headers.of(basic("Listen")),
+    )
+
+    answer = await frontend_of(control).handle(request)
+
+    assert value_of(answer)["entities"] == {"orders": "pinned"}
+    assert control.asked == [["orders", "bills/*"]]
+
+
+async def test_on_loopback_without_policies_anyone_is_an_operator(control: Recorded) -> None:
+    answer = await frontend_of(control, open_to_all=True).handle(post("pause"))
+
+    assert answer.status == 200
+    assert control.orders == [
+        (Order(action=Action.PAUSE), Operator(name="anonymous", peer="unknown"))
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b'"*"',
+        b"null",
+        b"{}",
+        b'{"targets": "orders"}',
+        b'{"targets": [1]}',
+        b'{"targets": []}',
+        b'{"targets": ["a//b"]}',
+        b'{"targets": ["a"], "until": "6"}',
+        b'{"targets": ["a"], "until": "2026-01-01T00:00:00"}',
+        b'{"targets": ["a"], "rate": 0}',
+        b'{"targets": ["a"], "rate": "x"}',
+        b'{"targets": ["a"], "reason": null, "why": 1}',
+        b'{"targets": ["a"], "unheard": "of"}',
+        b"[" * 100_000,
+    ],
+)
+async def test_a_malformed_order_is_refused(control: Recorded, body: bytes) -> None:
+    answer = await frontend_of(control).handle(post("failover", body, **basic("Manage")))
+
+    assert answer.status == 400
+    assert control.orders == []
+
+
+async def test_a_form_of_another_site_is_refused(control: Recorded) -> None:
+    """A browser sends a form with the credentials that it knows, but asks before it sends JSON."""
+    request = post("pause", Content_Type="text/plain", **basic("Manage"))
+
+    answer = await frontend_of(control).handle(request)
+
+    assert (answer.status, control.orders) == (400, [])
+    assert "Content-Type" in value_of(answer)["error"]
+
+
+async def test_what_this_process_cant_do_is_said(control: Recorded) -> None:
+    answer = await frontend_of(control).handle(post("rate", b'{"rate": 1}', **basic("Manage")))
+
+    assert value_of(answer) == {"error": "no syphon runs in this process"}
+    assert answer.status == 501
+
+
+async def test_unknown_actions_and_other_methods_are_refused(control: Recorded) -> None:
+    frontend = frontend_of(control)
+    manage = Headers.of({**JSON, **basic("Manage")})
+
+    answers = [
+        await frontend.handle(post("explode", **basic("Manage"))),
+        await frontend.handle(Request(method="GET", target="/v1/pause", headers=manage)),
+        await frontend.handle(Request(method="PUT", target="/v1/pause", headers=manage)),
+    ]
+
+    assert [answer.status for answer in answers] == [404, 404, 405]

@@ -1,0 +1,308 @@
+"""What an operator's orders do to a pair and its syphon."""
+
+from datetime import timedelta
+
+import pytest
+import trio
+
+from gateway.domain.control import Action, ControlAnswer, Operator, Order
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.events.control import ControlCalled, ControlEnded
+from gateway.domain.events.gateway import (
+    BacklogOrphaned,
+    EntityStateChanged,
+    Syphoned,
+    SyphonStalled,
+)
+from gateway.domain.failover import State
+from gateway.domain.message import AcceptedBy
+from gateway.pairing.control import Control
+from gateway.pairing.options import EntityRule
+from gateway.pairing.pair import Pair
+from gateway.pairing.syphon.syphon import Syphon
+from tests.harness.faults import Operation, Refuse
+from tests.pairing.harness import (
+    BILLS,
+    ORDERS,
+    QUEUE,
+    Harness,
+    control_of,
+    message,
+    reaches,
+    send,
+    virtual_time,
+)
+
+pytestmark = virtual_time
+
+ANN = Operator(name="ann", peer="127.0.0.1:5000")
+
+
+async def steered(harness: Harness, **options: object) -> tuple[Pair, Control]:
+    pair = await harness.pair(**options)  # type: ignore[arg-type]
+    control = control_of(harness, pair)
+    await harness.nursery.start(control.run)
+    return pair, control
+
+
+async def with_syphon(harness: Harness, *, states: bool = True) -> tuple[Pair, Control, Syphon]:
+    pair = await harness.pair()
+    syphon = harness.make_syphon(states=pair.states if states else None, pauses=pair.pauses)
+    control = control_of(harness, pair, syphon)
+    await harness.nursery.start(control.run)
+    await harness.nursery.start(syphon.run)
+    return pair, control, syphon
+
+
+def order(control: Control, action: Action, *targets: str, **fields: object) -> ControlAnswer:
+    given = {"targets": targets} if targets else {}
+    return control.execute(Order(action=action, **given, **fields), ANN)  # type: ignore[arg-type]
+
+
+async def test_a_failed_over_entity_is_diverted_until_it_is_failed_back(harness: Harness) -> None:
+    pair, control = await steered(harness)
+
+    over = order(control, Action.FAILOVER, "orders", reason="maintenance")
+    diverted = await send(pair)()
+    back = order(control, Action.FAILBACK, "orders")
+    sent = await send(pair)()
+
+    assert (diverted, sent) == (AcceptedBy.BACKLOG, AcceptedBy.PRIMARY)
+    assert (over.changed, over.before.entities, over.after.entities) == (
+        True,
+        {"orders": "primary"},
+        {"orders": "pinned"},
+    )
+    assert (back.changed, back.before.entities, back.after.entities) == (
+        True,
+        {"orders": "pinned"},
+        {"orders": "primary"},
+    )
+
+
+async def test_each_order_is_an_event_before_what_it_changes(harness: Harness) -> None:
+    _, control = await steered(harness)
+
+    order(control, Action.FAILOVER, "orders", reason="maintenance")
+
+    [called, changed] = harness.events.all
+    assert called == ControlCalled(
+        action="failover",
+        target="orders",
+        reason="maintenance",
+        operator="ann",
+        peer="127.0.0.1:5000",
+        until="",
+        changed=True,
+    )
+    assert isinstance(changed, EntityStateChanged)
+    assert changed.reason == "forced by an operator: orders by ann: maintenance"
+
+
+async def test_orders_are_idempotent(harness: Harness) -> None:
+    _, control = await steered(harness)
+
+    answers = [
+        order(control, action, "orders")
+        for action in (Action.FAILBACK, Action.FAILOVER, Action.FAILOVER)
+    ]
+
+    assert [answer.changed for answer in answers] == [False, True, False]
+    assert answers[2].before == answers[2].after == answers[1].after
+    assert [event.changed for event in harness.events.of(ControlCalled)] == [False, True, False]
+
+
+async def test_a_pattern_covers_entities_that_are_first_sent_to_later(harness: Harness) -> None:
+    pair, control = await steered(harness)
+    eu = EntityPath("orders/eu")
+    await harness.primary.store.create_queue(eu, QueueProperties())
+
+    order(control, Action.FAILOVER, "orders/*")
+
+    assert await send(pair, entity=eu)() is AcceptedBy.BACKLOG
+    assert await send(pair, entity=ORDERS)() is AcceptedBy.PRIMARY
+    assert control.state(["orders/*"]).entities == {"orders/eu": "pinned"}
+
+
+async def test_of_a_whole_pair_one_entity_can_be_failed_back(harness: Harness) -> None:
+    pair, control = await steered(harness)
+    await send(pair)()
+
+    everything = order(control, Action.FAILOVER, "*")
+    order(control, Action.FAILBACK, "orders")
+
+    assert everything.after.entities == {"orders": "pinned"}
+    assert await send(pair, entity=ORDERS)() is AcceptedBy.PRIMARY
+    assert await send(pair, entity=BILLS)() is AcceptedBy.BACKLOG
+
+
+async def test_an_entity_that_failed_over_by_itself_is_failed_back(harness: Harness) -> None:
+    pair, control = await steered(harness, failover_interval=0.0)
+    harness.primary.fail(Refuse(), Operation.SEND, Operation.PROBE)
+    await send(pair)()
+    assert pair.states.state_of(ORDERS) is State.SECONDARY
+    harness.primary.heal()
+
+    answer = order(control, Action.FAILBACK, "*")
+
+    assert answer.changed
+    assert await send(pair)() is AcceptedBy.PRIMARY
+
+
+async def test_an_order_ends_at_its_date(harness: Harness) -> None:
+    pair, control = await steered(harness)
+
+    order(control, Action.FAILOVER, "orders", until=harness.after(3600))
+    await trio.sleep(3599)
+    before = pair.states.state_of(ORDERS)
+    await reaches(pair.states, State.PRIMARY)
+
+    assert before is State.PINNED
+    assert harness.events.of(ControlEnded) == [
+        ControlEnded(action="failback", target="orders", operator="ann")
+    ]
+    assert control.state().pins == ()
+
+
+async def test_an_end_in_the_past_is_refused(harness: Harness) -> None:
+    _, control = await steered(harness)
+
+    with pytest.raises(InvalidRequest, match="in the past"):
+        order(control, Action.FAILOVER, "orders", until=harness.after(0))
+
+
+async def test_an_entity_that_never_leaves_the_primary_isnt_failed_over(harness: Harness) -> None:
+    rule = EntityRule(match="orders", divert=False)
+    pair, control = await steered(harness, entities=(rule,))
+
+    with pytest.raises(InvalidRequest, match="divert = false"):
+        order(control, Action.FAILOVER, "orders")
+    order(control, Action.FAILOVER, "*")
+
+    assert await send(pair, entity=ORDERS)() is AcceptedBy.PRIMARY
+    assert await send(pair, entity=BILLS)() is AcceptedBy.BACKLOG
+
+
+async def test_a_process_says_what_it_cant_do(harness: Harness) -> None:
+    pair, control = await steered(harness)
+    alone = Control(clock=harness.clock, observer=harness.events, pauses=pair.pauses)
+
+    with pytest.raises(NotSupported, match="no syphon"):
+        order(control, Action.PAUSE)
+    with pytest.raises(NotSupported, match="no pair"):
+        order(alone, Action.FAILOVER, "orders")
+    assert (control.state().has_pair, control.state().has_syphon) == (True, False)
+    assert (alone.state().has_pair, alone.state().entities) == (False, {})
+
+
+async def moved(harness: Harness) -> int:
+    return len(await harness.primary.messages())
+
+
+@pytest.mark.parametrize("states", [True, False], ids=["in a gateway", "alone"])
+@pytest.mark.parametrize("target", ["*", "orders", "east/x-servicebus-transfer/*"])
+async def test_a_paused_syphon_moves_nothing_until_it_is_resumed(
+    harness: Harness, target: str, states: bool
+) -> None:
+    _, control, _ = await with_syphon(harness, states=states)
+
+    paused = order(control, Action.PAUSE, target)
+    await harness.divert(message("1"), message("2"))
+    await trio.sleep(300)
+    before = await moved(harness)
+    resumed = order(control, Action.RESUME)
+    await trio.sleep(60)
+
+    assert (before, await moved(harness)) == (0, 2)
+    assert (paused.changed, resumed.changed) == (True, True)
+    assert [each.target for each in paused.after.pauses] == [target]
+    assert resumed.after.pauses == ()
+    assert harness.events.of(SyphonStalled) == []
+
+
+async def test_a_paused_entity_holds_up_no_other(harness: Harness) -> None:
+    _, control, _ = await with_syphon(harness)
+
+    order(control, Action.PAUSE, "orders")
+    await harness.divert(message("1"), entity=ORDERS)
+    await harness.divert(message("2"), entity=BILLS)
+    await trio.sleep(30)
+
+    assert await harness.primary.ids(ORDERS) == []
+    assert await harness.primary.ids(BILLS) == ["2"]
+
+
+async def test_a_pause_takes_effect_within_a_batch(harness: Harness) -> None:
+    """Also while the rate limit stretches the batch."""
+    _, control, _ = await with_syphon(harness)
+    order(control, Action.RATE, rate=2.0)
+    await harness.divert(*(message(str(index)) for index in range(50)))
+    await trio.sleep(5)
+
+    order(control, Action.PAUSE)
+    await trio.sleep(2)
+    before = await moved(harness)
+    await trio.sleep(600)
+
+    assert 0 < before < 50
+    assert await moved(harness) == before
+    order(control, Action.RATE, rate=None)
+    order(control, Action.RESUME)
+    await trio.sleep(120)
+    assert await harness.primary.ids() == list(map(str, range(50)))
+
+
+async def test_a_pause_ends_at_its_date(harness: Harness) -> None:
+    _, control, _ = await with_syphon(harness)
+
+    order(control, Action.PAUSE, until=harness.after(600))
+    await harness.divert(message("1"))
+    await trio.sleep(599)
+    before = await moved(harness)
+    await harness.events.first(Syphoned)
+
+    assert before == 0
+    assert trio.current_time() < 1024 + 700
+    assert [event.action for event in harness.events.of(ControlEnded)] == ["resume"]
+
+
+async def test_a_paused_backlog_isnt_orphaned(harness: Harness) -> None:
+    pair, control, _ = await with_syphon(harness)
+    order(control, Action.PAUSE)
+    order(control, Action.FAILOVER, "orders")
+    await send(pair)()
+    order(control, Action.FAILBACK, "orders")
+
+    await trio.sleep(2 * 3600)
+
+    assert harness.events.of(BacklogOrphaned) == []
+
+
+async def test_the_rate_of_a_running_syphon_is_changed(harness: Harness) -> None:
+    _, control, syphon = await with_syphon(harness)
+
+    answer = order(control, Action.RATE, rate=10.0)
+    again = order(control, Action.RATE, rate=10.0)
+    await harness.divert(*(message(str(index)) for index in range(200)))
+    await trio.sleep(10)
+    after_ten_seconds = await moved(harness)
+    order(control, Action.RATE, rate=None)
+    await trio.sleep(5)
+
+    assert (answer.before.rate, answer.after.rate, syphon.rate) == (None, 10.0, None)
+    assert (answer.changed, again.changed) == (True, False)
+    assert 80 <= after_ten_seconds <= 110
+    assert await moved(harness) == 200
+
+
+async def test_what_waits_on_a_paused_queue_stays_there(harness: Harness) -> None:
+    _, control, _ = await with_syphon(harness)
+    order(control, Action.PAUSE, QUEUE.name)
+
+    await harness.divert(message("1"))
+    await trio.sleep(timedelta(minutes=10).total_seconds())
+
+    assert await harness.secondary.ids(QUEUE) == ["1"]
+    [delivery] = await harness.secondary.deliveries(QUEUE)
+    assert delivery.delivery_count == 0
