@@ -20,7 +20,7 @@ from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.domain.dead_letters import EXPIRED
-from gateway.domain.redrive import Group, Selection, Survey
+from gateway.domain.operators.redrive import Group, Selection, Survey
 
 PROBLEM = "yellow"
 

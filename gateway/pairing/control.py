@@ -12,7 +12,11 @@ import attrs
 import trio
 
 from gateway.changes import Changes
-from gateway.domain.control import (
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest, NotSupported
+from gateway.domain.events.control import ControlCalled, ControlEnded
+from gateway.domain.failover import State
+from gateway.domain.operators.control import (
     EVERYTHING,
     MOST,
     Action,
@@ -23,10 +27,6 @@ from gateway.domain.control import (
     Override,
     matches,
 )
-from gateway.domain.entity import EntityPath
-from gateway.domain.errors import InvalidRequest, NotSupported
-from gateway.domain.events.control import ControlCalled, ControlEnded
-from gateway.domain.failover import State
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.pauses import Pauses

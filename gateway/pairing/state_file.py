@@ -11,11 +11,11 @@ import cattrs.preconf.json
 import trio
 
 from gateway.changes import Changes
-from gateway.domain.control import Override
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import GatewayError
 from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.identity import Identity, parse_identity
+from gateway.domain.operators.control import Override
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.states import DIVERTED, EntityStates

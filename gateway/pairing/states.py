@@ -12,11 +12,11 @@ import attrs
 import trio
 
 from gateway.changes import Changes
-from gateway.domain.control import Override, Overrides
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Unreachable, no_answer
 from gateway.domain.events.gateway import EntityStateChanged, LoopPaused
 from gateway.domain.failover import Event, Failover, State
+from gateway.domain.operators.control import Override, Overrides
 from gateway.pairing.entity_record import (
     HEALTHY,
     MAX_TROUBLED,

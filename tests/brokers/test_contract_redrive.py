@@ -12,7 +12,7 @@ from gateway.domain.dead_letters import MALFORMED
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
 from gateway.domain.message import Complete, DeadLetter, Message
-from gateway.domain.redrive import Redriven, Selection
+from gateway.domain.operators.redrive import Redriven, Selection
 from gateway.pairing.backlog import Rotation
 from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.syphon.redrive import Redrive

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.control import MOST, Action, Order, Override, Overrides, matches
 from gateway.domain.errors import InvalidRequest
+from gateway.domain.operators.control import MOST, Action, Order, Override, Overrides, matches
 
 NOW = datetime(2026, 11, 25, 3, tzinfo=UTC)
 LATER = NOW + timedelta(hours=3)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import attrs
 
 from gateway.domain.message import Message
-from gateway.domain.redrive import OTHERS, Grouping, Letter, Redriven, Selection
+from gateway.domain.operators.redrive import OTHERS, Grouping, Letter, Redriven, Selection
 
 LETTER = Letter(
     reason="EntityNotFound",

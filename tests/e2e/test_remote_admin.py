@@ -15,7 +15,7 @@ from gateway.app.operations.redriving import Wish, redrive
 from gateway.app.runtime import Runtime
 from gateway.config.file import load
 from gateway.domain.entity import EntityPath
-from gateway.domain.redrive import Selection
+from gateway.domain.operators.redrive import Selection
 from gateway.net.tls import ClientTlsOptions
 from tests.e2e.processes import KEY_VARIABLE, GatewayProcess, Gateways, broker_config, environment
 

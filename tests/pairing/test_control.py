@@ -5,7 +5,6 @@ from datetime import timedelta
 import pytest
 import trio
 
-from gateway.domain.control import Action, ControlAnswer, Operator, Order
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import InvalidRequest, NotSupported
 from gateway.domain.events.control import ControlCalled, ControlEnded
@@ -17,6 +16,7 @@ from gateway.domain.events.gateway import (
 )
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
+from gateway.domain.operators.control import Action, ControlAnswer, Operator, Order
 from gateway.pairing.control import Control
 from gateway.pairing.options import EntityRule
 from gateway.pairing.pair import Pair

@@ -10,12 +10,12 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.capabilities import send_accepted_by
-from gateway.domain.control import Action, Operator, Order
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.events.gateway import StateNotSaved
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
+from gateway.domain.operators.control import Action, Operator, Order
 from gateway.pairing.entity_cache import KnownEntity
 from gateway.pairing.state_file import SavedState, StateFile, StateFileError, build, parse
 from gateway.pairing.states import EntityState

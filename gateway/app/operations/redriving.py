@@ -19,7 +19,7 @@ from gateway.config.options import Config, Namespace, Pairing
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, InvalidRequest
-from gateway.domain.redrive import Redriven, Selection, Survey
+from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.wire.http.messages import Headers, Request
 from gateway.wire.pairgate.redrive import (
     MOST,

@@ -13,8 +13,8 @@ from typing import Final, Protocol
 import attrs
 
 from gateway.domain.access import Right
-from gateway.domain.control import ControlAnswer, ControlState, Operator, Order
 from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.domain.operators.control import ControlAnswer, ControlState, Operator, Order
 from gateway.frontends.admin.operators import (
     body_answer,
     check_right,

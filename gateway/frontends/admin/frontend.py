@@ -25,7 +25,7 @@ from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
 from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
-from gateway.domain.redrive import Redriven, Selection, Survey
+from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend

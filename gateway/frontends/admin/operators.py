@@ -10,9 +10,9 @@ import attrs
 import trio
 
 from gateway.domain.access import Access, Claim, Refusal, Refused, Right
-from gateway.domain.control import Operator
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, NotAuthorized
+from gateway.domain.operators.control import Operator
 from gateway.frontends.auth import Authorizer
 from gateway.net.visits import current_visit, note_authorized
 from gateway.wire.http.messages import Headers, Request, Response

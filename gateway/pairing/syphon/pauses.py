@@ -7,8 +7,8 @@ import attrs
 import trio
 
 from gateway.changes import Changes
-from gateway.domain.control import Overrides
 from gateway.domain.entity import EntityPath
+from gateway.domain.operators.control import Overrides
 
 
 @attrs.define(eq=False)

@@ -29,7 +29,14 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.gateway import DeadLettersRedriven
 from gateway.domain.message import Complete, Delivery
-from gateway.domain.redrive import Grouping, Letter, Redriven, Selection, Survey, open_letter
+from gateway.domain.operators.redrive import (
+    Grouping,
+    Letter,
+    Redriven,
+    Selection,
+    Survey,
+    open_letter,
+)
 from gateway.offering import offered
 from gateway.pairing.sending import send_in_time
 from gateway.pairing.syphon.backlog_message import Progress

@@ -15,8 +15,8 @@ import attrs
 import cattrs
 import cattrs.preconf.json
 
-from gateway.domain.control import EVERYTHING, Action, ControlAnswer, ControlState, Order
 from gateway.domain.errors import InvalidRequest, MessageError
+from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, ControlState, Order
 
 PREFIX: Final = "/v1/"
 STATE_PATH: Final = "/v1/control"

@@ -17,7 +17,7 @@ import cattrs.preconf.json
 from attrs import validators
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.redrive import Redriven, Selection, Survey
+from gateway.domain.operators.redrive import Redriven, Selection, Survey
 
 T = TypeVar("T")
 

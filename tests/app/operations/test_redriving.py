@@ -4,7 +4,7 @@ import pytest
 
 from gateway.app.failure import ExitCode
 from gateway.app.operations.redriving import Outcome
-from gateway.domain.redrive import Group, Redriven, Survey
+from gateway.domain.operators.redrive import Group, Redriven, Survey
 
 SOME = (Group(reason="a", entity="orders", messages=2, moves=2),)
 

@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import pytest
 
-from gateway.domain.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.errors import NotSupported
+from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend

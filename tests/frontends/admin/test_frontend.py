@@ -16,7 +16,7 @@ from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.entity import EntityPath, EntityStatus, QueueProperties
 from gateway.domain.message import Message
-from gateway.domain.redrive import Redriven, Selection, Survey
+from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.ports import Broker

@@ -19,7 +19,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.events.gateway import DeadLettered, DeadLettersRedriven
 from gateway.domain.message import DEAD_LETTER_REASON, DeadLetter
-from gateway.domain.redrive import Redriven, Selection
+from gateway.domain.operators.redrive import Redriven, Selection
 from gateway.pairing.syphon.redrive import Redrive
 from tests.harness.faults import Hang, Operation
 from tests.pairing.harness import (

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.domain.errors import InvalidRequest
-from gateway.domain.redrive import Group, Redriven, Selection, Survey
+from gateway.domain.operators.redrive import Group, Redriven, Selection, Survey
 from gateway.wire.pairgate.redrive import (
     RedriveOrder,
     build_answer,

@@ -1,0 +1,1 @@
+"""Orders of operators: control of a process, and redrive of dead letters."""
