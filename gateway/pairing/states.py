@@ -5,7 +5,7 @@ All methods except the waits are synchronous, so that no other task runs between
 """
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -43,6 +43,10 @@ def _keep(entity: EntityPath) -> None:
     """This process is the only one."""
 
 
+def _keep_pins() -> None:
+    """This process is the only one."""
+
+
 @attrs.define(eq=False, kw_only=True)
 class EntityStates:
     """Runs the table of `domain.failover`, one row per troubled entity, for all senders."""
@@ -55,6 +59,8 @@ class EntityStates:
     max_troubled: int = MAX_TROUBLED  # entities
     # Called after each change of a state that other processes should adopt.
     share: Callable[[EntityPath], None] = _keep
+    # Called after each change of `pins`.
+    share_pins: Callable[[], None] = _keep_pins
     _records: Records = attrs.field(init=False)
     changes: Changes = attrs.field(factory=Changes, init=False)
     evidence: Evidence = attrs.field(init=False)
@@ -285,6 +291,7 @@ class EntityStates:
         Put changed `pins` into effect for these entities, and for those that were pinned before.
         Any other entity follows at its next send, through `state_of`.
         """
+        self.share_pins()
         for entity in entities:
             self.state_of(entity)
         for record in list(self._records.values()):
@@ -332,6 +339,21 @@ class EntityStates:
         record.shared = False
         self._move(record, before, shared.reason)
         return True
+
+    def adopt_pins(self, pins: Sequence[Override]) -> None:
+        """
+        Replace `pins` by those that another process has. Entities that this process has pinned
+        meanwhile, and that they no longer cover, return to the primary.
+        """
+        pinned = [
+            record.entity
+            for record in self._records.values()
+            if record.failover.state is State.PINNED and self.is_covered(record.entity)
+        ]
+        self.pins.restore(pins)
+        for entity in pinned:
+            if not self.is_covered(entity):
+                self.force_back(entity)
 
     # For observers.
 

@@ -17,6 +17,7 @@ import trio
 from gateway.app.workers.channel import Channel, Values
 from gateway.domain.bounded import Bounded
 from gateway.domain.entity import EntityPath
+from gateway.domain.operators.control import Override
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import MAX_TROUBLED, SharedState
 from gateway.pairing.states import EntityStates
@@ -48,6 +49,7 @@ class Readership:
     wake: Callable[[], None]
     changed: dict[str, EntityPath] = attrs.field(factory=dict)  # by others
     accepted: dict[str, int] = attrs.field(factory=dict)  # its own changes: their versions
+    has_pins: bool = False  # whether it was told the present ones
 
 
 @attrs.define(eq=False)
@@ -62,12 +64,14 @@ class StateHub:
     def __attrs_post_init__(self) -> None:
         self._versions = Bounded(MOST_VERSIONS, renews=True)
         self.states.share = lambda entity: self._note(entity, PARENT)
+        self.states.share_pins = self._note_pins
 
     def add(self, number: int, wake: Callable[[], None]) -> Values:
         """Begin to tell a worker of changes; the message with all states until now."""
-        self._readers[number] = Readership(number, wake)
+        self._readers[number] = Readership(number, wake, has_pins=True)
         states = self.states.all_shared()
-        return {"states": [self._row(each.entity, each) for each in states]}
+        rows = [self._row(each.entity, each) for each in states]
+        return {"pins": self._pins(), "states": rows}
 
     def remove(self, number: int) -> None:
         """Stop telling the worker, as it has ended."""
@@ -87,12 +91,22 @@ class StateHub:
     def collect(self, number: int) -> Values | None:
         """The message with the changes that the worker hasn't been told."""
         reader = self._readers.get(number)
-        if reader is None or not (reader.changed or reader.accepted):
+        if reader is None or not (reader.changed or reader.accepted or not reader.has_pins):
             return None
+        pins = {} if reader.has_pins else {"pins": self._pins()}
+        reader.has_pins = True
         changed, reader.changed = reader.changed, {}
         accepted, reader.accepted = reader.accepted, {}
         rows = [self._row(entity, self.states.shared(entity)) for entity in changed.values()]
-        return {"accepted": accepted, "states": rows}
+        return {**pins, "accepted": accepted, "states": rows}
+
+    def _pins(self) -> Any:
+        return _converter.unstructure(self.states.pins.all())
+
+    def _note_pins(self) -> None:
+        for reader in self._readers.values():
+            reader.has_pins = False
+            reader.wake()
 
     def _note(self, entity: EntityPath, author: int) -> None:
         self._last += 1
@@ -132,6 +146,8 @@ class StateReplica:
             self._versions[key] = row["version"]
             self._changed.pop(key, None)  # decided without this change
             self.states.adopt(shared)
+        if "pins" in message:
+            self.states.adopt_pins(_converter.structure(message["pins"], tuple[Override, ...]))
 
     def collect(self) -> Values | None:
         """The message with the changes that the parent hasn't been told."""

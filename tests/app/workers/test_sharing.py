@@ -16,6 +16,7 @@ from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Unavailable
 from gateway.domain.failover import State
+from gateway.domain.operators.control import Override
 from gateway.pairing.entity_cache import EntityCache, KnownEntity
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.options import PairOptions
@@ -211,6 +212,46 @@ async def test_a_later_worker_begins_with_the_states_of_all(autojump_clock):
     gateway.hub.remove(1)
     later = make_states()
     StateReplica(later, lambda: None).take(gateway.hub.add(1, lambda: None))
+
+    assert later.state_of(ORDERS) is State.PINNED
+
+
+def override(target: str) -> Override:
+    return Override(target=target, reason="", operator="ann", since=START)
+
+
+async def test_an_operators_pattern_covers_what_a_worker_sends_to_first(autojump_clock):
+    gateway = Gateway()
+    gateway.parent.pins.add([override("orders/*")])
+    gateway.parent.apply_pins((), "an operator")
+    gateway.settle()
+    worker = gateway.workers[0]
+
+    assert worker.state_of(EntityPath("orders/eu")) is State.PINNED
+    assert worker.state_of(BILLS) is State.PRIMARY
+    gateway.settle()
+    assert gateway.states_of(EntityPath("orders/eu")) == [State.PINNED] * 3
+
+
+async def test_a_pin_that_is_taken_back_while_a_worker_applies_it_leaves_nothing(autojump_clock):
+    gateway = Gateway()
+    gateway.parent.pins.add([override("*")])
+    gateway.parent.apply_pins((), "an operator")
+    gateway.settle()
+
+    gateway.parent.pins.take_back(["*"])
+    gateway.parent.apply_pins((), "an operator")
+    assert gateway.workers[0].state_of(ORDERS) is State.PINNED  # it doesn't know yet
+    gateway.settle()
+
+    assert gateway.states_of(ORDERS) == [State.PRIMARY] * 3
+
+
+async def test_a_later_worker_begins_with_the_pins(autojump_clock):
+    gateway = Gateway()
+    gateway.parent.pins.add([override("*")])
+    later = make_states()
+    StateReplica(later, lambda: None).take(gateway.hub.add(3, lambda: None))
 
     assert later.state_of(ORDERS) is State.PINNED
 
