@@ -12,6 +12,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "agent": "listen",
     "certs": "trial",
     "check": "check",
+    "completion": "completion",
     "config": "config",
     "create": "entities",
     "delete": "entities",

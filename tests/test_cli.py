@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -272,6 +273,27 @@ def test_each_command_is_where_the_table_says(name: str) -> None:
 
     assert isinstance(command, click.Command)
     assert command.name == name
+
+
+def leaves(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """The command, or those of the group."""
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield path, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from leaves(inner, f"{path} {name}")
+
+
+def test_every_command_prints_json_for_machines() -> None:
+    found = {path: leaf for name in COMMANDS for path, leaf in leaves(command_named(name), name)}
+    without = [
+        path
+        for path, leaf in found.items()
+        if not any("--json" in parameter.opts for parameter in leaf.params)
+    ]
+
+    assert {"list", "create queue", "store check", "config", "config new"} <= set(found)
+    assert without == []
 
 
 def test_a_gateway_starts_without_what_only_others_need() -> None:

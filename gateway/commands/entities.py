@@ -17,7 +17,7 @@ from gateway.app.operations import entities
 from gateway.app.operations.entities import Changed, Entity, EntityKind, Inventory, Listed
 from gateway.app.operations.ways_in import Place
 from gateway.app.runtime import Runtime
-from gateway.commands.place import add_place
+from gateway.commands.place import add_place, complete_entity
 from gateway.commands.terminal import (
     Duration,
     Invocation,
@@ -65,7 +65,7 @@ _add_if_missing = click.option(
 @add_json
 @failing_in_words
 @add_place
-@click.argument("prefix", default="")
+@click.argument("prefix", default="", shell_complete=complete_entity)
 def list_(invocation: Invocation, place: Place, prefix: str) -> None:
     """
     List queues, topics and subscriptions with their counts, whose names start with PREFIX.
@@ -160,7 +160,7 @@ _add_yes = click.option("--yes", is_flag=True, help="Don't ask.")
 
 
 @_member(delete, "queue")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_entity)
 @_add_yes
 def delete_queue(invocation: Invocation, place: Place, name: str, yes: bool) -> None:
     """Delete the queue NAME, with its messages and its dead letters."""
@@ -168,7 +168,7 @@ def delete_queue(invocation: Invocation, place: Place, name: str, yes: bool) -> 
 
 
 @_member(delete, "topic")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_entity)
 @_add_yes
 def delete_topic(invocation: Invocation, place: Place, name: str, yes: bool) -> None:
     """Delete the topic NAME, with its subscriptions and their messages."""
@@ -177,7 +177,7 @@ def delete_topic(invocation: Invocation, place: Place, name: str, yes: bool) -> 
 
 @_member(delete, "subscription")
 @click.argument("topic")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_entity)
 @_add_yes
 def delete_subscription(
     invocation: Invocation, place: Place, topic: str, name: str, yes: bool

@@ -13,6 +13,7 @@ from gateway.app.logs import open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin, add_admin_access
+from gateway.commands.place import complete_entity
 from gateway.commands.terminal import (
     Duration,
     Invocation,
@@ -46,7 +47,13 @@ class CountOrOff(click.ParamType[int | None]):
 @click.command()
 @add_config
 @add_json
-@click.argument("entities", nargs=-1, required=True, metavar="ENTITY[:WEIGHT]...")
+@click.argument(
+    "entities",
+    nargs=-1,
+    required=True,
+    metavar="ENTITY[:WEIGHT]...",
+    shell_complete=complete_entity,
+)
 @click.option("--to", metavar="URL", help="Post each message to this endpoint.")
 @click.option(
     "--exec",

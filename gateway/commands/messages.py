@@ -19,7 +19,7 @@ from gateway.app.operations.ways_in import Place
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin
 from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
-from gateway.commands.place import add_place
+from gateway.commands.place import add_place, complete_entity
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, Settlement
@@ -34,7 +34,7 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
     def wrapper(invocation: Invocation, entity: str, place: Place, **rest: Any) -> None:
         function(invocation, Where(entity=entity, **attrs.asdict(place, recurse=False)), **rest)
 
-    return click.argument("entity")(add_place(wrapper))
+    return click.argument("entity", shell_complete=complete_entity)(add_place(wrapper))
 
 
 @command
@@ -133,7 +133,7 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
 
 @command
 @add_admin
-@click.argument("queue")
+@click.argument("queue", shell_complete=complete_entity)
 @click.option(
     "--size", type=click.IntRange(0), default=0, help="Size of the message in bytes, if known."
 )

@@ -1,6 +1,7 @@
 """Options that select a namespace: the running gateway, or a configured one directly."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,41 @@ from gateway.app.operations.admin_endpoint import tls_files
 from gateway.app.operations.ways_in import Place
 from gateway.commands.admin import add_certificate
 from gateway.commands.terminal import Invocation, add_port_offset
+from gateway.config.options import Config
+from gateway.config.problems import ConfigError
+
+
+def _config_of(context: click.Context) -> Config | None:
+    """The configuration of the command line that is being completed; None: it can't be read."""
+    with suppress(ConfigError):
+        return Invocation(context.params.get("config"), as_json=False).read().config
+    return None
+
+
+def complete_entity(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """The configured entities whose names begin so. No gateway is asked: a shell doesn't wait."""
+    config = _config_of(context)
+    plans = [] if config is None else [each.plan for each in config.namespaces.values()]
+    names = {queue.path.name for plan in plans for queue in plan.queues}
+    names |= {topic.path.name for plan in plans for topic in plan.topics}
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def complete_namespace(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[str]:
+    """The configured namespaces whose names begin so."""
+    config = _config_of(context)
+    names = [] if config is None else sorted(config.namespaces)
+    return [name for name in names if name.startswith(incomplete)]
+
 
 _add_namespace = click.option(
     "--namespace",
     metavar="NAME",
+    shell_complete=complete_namespace,
     help="Use this namespace directly. Default: the running gateway, else the primary.",
 )
 _add_ca = click.option(

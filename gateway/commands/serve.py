@@ -1,5 +1,6 @@
 """`pairgate serve` and `syphon`, which run until they are told to end."""
 
+from functools import partial
 from typing import Final
 
 import click
@@ -8,16 +9,26 @@ from gateway.app import serving, syphoning
 from gateway.app.logs import open_log, reloader
 from gateway.app.runtime import Runtime
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
+from gateway.config.binds import BIND_VARIABLE
 
 STANDARD_ERROR: Final = 2
 
 
 @command
 @add_port_offset
+@click.option(
+    "--bind",
+    "binds",
+    multiple=True,
+    metavar="PROTOCOL=HOST:PORT",
+    help=f"Listen at this address instead. Repeatable; other commands look into ${BIND_VARIABLE}.",
+)
 @add_adopt
-def serve(invocation: Invocation, port_offset: int, adopted: tuple[str, ...]) -> None:
+def serve(
+    invocation: Invocation, port_offset: int, binds: tuple[str, ...], adopted: tuple[str, ...]
+) -> None:
     """Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends it at once."""
-    loaded = invocation.read()
+    loaded = invocation.read(binds)
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
         run(
             serving.serve,
@@ -25,7 +36,7 @@ def serve(invocation: Invocation, port_offset: int, adopted: tuple[str, ...]) ->
             Runtime(observer=log),
             port_offset=port_offset,
             adopted=adopted,
-            reload=reloader(loaded, log, invocation.read),
+            reload=reloader(loaded, log, partial(invocation.read, binds)),
             as_json=invocation.as_json,
         )
 

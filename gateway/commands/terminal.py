@@ -4,7 +4,7 @@ import json
 import os
 import select
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial, update_wrapper
 from pathlib import Path
@@ -54,8 +54,9 @@ class Invocation:
     config: Path | None
     as_json: bool
 
-    def read(self) -> Loaded:
-        return load(self.config, environ=os.environ, here=Path.cwd())
+    def read(self, binds: Sequence[str] = ()) -> Loaded:
+        """The configuration, with these addresses of endpoints (`config.binds`)."""
+        return load(self.config, environ=os.environ, here=Path.cwd(), binds=binds)
 
     def print(self, value: Any, *lines: "RenderableType") -> None:
         """Print the value for machines, or the lines for people."""

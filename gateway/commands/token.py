@@ -10,13 +10,14 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import tokens
 from gateway.app.operations.tokens import Grant
 from gateway.app.runtime import Runtime
+from gateway.commands.place import complete_entity
 from gateway.commands.terminal import Duration, Invocation, add_port_offset, command
 from gateway.domain.access import Right
 
 
 @command
 @add_port_offset
-@click.argument("entity", required=False)
+@click.argument("entity", required=False, shell_complete=complete_entity)
 @click.option("--storage", is_flag=True, help="A SAS for Storage Queue, as parameters of a URL.")
 @click.option("--valid", type=Duration(), default="1h", show_default=True, help="Time to expiry.")
 @click.option("--policy", metavar="NAME", help="The [[access]] that signs it.")

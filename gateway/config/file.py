@@ -1,12 +1,13 @@
 """Finds and reads the configuration file, and completes it with derived values."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from gateway.config.binds import with_binds
 from gateway.config.checks import problems_of, warnings_of
 from gateway.config.options import (
     DEFAULT,
@@ -35,20 +36,24 @@ class Loaded:
     warnings: tuple[str, ...] = ()
 
 
-def load(path: Path | None, *, environ: Mapping[str, str], here: Path) -> Loaded:
+def load(
+    path: Path | None, *, environ: Mapping[str, str], here: Path, binds: Sequence[str] = ()
+) -> Loaded:
     """
     Read that file; without one `pairgate.toml` in the folder `here`, else the embedded default.
+    `binds` are addresses of endpoints for `with_binds`.
 
     Relative paths start at the file's folder, so that a command finds the same stores wherever it
     is called.
 
     Raises:
-        ConfigError: there is no such file, it isn't TOML, or its content is invalid.
+        ConfigError: there is no such file, it isn't TOML, or its content or an address is invalid.
     """
     if path is None and (here / FILE_NAME).exists():
         path = here / FILE_NAME
     if path is None:
-        return parse(DEFAULT, source="the embedded default", folder=here, environ=environ)
+        source = "the embedded default"
+        return parse(DEFAULT, source=source, folder=here, environ=environ, binds=binds)
     try:
         text = path.read_text("utf-8-sig")  # editors on Windows write a byte order mark
     except OSError as error:
@@ -56,10 +61,17 @@ def load(path: Path | None, *, environ: Mapping[str, str], here: Path) -> Loaded
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: isn't UTF-8 text"]) from error
     folder = path.resolve().parent
-    return parse(text, source=str(path), folder=folder, environ=environ)
+    return parse(text, source=str(path), folder=folder, environ=environ, binds=binds)
 
 
-def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -> Loaded:
+def parse(
+    text: str,
+    *,
+    source: str,
+    folder: Path,
+    environ: Mapping[str, str],
+    binds: Sequence[str] = (),
+) -> Loaded:
     """
     Read the text of a configuration.
 
@@ -68,9 +80,12 @@ def parse(text: str, *, source: str, folder: Path, environ: Mapping[str, str]) -
     """
     secrets = SecretSource(environ=environ, folder=folder)
     try:
-        config = structure(tomllib.loads(text), Config, secrets)
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{source}: {error}"]) from error
+    table = with_binds(table, binds, environ)
+    try:
+        config = structure(table, Config, secrets)
     except ConfigError as error:
         raise ConfigError(f"{source}: {problem}" for problem in error.problems) from error
     config, problems = _with_plans(_completed(config, source, folder))

@@ -1,0 +1,60 @@
+"""Addresses of endpoints that the command line or the environment gives."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gateway.config.options import PROTOCOLS
+from gateway.config.problems import ConfigError
+from gateway.config.values import expected, not_one_of
+from gateway.net.listeners import CannotListen, split_address
+
+BIND_OPTION: Final = "--bind"
+FORM: Final = "PROTOCOL=HOST:PORT"
+BIND_VARIABLE: Final = "PAIRGATE_BIND"  # several, separated by spaces
+
+
+def with_binds(
+    table: Mapping[str, Any], options: Sequence[str], environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """
+    The configuration with these addresses, each `PROTOCOL=HOST:PORT`.
+
+    The first one of a protocol replaces the address of the first endpoint with that protocol, and
+    so on; one that no endpoint is left for adds an endpoint. Those of the environment count for
+    protocols that the options don't name.
+
+    Raises:
+        ConfigError: an address has another form, or there is no such protocol.
+    """
+    chosen = _by_protocol(BIND_VARIABLE, environ.get(BIND_VARIABLE, "").split())
+    chosen |= _by_protocol(BIND_OPTION, options)
+    endpoints = table.get("endpoints", [])
+    if not chosen or not isinstance(endpoints, list):
+        return dict(table)
+    left = {protocol: list(addresses) for protocol, addresses in chosen.items()}
+    changed: list[Any] = []
+    for endpoint in endpoints:
+        protocol = endpoint.get("protocol") if isinstance(endpoint, dict) else None
+        addresses = left.get(protocol) if isinstance(protocol, str) else None
+        changed.append({**endpoint, "bind": addresses.pop(0)} if addresses else endpoint)
+    changed += [
+        {"protocol": protocol, "bind": address}
+        for protocol, addresses in left.items()
+        for address in addresses
+    ]
+    return {**table, "endpoints": changed}
+
+
+def _by_protocol(source: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        protocol, equals, address = text.partition("=")
+        try:
+            if not equals or protocol not in PROTOCOLS:
+                wrong = not_one_of(PROTOCOLS, protocol) if equals else expected(FORM, text)
+                raise ConfigError([f"{source}: {wrong}"])
+            split_address(address)
+        except CannotListen as error:
+            raise ConfigError([f"{source}: {error}"]) from error
+        found.setdefault(protocol, []).append(address)
+    return found

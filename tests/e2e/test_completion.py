@@ -1,0 +1,78 @@
+"""The scripts of `pairgate completion`, and the answers that they get."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.e2e.processes import environment
+from tests.test_cli import pairgate
+
+pytestmark = pytest.mark.slow
+
+CONFIG: Final = '[namespaces.east]\nurl = "memory:"\nqueues = ["orders", "offers", "bills"]\n'
+ASK: Final = """
+eval "$(pairgate completion bash)"
+COMP_WORDS=(pairgate {words}) COMP_CWORD={last}
+_pairgate_completion pairgate
+echo "${{COMPREPLY[@]}}"
+"""
+
+
+def completed(folder: Path, *words: str) -> set[str]:
+    """What bash offers for the last word, in that folder."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    program = programs / "pairgate"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m gateway "$@"\n')
+    program.chmod(0o700)
+    script = ASK.format(words=" ".join(word or "''" for word in words), last=len(words))
+    result = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env={**environment(), "PATH": f"{programs}:/usr/bin:/bin"},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(result.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("st",), {"status", "store"}),
+        (("create", ""), {"queue", "topic", "subscription"}),
+        (("send", "o"), {"orders", "offers"}),
+        (("delete", "queue", "b"), {"bills"}),
+        (("list", "--namespace", ""), {"east"}),
+        (("completion", ""), {"bash", "zsh", "fish"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_bash_completes_commands_and_names(
+    words: tuple[str, ...], offered: set[str], tmp_path: Path
+) -> None:
+    (tmp_path / "pairgate.toml").write_text(CONFIG)
+
+    assert completed(tmp_path, *words) == offered
+
+
+def test_a_wrong_configuration_offers_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pairgate.toml").write_text("nonsense")
+
+    assert completed(tmp_path, "send", "o") == set()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_has_a_script_that_asks_in_its_own_form(shell: str) -> None:
+    result = pairgate("completion", shell)
+
+    assert result.exit_code == 0
+    assert f"_PAIRGATE_COMPLETE={shell}_complete" in result.stdout
+
+
+def test_another_shell_is_a_wrong_usage() -> None:
+    assert pairgate("completion", "tcsh").exit_code == 2
