@@ -111,6 +111,8 @@ class EntityStatus(enum.Enum):
     SEND_DISABLED = "SendDisabled"
     RECEIVE_DISABLED = "ReceiveDisabled"
 
+    __hash__ = object.__hash__  # as in `billing.Operation`: looked up for each message
+
 
 @attrs.frozen(kw_only=True)
 class QueueProperties:

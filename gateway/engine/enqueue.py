@@ -66,20 +66,25 @@ class EnqueueRules:
 
     def send(self, messages: Sequence[Incoming], now: Now) -> list[int]:
         """As `Queue.send`, after its sweep."""
-        properties = self._content.entity.properties
+        content = self._content
+        properties = content.entity.properties
+        numbers, numbered = [], []
         for message in messages:
             self.check_size(message.size)
             check_message(message, properties)
-        numbered = [(self._content.next_sequence(), message) for message in messages]
+            number = content.next_sequence()
+            numbers.append(number)
+            numbered.append((number, message))
         kept = self._duplicates.sift(numbered, properties, now)
-        self.check_quota(sum(message.size for _, message in kept))
         rows = [accept(message, number, properties, now) for number, message in kept]
-        if self._content.onward is None:
-            self._content.add(rows)
+        self.check_quota(sum([row.size for row in rows]))
+        if content.onward is None:
+            content.add(rows)
         else:
-            self._forward_new(rows, self._content.onward, now)
-        self._duplicates.remember([message for _, message in kept], properties, now)
-        return [number for number, _ in numbered]
+            self._forward_new(rows, content.onward, now)
+        if properties.requires_duplicate_detection:
+            self._duplicates.remember([message for _, message in kept], properties, now)
+        return numbers
 
     def arrive(self, row: Row, hops: int, now: Now) -> None:
         """As `Target.arrive`."""

@@ -100,7 +100,7 @@ class MessageIndex:
         for row in rows:
             self._note_dates(row)
             self._count(row.state, 1)
-            self._add_bytes(row.size)
+        self._add_bytes(sum([row.size for row in rows]))
 
     def replace(self, old: Row, new: Row) -> None:
         self.rows.replace(old, new)
@@ -223,11 +223,13 @@ class MessageIndex:
         lane = self._lanes[state]
         self.journal.note(lane.recount, lane.messages, lane.fresh)
         lane.messages += change
-        lane.fresh += max(change, 0)
+        if change > 0:
+            lane.fresh += change
 
     def _add_bytes(self, change: int) -> None:
         self.journal.note(self._weigh, self.bytes, self.usage.bytes)
-        self._weigh(self.bytes + change, self.usage.bytes + change)
+        self.bytes += change
+        self.usage.bytes += change
 
     def _weigh(self, own: int, of_quota: int) -> None:
         self.bytes, self.usage.bytes = own, of_quota

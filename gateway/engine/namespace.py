@@ -96,8 +96,10 @@ class Namespace:
 
     def find_or_create(self, path: EntityPath, now: Now) -> Queue:
         """As `find`; a missing queue is created if `create_missing` is set."""
-        missing = self.create_missing and path.parent_key not in self._queues
-        if missing and not path.is_subscription:
+        queue = self._queues.get(path.parent_key)
+        if queue is not None:
+            return queue
+        if self.create_missing and not path.is_subscription:
             stored = StoredEntity(
                 path=path.parent, properties=QueueProperties(), created=now.wall, updated=now.wall
             )
@@ -364,8 +366,12 @@ class Namespace:
         self._changed.clear()
         for key, path in self._touched.items():
             queue = self._queues.get(key)
-            told = (path.parent, None) if queue is None else (queue.path, self._news_of(queue, now))
-            news.append(told)
+            if queue is None:
+                news.append((path.parent, None))
+                continue
+            told = queue.drain_news(now)
+            self._due_work.note(queue, told.due, now)
+            news.append((queue.entity.path, told))
         self._touched.clear()
         return Report(news, self.next_due_work())
 
@@ -422,11 +428,6 @@ class Namespace:
         elif path.is_subscription and path.topic.key in self._routings:
             self._routings[path.topic.key].drop(path.subscription)
         self.remove(path)
-
-    def _news_of(self, queue: Queue, now: Now) -> News:
-        news = queue.drain_news(now)
-        self._due_work.note(queue, news.due, now)
-        return news
 
 
 def _targets(properties: QueueProperties) -> list[str]:

@@ -145,7 +145,7 @@ class Queue:
         Raises:
             EntityDisabled: the queue is disabled, or disabled for receiving.
         """
-        status = self.properties.status
+        status = self.entity.properties.status
         if status in _GIVES_NOTHING:
             raise EntityDisabled(f"{self.path} is {status.value}")
 
@@ -159,11 +159,12 @@ class Queue:
             InvalidRequest: the queue forwards all its messages.
         """
         self.check_active()
-        if self.forwards and state is State.ACTIVE:
+        content = self._content
+        if content.onward is not None and state is State.ACTIVE:
             raise InvalidRequest(
                 f"{self.path} forwards its messages: receive from the entity that it forwards to"
             )
-        if self._content.sessions is not None and state is State.ACTIVE:
+        if content.sessions is not None and state is State.ACTIVE:
             raise SessionRequired(f"{self.path} requires sessions: a receiver must accept one")
 
     @property

@@ -58,7 +58,7 @@ class Entity:
 
     def touch(self, now: Now) -> None:
         self.journal.note(self._was_used, self.accessed, self.used)
-        self._was_used(now.wall, now.monotonic)
+        self.accessed, self.used = now.wall, now.monotonic
 
     def use(self, monotonic: float) -> None:
         """Note that the entity is in use, though no client has accessed it."""
@@ -172,7 +172,7 @@ class QueueContent:
         properties = self.entity.properties
         if row.damaged:
             self.index.quarantine(row)
-        elif self._is_expired(row, now):
+        elif row.expires is not None and self._is_expired(row, now):
             if properties.dead_lettering_on_expiration:
                 self.dead_letter(row, EXPIRED, now)
             else:
@@ -215,7 +215,8 @@ class QueueContent:
             for row in index.expired(now, SWEEP):
                 self.fit(row, now)
             index.look_for_expiry()
-        self._finish(finished=True)
+        if self._unfinished:
+            self._finish(finished=True)
         if self.onward is not None and index.count(State.ACTIVE) > 0:
             self._send_on(self.onward, now)
 

@@ -117,7 +117,9 @@ class LocalBroker(LocalQueues):
                 message was stored.
             StorageFull: the disk is full; no message was stored.
         """
-        self._note(entity, messages, await self._send(entity, messages))
+        numbers = await self._send(entity, messages)
+        if self.recent is not None:
+            self._note(entity, messages, numbers, self.recent)
 
     async def send_many(
         self, entity: EntityPath, batches: Sequence[Sequence[Message]]
@@ -129,7 +131,8 @@ class LocalBroker(LocalQueues):
         for batch, incoming, verdict in zip(batches, packed, verdicts, strict=True):
             if not isinstance(verdict, BrokerError):
                 self.meter.carried(Operation.SEND, len(batch), cost_of(incoming))
-                self._note(entity, batch, verdict)
+                if self.recent is not None:
+                    self._note(entity, batch, verdict, self.recent)
         return [verdict if isinstance(verdict, BrokerError) else None for verdict in verdicts]
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
@@ -160,7 +163,7 @@ class LocalBroker(LocalQueues):
             return namespace.find_or_create(entity, now).send(incoming, now)
 
         size = cost_of(incoming)
-        numbers = await self.run_on(entity, work, cost=size + STEP_COST, billed=None)
+        numbers = await self._run(self._step(entity, work, cost=size + STEP_COST))
         self.meter.carried(Operation.SEND, len(messages), size)
         return numbers
 
@@ -171,11 +174,14 @@ class LocalBroker(LocalQueues):
             return InvalidRequest(str(error))
 
     def _note(
-        self, entity: EntityPath, messages: Sequence[Message], numbers: Sequence[int]
+        self,
+        entity: EntityPath,
+        messages: Sequence[Message],
+        numbers: Sequence[int],
+        recent: Recent,
     ) -> None:
-        if self.recent is not None:
-            ids = (message.message_id for message in messages)
-            self.recent.note(entity.key, zip(ids, numbers, strict=True))
+        ids = (message.message_id for message in messages)
+        recent.note(entity.key, zip(ids, numbers, strict=True))
 
     @asynccontextmanager
     async def open_receiver(

@@ -193,7 +193,9 @@ class LocalReceiver:
             size = sum(each.row.size for each in taken)
             self._broker.meter.carried(Operation.RECEIVE, len(taken), size)
         self._forget_ended()
-        self._held.update((each.token, end) for each in taken if each.token is not None)
+        for each in taken:
+            if each.token is not None:
+                self._held[each.token] = end
         return taken
 
     def _forget_ended(self) -> None:
@@ -201,9 +203,10 @@ class LocalReceiver:
         Forget ended locks, so that a consumer that never settles doesn't fill the memory. The dict
         is ordered by the ends of the locks.
         """
-        now = trio.current_time()
-        while self._held and self._held[first := next(iter(self._held))] <= now:
-            del self._held[first]
+        if self._held:
+            now = trio.current_time()
+            while self._held and self._held[first := next(iter(self._held))] <= now:
+                del self._held[first]
 
     def _give_back(self, tokens: list[str], *, delivered: bool) -> None:
         if tokens:

@@ -36,7 +36,7 @@ def check_target(entity: EntityPath) -> None:
 
 def cost_of(batch: Packed) -> int:
     """The memory that the batch holds, in bytes."""
-    return 0 if isinstance(batch, BrokerError) else sum(message.size for message in batch)
+    return 0 if isinstance(batch, BrokerError) else sum([message.size for message in batch])
 
 
 class Runner(Protocol):

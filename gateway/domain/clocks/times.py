@@ -20,7 +20,7 @@ def to_micros(date: datetime) -> int:
 
 
 def to_date(micros: int) -> datetime:
-    return EPOCH + timedelta(microseconds=micros)
+    return EPOCH + timedelta(0, 0, micros)
 
 
 def later(micros: int, duration: timedelta) -> int | None:
