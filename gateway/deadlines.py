@@ -11,16 +11,19 @@ from gateway.domain.errors import BrokerError, OutcomeUnknown
 
 @attrs.define(eq=False)
 class AnswerDeadline:
-    """Made by `answered_within`. Entering it returns its scope, whose deadline may be moved."""
+    """
+    Made by `answered_within`. Entering it returns its scope, whose deadline may be moved.
+    Cancelling the scope ends the wait earlier.
+    """
 
     _seconds: float
     _what: str
     _at: str
     _error: Callable[[str], BrokerError]
-    _scope: trio.CancelScope
+    scope: trio.CancelScope
 
     def __enter__(self) -> trio.CancelScope:
-        return self._scope.__enter__()
+        return self.scope.__enter__()
 
     def __exit__(
         self,
@@ -28,8 +31,8 @@ class AnswerDeadline:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._scope.__exit__(kind, error, traceback)
-        if self._scope.cancelled_caught:
+        self.scope.__exit__(kind, error, traceback)
+        if self.scope.cancelled_caught:
             where = f"{self._at}: " if self._at else ""
             # The cancellation was only how the wait ended: it tells a reader nothing.
             raise self._error(

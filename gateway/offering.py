@@ -25,6 +25,8 @@ class _Entry:
     owner: type  # Broker or Receiver
     missing: str  # how a client is told that the capability is missing
     members: tuple[str, ...]
+    # Whether the brokers or receivers of a class have it: every send asks for several.
+    known: dict[type, bool] = attrs.field(factory=dict, init=False)
 
 
 _CAPABILITIES: Final[dict[type, _Entry]] = {}
@@ -70,7 +72,11 @@ def required(part: object, capability: type[C]) -> C:
 
 
 def _has(part: object, capability: type) -> bool:
-    return all(hasattr(part, name) for name in _CAPABILITIES[capability].members)
+    entry = _CAPABILITIES[capability]
+    has = entry.known.get(type(part))
+    if has is None:
+        has = entry.known[type(part)] = all(hasattr(part, name) for name in entry.members)
+    return has
 
 
 class Wrapper(abc.ABC):

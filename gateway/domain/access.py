@@ -1,6 +1,7 @@
 """Shared access policies, as in Service Bus: the right to send to, listen to or manage entities."""
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -166,6 +167,7 @@ def audience_covers(resource: str, path: str) -> bool:
     return audience is not None and segments_of(path)[: len(audience)] == audience
 
 
+@functools.lru_cache(maxsize=1024)  # each client signs one resource for all its requests
 def audience_of(resource: str) -> tuple[str, ...] | None:
     """
     The first segments of every path that a token for that URI covers; None: it covers none.

@@ -1,7 +1,6 @@
 """Limits the bytes of sends in progress, in total and per entity."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Final
 
 import attrs
@@ -27,28 +26,31 @@ class InFlight:
     def total(self) -> int:
         return self._total
 
-    @asynccontextmanager
-    async def reserve(self, entity: EntityPath, size: int, deadline: float) -> AsyncIterator[None]:
+    def reserve(self, entity: EntityPath, size: int, deadline: float) -> "Reservation":
         """
-        Reserve `size` bytes while the body runs; wait for room until the deadline.
+        A context that reserves `size` bytes while its body runs; it waits for room until the
+        deadline.
 
         A send that is larger than the limit goes when no other is in progress.
 
         Raises:
             Busy: there was no room before the deadline.
         """
+        return Reservation(self, entity, size, deadline)
+
+    async def take(self, entity: EntityPath, size: int, deadline: float) -> None:
+        """Reserve so many bytes until `give_back`. As `reserve`."""
         if not self._fits(entity, size):
             await self._wait(entity, size, deadline)
         self._total += size
         self._by_entity[entity.key] = self._by_entity.get(entity.key, 0) + size
-        try:
-            yield
-        finally:
-            self._total -= size
-            self._by_entity[entity.key] -= size
-            if not self._by_entity[entity.key]:
-                del self._by_entity[entity.key]
-            self._freed.unpark_all()
+
+    def give_back(self, entity: EntityPath, size: int) -> None:
+        self._total -= size
+        self._by_entity[entity.key] -= size
+        if not self._by_entity[entity.key]:
+            del self._by_entity[entity.key]
+        self._freed.unpark_all()
 
     async def _wait(self, entity: EntityPath, size: int, deadline: float) -> None:
         with trio.move_on_at(deadline):
@@ -67,3 +69,24 @@ class InFlight:
             return True
         share_kept = held == 0 or held + size <= self.limit // SHARE
         return share_kept and self._total + size <= self.limit
+
+
+@attrs.frozen(eq=False)
+class Reservation:
+    """Made by `InFlight.reserve`; a generator would cost each send twice as much."""
+
+    inflight: InFlight
+    entity: EntityPath
+    size: int
+    deadline: float
+
+    async def __aenter__(self) -> None:
+        await self.inflight.take(self.entity, self.size, self.deadline)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.inflight.give_back(self.entity, self.size)

@@ -1,7 +1,6 @@
 """Sends to the primary: which sends may try it, and what each answer means."""
 
 import math
-from contextlib import nullcontext
 from typing import Final
 
 import attrs
@@ -21,7 +20,14 @@ from gateway.pairing.busy_pauses import BusyPauses
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import OnUnknown, OnUnreachable, PairOptions, WhileSuspect
-from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time, unanswered
+from gateway.pairing.sending import (
+    SHORTEST_ATTEMPT,
+    Sending,
+    send,
+    send_in_time,
+    time_limit,
+    unanswered,
+)
 from gateway.pairing.slow_watch import SlowWatch
 from gateway.pairing.states import EntityStates
 from gateway.ports import Broker
@@ -197,24 +203,24 @@ class PrimarySender:
             await send_in_time(self.primary, sending.entity, sending.handed_over(), seconds)
             return False
         gives_up = has_other_way and sending.on_unknown is OnUnknown.DIVERT
-        patience = trio.CancelScope() if gives_up else None
+        limit = time_limit(self.primary, sending.entity, seconds)
+        patience = limit.scope if gives_up else None
         hedge = sending.hedge if gives_up else None
         failure: BrokerError | None = None
-        with self.watch.over(attempt, patience, hedge):
-            try:
-                with patience or nullcontext():
-                    await send_in_time(
-                        self.primary, sending.entity, sending.handed_over(), seconds, has_other_way
-                    )
-                if patience is not None and patience.cancelled_caught:
-                    failure = unanswered(
-                        self.primary, sending.entity, trio.current_time() - attempt.began
-                    )
-            except BrokerError as error:
-                failure = error
-            if failure is not None and hedge is not None:
+        watched = self.watch.begin(attempt, patience, hedge)
+        try:
+            with limit:
+                await send(self.primary, sending.entity, sending.handed_over(), has_other_way)
+        except BrokerError as error:
+            failure = error
+            waited = trio.current_time() - attempt.began
+            if patience is not None and patience.cancelled_caught and waited < seconds:
+                failure = unanswered(self.primary, sending.entity, waited)
+            if hedge is not None:
                 hedge.refused = failure.outcome is Outcome.NOT_SENT
                 await hedge.wait()
+        finally:
+            self.watch.end(watched)
         if failure is not None:
             raise failure
         if hedge is not None:

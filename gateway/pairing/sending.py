@@ -8,7 +8,7 @@ import attrs
 import trio
 
 from gateway.capabilities import FailsFast, address_of
-from gateway.deadlines import answered_within
+from gateway.deadlines import AnswerDeadline, answered_within
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Outcome, OutcomeUnknown, no_answer
@@ -122,12 +122,24 @@ async def send_in_time(
     Raises:
         BrokerError: as `Broker.send`; `NoAnswer` after `seconds` without an answer.
     """
-    with answered_within(seconds, f"from {entity}", at=address_of(broker), error=NoAnswer):
-        fails_fast = offered(broker, FailsFast) if has_other_way else None
-        if fails_fast is not None:
-            await fails_fast.try_send(entity, messages)
-        else:
-            await broker.send(entity, messages)
+    with time_limit(broker, entity, seconds):
+        await send(broker, entity, messages, has_other_way)
+
+
+def time_limit(broker: Broker, entity: EntityPath, seconds: float) -> AnswerDeadline:
+    """A context for one attempt that raises `NoAnswer` after that many seconds, from now on."""
+    return answered_within(seconds, f"from {entity}", at=address_of(broker), error=NoAnswer)
+
+
+async def send(
+    broker: Broker, entity: EntityPath, messages: Sequence[Message], has_other_way: bool
+) -> None:
+    """As `send_in_time`, without a limit."""
+    fails_fast = offered(broker, FailsFast) if has_other_way else None
+    if fails_fast is not None:
+        await fails_fast.try_send(entity, messages)
+    else:
+        await broker.send(entity, messages)
 
 
 def unanswered(broker: Broker, entity: EntityPath, seconds: float) -> NoAnswer:

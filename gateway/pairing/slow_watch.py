@@ -5,8 +5,6 @@ Such a send goes on waiting for its answer, but no longer than `suspect_wait` if
 sign of life: then it is diverted, since its outcome is unknown.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice, takewhile
 from math import inf
 from typing import Final
@@ -53,19 +51,18 @@ class SlowWatch:
     _looks: float = attrs.field(default=inf, init=False)  # the next check
     _hedges: trio.Nursery | None = attrs.field(default=None, init=False)
 
-    @contextmanager
-    def over(
+    def begin(
         self, attempt: Attempt, patience: trio.CancelScope | None, hedge: Hedge | None = None
-    ) -> Iterator[None]:
+    ) -> Watched | None:
         """
-        Watch the send until the block ends. With `patience` None it is never cancelled.
+        Watch the send until `end` is called with the result. With `patience` None it is never
+        cancelled.
 
         `hedge` begins after `hedge.after` seconds without an answer, or once the send is slow.
         """
         seconds = min(self.options.slow_call_duration or inf, hedge.after if hedge else inf)
         if seconds == inf:
-            yield
-            return
+            return None
         watched = Watched(
             attempt, patience, hedge, due=attempt.began + seconds, since=attempt.began
         )
@@ -75,14 +72,17 @@ class SlowWatch:
             self.budget.earn()
         if watched.due < self._looks:
             self._news.unpark_all()
-        try:
-            yield
-        finally:
-            for queue in self._queues:
-                queue.pop(watched, None)
-            self._forget(watched)
-            if hedge is not None:
-                hedge.end()
+        return watched
+
+    def end(self, watched: Watched | None) -> None:
+        """End the watch of a send."""
+        if watched is None:
+            return
+        for queue in self._queues:
+            queue.pop(watched, None)
+        self._forget(watched)
+        if watched.hedge is not None:
+            watched.hedge.end()
 
     def accepted(self, attempt: Attempt) -> None:
         """Record that a send was accepted: older sends of its entity don't count as slow."""

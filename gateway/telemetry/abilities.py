@@ -1,9 +1,10 @@
 """Records what works and what fails in a namespace, from this process's own operations."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from math import inf
+from types import TracebackType
 from typing import ClassVar, Final, TypeVar
 
 import attrs
@@ -94,30 +95,16 @@ class AbilityWatch:
         if operation in _SHOWN_BY:
             self.worked(_SHOWN_BY[operation])
 
-    @contextmanager
     def attempt(
         self, ability: Ability, entity: EntityPath | None = None, *, proves: bool = True
-    ) -> Iterator[None]:
+    ) -> "Attempt":
         """
         A context whose success or failure is evidence. `proves`: whether its end without an error
         is.
 
         From then on, an error of the namespace says which address and entity it is about.
         """
-        asked = "" if entity is None else str(entity)
-        began = trio.current_time()
-        try:
-            yield
-        except BrokerError as error:
-            locate(error, self.address, asked)
-            self.failed(ability, error)
-            raise
-        except trio.Cancelled:
-            if (seconds := trio.current_time() - began) >= FAIR:
-                self.failed(ability, no_answer(self.address, asked, seconds))
-            raise
-        if proves:
-            self.worked(ability)
+        return Attempt(self, ability, "" if entity is None else str(entity), proves)
 
     def receive_began(self, receive: object) -> None:
         self._receives[receive] = self.clock()
@@ -149,6 +136,38 @@ class AbilityWatch:
                     nursery.start_soon(_ask_for_queues, broker)
                 if Ability.SEND in stale and entity is not None:
                     nursery.start_soon(_probe, broker, entity)
+
+
+@attrs.define(eq=False)
+class Attempt:
+    """Made by `AbilityWatch.attempt`."""
+
+    watch: AbilityWatch
+    ability: Ability
+    asked: str
+    proves: bool
+    began: float = attrs.field(factory=trio.current_time)
+
+    def __enter__(self) -> None:
+        """The context begins."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        match error:
+            case None:
+                if self.proves:
+                    self.watch.worked(self.ability)
+            case BrokerError():
+                locate(error, self.watch.address, self.asked)
+                self.watch.failed(self.ability, error)
+            case trio.Cancelled():
+                if (seconds := trio.current_time() - self.began) >= FAIR:
+                    silence = no_answer(self.watch.address, self.asked, seconds)
+                    self.watch.failed(self.ability, silence)
 
 
 async def _ask_for_queues(broker: Broker) -> None:

@@ -2,8 +2,8 @@
 HTTP/1.1 on one connection: a complete request, one handler call, a complete response in one write
 (or each part of the response as it comes).
 
-One cancel scope per connection carries all deadlines: changing its deadline costs a tenth of
-opening a scope for each phase of each request.
+One cancel scope per connection carries all deadlines, and one alarm for all phases of all requests
+ends it: a phase that ends in time costs no change of a deadline.
 """
 
 import enum
@@ -112,7 +112,7 @@ class HttpServer:
         try:
             async with trio.open_nursery() as nursery:
                 connection = _Connection(self, stream, codec, nursery)
-                nursery.start_soon(connection.leave_when_draining)
+                nursery.start_soon(connection.leave_in_time)
                 await connection.run()
                 nursery.cancel_scope.cancel()
             await connection.refuse()
@@ -145,6 +145,8 @@ class _Connection:
     _body_began: float = 0.0
     _refusal: Response | None = None
     _taken: int = 0  # of the budget
+    _due: float = math.inf  # the end of the phase, by Trio's clock
+    _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)  # rings no later than that
     _visit: Visit = attrs.field(factory=current_visit)
     _watch: Watch = attrs.field(init=False)
 
@@ -175,10 +177,22 @@ class _Connection:
         if not self.scope.cancel_called:
             self._phase = _Phase.ENDED
 
-    async def leave_when_draining(self) -> None:
-        await self.server.drain.wait()
-        if self._phase in (_Phase.IDLE, _Phase.STREAMING):
-            self.scope.cancel()
+    async def leave_in_time(self) -> None:
+        """
+        End the connection when its phase takes too long, and between two requests when the server
+        drains.
+        """
+        drains = False
+        while trio.current_time() < self._due:
+            self._alarm = trio.CancelScope(deadline=self._due)
+            with self._alarm:
+                if drains:
+                    await trio.sleep_forever()
+                await self.server.drain.wait()
+                drains = True
+                if self._phase in (_Phase.IDLE, _Phase.STREAMING):
+                    break
+        self.scope.cancel()
 
     async def refuse(self) -> None:
         """
@@ -286,7 +300,7 @@ class _Connection:
             if permission := self.codec.take_continue():
                 await self.stream.send_all(permission)
         slowest = BODY_GRACE + self.codec.body_received / options.min_body_rate
-        self.scope.deadline = self._body_began + min(options.body_timeout, slowest)
+        self._set_due(self._body_began + min(options.body_timeout, slowest))
         return True  # noqa: ASYNC910 a receive follows
 
     async def _no_room(self) -> Response | None:
@@ -339,4 +353,10 @@ class _Connection:
 
     def _enter(self, phase: _Phase, seconds: float) -> None:
         self._phase = phase
-        self.scope.deadline = trio.current_time() + seconds
+        self._set_due(trio.current_time() + seconds)
+
+    def _set_due(self, due: float) -> None:
+        self._due = due
+        if self._alarm.deadline <= due:
+            return  # it rings early, sees that, and is set again: cheaper than to change it now
+        self._alarm.deadline = due

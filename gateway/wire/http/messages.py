@@ -19,6 +19,9 @@ class Headers:
     """
 
     items: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_as_tuple)
+    # The first value of each name in lower case, once one was asked for. This is the only exception
+    # to "never changed"; it has no visible effect.
+    _by_name: dict[str, str] | None = attrs.field(default=None, init=False, eq=False, repr=False)
 
     @classmethod
     def of(cls, fields: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> "Headers":
@@ -27,11 +30,11 @@ class Headers:
 
     def get(self, name: str) -> str | None:
         """The first value with that name, or None."""
-        wanted, length = name.lower(), len(name)
-        for key, value in self.items:
-            if len(key) == length and key.lower() == wanted:  # most names differ in length already
-                return value
-        return None
+        values = self._by_name
+        if values is None:
+            values = {key.lower(): value for key, value in reversed(self.items)}
+            object.__setattr__(self, "_by_name", values)
+        return values.get(name.lower())
 
     def all(self, name: str) -> list[str]:
         wanted = name.lower()

@@ -14,6 +14,7 @@ A front end that answers a REST client has no choice: it leaves out what can't b
 writes numbers of every width, UUIDs and symbols as number or text.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -96,7 +97,9 @@ def properties_of(headers: Headers) -> dict[str, Value]:
     return found
 
 
+@functools.lru_cache(maxsize=1024)
 def _is_property(name: str) -> bool:
+    """Cached, because nearly all messages have the same names."""
     lowered = name.lower()
     return (
         _NAME.fullmatch(name) is not None

@@ -27,6 +27,7 @@ Entities are read from the right, since their names hold slashes. The lock token
 delivery is settled; `{id}`, a sequence number or message id, is carried along.
 """
 
+import functools
 import json
 import math
 import re
@@ -85,12 +86,12 @@ def build_identity_request() -> Request:
 
 def is_message_request(request: Request) -> bool:
     """True if the path is one of these operations; otherwise it may be management."""
-    return _tail(_segments(request)) > 0
+    return _tail(_path(request)) > 0
 
 
 def is_send_request(request: Request) -> bool:
     """True if the request sends messages."""
-    return request.method == "POST" and _tail(_segments(request)) == 1
+    return request.method == "POST" and _tail(_path(request)) == 1
 
 
 def origin_of(request: Request, *, secure: bool) -> str:
@@ -107,11 +108,11 @@ def parse_request(request: Request) -> Operation:
     Raises:
         InvalidRequest: the text names the field.
     """
-    segments = _segments(request)
-    tail = _tail(segments)
+    path = _path(request)
+    tail = _tail(path)
     if tail == 0:
         raise InvalidRequest(f"path {request.path!r:.300}: /{{entity}}/messages expected")
-    entity = EntityPath.parse(unquote("/".join(segments[:-tail])))
+    entity = _entity(path, tail)
     match request.method, tail:
         case "POST", 1:
             return _parse_send(entity, request)
@@ -122,7 +123,7 @@ def parse_request(request: Request) -> Operation:
         case (("POST" | "DELETE"), 2):
             return _parse_receive(entity, request)
         case _, (3 | 4):
-            message, lock_token = (unquote(part) for part in segments[1 - tail :][:2])
+            message, lock_token = (unquote(part) for part in path.split("/")[1 - tail :][:2])
             return _parse_locked(entity, message, lock_token, request, tail)
         case _:
             raise _wrong_method(request)
@@ -152,13 +153,23 @@ def build_request(operation: Operation) -> Request:
             return _build_settle(_lock_path(path, operation), operation.settlement)
 
 
-def _segments(request: Request) -> list[str]:
-    return request.target.partition("?")[0].removeprefix("/").split("/")
+def _path(request: Request) -> str:
+    return request.target.partition("?")[0].removeprefix("/")
 
 
-def _tail(segments: list[str]) -> int:
+# Both are cached, because most requests are sends to few entities.
+
+
+@functools.lru_cache(maxsize=1024)
+def _entity(path: str, tail: int) -> EntityPath:
+    """The entity that is named by all segments but so many at the end."""
+    return EntityPath.parse(unquote("/".join(path.split("/")[:-tail])))
+
+
+@functools.lru_cache(maxsize=1024)
+def _tail(path: str) -> int:
     """How many segments at the end aren't the entity's; 0 if none."""
-    match [segment.lower() for segment in segments]:
+    match [segment.lower() for segment in path.split("/")]:
         case [_, *_, "messages"]:
             return 1
         case [_, *_, "messages", "head"]:
