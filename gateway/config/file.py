@@ -33,6 +33,7 @@ class Loaded:
     source: str
     folder: Path
     text: str = attrs.field(default="", repr=False)
+    binds: tuple[str, ...] = ()  # with which the text was read
     warnings: tuple[str, ...] = ()
 
 
@@ -93,7 +94,14 @@ def parse(
     if problems:
         raise ConfigError(f"{source}: {problem}" for problem in problems)
     warnings = (*secrets.warnings, *warnings_of(config))
-    return Loaded(config=config, source=source, folder=folder, text=text, warnings=warnings)
+    return Loaded(
+        config=config,
+        source=source,
+        folder=folder,
+        text=text,
+        binds=tuple(binds),
+        warnings=warnings,
+    )
 
 
 def _completed(config: Config, source: str, folder: Path) -> Config:

@@ -232,6 +232,7 @@ class WorkerPool:
         greeting: dict[str, Any] = {
             "worker": worker.number,
             "text": self.loaded.text,
+            "binds": self.loaded.binds,
             "source": self.loaded.source,
             "folder": str(self.loaded.folder),
             "json": self.as_json,

@@ -67,8 +67,9 @@ async def main(descriptor: int) -> None:
 
 def loaded_of(greeting: Values, text: str) -> Loaded:
     """The configuration with that text, which the parent has read."""
-    folder = Path(greeting["folder"])
-    return parse(text, source=greeting["source"], folder=folder, environ=os.environ)
+    folder, binds = Path(greeting["folder"]), greeting["binds"]
+    source = greeting["source"]
+    return parse(text, source=source, folder=folder, environ=os.environ, binds=binds)
 
 
 @attrs.define(eq=False, kw_only=True)
