@@ -102,7 +102,7 @@ def test_dead_letters_are_a_queue_too(pair: Path) -> None:
     [
         (["send", "no queue", "x"], "entity name"),
         (["send", "orders", "x", "--namespace", "north"], "there is no namespace 'north'"),
-        (["send", "orders", "x", "--property", "a"], "NAME=VALUE expected"),
+        (["send", "orders", "x", "--property", "a"], "NAME=VALUE or NAME:=JSON expected"),
         (["send", "orders", "x", "--ttl", "5"], "a duration such as"),
         (["receive", "orders", "--count", "0"], "0"),
         (["syphon", "--to", "north"], "there is no namespace 'north'"),

@@ -164,7 +164,7 @@ def test_a_send_past_the_gateway_says_so_and_where_it_went(pair: Path) -> None:
         (("send", "orders", "x", "--namespace", "north"), 2, "there is no namespace 'north'"),
         (("status",), 2, "no `admin` endpoint"),
         (("serve",), 2, "add [[endpoints]]"),
-        (("send", "orders", "x", "--property", "a"), 2, "NAME=VALUE expected"),
+        (("send", "orders", "x", "--property", "a"), 2, "NAME=VALUE or NAME:=JSON expected"),
         (("receive", "orders", "--no-such-option"), 2, "No such option"),
         (("receive", "orders", "--leave", "--abandon"), 2, "--leave, --abandon"),
     ],

@@ -30,10 +30,14 @@ def delivery_value(delivery: Delivery, *, with_body: bool = True) -> dict[str, A
         "sequence_number": delivery.sequence_number,
         "message_id": _text(message.message_id),
         "session_id": message.session_id,
+        "subject": message.subject,
+        "correlation_id": _text(message.correlation_id),
+        "reply_to": message.reply_to,
         "content_type": message.content_type,
         "delivery_count": delivery.delivery_count,
         "enqueued": _date(delivery.enqueued),
         "expires": _date(delivery.expires),
+        "scheduled": _date(message.scheduled),
         "dead_letter_reason": _text(reason),
         "dead_letter_description": _text(description),
         "dead_letter_source": delivery.dead_letter_source,
@@ -55,9 +59,11 @@ def delivery_head(delivery: Delivery) -> list[Text]:
     head = f"#{value['sequence_number']} {value['message_id'] or ''} {properties}".rstrip()
     told = {
         "session": value["session_id"],
+        "subject": value["subject"],
         "delivery": value["delivery_count"],
         "enqueued": value["enqueued"],
         "expires": value["expires"],
+        "scheduled": value["scheduled"],
         "content type": value["content_type"],
         "dead-lettered": ": ".join(
             filter(None, (value["dead_letter_reason"], value["dead_letter_description"]))

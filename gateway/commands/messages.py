@@ -11,10 +11,18 @@ import attrs
 import click
 from rich.text import Text
 
-from gateway.app.failure import ExitCode
+from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations import messages, triggering
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.messages import Where
+from gateway.app.operations.typed_message import (
+    BodyType,
+    EventAttributes,
+    event_around,
+    parse_properties,
+    parse_schedule,
+    typed_body,
+)
 from gateway.app.operations.ways_in import Place
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin
@@ -40,32 +48,42 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
 @command
 @add_where
 @click.argument("body", default=STANDARD_INPUT)
-@click.option("--id", "message_id", help="The message id. Default: a new one.")
+@click.option("--id", "message_id", help="The message id. Default: a new one, or the event's.")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice([kind.value for kind in BodyType]),
+    default=BodyType.BYTES.value,
+    show_default=True,
+    help="Check the body, and set the content type.",
+)
+@click.option("--event-type", help="Make a CloudEvent of this type, with BODY as its data.")
+@click.option("--event-source", help="The source of that event.")
 @click.option("--session", "session_id", help="The session id.")
-@click.option("--content-type", help="The content type of the body.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
+@click.option("--subject", help="The subject (Service Bus: the label).")
+@click.option("--correlation-id", help="The correlation id.")
+@click.option("--reply-to", help="The entity to answer to.")
+@click.option("--content-type", help="The content type of the body. Default: that of --type.")
+@click.option(
+    "--property",
+    "properties",
+    multiple=True,
+    metavar="NAME=TEXT",
+    help="Repeatable. NAME:=JSON is a number, true or false.",
+)
 @click.option("--ttl", type=Duration(), help="Time to live, such as 5m.")
-def send(
-    invocation: Invocation,
-    where: Where,
-    body: str,
-    properties: tuple[str, ...],
-    ttl: float | None,
-    **fields: Any,
-) -> None:
+@click.option("--schedule", metavar="TIME", help="Deliver it in 10m, or at 2026-11-25T06:00:00Z.")
+def send(invocation: Invocation, where: Where, body: str, **given: Any) -> None:
     """
     Send one message to ENTITY; without BODY, the body is read from standard input.
 
     The message goes through the gateway of this configuration if it answers, otherwise directly to
     the primary. The output says which way it went.
     """
-    message = Message(
-        body=sys.stdin.buffer.read() if body == STANDARD_INPUT else body.encode(),
-        properties=_split(properties),
-        time_to_live=None if ttl is None else timedelta(seconds=ttl),
-        **fields,
-    )
-    sent = run(messages.send, invocation.read().config, Runtime(), where, message)
+    content = sys.stdin.buffer.read() if body == STANDARD_INPUT else body.encode()
+    runtime = Runtime()
+    message = _message(content, runtime, **given)
+    sent = run(messages.send, invocation.read().config, runtime, where, message)
     if not (sent.through_gateway or where.namespace or invocation.as_json):
         text = (
             "no gateway answers at an endpoint of this configuration: the message went directly"
@@ -175,13 +193,34 @@ def _sub_queue(where: Where, dead_letters: bool) -> Where:
     return attrs.evolve(where, entity=EntityPath(where.entity).dead_letter.name)
 
 
-def _split(properties: tuple[str, ...]) -> dict[str, str]:
-    split = {}
-    for text in properties:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(
-                f"NAME=VALUE expected, found {text!r}", param_hint="--property"
-            )
-        split[name] = value
-    return split
+def _message(content: bytes, runtime: Runtime, **given: Any) -> Message:
+    """
+    The message of these options.
+
+    Raises:
+        Failure: an option, or the body, has another form.
+    """
+    kind, event_type = BodyType(given.pop("kind")), given.pop("event_type")
+    source, ttl, schedule = given.pop("event_source"), given.pop("ttl"), given.pop("schedule")
+    if (event_type is None) is not (source is None):
+        raise Failure("--event-type and --event-source are given together", ExitCode.WRONG)
+    if event_type is not None:
+        kind = BodyType.CLOUD_EVENT
+        attributes = EventAttributes(
+            type=event_type,
+            source=source,
+            id=given["message_id"] or runtime.new_id(),
+            time=runtime.now(),
+            subject=given["subject"],
+        )
+        content = event_around(content, attributes)
+    typed = typed_body(content, kind)
+    given["message_id"] = given["message_id"] or typed.event_id
+    given["content_type"] = given["content_type"] or typed.content_type
+    return Message(
+        body=typed.body,
+        properties=parse_properties(given.pop("properties")),
+        time_to_live=None if ttl is None else timedelta(seconds=ttl),
+        scheduled=None if schedule is None else parse_schedule(schedule, runtime.now()),
+        **given,
+    )
