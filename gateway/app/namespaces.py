@@ -90,6 +90,12 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -
         raise Failure(f"namespace {namespace.name}: {error}", ExitCode.TEMPORARY) from error
     except (StoreError, OSError) as error:
         raise Failure(f"namespace {namespace.name}: {error}") from error
+    register(opened, namespace, runtime)
+    return opened
+
+
+def register(opened: Adapter, namespace: Namespace, runtime: Runtime) -> None:
+    """Measure the operations on an open namespace from now on."""
     opened.meter.start()
     runtime.meters[namespace.name] = opened.meter
     runtime.abilities[namespace.name] = abilities = AbilityWatch(
@@ -101,7 +107,6 @@ async def enter(stack: AsyncExitStack, namespace: Namespace, runtime: Runtime) -
     )
     if isinstance(opened, LocalBroker):
         opened.meter.heard = abilities.heard
-    return opened
 
 
 async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:

@@ -73,7 +73,10 @@ class StatusBoard:
         if pair is None or pairing is None:
             return self._status(None)
         unknown = Reading()
-        return self._status(self._counted_pair(pair, pairing, (), unknown))
+        told = self._counted_pair(pair, pairing, (), unknown)
+        if self.parts is not None and self.parts.spool is not None:
+            told = attrs.evolve(told, spool=self.parts.spool.rates())
+        return self._status(told)
 
     def _status(self, told: PairStatus | None) -> Status:
         watch = self.runtime.observer

@@ -222,18 +222,8 @@ def _endpoints(config: Config) -> Iterator[str]:
 
 
 def _workers(config: Config) -> Iterator[str]:
-    if config.workers == 1:
-        return
-    stores = [
-        f"namespaces.{name}.url"
-        for name, namespace in config.namespaces.items()
-        if namespace.url.startswith(("embedded:", "memory:"))
-    ]
-    if config.pairing is not None and config.pairing.spool is not None:
-        stores.append("pairing.spool")
-    for key in stores:
-        yield f"{key}: needs workers = 1, because a store belongs to one process"
-    if config.endpoints and all(endpoint.protocol in OF_PARENT for endpoint in config.endpoints):
+    parents = all(endpoint.protocol in OF_PARENT for endpoint in config.endpoints)
+    if config.workers > 1 and config.endpoints and parents:
         yield (
             "workers: 1 expected, because one process serves the protocols"
             f" {', '.join(sorted(OF_PARENT))}, and there is no other endpoint"

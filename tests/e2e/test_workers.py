@@ -2,11 +2,13 @@
 
 import json
 import os
+import random
 import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sized
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +16,13 @@ import attrs
 import pytest
 import trio
 
-from gateway.domain.entity import EntityPath
+from gateway.app.runtime import Runtime
+from gateway.brokers.amqp.options import ServiceBusOptions
+from gateway.brokers.amqp.servicebus import open_namespace as open_amqp
+from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
+from gateway.domain.message import Complete, Message
+from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.net.http.client import HttpClient, HttpClientOptions
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.sas import sign_sas
@@ -389,19 +396,13 @@ async def test_a_lock_that_one_worker_gave_is_settled_at_another(gateways: Gatew
     assert empty.status == 204
 
 
-@pytest.mark.parametrize(
-    ("change", "key"),
-    [
-        ("", "namespaces.east.url"),
-        ("", "namespaces.west.url"),
-    ],
-)
-async def test_what_needs_one_process_is_refused(gateways: Gateways, change: str, key: str) -> None:
-    config = """
+EMBEDDED = """
 workers = 2
+logging = { level = "debug" }
 
 [namespaces.east]
 url = "embedded:east.db"
+queues = ["orders"]
 
 [namespaces.west]
 url = "memory:"
@@ -410,17 +411,97 @@ url = "memory:"
 primary = "east"
 secondary = "west"
 label = "east"
+enable_syphon = true
 
 [[endpoints]]
-protocol = "service-bus-http"
+protocol = "service-bus"
+bind = "127.0.0.1:0"
+
+[[endpoints]]
+protocol = "storage-queue"
 bind = "127.0.0.1:0"
 """
-    gateway = gateways.prepare(config)
+
+
+async def test_workers_share_the_stores_of_their_parent(gateways: Gateways) -> None:
+    gateway = await gateways.start(EMBEDDED + ADMIN)
+    async with connections(gateway) as made:
+        sent = [await each.send(str(number)) for number, each in enumerate(made)]
+        os.kill(pids_of(gateway)[0], signal.SIGKILL)
+        await gateway.until(lambda: gateway.count("worker_started", worker=1) == 2)
+        told = await status_of(gateway)
+    kept = await kept_of(gateway)
+    code = await gateway.stop()
+
+    assert sent == [(201, "primary")] * CONNECTIONS
+    assert kept == Counter(str(number) for number in range(CONNECTIONS))
+    assert told["namespaces"][0]["usage"]["sent"] == CONNECTIONS
+    assert code == 0
+    assert gateway.garbage == []
+
+
+async def test_an_amqp_client_of_a_worker_uses_sessions_and_topics_of_a_store(
+    gateways: Gateways,
+) -> None:
+    gateway = await gateways.start(EMBEDDED + ADMIN)
+    options = ServiceBusOptions(key=KEY)
+    name = f"Endpoint=sb://{gateway.address};SharedAccessKeyName={KEY_NAME};"
+    namespace = open_amqp(
+        f"{name}UseDevelopmentEmulator=true", options, Runtime.now, random.Random(1)
+    )
+    with_sessions = QueueProperties(requires_session=True)
+    with trio.fail_after(PATIENCE):
+        async with namespace as service:
+            await service.create_queue(EntityPath("carts"), with_sessions)
+            await service.create_topic(EntityPath("news"), TopicProperties())
+            await service.create_subscription(EntityPath("news"), "all", SubscriptionProperties())
+            await service.send(EntityPath("carts"), [Message(body=b"one", session_id="a")])
+            await service.send(EntityPath("news"), [Message(body=b"two")])
+            later = datetime.now(UTC) + timedelta(hours=1)
+            (number,) = await service.schedule(
+                ORDERS, [Message(body=b"three", message_id="3", scheduled=later)]
+            )
+            async with service.open_session(EntityPath("carts"), "a") as session:
+                await session.set_state(b"half full")
+                state = await session.get_state()
+                (first,) = await session.receive(1)
+                await session.settle(first, Complete())
+            async with service.open_receiver(EntityPath("news/subscriptions/all")) as receiver:
+                (second,) = await receiver.receive(1)
+                await receiver.renew(second)
+                await receiver.settle(second, Complete())
+            await service.cancel_scheduled(ORDERS, [number])
+
+    assert (first.message.body, state, second.message.body) == (b"one", b"half full", b"two")
+
+
+async def test_workers_send_to_the_spool_of_their_parent(gateways: Gateways) -> None:
+    installed = await install(gateways, failover_interval="0s", spool="spool.db")
+    gateway = installed.gateway
+    async with connections(gateway) as made:
+        healthy = {await each.send("before") for each in made}
+        await installed.primary.kill()
+        await installed.secondary.kill()
+        answers = [await each.send(str(number)) for number, each in enumerate(made)]
+        told = await status_of(gateway)
+    await installed.primary.start()
+
+    async def all_are_back() -> bool:
+        return set(map(str, range(CONNECTIONS))) <= (await kept_of(installed.primary)).keys()
+
+    await until(all_are_back)
+    assert healthy == {(201, "primary")}
+    assert answers == [(201, "spool")] * CONNECTIONS
+    assert told["pair"]["spool"]["pending"] == CONNECTIONS
+    assert told["pair"]["spool"]["rate_in"] > 0
+
+
+async def test_workers_without_an_endpoint_are_refused(gateways: Gateways) -> None:
+    gateway = gateways.prepare(EMBEDDED.replace('"service-bus"', '"admin"'))
     gateway.folder.mkdir(parents=True)
     await with_fixed_port(gateway)
     for command in ("check", "serve"):
         code, _, errors = await pairgate(gateway, command)
 
         assert code == 2
-        assert "namespaces.east.url: needs workers = 1" in errors
-        assert "namespaces.west.url: needs workers = 1" in errors
+        assert "workers: 1 expected" in errors

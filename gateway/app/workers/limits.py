@@ -24,13 +24,13 @@ def shared(config: Config) -> Config:
 
 def of_worker(config: Config) -> Config:
     """
-    The configuration of a worker: as `shared`, without what the parent does for all (syphon, spool,
+    The configuration of a worker: as `shared`, without what the parent does for all (syphon,
     announcements over a topic), and with its share of the connections of an endpoint. A client that
     finds no room in one worker waits until some worker has room.
     """
     config = attrs.evolve(shared(config), triggers=None)
     if config.pairing is not None:
-        alone = attrs.evolve(config.pairing, enable_syphon=False, spool=None)
+        alone = attrs.evolve(config.pairing, enable_syphon=False)
         config = attrs.evolve(config, pairing=alone)
     listener = config.limits.listener
     listener = attrs.evolve(

@@ -1,6 +1,8 @@
 """The parts of a worker: those of `gateway/app/parts.py` without what the parent does for all."""
 
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import attrs
 import trio
@@ -9,10 +11,13 @@ from gateway.app.claiming import with_claims
 from gateway.app.identities import find_destination
 from gateway.app.late_setup import BacklogSetup
 from gateway.app.namespaces import Sides, enter
-from gateway.app.pairs import make_pair
-from gateway.app.parts import Parts, announced, make_visibility, watch
+from gateway.app.pairs import make_gauge, make_pair
+from gateway.app.parts import Parts, announced, make_visibility, spool_namespace, watch
 from gateway.app.runtime import Runtime
-from gateway.config.options import Config, Pairing
+from gateway.app.spooling import SpoolGauge
+from gateway.app.workers.stores import enter_store
+from gateway.brokers.registry import Adapter
+from gateway.config.options import Config, Namespace, Pairing
 from gateway.domain.identity import Identity
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.leases import Leases
@@ -22,50 +27,72 @@ from gateway.ports import Service
 
 
 async def make_parts(
-    stack: AsyncExitStack, config: Config, runtime: Runtime, identity: Identity | None
+    stack: AsyncExitStack,
+    config: Config,
+    runtime: Runtime,
+    identity: Identity | None,
+    stores: Mapping[str, Path],
 ) -> Parts:
     """
     Open the namespaces, which the stack closes, and create the parts around them.
 
     The parent has set up the namespaces, and does so later where one doesn't answer; it runs the
-    syphons, the spool, the collector of bodies and the announcer. `identity` is the primary's, as
-    the parent knows it.
+    syphons, the collector of bodies and the announcer. `identity` is the primary's, as the parent
+    knows it; `stores` are the sockets of its stores, by their names.
 
     Raises:
         Failure: a namespace can't be opened, or no backlog queue is usable.
     """
     await trio.lowlevel.checkpoint()
-    announcements = Announcements()
-    home = config.home
-    adapter = announced(await enter(stack, home, runtime), announcements)
-    namespaces = {home.name: watch(adapter, home, runtime)}
-    broker, pair, services = namespaces[home.name], None, list[Service]()
-    if config.pairing is not None:
-        secondary = config.namespaces[config.pairing.secondary]
-        namespaces[secondary.name] = watch(
-            await enter(stack, secondary, runtime), secondary, runtime
-        )
-        sides = Sides(primary=broker, secondary=namespaces[secondary.name])
-        pair = await _make_pair(config, config.pairing, sides, runtime, identity)
+    announcements, home, pairing = Announcements(), config.home, config.pairing
+    adapter = await _enter(stack, home, runtime, stores)
+    # A store announces what comes in by itself, in the parent.
+    seen = adapter if home.name in stores else announced(adapter, announcements)
+    broker = watch(seen, home, runtime)
+    namespaces, pair, gauge, services = {home.name: broker}, None, None, list[Service]()
+    if pairing is not None:
+        space = config.namespaces[pairing.secondary]
+        secondary = watch(await _enter(stack, space, runtime, stores), space, runtime)
+        namespaces[space.name] = secondary
+        sides = Sides(primary=broker, secondary=secondary)
+        if pairing.spool is not None:
+            spool = spool_namespace(pairing.spool)
+            sides = attrs.evolve(sides, spool=await _enter(stack, spool, runtime, stores))
+        gauge = make_gauge(pairing, sides, runtime)
+        pair = await _make_pair(config, pairing, sides, runtime, (identity, gauge))
         broker, services = pair.broker, [pair]
-    seen, further = await with_claims(stack, config, broker, runtime, collects=False)
-    leases, refusals = Leases(seen, runtime.now, config.limits.leases), Refusals(runtime.observer)
+    shown, further = await with_claims(stack, config, broker, runtime, collects=False)
+    leases, refusals = Leases(shown, runtime.now, config.limits.leases), Refusals(runtime.observer)
     return Parts(
-        broker=seen,
+        broker=shown,
         leases=leases,
-        visibility=make_visibility(adapter, seen, leases, runtime),
+        visibility=make_visibility(adapter, shown, leases, runtime),
         services=[*services, leases, *further, refusals],
         stores=(),
         announcements=announcements,
         refusals=refusals,
         namespaces=namespaces,
         pair=pair,
+        spool=gauge,
     )
 
 
+async def _enter(
+    stack: AsyncExitStack, namespace: Namespace, runtime: Runtime, stores: Mapping[str, Path]
+) -> Adapter:
+    if namespace.name in stores:
+        return await enter_store(stack, namespace, stores[namespace.name], runtime)
+    return await enter(stack, namespace, runtime)
+
+
 async def _make_pair(
-    config: Config, pairing: Pairing, sides: Sides, runtime: Runtime, identity: Identity | None
+    config: Config,
+    pairing: Pairing,
+    sides: Sides,
+    runtime: Runtime,
+    known: tuple[Identity | None, SpoolGauge | None],
 ) -> Pair:
+    identity, gauge = known
     destination = await find_destination(config, pairing, sides.primary, runtime)
     destination.restore(identity)
     setup = BacklogSetup(
@@ -74,5 +101,5 @@ async def _make_pair(
         observer=runtime.observer,
         note=trio.lowlevel.checkpoint,
     )
-    pair = await make_pair(pairing, sides, destination, runtime, setup)
+    pair = await make_pair(pairing, sides, destination, runtime, setup, gauge)
     return attrs.evolve(pair, state=None, orphans=None)  # the parent has them

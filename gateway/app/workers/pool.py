@@ -17,9 +17,10 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
 from gateway.app.workers.channel import Channel, Values
-from gateway.app.workers.limits import of_workers
+from gateway.app.workers.limits import of_workers, shared
 from gateway.app.workers.passing_on import doors, serve_unix
 from gateway.app.workers.sharing import CacheSync, StateHub
+from gateway.app.workers.stores import store_doors
 from gateway.config.file import Loaded
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
@@ -97,6 +98,11 @@ class WorkerPool:
                 for path, server in doors(self.folder, number, endpoint.makings):
                     report = crash_reporter(self.runtime)
                     await nursery.start(serve_unix, path, server.serve_connection, report)
+            config = shared(self.loaded.config)
+            for door in store_doors(config, self.parts, self.runtime, self.folder):
+                await nursery.start(door.leases.run)
+                report = crash_reporter(self.runtime)
+                await nursery.start(serve_unix, door.path, door.server.serve_connection, report)
             task_status.started()
             async with trio.open_nursery() as workers:
                 for number in range(1, self.loaded.config.workers + 1):
@@ -183,8 +189,8 @@ class WorkerPool:
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         with theirs:
-            shared = (each.listener.descriptors for each in self._endpoints.values())
-            fds = [theirs.fileno(), *(fd for each in shared for fd in each)]
+            bound = (each.listener.descriptors for each in self._endpoints.values())
+            fds = [theirs.fileno(), *(fd for each in bound for fd in each)]
             command = [sys.executable, "-m", "gateway.app.workers", str(theirs.fileno())]
             try:
                 process = await trio.lowlevel.open_process(

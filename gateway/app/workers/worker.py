@@ -32,6 +32,7 @@ from gateway.app.workers.limits import of_worker
 from gateway.app.workers.parts import make_parts
 from gateway.app.workers.passing_on import open_parent
 from gateway.app.workers.sharing import CacheSync, StateReplica
+from gateway.app.workers.stores import paths_of
 from gateway.config.file import Loaded, parse
 from gateway.config.options import Config
 from gateway.domain.identity import parse_identity
@@ -40,6 +41,7 @@ from gateway.net.listeners import Listener, inherited_sockets
 from gateway.wire.pairgate.status import build_status
 
 STANDARD_ERROR: Final = 2
+BETWEEN_ANNOUNCEMENTS: Final = 0.01  # seconds: under load, one for many messages
 
 
 async def main(descriptor: int) -> None:
@@ -99,7 +101,8 @@ class Serving:
         allow_files(len(config.endpoints) * config.limits.listener.max_connections)
         async with AsyncExitStack() as stack:
             identity = None if told is None else parse_identity(told)
-            parts = await make_parts(stack, config, self.runtime, identity)
+            stores = paths_of(config, Path(self.greeting["unix"]))
+            parts = await make_parts(stack, config, self.runtime, identity, stores)
             self.board = StatusBoard(
                 config=config, runtime=self.runtime, refusals=parts.refusals, parts=parts
             )
@@ -190,6 +193,7 @@ class Serving:
                 came: Mapping[Any, int] = await stream.next()
                 self.channel.put({"announced": {queue.name: size for queue, size in came.items()}})
                 await self.channel.sent()
+                await trio.sleep(BETWEEN_ANNOUNCEMENTS)
 
     def _status(self) -> Values:
         return {"status": build_status(self.board.counts()).decode()}

@@ -8,6 +8,8 @@ import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -18,7 +20,7 @@ from gateway.brokers.amqp.broker import AmqpBroker, opened, tls_of
 from gateway.brokers.amqp.cbs import Signer
 from gateway.brokers.amqp.management import deliveries_of, manage
 from gateway.brokers.amqp.options import ServiceBusOptions
-from gateway.brokers.amqp.peer import Access
+from gateway.brokers.amqp.peer import Access, Dial
 from gateway.brokers.amqp.servicebus_receivers import Locks, ServiceBusReceiver, ServiceBusSession
 from gateway.brokers.meter import Meter
 from gateway.brokers.servicebus.management import RestManagement
@@ -27,15 +29,15 @@ from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import NotSupported
 from gateway.domain.identity import Identity
 from gateway.domain.message import Delivery, Message, ReceiveMode
-from gateway.net.dialing import Place
-from gateway.net.http.client import HttpClient, HttpClientOptions
+from gateway.net.dialing import FAILURES, Place, dial, failure_of
+from gateway.net.http.client import Connect, HttpClient, HttpClientOptions
 from gateway.ports import WallClock
 from gateway.wire.amqp.identity import identity_of, is_pairgate
 from gateway.wire.amqp.identity import request as identity_request
 from gateway.wire.amqp.management import operations as ops
 from gateway.wire.amqp.management.requests import NODE
 from gateway.wire.amqp.sasl import Credentials
-from gateway.wire.servicebus.connection_string import ConnectionString
+from gateway.wire.servicebus.connection_string import ConnectionString, parse_connection_string
 
 _PLAIN_PORT: Final = 5672
 _TLS_PORT: Final = 5671
@@ -56,6 +58,40 @@ def open_namespace(
             be read.
     """
     target = options.target(rest)
+    return _broker(target, options, clock, rng)
+
+
+def open_socket(
+    path: Path, connection_string: str, clock: WallClock, rng: random.Random
+) -> "ServiceBusBroker":
+    """Make the adapter for another Pairgate, which listens at a Unix socket of this machine."""
+    target = parse_connection_string(connection_string)
+    connect = partial(trio.open_unix_socket, str(path))
+
+    async def dial(place: Place) -> trio.abc.Stream:
+        try:
+            return await connect()
+        except FAILURES as error:
+            raise failure_of(path, error) from error
+
+    return _broker(target, ServiceBusOptions(), clock, rng, Ways(dial=dial, connect=connect))
+
+
+@attrs.frozen(kw_only=True)
+class Ways:
+    """How connections are opened, for AMQP and for HTTP; None: TCP."""
+
+    dial: Dial = dial
+    connect: Connect | None = None
+
+
+def _broker(
+    target: ConnectionString,
+    options: ServiceBusOptions,
+    clock: WallClock,
+    rng: random.Random,
+    ways: Ways = Ways(),
+) -> "ServiceBusBroker":
     secure = not target.plain
     port = target.port or (_TLS_PORT if secure else _PLAIN_PORT)
     place = Place(host=target.host, port=port, tls=tls_of(options, secure=secure))
@@ -70,6 +106,7 @@ def open_namespace(
         places=[place],
         credentials=Credentials(mechanism="ANONYMOUS"),
         signer=signer,
+        dial=ways.dial,
     )
     web_port = options.management_port or target.port or (_HTTPS_PORT if secure else _HTTP_PORT)
     client = HttpClient(
@@ -77,6 +114,7 @@ def open_namespace(
         web_port,
         tls=place.tls,
         options=HttpClientOptions(connect_timeout=options.connect_timeout),
+        connect=ways.connect,
     )
     tokens = _web_tokens(attrs.evolve(target, port=web_port), options, clock)
     meter = Meter()

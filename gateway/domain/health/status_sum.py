@@ -15,9 +15,11 @@ from gateway.domain.status import (
     PairStatus,
     RefusalCount,
     SendCount,
+    SpoolStatus,
     Status,
 )
 
+STORES: Final = frozenset({"embedded", "memory"})
 _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -43,7 +45,7 @@ def ended(status: Status) -> Status:
     pair = status.pair
     if pair is not None:
         usable = attrs.evolve(pair.backlog, usable=pair.backlog.wanted)
-        pair = attrs.evolve(pair, inflight=0, max_inflight=0, paused=0, backlog=usable)
+        pair = attrs.evolve(pair, inflight=0, max_inflight=0, paused=0, backlog=usable, spool=None)
     namespaces = (
         attrs.evolve(each, usage=attrs.evolve(each.usage, idle_seconds=float("inf")), abilities={})
         for each in status.namespaces
@@ -58,7 +60,9 @@ def _namespace(own: NamespaceStatus, workers: Sequence[Status]) -> NamespaceStat
         for name, ability in space.abilities.items():
             if name not in abilities or _seen(ability) > _seen(abilities[name]):
                 abilities[name] = ability
-    usage = _usage([own.usage, *(space.usage for space in same)])
+    usages = [own.usage, *(space.usage for space in same)]
+    # The parent sees all operations on its own stores.
+    usage = own.usage if own.kind in STORES else _usage(usages)
     return attrs.evolve(own, usage=usage, abilities=abilities)
 
 
@@ -98,6 +102,18 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
         max_inflight=sum(pair.max_inflight for pair in pairs),
         paused=max(pair.paused for pair in pairs),
         pauses=sum(pair.pauses for pair in pairs),
+        spool=_spool(own.spool, [pair.spool for pair in pairs if pair.spool is not None]),
+    )
+
+
+def _spool(own: SpoolStatus | None, spools: Sequence[SpoolStatus]) -> SpoolStatus | None:
+    """The parent's figures of the spool, with the rates of all processes."""
+    if own is None:
+        return None
+    return attrs.evolve(
+        own,
+        rate_in=sum(spool.rate_in for spool in spools),
+        rate_out=sum(spool.rate_out for spool in spools),
     )
 
 

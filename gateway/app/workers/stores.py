@@ -1,0 +1,101 @@
+"""
+The parent's stores (`embedded:`, `memory:`, the spool) as namespaces of its workers.
+
+Each store is another Pairgate to them: they reach it at a Unix socket, over AMQP and for management
+over HTTP.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from gateway.app.namespaces import is_own, register
+from gateway.app.parts import SPOOL, Parts
+from gateway.app.runtime import Runtime
+from gateway.app.servers import Makings, Server, make_server
+from gateway.brokers.amqp.servicebus import ServiceBusBroker, open_socket
+from gateway.config.options import ONE_PORT, Config, Namespace
+from gateway.frontends.auth import EMULATOR_POLICY, Authorizer
+from gateway.frontends.leases import Leases
+from gateway.frontends.storage_queue.auth import Accounts
+from gateway.frontends.web_guard import WebGuard
+from gateway.net.body_budget import BodyBudget
+from gateway.ports import Broker
+
+# The folder of the sockets lets nobody else in, so the key that everybody knows is enough.
+CONNECTION: Final = (
+    f"Endpoint=sb://localhost;SharedAccessKeyName={EMULATOR_POLICY.name};"
+    f"SharedAccessKey={EMULATOR_POLICY.keys[0]};UseDevelopmentEmulator=true"
+)
+# Beyond any limit of a store, which decides by itself.
+_LARGEST: Final = 512 * 1024 * 1024
+_MANY: Final = 1000
+
+
+def names_of(config: Config) -> list[str]:
+    """The names of the parent's stores that workers use."""
+    pairing = config.pairing
+    used = [config.home.name] if pairing is None else [pairing.primary, pairing.secondary]
+    stores = [name for name in used if is_own(config.namespaces[name])]
+    return stores if pairing is None or pairing.spool is None else [*stores, SPOOL]
+
+
+def paths_of(config: Config, folder: Path) -> Mapping[str, Path]:
+    """The socket of each of the parent's stores, by its name."""
+    return {name: folder / f"store{index}" for index, name in enumerate(names_of(config))}
+
+
+@attrs.frozen
+class StoreDoor:
+    """A store's socket, and its server, which needs that the leases run."""
+
+    path: Path
+    server: Server
+    leases: Leases
+
+
+def store_doors(
+    config: Config, parts: Parts, runtime: Runtime, folder: Path
+) -> Iterator[StoreDoor]:
+    """The servers of all of the parent's stores."""
+    amqp = attrs.evolve(
+        config.limits.amqp,
+        max_message_size=_LARGEST,
+        max_requests=_MANY,
+    )
+    limits = attrs.evolve(config.limits, amqp=amqp)
+    config = attrs.evolve(config, limits=limits, access=(), accounts=())
+    for name, path in paths_of(config, folder).items():
+        broker = _store(parts, name)
+        leases = Leases(broker, runtime.now, config.limits.leases)
+        authorizer = Authorizer((), wall_clock=runtime.now, loopback=True)
+        makings = Makings(
+            config=config,
+            parts=attrs.evolve(parts, broker=broker, leases=leases),
+            runtime=runtime,
+            authorizer=authorizer,
+            accounts=Accounts((), wall_clock=runtime.now, loopback=True),
+            guard=WebGuard(is_open=lambda: False),
+            budget=BodyBudget(config.limits.http.max_body_memory),
+        )
+        yield StoreDoor(path, make_server(ONE_PORT, makings, None), leases)
+
+
+def _store(parts: Parts, name: str) -> Broker:
+    if name != SPOOL:
+        return parts.namespaces[name]
+    assert parts.spool is not None, "it is configured"
+    return parts.spool.spool
+
+
+async def enter_store(
+    stack: AsyncExitStack, namespace: Namespace, path: Path, runtime: Runtime
+) -> ServiceBusBroker:
+    """Open a store of the parent until the stack is closed."""
+    rng = runtime.rng(namespace.name)
+    adapter = await stack.enter_async_context(open_socket(path, CONNECTION, runtime.now, rng))
+    register(adapter, namespace, runtime)
+    return adapter
