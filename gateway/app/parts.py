@@ -41,6 +41,7 @@ from gateway.listener.announcing import Announcing
 from gateway.pairing.control import Control
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
+from gateway.pairing.syphon.pauses import Pauses
 from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
@@ -69,7 +70,7 @@ class Parts:
     refusals: Refusals
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
-    control: Control | None = None  # of the pair and its syphons
+    control: Control | None = None  # of the pair and its syphons; None in a worker
     spool: SpoolGauge | None = None
     syphons: Sequence[Syphon] = ()
     redrive: Redrive | None = None  # of the pair's backlog
@@ -103,6 +104,7 @@ async def make_parts(
         seen, services = await with_claims(stack, config, observed, runtime)
         leases = Leases(seen, runtime.now, config.limits.leases)
         refusals = Refusals(runtime.observer)
+        control = Control(clock=runtime.now, observer=runtime.observer, pauses=Pauses())
         visibility = make_visibility(adapter, seen, leases, runtime)
         return Parts(
             broker=seen,
@@ -120,6 +122,7 @@ async def make_parts(
             announcements=announcements,
             refusals=refusals,
             namespaces={namespace.name: observed},
+            control=control,
         )
     return await _make_paired_parts(stack, config, config.pairing, runtime, adopted)
 

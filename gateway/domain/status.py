@@ -29,7 +29,7 @@ _ADVICE: Final = {
     "suspect": _LOOK,
     "secondary": _LOOK,
     "half-open": "wait: they return by themselves when enough probes and sends succeed",
-    "pinned": "an operator pinned them to the backlog, and must unpin them",
+    "pinned": "an operator pinned them to the backlog: `pairgate failback` returns them",
 }
 _ALARM_ADVICE: Final = {
     "backlog_orphaned": "start `pairgate syphon`, or set enable_syphon = true",

@@ -1,5 +1,6 @@
 """Requests to the admin endpoint of a local or remote gateway."""
 
+import json
 from typing import Final
 
 import trio
@@ -9,9 +10,11 @@ from gateway.app.operations.admin_endpoint import AdminChoice, AdminEndpoint, ad
 from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, MessageError
+from gateway.domain.operators.control import ControlAnswer, Order
 from gateway.domain.status import Status
 from gateway.net.http.client import HttpClient
-from gateway.wire.http.messages import Headers, Request
+from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate.control import build_order, parse_answer, path_of
 from gateway.wire.pairgate.status import parse_status
 from gateway.wire.servicebus.errors import parse_error
 
@@ -25,18 +28,33 @@ async def ask(
     *,
     method: str = "GET",
     success: int = 200,
+    body: bytes = b"",
 ) -> bytes:
     """
-    The body of its response, if that has the one status that means success.
+    The body of its response, if that has the one status that means success. A `body` of the request
+    is JSON.
 
     Raises:
         BrokerError: the gateway refused, or can't be reached.
     """
-    headers = Headers.of({} if authorization is None else {"Authorization": authorization})
-    response = await client.request(Request(method=method, target=target, headers=headers))
+    fields = {} if authorization is None else {"Authorization": authorization}
+    if body:
+        fields["Content-Type"] = "application/json"
+    request = Request(method=method, target=target, headers=Headers.of(fields), body=body)
+    response = await client.request(request)
     if response.status != success:
-        raise parse_error(response)
+        raise _refusal_of(response)
     return response.body
+
+
+def _refusal_of(response: Response) -> BrokerError:
+    """The error of a response, with the text that the admin endpoint gives as JSON."""
+    error = parse_error(response)
+    try:
+        text = json.loads(response.body)["error"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return error
+    return type(error)(text) if isinstance(text, str) else error
 
 
 async def ask_once(
@@ -46,6 +64,7 @@ async def ask_once(
     *,
     method: str = "GET",
     success: int = 200,
+    body: bytes = b"",
 ) -> bytes:
     """
     As `ask`, over a connection of its own, with a key that has the right.
@@ -58,7 +77,7 @@ async def ask_once(
     with trio.fail_after(ANSWER_SECONDS):
         async with endpoint.client() as client:
             text = endpoint.authorization(right)
-            return await ask(client, text, target, method=method, success=success)
+            return await ask(client, text, target, method=method, success=success, body=body)
 
 
 def reason_of(error: Exception) -> str:
@@ -77,6 +96,30 @@ async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
     try:
         return str(endpoint), parse_status(await ask_once(endpoint, Right.LISTEN, "/status"))
     except (BrokerError, MessageError, trio.TooSlowError) as error:
-        refused = isinstance(error, BrokerError) and not error.counts_as_outage
-        code = ExitCode.FAILED if refused or isinstance(error, MessageError) else ExitCode.TEMPORARY
-        raise Failure(f"{endpoint}: {reason_of(error)}", code) from error
+        raise failure_of(endpoint, error) from error
+
+
+async def give_order(
+    config: Config, choice: AdminChoice, order: Order
+) -> tuple[str, ControlAnswer]:
+    """
+    Give an order to the gateway; return the address of its admin endpoint, and its answer.
+
+    Raises:
+        Failure: as `ask_status`. Without an answer the order may be in effect; as orders are
+            idempotent, it can be given again.
+    """
+    endpoint = await admin_here(config, choice)
+    try:
+        path, body = path_of(order.action), build_order(order)
+        told = await ask_once(endpoint, Right.MANAGE, path, method="POST", body=body)
+        return str(endpoint), parse_answer(told)
+    except (BrokerError, MessageError, trio.TooSlowError) as error:
+        raise failure_of(endpoint, error) from error
+
+
+def failure_of(endpoint: AdminEndpoint, error: Exception) -> Failure:
+    """The failure of a request: final if the gateway refused it, else temporary."""
+    refused = isinstance(error, BrokerError) and not error.counts_as_outage
+    code = ExitCode.FAILED if refused or isinstance(error, MessageError) else ExitCode.TEMPORARY
+    return Failure(f"{endpoint}: {reason_of(error)}", code)

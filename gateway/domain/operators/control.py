@@ -7,7 +7,7 @@ back or its end has come. Nothing here looks at a clock: dates are arguments, in
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -110,7 +110,9 @@ class Override:
     @property
     def text(self) -> str:
         """The override in a few words, for people."""
-        until = "" if self.until is None else f" until {self.until:%Y-%m-%d %H:%M} UTC"
+        until = (
+            "" if self.until is None else f" until {self.until.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        )
         reason = f": {self.reason}" if self.reason else ""
         return f"{self.target} by {self.operator}{until}{reason}"
 

@@ -1,0 +1,182 @@
+"""`pairgate failover`, `failback`, `pause`, `resume` and `rate`: orders to the running gateway."""
+
+from datetime import datetime, time, timedelta
+from typing import Any
+
+import click
+from rich.text import Text
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.asking import give_order
+from gateway.app.runtime import Runtime
+from gateway.commands.admin import add_admin
+from gateway.commands.terminal import Invocation, command, printable, run
+from gateway.config.values import seconds
+from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, Order
+from gateway.wire.pairgate.control import answer_value
+
+_targets = click.argument("targets", nargs=-1, metavar="[ENTITY|PATTERN]...")
+_all = click.option("--all", "everything", is_flag=True, help="The whole pair.")
+_reason = click.option("--reason", default="", help="For the log, the status and other operators.")
+
+
+def until(text: str, now: datetime) -> datetime:
+    """
+    The date that a person names: a time of the day (the next one), a duration, or a date. Without a
+    time zone it is that of `now`.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    try:
+        moment = time.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        date = datetime.combine(now.date(), moment.replace(tzinfo=moment.tzinfo or now.tzinfo))
+        return date if date > now else date + timedelta(days=1)
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        return now + timedelta(seconds=seconds(text))
+    return date if date.tzinfo is not None else date.replace(tzinfo=now.tzinfo)
+
+
+class Until(click.ParamType[datetime]):
+    """A date: `06:00`, `2h` or `2026-11-25T06:00`."""
+
+    name = "date"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        try:
+            return until(str(value), Runtime.now().astimezone())
+        except ValueError:
+            return self.fail(f"06:00, 2h or 2026-11-25T06:00 expected, found {value!r}", param, ctx)
+
+
+_until = click.option(
+    "--until", type=Until(), help="End by itself: 06:00, 2h or 2026-11-25T06:00, in local time."
+)
+
+
+class Rate(click.ParamType[float]):
+    """Messages a second; 0 for `off`."""
+
+    name = "rate"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            rate = 0.0 if value == "off" else float(value)
+        except ValueError:
+            rate = -1.0
+        if not 0.0 <= rate < float("inf") or (rate == 0.0 and value != "off"):
+            self.fail(f"a number above 0, or off, expected, found {value!r}", param, ctx)
+        return rate
+
+
+@command
+@add_admin
+@_targets
+@_all
+@_reason
+@_until
+def failover(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
+    """
+    Pin entities to the backlog, until `failback` or the end that --until names.
+
+    A pattern such as "orders/*" also covers entities that the gateway doesn't know yet.
+    """
+    _give(invocation, admin, Action.FAILOVER, _chosen(given), given)
+
+
+@command
+@add_admin
+@_targets
+@_all
+@_reason
+def failback(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
+    """
+    Return entities to the primary: pinned ones, and those that failed over by themselves.
+
+    If the primary still fails, they fail over again after the failover interval.
+    """
+    _give(invocation, admin, Action.FAILBACK, _chosen(given), given)
+
+
+@command
+@add_admin
+@_targets
+@_reason
+@_until
+def pause(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
+    """
+    Pause the syphon of the gateway, until `resume` or the end that --until names.
+
+    Without arguments it moves nothing; with some, nothing for these entities or from these backlog
+    queues.
+    """
+    _give(invocation, admin, Action.PAUSE, given.pop("targets") or (EVERYTHING,), given)
+
+
+@command
+@add_admin
+@_targets
+@_reason
+def resume(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
+    """Resume the syphon of the gateway: for everything, or for what the arguments name."""
+    _give(invocation, admin, Action.RESUME, given.pop("targets") or (EVERYTHING,), given)
+
+
+@command
+@add_admin
+@click.argument("limit", type=Rate(), metavar="RATE|off")
+@_reason
+def rate(invocation: Invocation, admin: AdminChoice, limit: float, **given: Any) -> None:
+    """Limit the syphon of the gateway to RATE messages a second, until it ends."""
+    _give(invocation, admin, Action.RATE, (EVERYTHING,), {**given, "rate": limit or None})
+
+
+def _chosen(given: dict[str, Any]) -> tuple[str, ...]:
+    targets: tuple[str, ...] = given.pop("targets")
+    if given.pop("everything"):
+        if targets:
+            raise Failure("--all: no entity expected beside it", ExitCode.WRONG)
+        return (EVERYTHING,)
+    if not targets:
+        raise Failure("an entity, a pattern or --all expected", ExitCode.WRONG)
+    return targets
+
+
+def _give(
+    invocation: Invocation,
+    admin: AdminChoice,
+    action: Action,
+    targets: tuple[str, ...],
+    given: dict[str, Any],
+) -> None:
+    order = Order(action=action, targets=targets, **given)
+    address, answer = run(give_order, invocation.read().config, admin, order)
+    value = {"gateway": address, **answer_value(answer)}
+    invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
+
+
+def lines(address: str, answer: ControlAnswer) -> list[str]:
+    """The answer for people: what has changed, and what is in effect now."""
+    done = "done" if answer.changed else "nothing to do"
+    found = [f"gateway at {address}: {answer.action} {' '.join(answer.targets)}: {done}"]
+    after = answer.after
+    for name, state in after.entities.items():
+        before = answer.before.entities.get(name, state)
+        found.append(f"  {name}: {before}" + ("" if before == state else f" -> {state}"))
+    if after.more_entities:
+        found.append(f"  and {after.more_entities} more")
+    found += [f"pinned: {each.text}" for each in after.pins]
+    found += [f"paused: {each.text}" for each in after.pauses]
+    if after.rate is not None:
+        found.append(f"rate limit: {after.rate:g} messages a second")
+    return found

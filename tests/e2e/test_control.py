@@ -1,0 +1,208 @@
+"""Operators steer real processes with the commands of the runbook, under load."""
+
+import http.client
+import json
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.entity import EntityPath
+from tests.e2e.installation import client
+from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.rest import send
+from tests.e2e.test_admin import ADMIN
+from tests.e2e.test_serve import pairgate, with_fixed_port
+from tests.e2e.test_status import pairgate_provision
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+ORDERS = EntityPath("orders")
+EVERY = 0.005  # seconds between two sends
+PATIENCE = 90.0
+
+
+class Load:
+    """Sends that go on while operators steer; each has an answer."""
+
+    def __init__(self, gateway: GatewayProcess) -> None:
+        self.gateway = gateway
+        self.answers: Counter[tuple[int, str]] = Counter()
+        self.accepted: set[bytes] = set()
+        self.stopping = trio.Event()
+        self._number = 0
+        self._limit = trio.CapacityLimiter(20)
+        self._changes = Changes()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            while not self.stopping.is_set():
+                self._number += 1
+                await self._limit.acquire_on_behalf_of(self._number)
+                nursery.start_soon(self._send, self._number)
+                await trio.sleep(EVERY)
+
+    async def _send(self, number: int) -> None:
+        body = f"message {number}".encode()
+        try:
+            answer = await send(self.gateway.address, "orders", body)
+        finally:
+            self._limit.release_on_behalf_of(number)
+        self.answers[answer] += 1
+        self._changes.note()
+        if answer[0] == 201:
+            self.accepted.add(body)
+
+    async def more(self, accepted_by: str, messages: int = 20) -> None:
+        """Wait until so many more were accepted there."""
+        key = (201, accepted_by)
+        wanted = self.answers[key] + messages
+        with trio.fail_after(PATIENCE):
+            while self.answers[key] < wanted:
+                await self._changes.wait_next()
+
+
+@asynccontextmanager
+async def under_load(gateway: GatewayProcess) -> Any:
+    load = Load(gateway)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        yield load
+        load.stopping.set()
+
+
+async def start_pair(gateways: Gateways, **pairing: object) -> list[GatewayProcess]:
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(), name="secondary")
+    config = pair_config(primary.address, secondary.address, backlog_queues=2, **pairing) + ADMIN
+    await pairgate_provision(gateways, config)
+    gateway = await gateways.start(config, name="gateway")
+    await with_fixed_port(gateway)
+    return [primary, secondary, gateway]
+
+
+async def steer(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
+    code, output, errors = await pairgate(gateway, *arguments, "--json")
+    assert (code, errors) == (0, ""), arguments
+    answer: dict[str, Any] = json.loads(output)
+    return answer
+
+
+def post(gateway: GatewayProcess, action: str, order: dict[str, object]) -> dict[str, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.ports[1], timeout=30)
+    try:
+        connection.request(
+            "POST", f"/v1/{action}", json.dumps(order), {"Content-Type": "application/json"}
+        )
+        response = connection.getresponse()
+        answer: dict[str, Any] = json.loads(response.read())
+        assert response.status == 200, answer
+        return answer
+    finally:
+        connection.close()
+
+
+async def order(gateway: GatewayProcess, action: str, **fields: object) -> dict[str, Any]:
+    return await trio.to_thread.run_sync(post, gateway, action, fields)
+
+
+async def bodies(process: GatewayProcess) -> set[bytes]:
+    async with client(process) as service:
+        kept = await service.peek(ORDERS, limit=100_000)
+    return {bytes(each.message.body) for each in kept}  # type: ignore[arg-type]
+
+
+async def arrived(primary: GatewayProcess, wanted: set[bytes]) -> None:
+    """Return when all of it is on the primary."""
+    with trio.fail_after(PATIENCE):
+        while True:
+            if wanted <= await bodies(primary):
+                return
+            await trio.sleep(0.5)
+
+
+async def test_steering_under_load_costs_no_send_and_loses_nothing(gateways: Gateways) -> None:
+    primary, _, gateway = await start_pair(gateways)
+
+    async with under_load(gateway) as load:
+        await load.more("primary")
+        paused = await order(gateway, "pause", reason="maintenance")
+        over = await order(gateway, "failover", targets=["orders"], reason="maintenance")
+        sent = load.answers[201, "primary"]
+        await load.more("backlog", 50)
+        limited = await order(gateway, "rate", rate=500)
+        moved_while_paused = gateway.count("syphoned")
+        back = await order(gateway, "failback", targets=["*"])
+        await load.more("primary")
+        again = await order(gateway, "failback", targets=["*"])
+        resumed = await order(gateway, "resume")
+        await load.more("primary")
+    await arrived(primary, load.accepted)
+
+    assert {status for status, _ in load.answers} == {201}
+    # Sends that were in progress end on the primary; none begins there.
+    assert moved_while_paused == 0
+    assert load.answers[201, "primary"] > sent
+    assert [each["changed"] for each in (paused, over, limited, back, again, resumed)] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert (over["before"]["entities"], over["after"]["entities"]) == (
+        {"orders": "primary"},
+        {"orders": "pinned"},
+    )
+    assert resumed["after"]["pauses"] == back["after"]["pins"] == []
+    told = [
+        (line["event"], line.get("action") or line["after"])
+        for line in gateway.log
+        if line["event"] in {"control_called", "entity_state_changed"}
+    ]
+    assert told == [
+        ("control_called", "pause"),
+        ("control_called", "failover"),
+        ("entity_state_changed", "pinned"),
+        ("control_called", "rate"),
+        ("control_called", "failback"),
+        ("entity_state_changed", "primary"),
+        ("control_called", "failback"),
+        ("control_called", "resume"),
+    ]
+
+
+async def test_an_order_survives_a_restart_and_is_shown(gateways: Gateways) -> None:
+    _, _, gateway = await start_pair(gateways)
+    await steer(gateway, "failover", "ord*", "--until", "2h", "--reason", "moving the primary")
+    await gateway.stop()
+    await gateway.start()
+
+    accepted_by = await send(gateway.address, "orders", b"one")
+    code, people, _ = await pairgate(gateway, "failover", "ord*", "--reason", "moving the primary")
+    refused, _, errors = await pairgate(gateway, "failover")
+
+    assert accepted_by == (201, "backlog")
+    assert code == 0
+    assert "orders: pinned" in people
+    assert "pinned: ord* by anonymous: moving the primary" in people
+    assert refused == 2
+    assert "--all expected" in errors
+
+
+async def test_without_a_gateway_an_order_is_a_temporary_failure(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders") + ADMIN)
+    await with_fixed_port(broker)
+
+    no_pair = await pairgate(broker, "failover", "orders")
+    no_syphon = await pairgate(broker, "pause")
+    await broker.stop()
+    gone = await pairgate(broker, "pause")
+
+    assert [code for code, _, _ in (no_pair, no_syphon, gone)] == [1, 1, 75]
+    assert "no pair" in no_pair[2]
+    assert "no syphon" in no_syphon[2]
