@@ -130,3 +130,24 @@ async def test_a_listener_finds_the_gateway_at_any_endpoint_that_it_can_receive_
 
     assert sent[0] == 0, sent
     assert await listener.stop() == 0
+
+
+async def test_a_listener_of_a_type_dead_letters_all_else(gateways: Gateways) -> None:
+    gateway = await gateways.start(broker_config("orders"), name="gateway")
+    command = ("listen", "orders", *NOTE, "--type", "json")
+    async with client(gateway) as broker:
+        bodies = {"text": b"hello", "json": b'{"a": 1}', "bytes": b"\xff"}
+        messages = [Message(message_id=name, body=body) for name, body in bodies.items()]
+        await broker.send(ORDERS, messages)
+
+    listener = await gateways.start(gateway.config, name="listener", command=command)
+    await until_noted(1, listener)
+    options = ("--dead-letters", "--count", "2", "--wait", "60s", "--json")
+    code, output, _ = await run(gateway.folder, "receive", "orders", *options)
+
+    refused = [json.loads(line) for line in output.splitlines()]
+    assert code == 0
+    assert {each["message_id"] for each in refused} == {"text", "bytes"}
+    assert {each["dead_letter_reason"] for each in refused} == {"WrongBodyType"}
+    assert all("the body" in each["dead_letter_description"] for each in refused)
+    assert await listener.stop() == 0

@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.typed_message import BodyType, typed_body
 from gateway.domain.errors import BrokerError, GatewayError, InvalidRequest
 from gateway.domain.message import DeadLetter, Message, Settlement
 from gateway.listener.errors import EndpointDown
@@ -30,7 +31,9 @@ from gateway.wire.http.cloud_events import Verdict, build_request, parse_answer
 from gateway.wire.pairgate.environment import build_environment
 from gateway.wire.servicebus.rest_message import body_bytes
 
-REFUSED: Final = "HandlerRefused"  # dead-letter reason
+# Dead-letter reasons.
+REFUSED: Final = "HandlerRefused"
+WRONG_TYPE: Final = "WrongBodyType"
 _CONNECT_SECONDS: Final = 5.0
 _PATIENCE: Final = 5.0  # seconds between SIGTERM and SIGKILL
 _PORTS: Final = {"http": 80, "https": 443}
@@ -131,6 +134,22 @@ class CommandHandler:
         return None
 
 
+@attrs.frozen(eq=False)
+class TypedHandler:
+    """Dead-letters each message whose body isn't of the type; the inner handler gets the others."""
+
+    inner: Handler[Message]
+    kind: BodyType
+
+    async def __call__(self, item: Item[Message]) -> Settlement | None:
+        await trio.lowlevel.checkpoint()
+        try:
+            typed_body(body_bytes(item.message, strict=False), self.kind)
+        except Failure as error:
+            return DeadLetter(reason=WRONG_TYPE, description=str(error))
+        return await self.inner(item)
+
+
 async def _end_all(process: trio.Process) -> None:
     """
     Send SIGTERM to a command and the processes that it started, and SIGKILL if they don't end soon.
@@ -154,6 +173,7 @@ class HandlerChoice:
     command: str | None = None
     python: str | None = None
     timeout: float = 60.0  # seconds; a Python function's timeout is the message's lock
+    kind: BodyType = BodyType.BYTES  # of the bodies that the handler gets
 
 
 async def open_handler(
@@ -165,6 +185,13 @@ async def open_handler(
     Raises:
         Failure: not exactly one handler is given, or there is no such command or function.
     """
+    handler = await _open(stack, choice, parallel=parallel, clock=clock)
+    return handler if choice.kind is BodyType.BYTES else TypedHandler(handler, choice.kind)
+
+
+async def _open(
+    stack: AsyncExitStack, choice: HandlerChoice, *, parallel: int, clock: WallClock
+) -> Handler[Message]:
     await trio.lowlevel.checkpoint()
     match (choice.to, choice.command, choice.python):
         case (str() as url, None, None):
