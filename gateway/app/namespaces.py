@@ -129,7 +129,7 @@ async def check_credentials(broker: Broker, namespace: Namespace) -> str | None:
             await broker.probe(entity)
     except NotAuthorized as error:
         locate(error, authority_of(namespace), str(entity))
-        raise refused(namespace.name, error) from error
+        raise refused(namespace.name, error, rights_of(namespace)) from error
     except Untrusted as error:
         text = f"namespace {namespace.name} has an untrusted certificate: {error}; set its tls.ca"
         raise Failure(text, ExitCode.WRONG) from error
@@ -156,13 +156,19 @@ def reason_of(
     return str(error)
 
 
-def refused(name: str, error: NotAuthorized) -> Failure:
+def refused(name: str, error: NotAuthorized, rights: Rights = Rights.SERVICE_BUS) -> Failure:
     """The failure for refused credentials, which are an error of the configuration."""
-    return Failure(
-        f"namespace {name} refuses the credentials: {error};"
-        f" check the key name or user in namespaces.{name}.url, and the key or password",
-        ExitCode.WRONG,
-    )
+    match rights:
+        case Rights.RABBITMQ:
+            cure = (
+                f"check the user in namespaces.{name}.url, its password, and that it may use the"
+                " vhost"
+            )
+        case Rights.STORAGE:
+            cure = f"check the account's name in namespaces.{name}.url, and its key"
+        case Rights.SERVICE_BUS:
+            cure = f"check the key name or user in namespaces.{name}.url, and the key or password"
+    return Failure(f"namespace {name} refuses the credentials: {error}; {cure}", ExitCode.WRONG)
 
 
 def _with_credentials(namespace: Namespace) -> Namespace:

@@ -74,7 +74,8 @@ async def find_backlog(
                 await setup.run()
                 found = await usable_backlog(secondary, label, wanted)
     except NotAuthorized as error:
-        raise refused(pairing.secondary, error) from error
+        rights = runtime.abilities[pairing.secondary].abilities.rights
+        raise refused(pairing.secondary, error, rights) from error
     except BrokerError:
         await trio.lowlevel.checkpoint()  # the secondary failed in the meantime
     reason = "; ".join(found.problems)

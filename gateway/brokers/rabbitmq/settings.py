@@ -14,7 +14,7 @@ from pamqp import commands
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.management import Management
 from gateway.domain.entity import EntityStatus, QueueProperties
-from gateway.domain.errors import NotSupported
+from gateway.domain.errors import NotSupported, OutcomeUnknown, Unavailable
 from gateway.wire.rabbitmq.errors import ACCESS_REFUSED, PRECONDITION_FAILED, error_of
 from gateway.wire.rabbitmq.management import ManagedQueue
 
@@ -156,16 +156,20 @@ async def doubts_of(
         BrokerError: the queue doesn't exist, or there is no answer.
     """
     await channels.inspect(queue)
+    settings: Settings | None = None
     if management is not None:
-        settings = settings_of(await management.queue(queue))
         unknown = "its policies aren't known: new queues have statistics after ten seconds"
+        try:
+            settings = settings_of(await management.queue(queue))
+        except (Unavailable, OutcomeUnknown) as error:  # the broker itself has answered
+            unknown = f"its settings can't be read: the management plugin doesn't answer ({error})"
     else:
         arguments = await _arguments(channels, queue)
         settings = None if arguments is None else Settings(values=arguments)
         unknown = (
-            "its settings can't be read without the right configure on it, or `management`; see to"
-            " it that it is a quorum queue, that overflow is reject-publish, and that no policy"
-            " says else"
+            "its settings can't be read without the permission configure on it, or `management`;"
+            " see to it that it is a quorum queue, that overflow is reject-publish, and that no"
+            " policy says else"
         )
     if settings is None:
         return [unknown]

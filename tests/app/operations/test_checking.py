@@ -3,6 +3,7 @@
 import random
 from datetime import timedelta
 
+import attrs
 import pytest
 import trio
 
@@ -27,6 +28,10 @@ REST = Namespace(
     plan=Plan(queues=(PlannedQueue(path=ORDERS),)),
 )
 RABBITMQ = Namespace(name="north", url="rabbitmq://gateway@rabbit/pairgate")
+STORAGE = Namespace(
+    name="north",
+    url="storage-queue:AccountName=contoso;QueueEndpoint=http://east.example:8080/contoso",
+)
 
 
 @pytest.fixture
@@ -63,18 +68,29 @@ async def test_missing_rights_to_a_backlog_queue_are_those_of_its_broker(
     assert ("Manage" in doubt) is (namespace is REST)
 
 
-async def test_refused_credentials_name_address_entity_status_and_cure(
-    broker: FaultyBroker,
+@pytest.mark.parametrize(
+    ("namespace", "cure"),
+    [
+        (REST, "check the key name or user in namespaces.north.url, and the key or password"),
+        (
+            RABBITMQ,
+            "check the user in namespaces.north.url, its password, and that it may use the vhost",
+        ),
+        (STORAGE, "check the account's name in namespaces.north.url, and its key"),
+    ],
+    ids=["service bus", "rabbitmq", "storage"],
+)
+async def test_refused_credentials_name_entity_status_and_the_cure_in_the_namespaces_terms(
+    broker: FaultyBroker, namespace: Namespace, cure: str
 ) -> None:
     refuse(broker, Operation.PROBE, NotAuthorized("HTTP status 401"))
 
     with pytest.raises(Failure) as refused:
-        await check_credentials(broker, REST)
+        await check_credentials(broker, attrs.evolve(namespace, plan=REST.plan))
 
-    assert str(refused.value) == (
-        "namespace north refuses the credentials: east.example:8080, orders: HTTP status 401;"
-        " check the key name or user in namespaces.north.url, and the key or password"
-    )
+    text = str(refused.value)
+    assert text.startswith("namespace north refuses the credentials: ")
+    assert text.endswith(f", orders: HTTP status 401; {cure}")
 
 
 async def test_a_namespace_that_answers_503_is_named_with_its_address(

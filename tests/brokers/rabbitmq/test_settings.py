@@ -8,6 +8,7 @@ import pytest
 from gateway.brokers.rabbitmq.broker import open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.brokers.rabbitmq.settings import UNLIMITED, arguments_for
+from gateway.demo.ports import free_port
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported, Unavailable
@@ -111,7 +112,17 @@ async def test_to_look_needs_the_right_and_makes_no_queue(rabbits: Nodes) -> Non
         async with client(namespace.port, user="looker", password="secret") as looker:
             [doubt] = await looker.verify(namespace.inside(ORDERS), is_backlog=True)
 
-    assert "can't be read without the right configure" in doubt
+    assert "can't be read without the permission configure" in doubt
+
+
+async def test_a_plugin_that_does_not_answer_leaves_the_settings_unknown(rabbits: Nodes) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    async with rabbits.namespace("primary") as namespace:
+        await namespace.create_queue(ORDERS, QueueProperties())
+        async with client(namespace.port, management=nobody) as broker:
+            [doubt] = await broker.verify(namespace.inside(ORDERS), is_backlog=True)
+
+    assert "its settings can't be read: the management plugin doesn't answer (127.0.0.1:" in doubt
 
 
 async def test_a_namespace_that_does_not_answer_lists_nothing_and_says_so() -> None:
