@@ -13,9 +13,12 @@ from typing import Final, Protocol
 import attrs
 import trio
 
+from benchmarks.stopwatch import processor_time
+
 # The ways that are measured.
 IN_PROCESS: Final = "in process"
 HTTP: Final = "over HTTP"
+FLOOR: Final = "the floor of HTTP"
 RABBITMQ: Final = "RabbitMQ"
 AZURITE: Final = "Azurite"
 
@@ -50,19 +53,29 @@ class Way:
     open_client: OpenClient
     most: int
     version: str = ""
+    server: int | None = None  # the id of the process that it is reached in
 
 
 @attrs.frozen(kw_only=True)
 class Measured:
-    """One measurement. `busy` is the share of one core that this process took for it."""
+    """
+    One measurement. `busy` is the share of one core that this process took for it, `server` the
+    seconds of processor time that the server's process took.
+    """
 
     messages: int
     seconds: float
     busy: float
+    server: float = 0.0
 
     @property
     def rate(self) -> float:
         return self.messages / self.seconds
+
+    @property
+    def processor(self) -> float:
+        """Seconds of processor time for a message, of this process and the server's."""
+        return (self.busy * self.seconds + self.server) / self.messages
 
 
 def total(parts: Sequence[Measured]) -> Measured:
@@ -72,20 +85,31 @@ def total(parts: Sequence[Measured]) -> Measured:
         messages=sum(part.messages for part in parts),
         seconds=seconds,
         busy=sum(part.busy * part.seconds for part in parts) / seconds,
+        server=sum(part.server for part in parts),
     )
 
 
 @attrs.define(eq=False)
 class _Watch:
-    """Wall and processor time since it was made."""
+    """Wall and processor time since it was made, of this process and of the server's."""
 
+    _way: Way
     _began: float = attrs.field(factory=time.perf_counter)
     _processor: float = attrs.field(factory=time.process_time)
+    _server: float = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._server = _processor_time(self._way)
 
     def read(self, messages: int) -> Measured:
         seconds = time.perf_counter() - self._began
         busy = (time.process_time() - self._processor) / seconds
-        return Measured(messages=messages, seconds=seconds, busy=busy)
+        server = _processor_time(self._way) - self._server
+        return Measured(messages=messages, seconds=seconds, busy=busy, server=server)
+
+
+def _processor_time(way: Way) -> float:
+    return 0.0 if way.server is None else processor_time(way.server)
 
 
 async def send_for(way: Way, clients: int, seconds: float) -> Measured:
@@ -101,7 +125,7 @@ async def send_for(way: Way, clients: int, seconds: float) -> Measured:
 
     async with AsyncExitStack() as stack:
         senders = await _open(stack, way, clients)
-        watch = _Watch()
+        watch = _Watch(way)
         async with trio.open_nursery() as nursery:
             for client in senders:
                 nursery.start_soon(loop, client)
@@ -126,7 +150,7 @@ async def drain(way: Way, clients: int, messages: int) -> Measured:
 
     async with AsyncExitStack() as stack:
         receivers = await _open(stack, way, clients)
-        watch = _Watch()
+        watch = _Watch(way)
         with trio.move_on_after(DRAIN_LIMIT):
             async with trio.open_nursery() as nursery:
                 for client in receivers:

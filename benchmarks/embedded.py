@@ -3,6 +3,7 @@ How fast the embedded broker is, in process and over HTTP, beside RabbitMQ and A
 
     tasks ───────────────────────▶ EmbeddedBroker           in process
     clients ──HTTP──▶ pairgate serve ──▶ EmbeddedBroker     over HTTP
+    clients ──HTTP──▶ one sync a message            the floor: h11, Trio and the disk
     clients ──AMQP 0-9-1──▶ RabbitMQ                        a durable quorum queue, confirms
     clients ──HTTP──▶ Azurite                               a Storage Queue, not durable
 
@@ -28,6 +29,7 @@ from rich.table import Table
 from benchmarks.azurite_client import azurite_queue
 from benchmarks.closed_loop import (
     AZURITE,
+    FLOOR,
     HTTP,
     IN_PROCESS,
     RABBITMQ,
@@ -38,6 +40,7 @@ from benchmarks.closed_loop import (
     total,
 )
 from benchmarks.figures import Pair, Report, report
+from benchmarks.floor import floor
 from benchmarks.in_process import in_process
 from benchmarks.machine import facts
 from benchmarks.over_http import over_http
@@ -53,6 +56,7 @@ CLIENTS: Final = (1, 8, 64)
 WAYS: Final[Mapping[str, OpenWay]] = {
     IN_PROCESS: in_process,
     HTTP: over_http,
+    FLOOR: floor,
     RABBITMQ: quorum_queue,
     AZURITE: azurite_queue,
 }
@@ -161,15 +165,21 @@ def _show(found: Report, console: Console) -> None:
 
 
 def _show_rates(found: Report, console: Console) -> None:
-    columns = ("clients", "way", "sends/s", "receives+completes/s", "this process")
-    table = Table(*columns, title="messages of 1 KiB", box=SIMPLE_HEAD)
+    columns = ("clients", "way", "sends/s", "CPU us", "receives+completes/s", "CPU us", "here")
+    table = Table(
+        *columns,
+        title="messages of 1 KiB; CPU of the process here and a gateway's or floor's",
+        box=SIMPLE_HEAD,
+    )
     for cell in sorted(found.cells, key=lambda cell: cell.clients):
         table.add_row(
             str(cell.clients),
             cell.way,
             f"{cell.send:.0f}",
+            f"{1e6 * cell.send_processor:.0f}",
             f"{cell.receive:.0f}",
-            f"{100 * cell.busy:.0f} % of a core",
+            f"{1e6 * cell.receive_processor:.0f}",
+            f"{100 * cell.busy:.0f} %",
         )
     if found.cells:
         console.print(table)

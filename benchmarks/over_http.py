@@ -57,4 +57,4 @@ async def over_http(folder: Path) -> AsyncIterator[Way]:
             async with connect(machine.port) as connection:
                 yield RestClient(connection, authorization)
 
-        yield Way(name=HTTP, open_client=open_client, most=_EVERYTHING)
+        yield Way(name=HTTP, open_client=open_client, most=_EVERYTHING, server=machine.pid)

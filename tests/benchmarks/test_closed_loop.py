@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from benchmarks.closed_loop import Measured, MessagesMissing, Way, drain, send_for, total
+from benchmarks.floor import floor
 from benchmarks.in_process import in_process
 
 
@@ -35,6 +36,15 @@ async def test_what_is_sent_in_process_is_received(tmp_path: Path) -> None:
         sent = await send_for(way, 8, 0.05)
 
         received = await drain(way, 8, sent.messages)
+
+    assert received.messages == sent.messages > 0
+
+
+async def test_the_floor_counts_what_is_sent_to_it(tmp_path: Path) -> None:
+    async with floor(tmp_path) as way:
+        sent = await send_for(way, 2, 0.05)
+
+        received = await drain(way, 2, sent.messages)
 
     assert received.messages == sent.messages > 0
 

@@ -1,6 +1,6 @@
 """From measurements to ratios and verdicts."""
 
-from benchmarks.closed_loop import AZURITE, HTTP, IN_PROCESS, Measured
+from benchmarks.closed_loop import AZURITE, FLOOR, HTTP, IN_PROCESS, Measured, total
 from benchmarks.figures import Pair, report
 from benchmarks.sizes import Cost, Growth, Round
 
@@ -32,27 +32,56 @@ def test_only_measurements_of_one_round_are_compared() -> None:
     assert (ratio.send, ratio.receive) == (3.0, 2.0)
 
 
-def test_the_least_ratio_to_azurite_decides() -> None:
+def test_receives_are_compared_to_azurite_where_there_are_several_clients() -> None:
     rounds = {
-        (HTTP, 1): [pair(4000, 4000)],
+        (HTTP, 1): [pair(1, 1)],
         (AZURITE, 1): [pair(1000, 1000)],
-        (HTTP, 64): [pair(4000, 2900)],
+        (HTTP, 8): [pair(1, 3000)],
+        (AZURITE, 8): [pair(1000, 1000)],
+        (HTTP, 64): [pair(1, 2900)],
         (AZURITE, 64): [pair(1000, 1000)],
+    }
+
+    targets = report({}, rounds, []).targets
+
+    assert [(target.reached, target.found) for target in targets] == [
+        (True, "3.00 times"),
+        (False, "2.90 times"),
+    ]
+
+
+def test_a_send_of_one_client_is_compared_to_the_floor() -> None:
+    rounds = {
+        (HTTP, 1): [pair(1000, 1)],
+        (FLOOR, 1): [pair(1600, 1)],
+        (HTTP, 8): [pair(1, 1)],
+        (FLOOR, 8): [pair(1000, 1)],
     }
 
     [target] = report({}, rounds, []).targets
 
     assert not target.reached
-    assert target.found == "2.90 times where it is least"
+    assert target.found == "1.60 times"
 
 
-def test_sends_in_process_are_judged_with_the_most_senders() -> None:
-    rounds = {(IN_PROCESS, 64): [pair(20_000, 1)], (IN_PROCESS, 1): [pair(1000, 1)]}
+def test_operations_in_process_are_judged_with_the_most_clients() -> None:
+    rounds = {(IN_PROCESS, 64): [pair(50_000, 24_999)], (IN_PROCESS, 1): [pair(1000, 30_000)]}
 
-    [target] = report({}, rounds, []).targets
+    targets = report({}, rounds, []).targets
 
-    assert target.reached
-    assert target.found == "20000"
+    assert [(target.reached, target.found) for target in targets] == [
+        (True, "50000"),
+        (False, "24999"),
+    ]
+
+
+def test_the_processor_time_of_a_message_is_that_of_both_processes() -> None:
+    sent = Measured(messages=100, seconds=2.0, busy=0.25, server=0.5)
+    rounds = {(HTTP, 8): [Pair(send=sent, receive=total([sent, sent]))]}
+
+    [cell] = report({}, rounds, []).cells
+
+    assert (cell.send_processor, cell.receive_processor) == (0.01, 0.01)
 
 
 def test_the_cost_among_many_is_divided_by_the_cost_among_few() -> None:
