@@ -269,6 +269,56 @@ async def test_a_new_worker_knows_what_has_failed_over(gateways: Gateways) -> No
     assert gateway.count("entity_state_changed") == 1
 
 
+async def test_workers_need_no_parent_to_send_and_to_fail_over(gateways: Gateways) -> None:
+    installed = await install(gateways, failover_interval="0s", enable_syphon=False)
+    gateway = installed.gateway
+    os.kill(gateway.pid, signal.SIGSTOP)
+    try:
+        async with connections(gateway) as made:
+            healthy = [await each.send("before") for each in made]
+            await installed.primary.kill()
+            diverted = [await each.send("after") for each in made]
+    finally:
+        os.kill(gateway.pid, signal.SIGCONT)
+
+    async def is_known_to_the_parent() -> bool:
+        told = await status_of(gateway)
+        return [each["state"] for each in told["pair"]["entities"]] == ["secondary"]
+
+    await until(is_known_to_the_parent)
+    told = await status_of(gateway)
+
+    assert healthy == [(201, "primary")] * CONNECTIONS
+    assert diverted == [(201, "backlog")] * CONNECTIONS
+    assert sent_of(told) == {"primary": CONNECTIONS, "backlog": CONNECTIONS}
+
+
+async def test_an_unknown_entity_is_known_to_all_workers_once_one_has_sent_to_it(
+    gateways: Gateways,
+) -> None:
+    installed = await install(
+        gateways, failover_interval="0s", enable_syphon=False, unknown_entity="refuse"
+    )
+    gateway = installed.gateway
+    async with connections(gateway, 1) as made:
+        assert await made[0].send("before") == (201, "primary")
+    state = gateway.folder / "var" / "state.json"
+
+    async def is_saved_by_the_parent() -> bool:
+        await trio.lowlevel.checkpoint()
+        return state.exists() and '"orders"' in state.read_text()
+
+    await until(is_saved_by_the_parent)
+    for pid in pids_of(gateway):
+        os.kill(pid, signal.SIGKILL)
+    await gateway.until(lambda: gateway.count("worker_started") == 4)
+    await installed.primary.kill()
+    async with connections(gateway) as made:
+        answers = [await each.send("after") for each in made]
+
+    assert answers == [(201, "backlog")] * CONNECTIONS
+
+
 async def test_status_and_metrics_are_of_all_workers_also_of_those_that_ended(
     gateways: Gateways,
 ) -> None:
@@ -306,6 +356,8 @@ async def test_sigterm_drains_all_workers(gateways: Gateways) -> None:
             while True:
                 number += 1
                 status, _ = await connection.send(f"{name}-{number}")
+                if status == 408:  # it arrived just when the connection ended: it was never begun
+                    break
                 assert status == 201
                 accepted.add(f"{name}-{number}")
         refused.append(connection)

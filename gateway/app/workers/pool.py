@@ -21,6 +21,7 @@ from gateway.app.workers.limits import of_workers, shared
 from gateway.app.workers.passing_on import doors, serve_unix
 from gateway.app.workers.sharing import CacheSync, StateHub
 from gateway.app.workers.stores import store_doors
+from gateway.changes import Changes
 from gateway.config.file import Loaded
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
@@ -32,6 +33,7 @@ from gateway.wire.pairgate.status import parse_status
 RESTART: Final = Backoff(first=0.1, cap=30.0)
 LASTING: Final = 10.0  # seconds: a worker that lived longer doesn't count as a failure
 ASK_EVERY: Final = 1.0  # seconds: a killed worker's counts since then are lost
+MOST_QUESTIONS: Final = 2  # unanswered ones, for the status
 ANSWER_SECONDS: Final = 1.0  # for fresh counts; a worker that doesn't answer has its last ones
 DRAIN: Final = {"drain": "the parent drains"}
 END_SECONDS: Final = 2.0  # after the drain, until SIGKILL
@@ -45,17 +47,27 @@ class Worker:
     process: trio.Process
     channel: Channel
     cache: CacheSync | None
+    sockets: Mapping[int, Sequence[int]]  # descriptors that it has, by the endpoint's number
     failure: Failure | None = None  # why it couldn't start
     is_ready: bool = False
     status: Status | None = None  # as told last
-    asked: bool = False  # and not answered yet
-    told: trio.Event = attrs.field(factory=trio.Event)
+    has_ended: bool = False
+    asked: int = 0  # the number of the last question for its status
+    answered: int = 0  # of the last one that it answered
+    told: Changes = attrs.field(factory=Changes)
 
-    def ask(self) -> None:
-        """Ask for its status, unless it is asked already."""
-        if not self.asked:
-            self.asked, self.told = True, trio.Event()
-            self.channel.put({"ask": "status"})
+    def ask(self) -> int:
+        """Ask for its status, unless it leaves two questions unanswered; the question's number."""
+        if self.asked - self.answered < MOST_QUESTIONS:
+            self.asked += 1
+            self.channel.put({"ask": self.asked})
+        return self.asked
+
+    async def wait_answered(self, number: int) -> None:
+        """Return when that question is answered, or the worker has ended."""
+        await trio.lowlevel.checkpoint()
+        while self.answered < number and not self.has_ended:
+            await self.told.wait_next()
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -135,12 +147,9 @@ class WorkerPool:
         """The status of each worker, past ones included: fresh, or as it was told last."""
         await trio.lowlevel.checkpoint()
         with trio.move_on_after(ANSWER_SECONDS):
-            for worker in list(self._workers.values()):
-                if worker.is_ready:
-                    worker.ask()
-            for worker in list(self._workers.values()):
-                if worker.asked:
-                    await worker.told.wait()
+            ready = [worker for worker in self._workers.values() if worker.is_ready]
+            for worker, number in [(worker, worker.ask()) for worker in ready]:
+                await worker.wait_answered(number)
         now = [each.status for each in self._workers.values() if each.status is not None]
         return [*self._past.values(), *now]
 
@@ -189,8 +198,11 @@ class WorkerPool:
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         with theirs:
-            bound = (each.listener.descriptors for each in self._endpoints.values())
-            fds = [theirs.fileno(), *(fd for each in bound for fd in each)]
+            sockets = {
+                number: endpoint.listener.descriptors
+                for number, endpoint in self._endpoints.items()
+            }
+            fds = [theirs.fileno(), *(fd for each in sockets.values() for fd in each)]
             command = [sys.executable, "-m", "gateway.app.workers", str(theirs.fileno())]
             try:
                 process = await trio.lowlevel.open_process(
@@ -201,7 +213,7 @@ class WorkerPool:
                 raise
         pair = self.parts.pair
         cache = None if pair is None else CacheSync(pair.entity_cache)
-        return Worker(number, process, Channel(stream), cache)
+        return Worker(number, process, Channel(stream), cache, sockets)
 
     async def _run(self, worker: Worker) -> Failure:
         """Return why the worker has ended."""
@@ -242,10 +254,7 @@ class WorkerPool:
             "source": self.loaded.source,
             "folder": str(self.loaded.folder),
             "json": self.as_json,
-            "sockets": {
-                str(number): endpoint.listener.descriptors
-                for number, endpoint in self._endpoints.items()
-            },
+            "sockets": {str(number): list(fds) for number, fds in worker.sockets.items()},
             "unix": str(self.folder),
         }
         if pair is not None:
@@ -255,9 +264,10 @@ class WorkerPool:
         if hub is not None:
             greeting |= hub.add(worker.number, channel.wake)
             channel.collectors.append(lambda: hub.collect(worker.number))
-        channel.put(greeting)
         if worker.cache is not None:
+            greeting |= worker.cache.collect() or {}
             channel.collectors.append(worker.cache.collect)
+        channel.put(greeting)
         if self._reloaded is not None:
             channel.put({"reload": self._reloaded})
         if self._drains.is_set():
@@ -271,8 +281,8 @@ class WorkerPool:
                 self._note_ready(worker)
             if "status" in message:
                 worker.status = parse_status(message["status"].encode())
-                worker.asked = False
-                worker.told.set()
+                worker.answered = max(worker.answered, message["answer"])
+                worker.told.note()
             if "changes" in message and self._hub is not None:
                 self._hub.take(worker.number, message["changes"])
             if worker.cache is not None:
@@ -291,7 +301,8 @@ class WorkerPool:
         del self._workers[worker.number]
         if self._hub is not None:
             self._hub.remove(worker.number)
-        worker.told.set()
+        worker.has_ended = True
+        worker.told.note()
         if worker.status is not None:
             last = ended(worker.status)
             before = self._past.get(worker.number)

@@ -141,6 +141,7 @@ class Serving:
         self.states = StateReplica(pair.states, self.channel.wake)
         self.cache = CacheSync(pair.entity_cache)
         self.states.take(self.greeting)
+        self.cache.take(self.greeting)
         self.channel.collectors += [self.states.collect, self.cache.collect]
 
     async def _endpoints(
@@ -173,7 +174,7 @@ class Serving:
     async def _listen(self, ending: Ending, texts: list[str], reload: Callable[[], None]) -> None:
         while (message := await self.channel.read()) is not None:
             if "ask" in message:
-                self.channel.put(self._status())
+                self.channel.put(self._status(message["ask"]))
             if "reload" in message:
                 texts.append(message["reload"])
                 reload()
@@ -195,5 +196,5 @@ class Serving:
                 await self.channel.sent()
                 await trio.sleep(BETWEEN_ANNOUNCEMENTS)
 
-    def _status(self) -> Values:
-        return {"status": build_status(self.board.counts()).decode()}
+    def _status(self, question: int = 0) -> Values:
+        return {"status": build_status(self.board.counts()).decode(), "answer": question}
