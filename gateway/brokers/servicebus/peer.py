@@ -26,7 +26,12 @@ from gateway.wire.servicebus.operations import (
     SendMessages,
     SettleMessage,
 )
-from gateway.wire.servicebus.rest import IDENTITY_PATH, build_identity_request, build_request
+from gateway.wire.servicebus.rest import (
+    IDENTITY_PATH,
+    build_identity_request,
+    build_options_request,
+    build_request,
+)
 from gateway.wire.servicebus.sas import sign_sas
 
 _RENEWED_AT: Final = 0.8  # share of a token's lifetime
@@ -135,14 +140,15 @@ class RestPeer:
 
     async def is_pairgate(self, entity: EntityPath) -> bool:
         """
-        Return whether the namespace is a Pairgate. If that isn't known, probe the entity.
+        Return whether the namespace is a Pairgate. If that isn't known, ask for the options of the
+        entity, which a gateway answers by itself, even if its primary hangs.
 
         Raises:
             BrokerError: the answers don't tell. Nothing was sent.
         """
         if self._is_pairgate is not None:
             return self._is_pairgate  # noqa: ASYNC910 what is asked next waits
-        return is_from_pairgate(await self.probe(entity))
+        return is_from_pairgate(await self._question(entity, build_options_request(entity)))
 
     async def probe(self, entity: EntityPath) -> Response:
         """
@@ -151,9 +157,11 @@ class RestPeer:
         Raises:
             BrokerError: there is no answer, or it doesn't tell who gave it. Nothing was sent.
         """
-        operation = ProbeEntity(entity=entity)
+        return await self._question(entity, build_request(ProbeEntity(entity=entity)))
+
+    async def _question(self, entity: EntityPath, request: Request) -> Response:
         try:
-            response = await self._exchange(entity.parent.name, build_request(operation))
+            response = await self._exchange(entity.parent.name, request)
         except OutcomeUnknown as error:
             raise Unavailable(str(error)) from error
         if is_billed(response.status):

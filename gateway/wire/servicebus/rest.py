@@ -84,6 +84,11 @@ def build_identity_request() -> Request:
     return Request(method="GET", target=f"/{IDENTITY_PATH}", headers=Headers())
 
 
+def build_options_request(entity: EntityPath) -> Request:
+    """Build a request that a namespace refuses by itself, and that changes nothing."""
+    return Request(method="OPTIONS", target=_messages_path(entity), headers=Headers())
+
+
 def is_message_request(request: Request) -> bool:
     """True if the path is one of these operations; otherwise it may be management."""
     return _tail(_path(request)) > 0
@@ -137,7 +142,7 @@ def build_request(operation: Operation) -> Request:
         NotSupported: the format can't carry a message; the text names the field.
         InvalidRequest: the format is SINGLE, and there isn't exactly one message.
     """
-    path = "/" + quote(operation.entity.name, safe="/$") + "/messages"
+    path = _messages_path(operation.entity)
     match operation:
         case SendMessages():
             return _build_send(path, operation)
@@ -151,6 +156,10 @@ def build_request(operation: Operation) -> Request:
             return Request(method="POST", target=_lock_path(path, operation))
         case SettleMessage():
             return _build_settle(_lock_path(path, operation), operation.settlement)
+
+
+def _messages_path(entity: EntityPath) -> str:
+    return "/" + quote(entity.name, safe="/$") + "/messages"
 
 
 def _path(request: Request) -> str:

@@ -44,7 +44,7 @@ class Stranger:
     frontend: ServiceBusRestFrontend
 
     async def handle(self, request: Request) -> Response:
-        if request.method == "HEAD":
+        if request.method in {"HEAD", "OPTIONS"}:
             await trio.lowlevel.checkpoint()
             return Response(status=405)
         response = await self.frontend.handle(attrs.evolve(request, headers=_without(request)))
@@ -58,9 +58,11 @@ def _without(part: Request | Response) -> Headers:
 
 
 @asynccontextmanager
-async def served(*, as_stranger: bool = False) -> AsyncIterator[int]:
+async def served(
+    *, as_stranger: bool = False, kind: type[MemoryBroker] = MemoryBroker
+) -> AsyncIterator[int]:
     """The port of an endpoint over an empty namespace."""
-    broker = MemoryBroker(real_date, random.Random(0))
+    broker = kind(real_date, random.Random(0))
     leases = Leases(broker, real_date)
     frontend = ServiceBusRestFrontend(
         broker=broker,

@@ -100,7 +100,7 @@ async def test_who_answers_is_asked_once():
     await broker.send(ORDERS, [Message()])
     post = "POST /orders/messages"
 
-    assert script.asked == ["HEAD /orders/messages", post, post]
+    assert script.asked == ["OPTIONS /orders/messages", post, post]
 
 
 async def test_who_answers_is_asked_again_after_trouble():
@@ -110,7 +110,12 @@ async def test_who_answers_is_asked_again_after_trouble():
         await broker.send(ORDERS, [Message()])
     await broker.send(ORDERS, [Message()])
 
-    assert [line.partition(" ")[0] for line in script.asked] == ["HEAD", "POST", "HEAD", "POST"]
+    assert [line.partition(" ")[0] for line in script.asked] == [
+        "OPTIONS",
+        "POST",
+        "OPTIONS",
+        "POST",
+    ]
 
 
 async def test_a_refusal_says_too_that_a_pairgate_answers():
@@ -165,7 +170,7 @@ async def test_a_batch_with_a_part_that_rest_cannot_carry_is_refused_before_anyt
 
     with pytest.raises(NotSupported):
         await broker.send(ORDERS, [Message(body=b"\xff"), Message(properties={"x": None})])
-    assert script.asked == ["HEAD /orders/messages"]
+    assert script.asked == ["OPTIONS /orders/messages"]
 
 
 async def test_a_batch_of_texts_goes_at_once_where_no_pairgate_answers():

@@ -2,6 +2,7 @@ import gc
 
 import trio
 
+from gateway.brokers.local.memory import MemoryBroker
 from gateway.brokers.servicebus.broker import ServiceBusRestOptions, open_namespace
 from gateway.capabilities import send_accepted_by
 from gateway.domain.entity import EntityPath, QueueProperties
@@ -24,6 +25,24 @@ async def test_receives_that_wait_leave_a_send_its_connection():
                 with trio.fail_after(30):
                     accepted_by = await send_accepted_by(broker, ORDERS, [Message()])
                 nursery.cancel_scope.cancel()
+
+    assert accepted_by is AcceptedBy.PRIMARY
+
+
+class UnansweredProbes(MemoryBroker):
+    """As a gateway whose primary hangs: sends are diverted, probes have no answer."""
+
+    async def probe(self, entity):
+        await trio.sleep_forever()
+
+
+async def test_the_first_send_does_not_depend_on_the_primary_behind_a_gateway():
+    async with served(kind=UnansweredProbes) as port:
+        async with client(port) as operator:
+            await operator.create_queue(ORDERS, QueueProperties())
+        async with client(port) as producer:
+            with trio.fail_after(30):
+                accepted_by = await send_accepted_by(producer, ORDERS, [Message()])
 
     assert accepted_by is AcceptedBy.PRIMARY
 
