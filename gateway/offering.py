@@ -99,8 +99,11 @@ class Wrapper(abc.ABC):
 
     def offer(self, capability: type[C]) -> C | None:
         """As `offered`, of this wrapper."""
+        adds = capability in self.adds
+        if adds and _has(self, capability):
+            return cast(C, self)  # whatever `inner` offers: every send comes here
         theirs = offered(self.inner, capability)
-        if theirs is None and capability not in self.adds:
+        if theirs is None and not adds:
             return None
         if _has(self, capability):
             return cast(C, self)

@@ -66,8 +66,10 @@ def message_of_broker_properties(broker: Mapping[str, Any], **others: Any) -> Me
     Raises:
         InvalidRequest: the text names the field.
     """
-    texts: dict[str, Any] = {field: _text(broker, name) for name, field in _TEXTS.items()}
-    session, partition = texts["session_id"], texts["partition_key"]
+    texts: dict[str, Any] = {
+        field: _text(broker, name) for name, field in _TEXTS.items() if name in broker
+    }
+    session, partition = texts.get("session_id"), texts.get("partition_key")
     if session is not None and partition is not None and session != partition:
         raise InvalidRequest(
             f"{BROKER_PROPERTIES}: PartitionKey must equal SessionId where both are given"
