@@ -29,6 +29,7 @@ from gateway.domain.status import (
     Wake,
 )
 from gateway.frontends.admin.control import ControlFrontend
+from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
@@ -204,8 +205,8 @@ def make_figures(
     control: Control | None = None,
 ) -> FiguresFrontend:
     """
-    The front end that serves that status, and control; once `draining` is set, the process isn't
-    ready any more.
+    The front end that serves that status, events and control; once `draining` is set, the process
+    isn't ready any more.
     """
     # Imported here, so that commands for a single message start faster.
     from gateway.telemetry.metrics import exposition
@@ -216,6 +217,7 @@ def make_figures(
         exposition=exposition,
         draining=draining,
         control=None if control is None else ControlFrontend(authorizer, control),
+        events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )
 
 

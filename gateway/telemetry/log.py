@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import attrs
@@ -127,19 +128,25 @@ class LogObserver:
         The event as a line, whatever its level. `repeated`: the number of events about the same
         thing that have no lines of their own; this is the last of them.
         """
-        fields = {
-            "timestamp": self._clock().isoformat(timespec="milliseconds"),
-            "level": level_of(event),
-            "event": name_of(type(event)),
-            **self.labels,
-            **_fields(event),
-            **({"repeated": repeated} if repeated else {}),
-        }
-        escaped_fields = {
-            key: escaped(value) if isinstance(value, str) else value
-            for key, value in fields.items()
-        }
-        return f"{self._render(escaped_fields)}\n"
+        fields = fields_of(event, self._clock(), repeated=repeated, labels=self.labels)
+        return f"{self._render(fields)}\n"
+
+
+def fields_of(
+    event: Event, at: datetime, *, repeated: int = 0, labels: Mapping[str, Any] | None = None
+) -> dict[str, object]:
+    """The event, which occurred at that date, as the keys and values of a line of the log."""
+    fields = {
+        "timestamp": at.isoformat(timespec="milliseconds"),
+        "level": level_of(event),
+        "event": name_of(type(event)),
+        **(labels or {}),
+        **_fields(event),
+        **({"repeated": repeated} if repeated else {}),
+    }
+    return {
+        key: escaped(value) if isinstance(value, str) else value for key, value in fields.items()
+    }
 
 
 def _for_people(*, colors: bool) -> Render:

@@ -21,6 +21,7 @@ from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.status import RATE_SECONDS, Alarm
 from gateway.ports import Observer, WallClock
 from gateway.telemetry.log import level_of, name_of
+from gateway.telemetry.recent_events import RecentEvents
 
 RED: Final = timedelta(minutes=10)  # a problem that lasts longer is reported again meanwhile
 LONGEST_TEXT: Final = 200
@@ -49,7 +50,10 @@ class _Outage:
 
 @attrs.define(eq=False)
 class Watch:
-    """An `Observer` before another one. Its memory is bounded by the number of kinds of events."""
+    """
+    An `Observer` before another one. Its memory is bounded by the number of kinds of events, and
+    that of the last events.
+    """
 
     _inner: Observer
     _clock: WallClock
@@ -64,6 +68,10 @@ class Watch:
     _outages: dict[str, _Outage] = attrs.field(factory=dict, init=False)  # by namespace
     # Messages moved in each second, the oldest second first.
     _moves: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
+    recent: RecentEvents = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.recent = RecentEvents(self._clock)
 
     def report(self, event: Event) -> None:
         event = self._in_outage(event)
@@ -72,8 +80,11 @@ class Watch:
             self._note_move(event.messages)
         elif isinstance(event, DeadLettered):
             self.dead_lettered[label_of(event.reason)] += 1
-        if level_of(event) == "error":
+        level = level_of(event)
+        if level == "error":
             self._note_alarm(event)
+        if level != "debug":
+            self.recent.note(event)
         self._inner.report(event)
 
     def _in_outage(self, event: Event) -> Event:

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import subprocess
+import sys
 from collections import Counter
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,7 +14,13 @@ import trio
 from gateway.changes import Changes
 from gateway.domain.entity import EntityPath
 from tests.e2e.installation import client
-from tests.e2e.processes import GatewayProcess, Gateways, broker_config, pair_config
+from tests.e2e.processes import (
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    environment,
+    pair_config,
+)
 from tests.e2e.rest import send
 from tests.e2e.test_admin import ADMIN
 from tests.e2e.test_serve import pairgate, with_fixed_port
@@ -23,6 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 ORDERS = EntityPath("orders")
 EVERY = 0.005  # seconds between two sends
 PATIENCE = 90.0
+FOLLOW = ("-m", "gateway", "events", "--follow", "--json", "--recent", "1000")
 
 
 class Load:
@@ -192,6 +201,44 @@ async def test_an_order_survives_a_restart_and_is_shown(gateways: Gateways) -> N
     assert "pinned: ord* by anonymous: moving the primary" in people
     assert refused == 2
     assert "--all expected" in errors
+
+
+async def test_events_are_followed_across_a_restart(gateways: Gateways) -> None:
+    broker = await gateways.start(broker_config("orders") + ADMIN)
+    await with_fixed_port(broker)
+    file = str(broker.config_file)
+    follower = await trio.lowlevel.open_process(
+        [
+            sys.executable,
+            *["-m", "gateway", "events", "--follow", "--json", "--recent", "1000", "--config"],
+            file,
+        ],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert follower.stdout is not None
+    names, rest, restarted = list[str](), b"", False
+    try:
+        with trio.fail_after(PATIENCE):
+            async for chunk in follower.stdout:
+                *lines, rest = (rest + chunk).split(b"\n")
+                names += [json.loads(line)["event"] for line in lines]
+                if names.count("started") == 1 and not restarted:
+                    restarted = True
+                    await broker.stop()
+                    await broker.start()
+                if names.count("started") == 2:
+                    break
+    finally:
+        follower.kill()
+        await follower.wait()
+    code, people, errors = await pairgate(broker, "events", "--recent", "3")
+
+    assert names.index("gap") > names.index("started")
+    assert (code, errors) == (0, "")
+    assert people.splitlines()[-1].split()[1:3] == ["info", "started"]
 
 
 async def test_without_a_gateway_an_order_is_a_temporary_failure(gateways: Gateways) -> None:

@@ -6,6 +6,7 @@ Prometheus.
     GET /readyz     503 once the process drains; a namespace that fails changes neither
     GET /status     the state of the process, as JSON (`wire/status`)
     GET /metrics    the same figures in Prometheus's text format
+    GET /events     the events of the process, as they happen (`events`)
     /v1/...         control by operators (`control`)
 
 `/livez` and `/readyz` need no credentials. The others need the right to listen to every entity,
@@ -22,6 +23,7 @@ from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError
 from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
+from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
@@ -42,6 +44,7 @@ class FiguresFrontend:
     # once set, the process isn't ready any more
     draining: trio.Event = attrs.field(factory=trio.Event)
     control: ControlFrontend | None = None
+    events: EventsFrontend | None = None
 
     async def handle(self, request: Request) -> Response:
         """
@@ -75,6 +78,8 @@ class FiguresFrontend:
             return body_answer(200, PROMETHEUS_TEXT, self.exposition(status))
         if self.control is not None and (told := self.control.answer(request)) is not None:
             return told
+        if self.events is not None and (stream := self.events.answer(request)) is not None:
+            return stream
         return health(request, self.draining)
 
     def check_head(self, request: Request) -> Response | None:

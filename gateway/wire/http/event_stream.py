@@ -18,20 +18,26 @@ class ServerEvent:
 
     name: str = "message"
     data: str
+    id: str = ""  # to resume after it; empty: as the event before
 
 
 def build_event(event: ServerEvent) -> bytes:
     """The encoded event."""
     lines = [f"event: {event.name}", *(f"data: {line}" for line in event.data.split("\n"))]
+    if event.id:
+        lines.insert(0, f"id: {event.id}")
     return "".join(f"{line}\n" for line in [*lines, ""]).encode()
 
 
 @attrs.define(eq=False)
 class EventParser:
-    """Parses a stream, split anywhere, into events. Only the fields `event` and `data` count."""
+    """
+    Parses a stream, split anywhere, into events. Only the fields `event`, `data` and `id` count.
+    """
 
     _buffer: bytearray = attrs.field(factory=bytearray, init=False)
     _name: str = attrs.field(default="", init=False)
+    _id: str = attrs.field(default="", init=False)
     _data: list[str] = attrs.field(factory=list, init=False)
     _size: int = attrs.field(default=0, init=False)  # bytes of the unfinished event's lines
 
@@ -63,9 +69,11 @@ class EventParser:
             self._name = value
         elif field == "data":
             self._data.append(value)
+        elif field == "id":
+            self._id = value
         return None
 
     def _finish(self) -> ServerEvent | None:
-        name, data = self._name or "message", self._data
-        self._name, self._data, self._size = "", [], 0
-        return ServerEvent(name=name, data="\n".join(data)) if data else None
+        name, data, number = self._name or "message", self._data, self._id
+        self._name, self._data, self._id, self._size = "", [], "", 0
+        return ServerEvent(name=name, data="\n".join(data), id=number) if data else None

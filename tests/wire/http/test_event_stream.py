@@ -43,7 +43,7 @@ def test_an_event_as_it_is_sent() -> None:
 def test_what_others_may_send_is_read() -> None:
     data = b"id: 7\r\nretry: 10\r\ndata:x\r\n\r\n: comment\n\nevent: a\n\n"
 
-    assert parse([data]) == [ServerEvent(name="message", data="x")]
+    assert parse([data]) == [ServerEvent(name="message", data="x", id="7")]
 
 
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 1000 + b"\n", b"x" * 1001])

@@ -1,0 +1,125 @@
+"""
+The events of the process as server-sent events (WHATWG HTML, 9.2).
+
+    GET /events                      all events that are kept, then each as it happens
+    GET /events?recent=20            the last 20, then each as it happens
+    GET /events?follow=false         ends after those that are kept
+
+`Last-Event-ID` resumes after that event. A reader that missed some gets `event: gap` first, with
+their number (null: they were of another process).
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from gateway.changes import Changes
+from gateway.domain.access import Right
+from gateway.domain.errors import InvalidRequest
+from gateway.frontends.admin.operators import check_right
+from gateway.frontends.auth import Authorizer
+from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, ServerEvent, build_event
+from gateway.wire.http.messages import Headers, Request, Response
+
+PATH: Final = "/events"
+GAP: Final = "gap"
+KEEP_ALIVE: Final = 15.0  # seconds
+_AT_ONCE: Final = 100  # events in one write
+
+
+class Recent(Protocol):
+    """The last events, as `gateway.telemetry.recent_events.RecentEvents` keeps them."""
+
+    changes: Changes
+
+    @property
+    def run(self) -> str: ...
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def before_first(self) -> int: ...
+
+    def after(self, number: int, most: int) -> list[tuple[int, str, str]]: ...
+
+
+@attrs.frozen
+class EventsFrontend:
+    """Answers `GET /events`. Each reader has a position, and nothing else is kept for it."""
+
+    authorizer: Authorizer
+    recent: Recent
+    keep_alive: float = KEEP_ALIVE  # a stream is never silent for longer
+
+    def answer(self, request: Request) -> Response | None:
+        """
+        The stream of events; None if the request is for another path.
+
+        Raises:
+            NotAuthorized: the client may not read the status.
+            InvalidRequest: `recent` isn't a number, or `follow` neither true nor false.
+        """
+        if request.path != PATH:
+            return None
+        check_right(self.authorizer, request, Right.LISTEN, None)
+        follows = request.query.get("follow", "true")
+        if follows not in {"true", "false"}:
+            raise InvalidRequest("follow: true or false expected")
+        resumed = request.headers.get("Last-Event-ID")
+        missed, position = self._resume(resumed) if resumed else (0, self._start(request))
+        headers = Headers.of({"Content-Type": EVENT_STREAM, "Cache-Control": "no-store"})
+        if follows == "true":
+            parts = self._parts(position, missed)
+            return Response(status=200, headers=headers, parts=parts)
+        found, _ = self._kept(position, missed, most=self.recent.last)
+        return Response(status=200, headers=headers, body=COMMENT + found)
+
+    def _start(self, request: Request) -> int:
+        text = request.query.get("recent")
+        if text is None:
+            return self.recent.before_first
+        if not text.isascii() or not text.isdigit():
+            raise InvalidRequest(f"recent: a number of events expected, got {text!r:.40}")
+        return max(self.recent.before_first, self.recent.last - int(text[:9]))
+
+    def _resume(self, text: str) -> tuple[int | None, int]:
+        """How many events the reader has missed for certain (None: unknown), and its position."""
+        run, _, number = text.partition("-")
+        known = number.isascii() and number.isdigit() and int(number[:18]) <= self.recent.last
+        if run != self.recent.run or not known:
+            return None, self.recent.before_first
+        return 0, int(number)
+
+    async def _parts(self, position: int, missed: int | None) -> AsyncGenerator[bytes, None]:
+        await trio.lowlevel.checkpoint()
+        yield COMMENT
+        while True:
+            seen = self.recent.changes.version
+            found, position = self._kept(position, missed, most=_AT_ONCE)
+            missed = 0
+            if found:
+                yield found
+                continue
+            with trio.move_on_after(self.keep_alive) as scope:
+                await self.recent.changes.wait(seen)
+            if scope.cancelled_caught:
+                yield COMMENT
+
+    def _kept(self, position: int, missed: int | None, *, most: int) -> tuple[bytes, int]:
+        """Encode at most `most` events after that position; return the new position, too."""
+        lost = max(0, self.recent.before_first - position)
+        gap = self._gap(None if missed is None else lost) if lost or missed is None else b""
+        position = max(position, self.recent.before_first)
+        found = self.recent.after(position, most)
+        events = [
+            build_event(ServerEvent(name=name, data=data, id=f"{self.recent.run}-{number}"))
+            for number, name, data in found
+        ]
+        return gap + b"".join(events), found[-1][0] if found else position
+
+    def _gap(self, missed: int | None) -> bytes:
+        return build_event(ServerEvent(name=GAP, data=json.dumps({"event": GAP, "missed": missed})))
