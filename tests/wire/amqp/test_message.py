@@ -520,6 +520,15 @@ def test_properties_of_other_types_have_other_bytes() -> None:
     assert len({encode_sorted({"a": value}) for value in (1, 1.0, True, "1")}) == 4
 
 
+@given(
+    st.dictionaries(
+        st.text(max_size=3), st.one_of(st.none(), st.booleans(), st.integers(0, 300), st.text())
+    )
+)
+def test_a_map_is_sorted_the_same_alone_and_in_a_list(flat: dict[str, Any]) -> None:
+    assert encode_sorted([flat]).endswith(encode_sorted(flat))
+
+
 def test_the_keys_of_a_map_need_not_be_strings() -> None:
     assert encode_sorted({symbol("b"): 1, "a": 1, 7: 1}) == octets(
         "c1 0f 06 55 07 55 01 a1 01 61 55 01 a3 01 62 55 01"
