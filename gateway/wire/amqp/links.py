@@ -122,6 +122,10 @@ class Links:
         """
         Detach a link: its id and its deliveries become void, without an event.
 
+        The gateway always closes its links. After a detach that doesn't close, and that crosses a
+        close of the peer's, the specification wants another attach and a close (2.6.6): the engine
+        sends neither.
+
         If the answer is `awaited`, `LinkDetached` reports it.
         """
         record = self._registry.links.get(link)

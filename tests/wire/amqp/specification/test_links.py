@@ -270,6 +270,45 @@ def test_two_closing_detaches_may_cross(peer: RawPeer) -> None:
     assert [each.kind for each in heard] == ["detach"]
 
 
+@pytest.mark.parametrize("sends", [True, False])
+@pytest.mark.parametrize("handle", [0, 5])
+def test_a_detach_that_crossed_our_close_is_followed_by_the_peers_own(
+    peer: RawPeer, *, sends: bool, handle: int
+) -> None:
+    """
+    2.6.6: a partner that has detached without closing while we closed MUST reattach, on any handle,
+    and then send a closing detach. Both are answered, and the link is gone.
+    """
+    attached = peer.link(sends=sends, handle=0, name="crossed")
+    peer.engine.detach(attached.link)
+    peer.hear()
+    count = {"initial_delivery_count": 0} if sends else {}
+    attach = {"name": "crossed", "handle": handle, "role": not sends, **TERMINI, **count}
+
+    heard = peer.say(
+        frame("detach", handle=0, closed=False),
+        frame("attach", **attach),
+        frame("detach", handle=handle, closed=True),
+    )
+
+    assert [each.kind for each in heard] == ["attach", "detach"]
+    assert heard[1].closed is True
+    (again,) = peer.told(LinkDetached)
+    assert again.link != attached.link
+    assert peer.link(sends=sends, handle=0, name="crossed").link > again.link
+
+
+def test_a_detach_that_crossed_our_close_may_be_the_last(peer: RawPeer) -> None:
+    """2.6.6: what a partner that detached without closing owes us is never waited for."""
+    attached = peer.link(sends=True)
+    peer.engine.detach(attached.link)
+    heard = peer.hear() + peer.send("detach", handle=0, closed=False)
+    peer.link(sends=True)
+
+    assert [each.kind for each in heard] == ["detach"]
+    assert peer.told(LinkDetached) == []
+
+
 def test_nothing_is_sent_on_a_link_after_its_detach(peer: RawPeer) -> None:
     """2.6.4: the handle is no longer attached to the link endpoint."""
     attached = peer.link(sends=False)
