@@ -1,7 +1,7 @@
 """The index of one queue's messages: counts, bytes, delivery order and dates."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -68,7 +68,8 @@ class MessageIndex:
     next_due: int | None = None  # no scheduled message is due earlier
     next_expiry: int | None = None
     _swept: int = -1  # available messages that expired up to this date are already removed
-    _lanes: Mapping[State, Lane] = attrs.field(factory=dict)
+    # Made when they are first used: most queues have messages of one state, or none.
+    _lanes: dict[State, Lane] = attrs.field(factory=dict)
     # Sequence numbers, since the last `drain_news`.
     quarantined: list[int] = attrs.field(factory=list)
 
@@ -79,10 +80,10 @@ class MessageIndex:
         """Forget the state in memory, and read it again from the storage."""
         self.journal.keep(self)
         totals = self.rows.totals()
-        self._lanes = {state: Lane() for state in State}
-        for state, total in totals.items():
-            lane = self._lanes[state]
-            lane.messages = lane.fresh = total.messages
+        self._lanes = {
+            state: Lane(messages=total.messages, fresh=total.messages)
+            for state, total in totals.items()
+        }
         self._add_bytes(sum(total.bytes for total in totals.values()) - self.bytes)
         self.locked.clear()
         self._swept = -1
@@ -132,7 +133,7 @@ class MessageIndex:
         """
         The next rows to deliver. A row that isn't delivered must be given back with `give_back`.
         """
-        lane = self._lanes[state]
+        lane = self._lane(state)
         self.journal.keep(lane)
         returned: list[Row] = []
         while lane.returned and len(returned) < limit:
@@ -147,7 +148,7 @@ class MessageIndex:
         return rows
 
     def give_back(self, row: Row) -> None:
-        lane = self._lanes[row.state]
+        lane = self._lane(row.state)
         self.journal.keep(lane)
         lane.push(row.sequence, self.journal)
         lane.fresh += 1
@@ -155,7 +156,7 @@ class MessageIndex:
     def show(self, old: Row, new: Row) -> None:
         """Replace a row that isn't available by one that is, with the same sequence number."""
         self.replace(old, new)
-        lane = self._lanes[new.state]
+        lane = self._lane(new.state)
         if new.sequence <= lane.cursor:
             lane.push(new.sequence, self.journal)
 
@@ -206,21 +207,35 @@ class MessageIndex:
     # --- telling
 
     def count(self, state: State) -> int:
-        return self._lanes[state].messages
+        lane = self._lanes.get(state)
+        return 0 if lane is None else lane.messages
 
     def drain_fresh(self) -> tuple[int, int, int]:
         """
         How many active, dead-lettered and transfer dead-lettered messages became available since
         the last call.
         """
-        lanes = self._lanes
-        active, dead, transfer = lanes[State.ACTIVE], lanes[State.DEAD], lanes[State.TRANSFER]
-        fresh = active.fresh, dead.fresh, transfer.fresh
-        active.fresh = dead.fresh = transfer.fresh = 0
+        return (
+            self._drain_fresh(State.ACTIVE),
+            self._drain_fresh(State.DEAD),
+            self._drain_fresh(State.TRANSFER),
+        )
+
+    def _drain_fresh(self, state: State) -> int:
+        lane = self._lanes.get(state)
+        if lane is None:
+            return 0
+        fresh, lane.fresh = lane.fresh, 0
         return fresh
 
+    def _lane(self, state: State) -> Lane:
+        lane = self._lanes.get(state)
+        if lane is None:
+            lane = self._lanes[state] = Lane()
+        return lane
+
     def _count(self, state: State, change: int) -> None:
-        lane = self._lanes[state]
+        lane = self._lane(state)
         self.journal.note(lane.recount, lane.messages, lane.fresh)
         lane.messages += change
         if change > 0:

@@ -61,11 +61,17 @@ class Namespace:
     # Receivers that wait there must look again.
     _changed: list[EntityPath] = attrs.field(factory=list)
     _due_work: DueWork = attrs.field(init=False)
+    _dependencies: QueueDependencies = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._due_work = DueWork(self.journal)
+        self._dependencies = QueueDependencies(
+            next_sequence=self.store.next_sequence,
+            new_token=self._new_token,
+            packing=self._packing,
+            concern=self.concern,
+        )
         self.reload()
-        self.journal.forget()
 
     @property
     def journal(self) -> Journal:
@@ -79,6 +85,7 @@ class Namespace:
         self._due_work.clear()
         for stored, storage in self.store.load():
             self.put(stored, storage)
+            self.journal.forget()  # it would hold as much memory as the entities
 
     # --- finding
 
@@ -274,12 +281,7 @@ class Namespace:
                 journal=self.journal,
             ),
             storage,
-            QueueDependencies(
-                next_sequence=self.store.next_sequence,
-                new_token=self._new_token,
-                packing=self._packing,
-                concern=self.concern,
-            ),
+            self._dependencies,
             usage=None if routing is None else self._queues[path.topic.key].usage,
         )
         self.journal.note(self._forget, path, type(stored.properties))

@@ -21,6 +21,7 @@ from gateway.brokers.embedded.opening import SALVAGE
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import MessageError
 from gateway.domain.topics.filters import Rule
+from gateway.domain.topics.topology import Properties
 from gateway.engine.entity_store import StoredEntity
 
 # Includes deleted entities: an entity that only a flipped bit has marked as deleted must not lose
@@ -73,11 +74,26 @@ class EntityRows:
         """
         try:
             rules = self._load_rules()
+            read: dict[tuple[str, str], Properties] = {}  # few differ: they share one value
             found: list[Any] = self._connection.execute(_LOAD).fetchall()
-            for sound, key, number, name, *rest in found:
+            for sound, key, number, name, kind, text, created, updated, version in found:
                 self._check(sound, f"entity {name!r}")
-                if key is not None:
-                    yield number, _entity(name, *rest, rules=tuple(rules.get(number, ())))
+                if key is None:
+                    continue
+                properties = read.get((kind, text))
+                if properties is None:
+                    properties = read[kind, text] = read_properties(kind, text)
+                yield (
+                    number,
+                    StoredEntity(
+                        path=EntityPath(name),
+                        properties=properties,
+                        created=created,
+                        updated=updated,
+                        version=version,
+                        rules=tuple(rules.get(number, ())),
+                    ),
+                )
         except _NONSENSE as error:
             raise StoreDamaged(f"{self._path}: an entity can't be read: {error!r}") from error
 
@@ -128,17 +144,3 @@ class EntityRows:
             entity.version,
         )
         self._connection.execute(_PUT, (*values, row_checksum(*values)))
-
-
-def _entity(
-    name: str, kind: str, properties: str, *dates: int, rules: tuple[Rule, ...]
-) -> StoredEntity:
-    created, updated, version = dates
-    return StoredEntity(
-        path=EntityPath(name),
-        properties=read_properties(kind, properties),
-        created=created,
-        updated=updated,
-        version=version,
-        rules=rules,
-    )
