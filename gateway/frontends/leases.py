@@ -15,6 +15,7 @@ delivery is a lease until it is settled or its lock expires.
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 
 import attrs
 import trio
@@ -199,7 +200,7 @@ class Leases:
             LockLost: there is no such lease, or it has expired.
             BrokerError: as `Receiver.settle`.
         """
-        lease = self._lease(entity, lock_token)
+        lease = self._lease(entity, lock_token, trio.current_time())
         with lease.shared:
             receiver = await lease.shared.opened()
             try:
@@ -218,15 +219,16 @@ class Leases:
         `NotSupported` means that the namespace settles one delivery at a time.
         """
         verdicts: list[BrokerError | None] = [None] * len(settlements)
-        of_tap: dict[_SharedReceiver, list[tuple[int, _Lease]]] = {}
+        of_shared: dict[_SharedReceiver, list[tuple[int, _Lease]]] = {}
+        now = trio.current_time()
         for index, (lock_token, _) in enumerate(settlements):
             try:
-                lease = self._lease(entity, lock_token)
+                lease = self._lease(entity, lock_token, now)
             except LockLost as error:
                 verdicts[index] = error
             else:
-                of_tap.setdefault(lease.shared, []).append((index, lease))
-        for shared, leases in of_tap.items():
+                of_shared.setdefault(lease.shared, []).append((index, lease))
+        for shared, leases in of_shared.items():
             asked = [(lease.delivery, settlements[index][1]) for index, lease in leases]
             found = await self._settle_on(shared, asked)
             for (index, lease), verdict in zip(leases, found, strict=True):
@@ -254,7 +256,7 @@ class Leases:
             LockLost: there is no such lease, or it has expired.
             BrokerError: as `Receiver.renew`.
         """
-        lease = self._lease(entity, lock_token)
+        lease = self._lease(entity, lock_token, trio.current_time())
         with lease.shared:
             receiver = await lease.shared.opened()
             try:
@@ -361,9 +363,13 @@ class Leases:
 
     def _begin(self, shared: _SharedReceiver, deliveries: Sequence[Delivery]) -> None:
         """Lease the deliveries, without their messages: there may be very many leases."""
+        locks: dict[datetime | None, LockEnds] = {}  # those of one batch mostly end together
         for delivery in deliveries:
             assert delivery.lock_token is not None, "a locked delivery has a token"
-            token, lock = delivery.lock_token.lower(), self._lock_of(delivery)
+            token, until = delivery.lock_token.lower(), delivery.locked_until
+            lock = locks.get(until)
+            if lock is None:
+                lock = locks[until] = self._lock_of(delivery)
             self._leases[token] = shared.leases[token] = _Lease(shared, delivery.handle, lock)
 
     def _end(self, lock_token: str, lease: _Lease) -> None:
@@ -372,8 +378,8 @@ class Leases:
         if self._leases.get(token) is lease:
             del self._leases[token], lease.shared.leases[token]
 
-    def _lease(self, entity: EntityPath, lock_token: str) -> _Lease:
-        lease, now = self._leases.get(lock_token.lower()), trio.current_time()
+    def _lease(self, entity: EntityPath, lock_token: str, now: float) -> _Lease:
+        lease = self._leases.get(lock_token.lower())
         if lease is None or lease.shared.entity != entity or lease.lock.latest <= now:
             raise LockLost(f"{entity}: lock {lock_token} is unknown or has expired")
         return lease
