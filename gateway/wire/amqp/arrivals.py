@@ -23,6 +23,7 @@ from gateway.wire.amqp.events import (
     SessionClosed,
     SessionOpened,
 )
+from gateway.wire.amqp.flows import read_flow, read_usual_flow
 from gateway.wire.amqp.frames import (
     AMQP_HEADER,
     DECODE_ERROR,
@@ -195,9 +196,8 @@ class Arrivals(Deliveries):
         try:
             if code == TRANSFER:
                 self._transfer(data, start, list_at, end, session)
-            elif code == DISPOSITION:
-                told = read_usual(data, body, end)
-                self.disposition(session, told or read_disposition(_fields(data, body, end)))
+            elif code in _OF_DELIVERIES:
+                _OF_DELIVERIES[code](self, session, data, body, end)
             else:
                 _OF_SESSIONS[code](self, session, _fields(data, body, end))
         except SessionError as error:
@@ -406,6 +406,14 @@ class Arrivals(Deliveries):
                     self._shapes.clear()
                 self._shapes[data[start + _KEY_AT : start + _KEY_END]] = shape
 
+    def _disposition(self, session: Session, data: bytes, body: int, end: int) -> None:
+        told = read_usual(data, body, end)
+        self.disposition(session, told or read_disposition(_fields(data, body, end)))
+
+    def _flow(self, session: Session, data: bytes, body: int, end: int) -> None:
+        told = read_usual_flow(data, body, end)
+        self.flow(session, told or read_flow(_fields(data, body, end)))
+
 
 def _fields(data: bytes, body: int, end: int) -> list[Any]:
     """
@@ -457,9 +465,13 @@ _OF_CONNECTIONS: Final[dict[int, Callable[[Arrivals, list[Any], int], None]]] = 
     BEGIN: Arrivals._begin,
     CLOSE: Arrivals._close,
 }
+# Frames that have a fast way.
+_OF_DELIVERIES: Final[dict[int, Callable[[Arrivals, Session, bytes, int, int], None]]] = {
+    DISPOSITION: Arrivals._disposition,
+    FLOW: Arrivals._flow,
+}
 _OF_SESSIONS: Final[dict[int, Callable[[Arrivals, Session, list[Any]], None]]] = {
     END: Arrivals._end,
     ATTACH: Arrivals._attach,
     DETACH: Arrivals._detach,
-    FLOW: Arrivals.flow,
 }

@@ -44,7 +44,7 @@ def decode_at(data: bytes, at: int) -> tuple[Value, int]:
         MessageError: there is no value; the text gives the position.
     """
     try:
-        return _DECODERS[data[at]](data, at + 1, 0)
+        return DECODERS[data[at]](data, at + 1, 0)
     except (IndexError, struct.error) as error:
         raise MessageError(f"byte {at}: the value is cut off at byte {len(data)}") from error
 
@@ -150,8 +150,9 @@ def _list(width: int) -> _Decoder:
         position, end, count = _bounds(data, at, width, depth)
         _check_count(count, end - position, at)
         items = []
+        decoders, inside = DECODERS, depth + 1
         for _ in range(count):
-            item, position = _DECODERS[data[position]](data, position + 1, depth + 1)
+            item, position = decoders[data[position]](data, position + 1, inside)
             items.append(item)
         _check_end(position, end)
         return items, end
@@ -164,7 +165,7 @@ def _map(width: int) -> _Decoder:
         position, end, count = _bounds(data, at, width, depth)
         _check_count(count, end - position, at)
         entries: dict[Value, Value] = {}
-        decoders, inside = _DECODERS, depth + 1
+        decoders, inside = DECODERS, depth + 1
         for _ in range(count // 2):
             start = position
             key, position = decoders[data[start]](data, start + 1, inside)
@@ -206,10 +207,10 @@ def _constructor(data: bytes, at: int, depth: int) -> tuple[_Decoder, int]:
     it.
     """
     if data[at] != 0:
-        return _DECODERS[data[at]], at + 1
+        return DECODERS[data[at]], at + 1
     if depth >= MAX_DEPTH:
         raise MessageError(f"byte {at}: nested deeper than {MAX_DEPTH}")
-    descriptor, at = _DECODERS[data[at + 1]](data, at + 2, depth + 1)
+    descriptor, at = DECODERS[data[at + 1]](data, at + 2, depth + 1)
     inner, at = _constructor(data, at, depth + 1)
 
     def decode_element(data: bytes, at: int, depth: int) -> tuple[Value, int]:
@@ -222,8 +223,8 @@ def _constructor(data: bytes, at: int, depth: int) -> tuple[_Decoder, int]:
 def _decode_described(data: bytes, at: int, depth: int) -> tuple[Value, int]:
     if depth >= MAX_DEPTH:
         raise MessageError(f"byte {at}: nested deeper than {MAX_DEPTH}")
-    descriptor, at = _DECODERS[data[at]](data, at + 1, depth + 1)
-    value, at = _DECODERS[data[at]](data, at + 1, depth + 1)
+    descriptor, at = DECODERS[data[at]](data, at + 1, depth + 1)
+    value, at = DECODERS[data[at]](data, at + 1, depth + 1)
     return Described(descriptor, value), at
 
 
@@ -279,4 +280,4 @@ _CODES: Final[dict[int, _Decoder]] = {
     0xE0: _array(1),
     0xF0: _array(4),
 }
-_DECODERS: Final = tuple(_CODES.get(code, _unknown) for code in range(256))
+DECODERS: Final = tuple(_CODES.get(code, _unknown) for code in range(256))

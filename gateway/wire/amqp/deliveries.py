@@ -7,7 +7,7 @@ A message that comes in several transfers becomes one event, after its last one.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
@@ -23,10 +23,11 @@ from gateway.wire.amqp.events import (
     Rejected,
     TransferReceived,
 )
+from gateway.wire.amqp.flows import Flow
 from gateway.wire.amqp.frames import FrameError, SessionError
 from gateway.wire.amqp.links import detach, send_queued
 from gateway.wire.amqp.output import Output
-from gateway.wire.amqp.performatives import MAX_UINT, field, uint_in
+from gateway.wire.amqp.performatives import MAX_UINT
 from gateway.wire.amqp.registry import Delivery, Link, Registry, Session
 from gateway.wire.amqp.states import LINK, NOT_ALLOWED, Side
 from gateway.wire.amqp.transfers import INVALID_FIELD, Transfer, TransferShape
@@ -211,51 +212,47 @@ class Deliveries:
 
     # ------------------------------------------------------------------ flows
 
-    def flow(self, session: Session, fields: list[Any]) -> None:
+    def flow(self, session: Session, told: Flow) -> None:
         """
         The peer's windows, and its state of a link.
 
         Raises:
-            MessageError: a field is malformed or missing.
             SessionError: the link isn't attached.
         """
-        seen = uint_in(fields, 0, 0)  # null: the peer has received no begin, and no transfer
-        window, sent = uint_in(fields, 1), uint_in(fields, 2)
-        uint_in(fields, 3)
-        session.next_incoming = sent
-        session.outgoing_window = window - _signed(session.next_outgoing - seen)
+        session.next_incoming = told.next_outgoing
+        sent = session.next_outgoing - (told.next_incoming or 0)
+        session.outgoing_window = told.incoming_window - _signed(sent)
         self.output.write_waiting(session)
-        echo = field(fields, 9, bool, False)
-        if field(fields, 4, int) is None:
-            if echo:
+        if told.handle is None:
+            if told.echo:
                 self.output.flow(session)
             return
-        link = attached(session, uint_in(fields, 4))
+        link = attached(session, told.handle)
         if link.void:
             return
         if link.we_send:
-            self._flow_to_sender(link, fields)
+            self._flow_to_sender(link, told)
         else:
-            self._flow_to_receiver(link, fields)
-        if echo:
+            self._flow_to_receiver(link, told)
+        if told.echo:
             self.output.flow(link)
 
-    def _flow_to_sender(self, link: Link, fields: list[Any]) -> None:
+    def _flow_to_sender(self, link: Link, told: Flow) -> None:
         """The receiver's credit, counted from the deliveries that it has seen (2.6.7)."""
-        seen = uint_in(fields, 5, 0)  # null: it doesn't know our count, which began at 0
-        credit = uint_in(fields, 6, 0)
-        left = _signed(seen - link.delivery_count) + credit
+        seen = told.delivery_count or 0  # null: it doesn't know our count, which began at 0
+        left = _signed(seen - link.delivery_count) + told.credit
         link.credit = min(max(left, 0), _MOST_CREDIT) - len(link.queue)
-        link.drain = field(fields, 8, bool, False)
+        link.drain = told.drain
         if link.ours is Side.OPEN:
             send_queued(self.output, link)
         self.report(LinkFlow(link=link.id, credit=link.credit, drain=link.drain))
 
-    def _flow_to_receiver(self, link: Link, fields: list[Any]) -> None:
+    def _flow_to_receiver(self, link: Link, told: Flow) -> None:
         """The sender's count, which it raises when it gives credit back."""
         begun = 1 if link.arriving is not None else 0
-        count = uint_in(fields, 5, link.delivery_count + begun)
-        given_back = _signed(count - link.delivery_count - begun)
+        known = link.delivery_count + begun
+        count = known if told.delivery_count is None else told.delivery_count
+        given_back = _signed(count - known)
         if given_back > 0:
             link.delivery_count += given_back
             link.credit -= given_back

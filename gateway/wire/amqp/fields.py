@@ -122,6 +122,7 @@ _PROPERTIES: Final[tuple[tuple[str, _Check, _Check], ...]] = (
     ("group-sequence", _sequence, lambda number: Typed(Kind.UINT, number)),
     ("reply-to-group-id", _text, _text),
 )
+_NO_TEXTS: Final = frozenset((1, 8, 9, 11))  # places of the fields that can't be strings
 
 
 def write_properties(values: tuple[Value, ...]) -> bytes:
@@ -143,12 +144,17 @@ def write_properties(values: tuple[Value, ...]) -> bytes:
 def read_properties(values: list[Value]) -> tuple[Value, ...]:
     if len(values) > 13:
         raise MessageError(f"{len(values)} fields, there are only 13")
-    read = []
-    for value, (name, check, _) in zip(values, _PROPERTIES, strict=False):
+    read = values
+    for place, value in enumerate(values):
+        if value is None or (type(value) is str and place not in _NO_TEXTS):
+            continue  # mostly, and `check` would return the value itself
+        name, check, _ = _PROPERTIES[place]
         try:
-            read.append(None if value is None else check(value))
+            checked = check(value)
         except MessageError as error:
             raise MessageError(f"{name} {error}") from error
+        if checked is not value:
+            read = [*read[:place], checked, *read[place + 1 :]]
     return (*read, *NO_PROPERTIES[len(read) :])
 
 

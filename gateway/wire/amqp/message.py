@@ -8,6 +8,7 @@ Delivery annotations are for one hop only (3.2.2): they are read in any position
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import lru_cache
 from operator import attrgetter, is_
 from typing import Any, Final
 
@@ -52,6 +53,8 @@ _BODY: Final = DATA  # the key of a body's sections in `Message.encoded`
 
 _FLAT: Final = frozenset({str, int, float, bool, bytes, datetime, type(None)})
 _SHORT: Final = 64 * 1024  # bytes: a longer message isn't kept in memory twice
+
+_SHORT_HEADER: Final = 32  # bytes: a longer one isn't remembered
 
 _MAX_TTL: Final = 2**32 - 1  # milliseconds, the maximum in a header: 49.7 days
 _BEYOND_HEADER: Final = timedelta(milliseconds=_MAX_TTL + 1)
@@ -117,7 +120,7 @@ def decode_message(data: bytes) -> Message:
         MessageError: the data isn't a message; the text names the section and the position.
     """
     values: dict[int, Any] = {}
-    pieces: dict[int, bytes] = {}
+    encoded: list[EncodedSection] = []
     body_sections: list[Section] = []
     size = bare_at = 0
     for section in split_sections(data):
@@ -128,16 +131,18 @@ def decode_message(data: bytes) -> Message:
         if DATA <= code <= VALUE:
             body_sections.append(section)
         else:
-            values[code] = _read(code, value)
-            pieces[code] = data[start:end]
+            raw = data[start:end]
+            values[code] = value = _read(code, value, raw)
+            encoded.append(EncodedSection(code, raw, value))
     durable, priority, ttl = values.get(HEADER, fields.NO_HEADER)
     properties = values.get(PROPERTIES, fields.NO_PROPERTIES)
-    ttl, expiry, creation = _long_life(ttl, properties[8], properties[9])
-    if HEADER in values:
-        values[HEADER] = (durable, priority, ttl)
+    expiry, creation = properties[8], properties[9]
+    if ttl is not None and expiry is not None and creation is not None:
+        ttl, expiry, creation = _long_life(ttl, expiry, creation)
+        encoded[0] = attrs.evolve(encoded[0], value=(durable, priority, ttl))
     scheduled, partition_key, annotations = values.get(MESSAGE_ANNOTATIONS, (None, None, {}))
-    body, encoded = _read_body(data, body_sections)
-    encoded += [EncodedSection(code, raw, values[code]) for code, raw in pieces.items()]
+    body, of_body = _read_body(data, body_sections)
+    encoded += of_body
     message = Message(
         message_id=properties[0],
         user_id=properties[1],
@@ -203,12 +208,8 @@ def _properties_with_expiry(message: Message) -> tuple[Any, ...]:
     return (*values[:8], expiry, creation, *values[10:])
 
 
-def _long_life(
-    ttl: timedelta | None, expiry: Value, creation: Value
-) -> tuple[timedelta | None, Value, Value]:
+def _long_life(ttl: timedelta, expiry: Value, creation: Value) -> tuple[timedelta, Value, Value]:
     """Undo `_properties_with_expiry`: the time to live, absolute expiry and creation time."""
-    if ttl is None or expiry is None or creation is None:
-        return ttl, expiry, creation
     expires = _milliseconds(expiry)
     apart = expires - _milliseconds(creation)
     if apart <= _MAX_TTL or apart > timedelta.max // fields.MILLISECOND:
@@ -262,7 +263,21 @@ _CODECS: Final = {
 }
 
 
-def _read(code: int, value: Value) -> Any:
+def _read(code: int, value: Value, raw: bytes) -> Any:
+    """The values of the section that holds `value` and has these bytes."""
+    if code == HEADER and len(raw) <= _SHORT_HEADER:
+        return _read_header(raw)
+    return _read_value(code, value)
+
+
+@lru_cache(maxsize=256)
+def _read_header(raw: bytes) -> Any:
+    """Most messages of a producer have the same header."""
+    [(code, _, _, value)] = split_sections(raw)
+    return _read_value(code, value)
+
+
+def _read_value(code: int, value: Value) -> Any:
     try:
         return _CODECS[code].read(value)
     except MessageError as error:

@@ -1,9 +1,11 @@
 """The sections of an encoded message, with their start and end."""
 
+import struct
 from typing import Final, NamedTuple
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Kind, Typed, Value
+from gateway.wire.amqp.decoding import DECODERS
 from gateway.wire.amqp.types import decode_at
 
 HEADER: Final = 0x70
@@ -34,6 +36,7 @@ _KINDS: Final = {
     VALUE: _Kind("amqp-value", object),
     FOOTER: _Kind("footer", dict),
 }
+_HOLDS: Final = {code: kind.holds for code, kind in _KINDS.items()}
 _LONG_NAMES: Final = {
     "amqp:header:list": HEADER,
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
@@ -68,11 +71,20 @@ def split_sections(data: bytes) -> list[Section]:
     sections: list[Section] = []
     previous = 0
     seen_delivery_annotations = False
-    at = 0
-    while at < len(data):
+    at, total = 0, len(data)
+    while at < total:
         start = at
-        code, value_at = _descriptor(data, at)
-        value, at = _value(data, code, value_at)
+        try:  # the usual way, with a smallulong as descriptor; the slow way says what is wrong
+            if data[at] != 0 or data[at + 1] != 0x53:
+                raise IndexError
+            code = data[at + 2]
+            holds = _HOLDS[code]
+            value, at = DECODERS[data[at + 3]](data, at + 4, 0)
+            if not isinstance(value, holds):
+                raise IndexError
+        except (LookupError, struct.error, MessageError):
+            code, value_at = _descriptor(data, start)
+            value, at = _value(data, code, value_at)
         if code == DELIVERY_ANNOTATIONS:
             if seen_delivery_annotations:
                 raise MessageError(f"byte {start}: delivery-annotations twice")

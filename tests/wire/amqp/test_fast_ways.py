@@ -1,10 +1,16 @@
-"""Frames of the hot path mean the same, whether the fast way or the slow one reads them."""
+"""
+Frames and messages of the hot path mean the same, whether the fast way or the slow one reads them.
+"""
 
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.errors import MessageError
+from gateway.domain.message import Kind, Typed
+from gateway.wire.amqp import fields, sections
 from gateway.wire.amqp.dispositions import Range, encode_state, write_disposition
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -18,13 +24,17 @@ from gateway.wire.amqp.events import (
     TransferReceived,
 )
 from gateway.wire.amqp.frames import AMQP_HEADER
+from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.performatives import described, uint
+from gateway.wire.amqp.sections import split_sections
 from gateway.wire.amqp.types import encode
+from tests.strategies import messages, moments
 from tests.wire.amqp.pair_of_engines import Pair, take_all
 from tests.wire.amqp.test_frames import (
     ATTACH,
     BEGIN,
     DISPOSITION,
+    FLOW,
     NULLS,
     OPEN,
     SOURCE,
@@ -40,6 +50,7 @@ LONG = b"\0\x80" + bytes(7)  # in eight bytes: no fast way knows it
 IDS = st.sampled_from([0, 1, 2, 255, 256, 2**32 - 1])
 FLAGS = st.sampled_from([b"\x40", b"\x41", b"\x42", b"\x56\x00", b"\x56\x01"])
 FORMATS = st.sampled_from([b"\x40", b"\x43", b"\x52\x07", b"\x70\x80\x01\x37\x00"])
+FLAGS_OF_FLOW = [b"\x40", b"\x41", b"\x42"]
 TAGS = st.sampled_from([b"", b"1", b"2", b"tag", b"x" * 32])
 
 
@@ -155,6 +166,50 @@ def test_a_disposition_means_the_same_in_the_fast_way_as_in_the_slow_one(data):
     assert all(isinstance(each, DispositionReceived) for each in told[0])
 
 
+NUMBERS = [b"\x40", b"\x43", b"\x52\x02", b"\x70\0\0\0\x04", b"\x70\xff\xff\xff\xff"]
+OTHERS = [b"\x41", b"\x60\0\x01", b"\x81\0\0\0\0\0\0\0\x02", b"\x56\x01", b"\xa1\x01x"]
+
+
+@given(st.data())
+def test_a_flow_means_the_same_in_the_fast_way_as_in_the_slow_one(data):
+    values = [
+        data.draw(st.sampled_from(NUMBERS if number < 8 else FLAGS_OF_FLOW)) for number in range(10)
+    ]
+    values[4] = data.draw(st.sampled_from([b"\x40", b"\x43", b"\x52\x01", b"\x52\x07"]))
+    if data.draw(st.booleans()):  # rarely is it anything else
+        values[data.draw(st.integers(0, 9))] = data.draw(st.sampled_from(OTHERS))
+    values = values[: data.draw(st.integers(3, 10))]
+    values += data.draw(st.sampled_from([[], [b"\x40"], [b"\xc1\x01\0"], [b"\x40", b"\x40"]]))
+    fields = listed(values, wide=data.draw(st.booleans()))
+    told = []
+    for descriptor in (USUAL, LONG):
+        pair = Pair().open()
+        _, theirs = pair.link(we_send=False)
+        pair.link(we_send=True)
+        for number in range(5):
+            pair.server.send(theirs, b"%d" % number, b"payload")
+        pair.pump()
+        pair.server.feed(in_frame(descriptor, FLOW, fields))
+        told.append((list(pair.server.events()), take_all(pair.server)))
+
+    assert told[0] == told[1]
+
+
+@given(st.data())
+def test_a_flow_that_is_spoiled_means_the_same_in_the_fast_way_as_in_the_slow_one(data):
+    values = [data.draw(st.sampled_from(NUMBERS)) for _ in range(7)]
+    fields = bytearray(listed(values, wide=False))
+    fields[data.draw(st.integers(0, len(fields) - 1))] = data.draw(st.integers(0, 255))
+    told = []
+    for descriptor in (USUAL, LONG):
+        pair = Pair().open()
+        pair.link(we_send=False)
+        pair.server.feed(in_frame(descriptor, FLOW, bytes(fields)))
+        told.append([type(each) for each in pair.server.events()])
+
+    assert told[0] == told[1]
+
+
 STATES = [
     None,
     ACCEPTED,
@@ -196,3 +251,61 @@ def test_messages_of_any_tag_and_format_arrive_as_they_were_sent():
         for each in at_server
         if isinstance(each, TransferReceived)
     ] == sent
+
+
+@given(messages(), st.data())
+def test_sections_mean_the_same_in_the_fast_way_as_in_the_slow_one(message, data):
+    encoded = encode_message(message)
+    place = data.draw(st.integers(0, len(encoded)))
+    kind = data.draw(st.sampled_from(["whole", "cut off", "spoiled"]))
+    if kind == "cut off":
+        encoded = encoded[:place]
+    elif kind == "spoiled":
+        encoded = encoded[:place] + data.draw(st.binary(max_size=3)) + encoded[place + 1 :]
+
+    fast = told_by(lambda: split_sections(encoded))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sections, "_HOLDS", {})  # the fast way knows no section
+        slow = told_by(lambda: split_sections(encoded))
+
+    assert fast == slow
+
+
+def told_by(read):
+    """The result in a form that tells 1 from true, or the error's text."""
+    try:
+        return repr(read())
+    except MessageError as error:
+        return str(error)
+
+
+@given(
+    st.lists(
+        st.none()
+        | st.text(max_size=3)
+        | st.binary(max_size=3)
+        | st.uuids()
+        | moments()
+        | st.sampled_from([Typed(Kind.SYMBOL, "s"), Typed(Kind.UINT, 1), Typed(Kind.ULONG, 1), 1]),
+        max_size=14,
+    )
+)
+def test_properties_mean_the_same_in_the_fast_way_as_in_the_slow_one(values):
+    before = list(values)
+
+    fast = told_by(lambda: fields.read_properties(values))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fields, "_NO_TEXTS", frozenset(range(13)))  # each value is checked
+        slow = told_by(lambda: fields.read_properties(values))
+
+    assert fast == slow
+    assert values == before
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_header_that_was_read_before_is_checked_again(times):
+    bad = b"\0\x53\x70\xc0\x03\x01\x50\x05"  # durable is a number
+
+    for _ in range(times):
+        with pytest.raises(MessageError, match="header: durable is no boolean"):
+            decode_message(bad)

@@ -8,6 +8,7 @@ namespace's statements about it in sections that aren't the producer's.
     the bare message        byte for byte as received, except for a dead letter's two properties
 """
 
+import struct
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
@@ -29,7 +30,7 @@ from gateway.wire.amqp.fields import MILLISECOND
 from gateway.wire.amqp.message import bare_parts, decode_message
 from gateway.wire.amqp.sections import HEADER, split_sections
 from gateway.wire.amqp.servicebus.lock_tokens import bytes_of
-from gateway.wire.amqp.types import encode, encode_entries, encode_fields
+from gateway.wire.amqp.types import encode, encode_entries, encode_fields, to_milliseconds
 
 _SEQUENCE: Final = "x-opt-sequence-number"
 _ENQUEUED: Final = "x-opt-enqueued-time"
@@ -53,6 +54,21 @@ _STATE_ENTRY: Final = {
     state: (_KEYS[_STATE], encode(Typed(Kind.INT, number))) for number, state in enumerate(_STATES)
 }
 _ANNOTATIONS: Final = b"\x00\x53\x72"
+# Integers that aren't encoded in one byte.
+_LEAST_LONG: Final = 128
+_BEYOND_LONG: Final = 2**63
+# The usual annotations up to each of the four numbers of 8 bytes; the map's size and count come
+# first.
+_LONG, _TIMESTAMP = b"\x81", b"\x83"
+_TO_ENQUEUED: Final = _KEYS[_ENQUEUED] + _TIMESTAMP
+_TO_LOCKED_UNTIL: Final = _KEYS[_LOCKED_UNTIL] + _TIMESTAMP
+_TO_FIRST: Final = _KEYS[_ENQUEUED_SEQUENCE] + _LONG
+_IN_FRONT: Final = b"".join(_STATE_ENTRY[MessageState.ACTIVE]) + _KEYS[_SEQUENCE] + _LONG
+_SIZE: Final = 1 + sum(map(len, (_IN_FRONT, _TO_ENQUEUED, _TO_LOCKED_UNTIL, _TO_FIRST))) + 4 * 8
+_TO_NUMBER: Final = _ANNOTATIONS + bytes((0xC1, _SIZE, 10)) + _IN_FRONT
+_usual = struct.Struct(
+    f">{len(_TO_NUMBER)}sq{len(_TO_ENQUEUED)}sq{len(_TO_LOCKED_UNTIL)}sq{len(_TO_FIRST)}sq"
+)
 # The encoding up to the 16 bytes of the token: section, map, its size and count, the key, and the
 # type code of a UUID.
 _LOCK_TOKEN_KEY: Final = encode(symbol("x-opt-lock-token"))
@@ -127,6 +143,41 @@ def _header(durable: bool | None, priority: int | None, ttl: timedelta | None, c
 
 
 def _message_annotations(delivery: Delivery) -> bytes:
+    usual = _usual_annotations(delivery)
+    return _any_annotations(delivery) if usual is None else usual
+
+
+def _usual_annotations(delivery: Delivery) -> bytes | None:
+    """
+    The annotations of most locked messages, all of one size: those of the namespace alone. None if
+    these are others.
+    """
+    message, number, first = (
+        delivery.message,
+        delivery.sequence_number,
+        delivery.enqueued_sequence_number,
+    )
+    if (
+        delivery.locked_until is None
+        or delivery.enqueued is None
+        or first is None
+        or not (_LEAST_LONG <= first <= number < _BEYOND_LONG)
+        or delivery.state is not MessageState.ACTIVE
+        or delivery.dead_letter_source is not None
+        or message.scheduled is not None
+        or message.partition_key is not None
+        or message.annotations
+    ):
+        return None
+    return _usual.pack(
+        *(_TO_NUMBER, number),
+        *(_TO_ENQUEUED, to_milliseconds(delivery.enqueued)),
+        *(_TO_LOCKED_UNTIL, to_milliseconds(delivery.locked_until)),
+        *(_TO_FIRST, first),
+    )
+
+
+def _any_annotations(delivery: Delivery) -> bytes:
     message = delivery.message
     pieces = [*_STATE_ENTRY[delivery.state], _KEYS[_SEQUENCE], encode(delivery.sequence_number)]
     if delivery.enqueued is not None:

@@ -23,7 +23,7 @@ from gateway.domain.message import (
 from gateway.wire.amqp.message import bare_parts, decode_message, encode_message
 from gateway.wire.amqp.sections import split_sections
 from gateway.wire.amqp.servicebus.deliveries import OURS, decode_delivery, encode_delivery
-from gateway.wire.amqp.types import decode_at
+from gateway.wire.amqp.types import decode_at, encode
 from tests.strategies import messages, moments
 
 TOKEN = "00112233-4455-6677-8899-aabbccddeeff"
@@ -97,6 +97,31 @@ def test_byte_by_byte() -> None:
             b"\0\x53\x75\xa0\x02hi",
         )
     )
+
+
+@given(NUMBERS, NUMBERS, moments(), moments())
+def test_the_usual_annotations_are_encoded_as_any_others(
+    number: int, first: int, enqueued: datetime, until: datetime
+) -> None:
+    delivery = Delivery(
+        message=Message(),
+        sequence_number=number,
+        enqueued=enqueued,
+        enqueued_sequence_number=first,
+        locked_until=until,
+    )
+    expected = {
+        symbol("x-opt-message-state"): Typed(Kind.INT, 0),
+        symbol("x-opt-sequence-number"): number,
+        symbol("x-opt-enqueued-time"): enqueued,
+        symbol("x-opt-locked-until"): until,
+        symbol("x-opt-enqueue-sequence-number"): first,
+    }
+
+    payload = encode_delivery(delivery)
+
+    [(start, end)] = [each[1:3] for each in split_sections(payload) if each[0] == ANNOTATIONS]
+    assert payload[start:end] == b"\0\x53\x72" + encode(expected)
 
 
 def test_what_only_the_namespace_says() -> None:
