@@ -1,44 +1,76 @@
 """
-What idle AMQP connections cost one gateway: its resident memory before and after they were opened.
+What idle AMQP connections cost one process: its resident memory before and after they were opened.
+
+    python -m benchmarks.amqp_idle [--connections 5000] [--only senders receivers rabbitmq]
 
 Each has one session with one link: a sender, or a receiver with credit on an empty queue. The
-clients are our own engine in the other role, since all of them are in the benchmark's process.
+clients are our own engine in the other role until the link is attached, and afterwards only sockets
+on which a heartbeat is sent now and then. RabbitMQ's AMQP 1.0 gets the same clients.
 """
 
+import argparse
+import os
 import resource
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import attrs
 import trio
+from rich.console import Console
 
+from benchmarks import quorum_queue
 from benchmarks.amqp_figures import Idle
 from benchmarks.fleet import open_fleet
+from benchmarks.machine import facts_of_processor
 from benchmarks.memory import resident
+from benchmarks.report import print_report
 from gateway.demo.machines import KEY, KEY_NAME, broker_config
-from gateway.net.amqp.connection import AmqpConnection
 from gateway.wire.amqp.engine import Engine
-from gateway.wire.amqp.events import (
-    ConnectionOpened,
-    Event,
-    LinkAttached,
-    LinkFlow,
-    NewLink,
-    SessionId,
-    Terminus,
-)
+from gateway.wire.amqp.events import ConnectionOpened, LinkAttached, LinkFlow, NewLink, Terminus
+from gateway.wire.amqp.frames import HEARTBEAT
 from gateway.wire.amqp.options import EngineOptions
 from gateway.wire.amqp.sasl import Credentials, SaslClient
+from tests.harness.rabbitmq import USER, rabbitmq
 
 QUEUE: Final = "idle"
 CREDIT: Final = 100
 SENDERS: Final = "senders"
 RECEIVERS: Final = "receivers"
-SETTLE: Final = 2.0  # seconds for the gateway to end what it does at the opening
+RABBITMQ: Final = "rabbitmq"
+SETTLE: Final = 2.0  # seconds for the server to end what it does at the opening
 _WARM_UP: Final = 100  # connections
 _AT_ONCE: Final = 32  # that are being opened
 _OTHER_FILES: Final = 100  # of a process
-_CREDENTIALS: Final = Credentials(mechanism="PLAIN", user=KEY_NAME, password=KEY)
+_RECEIVE_SIZE: Final = 64 * 1024
+_HEARTBEATS: Final = 15.0  # seconds between two of a connection: servers wait for a minute
+# A client's address has some 28,000 ports, so that many clients need several addresses.
+_PER_ADDRESS: Final = 20_000
+_WIDTH: Final = 120
+
+
+class ClientRefused(Exception):
+    """A server ended a connection before its link was open."""
+
+
+@attrs.frozen
+class Server:
+    """The process that is measured."""
+
+    port: int
+    pid: int
+    user: str
+    password: str
+    address: str  # of the queue
+
+
+@attrs.frozen
+class Report:
+    facts: dict[str, str]
+    idle: list[Idle]
 
 
 def service_bus(queue: str, *, connections: int = 1000) -> str:
@@ -50,33 +82,33 @@ def service_bus(queue: str, *, connections: int = 1000) -> str:
 
 async def idle_memory(folder: Path, kind: str, connections: int, *, settle: float = SETTLE) -> Idle:
     """Open so many in a fresh gateway, and look what that has cost."""
-    _allow_files(connections + _WARM_UP + _OTHER_FILES)
     async with open_fleet(folder) as fleet:
         machine = await fleet.start(
             "gateway", service_bus(QUEUE, connections=connections + _WARM_UP)
         )
-        async with trio.open_nursery() as clients:
-            await _open(clients, machine.port, kind, _WARM_UP)
-            await trio.sleep(settle)
-            before = resident(machine.pid)
-            await _open(clients, machine.port, kind, connections)
-            await trio.sleep(settle)
-            after = resident(machine.pid)
-            clients.cancel_scope.cancel()
+        server = Server(machine.port, machine.pid, KEY_NAME, KEY, QUEUE)
+        return await _measure(server, kind, connections, settle)
+
+
+async def idle_memory_of_rabbitmq(folder: Path, connections: int) -> Idle:
+    """The same of RabbitMQ, with receivers of a quorum queue."""
+    async with rabbitmq(folder, plugins=["rabbitmq_amqp1_0"]) as (node, port):
+        await quorum_queue.declare(port)
+        server = Server(port, node.pid, USER, USER, f"/amq/queue/{quorum_queue.QUEUE}")
+        found = await _measure(server, RECEIVERS, connections, SETTLE)
+        return attrs.evolve(found, kind=f"{RABBITMQ}, {RECEIVERS}")
+
+
+async def _measure(server: Server, kind: str, connections: int, settle: float) -> Idle:
+    _allow_files(connections + _WARM_UP + _OTHER_FILES)
+    async with _clients(server, kind) as clients:
+        await clients.open(_WARM_UP)
+        await trio.sleep(settle)
+        before = resident(server.pid)
+        await clients.open(connections)
+        await trio.sleep(settle)
+        after = resident(server.pid)
     return Idle(kind=kind, connections=connections, each=(after - before) / connections)
-
-
-async def _open(clients: trio.Nursery, port: int, kind: str, number: int) -> None:
-    """Return when all of them are open; they stay open in the nursery."""
-    limit = trio.CapacityLimiter(_AT_ONCE)
-
-    async def open_one() -> None:
-        async with limit:
-            await clients.start(_Client(kind).run, port)
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(number):
-            nursery.start_soon(open_one)
 
 
 def _allow_files(number: int) -> None:
@@ -87,40 +119,116 @@ def _allow_files(number: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+@asynccontextmanager
+async def _clients(server: Server, kind: str) -> AsyncIterator["_Clients"]:
+    """Connections that stay open until the context ends."""
+    async with trio.open_nursery() as nursery:
+        clients = _Clients(server, kind)
+        nursery.start_soon(clients.keep_alive)
+        try:
+            yield clients
+        finally:
+            nursery.cancel_scope.cancel()
+            for stream in clients.streams:
+                stream.socket.close()
+
+
 @attrs.define(eq=False)
-class _Client:
+class _Clients:
+    _server: Server
     _kind: str
-    _opened: trio.Event = attrs.field(factory=trio.Event)
-    _engine: Engine = attrs.field(init=False)
-    _session: SessionId = attrs.field(init=False)
+    streams: list[trio.SocketStream] = attrs.field(factory=list)
 
-    async def run(self, port: int, *, task_status: trio.TaskStatus[None]) -> None:
-        """Started when its link is attached, and credit given."""
-        stream = await trio.open_tcp_stream("127.0.0.1", port)
-        connection = AmqpConnection(
-            stream,
-            engine=EngineOptions(container_id="idle"),
-            sasl=SaslClient(_CREDENTIALS),
-        )
-        self._engine = connection.engine
-        self._engine.open(hostname="localhost")
-        self._session = self._engine.begin()
+    async def open(self, number: int) -> None:
+        """
+        Return when so many more are open.
+
+        Raises:
+            ClientRefused: the server has refused one.
+        """
+        limit = trio.CapacityLimiter(_AT_ONCE)
+
+        async def open_one(index: int) -> None:
+            async with limit:
+                address = f"127.0.0.{1 + index // _PER_ADDRESS}"
+                self.streams.append(await _open(self._server, self._kind, address))
+
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.run, self._handle)
-            await self._opened.wait()
-            task_status.started()
+            for index in range(len(self.streams), len(self.streams) + number):
+                nursery.start_soon(open_one, index)
 
-    def _handle(self, event: Event) -> None:
-        match event:
-            case ConnectionOpened():
-                here, queue = Terminus(address="here"), Terminus(address=QUEUE)
-                if self._kind == SENDERS:
-                    new = NewLink(name="link", we_send=True, source=here, target=queue)
-                else:
-                    new = NewLink(name="link", we_send=False, source=queue, target=here)
-                self._engine.attach(self._session, new)
-            case LinkAttached(link=link) if self._kind == RECEIVERS:
-                self._engine.grant(link, CREDIT)
-                self._opened.set()
-            case LinkFlow() if self._kind == SENDERS:
-                self._opened.set()
+    async def keep_alive(self) -> None:
+        """Send heartbeats until cancelled."""
+        while True:
+            await trio.sleep(_HEARTBEATS)
+            for stream in list(self.streams):
+                await stream.send_all(HEARTBEAT)
+
+
+async def _open(server: Server, kind: str, address: str) -> trio.SocketStream:
+    """A connection whose link is attached, and has credit."""
+    stream = await trio.open_tcp_stream("127.0.0.1", server.port, local_address=address)
+    credentials = Credentials(mechanism="PLAIN", user=server.user, password=server.password)
+    # without a timeout of ours, so that the server sends no heartbeats
+    options = EngineOptions(container_id="idle", idle_timeout=0)
+    engine = Engine(options, sasl=SaslClient(credentials))
+    engine.open(hostname="localhost")
+    session = engine.begin()
+    while True:
+        while data := engine.take(_RECEIVE_SIZE):
+            await stream.send_all(data)
+        received = await stream.receive_some(_RECEIVE_SIZE)
+        if not received:
+            raise ClientRefused(f"connection from {address}")
+        engine.feed(received)
+        for event in engine.events():
+            match event:
+                case ConnectionOpened():
+                    here, queue = Terminus(address="here"), Terminus(address=server.address)
+                    we_send = kind == SENDERS
+                    source, target = (here, queue) if we_send else (queue, here)
+                    new = NewLink(name="link", we_send=we_send, source=source, target=target)
+                    engine.attach(session, new)
+                case LinkAttached(link=link) if kind == RECEIVERS:
+                    engine.grant(link, CREDIT)
+                    await stream.send_all(engine.take(_RECEIVE_SIZE))
+                    return stream
+                case LinkFlow() if kind == SENDERS:
+                    return stream
+
+
+async def measure(folder: Path, kinds: list[str], connections: int) -> Report:
+    about = dict(facts_of_processor())
+    idle: list[Idle] = []
+    for kind in kinds:
+        if kind == RABBITMQ:
+            idle.append(await idle_memory_of_rabbitmq(folder / kind, connections))
+        else:
+            idle.append(await idle_memory(folder / kind, kind, connections))
+    about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
+    return Report(about, idle)
+
+
+def _show(found: Report, console: Console) -> None:
+    for name, text in found.facts.items():
+        console.print(f"{name}: {text}", highlight=False)
+    for each in found.idle:
+        text = f"{each.connections} idle {each.kind}: {each.each / 1024:.1f} KiB each"
+        console.print(text, highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Memory of idle AMQP connections.")
+    kinds = [SENDERS, RECEIVERS, RABBITMQ]
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--only", nargs="+", choices=kinds, default=kinds, help="parts of it")
+    parser.add_argument("--connections", type=int, default=5000, help="of each kind")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
+        found = trio.run(measure, Path(folder), arguments.only, arguments.connections)
+    print_report(found, _show, as_json=arguments.json, width=_WIDTH)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,7 +16,15 @@ from gateway.brokers.servicebus.broker import (
     ServiceBusRestOptions,
     open_namespace,
 )
-from gateway.demo.machines import KEY, KEY_NAME, KEY_VARIABLE, LogLine, Machine, broker_config
+from gateway.demo.machines import (
+    KEY,
+    KEY_NAME,
+    KEY_VARIABLE,
+    START_LIMIT,
+    LogLine,
+    Machine,
+    broker_config,
+)
 from gateway.domain import backlog
 from gateway.wire.servicebus.sas import sign_sas
 
@@ -37,7 +45,9 @@ class Fleet:
     events: Counter[tuple[str, str]] = attrs.field(factory=Counter)  # machine and event
     machines: list[Machine] = attrs.field(factory=list)
 
-    async def start(self, name: str, config: str, command: str = "serve") -> Machine:
+    async def start(
+        self, name: str, config: str, command: str = "serve", *, start_limit: float = START_LIMIT
+    ) -> Machine:
         """
         Return the machine when it listens; a syphon when it has begun.
 
@@ -45,7 +55,8 @@ class Fleet:
             MachineFailed: it didn't in time.
         """
         environment = self.environment_of(name)
-        machine = Machine(name, self.folder / name, config, self._note, command, environment)
+        folder = self.folder / name
+        machine = Machine(name, folder, config, self._note, command, environment, start_limit)
         self.machines.append(machine)
         await machine.start(self.nursery)
         return machine

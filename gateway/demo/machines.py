@@ -39,6 +39,7 @@ class Machine:
     on_log: Callable[["Machine", LogLine], None]
     command: str = "serve"  # or "syphon", which has no port
     environment: Mapping[str, str] = attrs.field(factory=dict)  # besides the usual variables
+    start_limit: float = START_LIMIT  # seconds
     port: int = attrs.field(factory=free_port, init=False)
     pid: int = attrs.field(default=0, init=False)
     _process: trio.Process | None = attrs.field(default=None, init=False)
@@ -67,7 +68,7 @@ class Machine:
         )
         self.pid = self._process.pid
         nursery.start_soon(self._read_log, self._process)
-        with trio.move_on_after(START_LIMIT):
+        with trio.move_on_after(self.start_limit):
             await self._ready.wait()
         if not self._ready.is_set() or self._process.poll() is not None:
             raise MachineFailed(f"{self.name} didn't start: {' '.join(self._tail)}")

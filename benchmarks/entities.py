@@ -1,0 +1,121 @@
+"""
+What a gateway's entities cost: memory, and the time from its start to its first answer.
+
+    python -m benchmarks.entities [--few 10] [--many 100000]
+
+A store with so many queues, all empty, is made in this process. Then a gateway is started on it,
+and a message is sent to one of its queues.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import attrs
+import trio
+from rich.console import Console
+
+from benchmarks.fleet import client_of, open_fleet
+from benchmarks.in_process import open_broker
+from benchmarks.machine import facts_of_processor
+from benchmarks.memory import resident
+from benchmarks.report import print_report
+from benchmarks.stopwatch import processor_time
+from gateway.brokers.embedded.broker import EmbeddedOptions
+from gateway.demo.machines import broker_config
+from gateway.domain.entity import EntityPath, QueueProperties
+from gateway.domain.message import Message
+
+_AT_ONCE: Final = 2000  # queues that are made in one transaction, roughly
+_STORE: Final = "broker.db"
+_START_LIMIT: Final = 300.0  # seconds
+_WIDTH: Final = 120
+
+
+@attrs.frozen(kw_only=True)
+class Start:
+    """One start of a gateway with so many entities."""
+
+    entities: int
+    seconds: float  # until its first answer
+    processor: float  # seconds of processor time until then
+    resident: int  # bytes of its memory then
+
+
+@attrs.frozen
+class Report:
+    facts: dict[str, str]
+    starts: list[Start]
+
+    @property
+    def each(self) -> float:
+        """Bytes for one entity."""
+        few, many = self.starts
+        return (many.resident - few.resident) / (many.entities - few.entities)
+
+
+async def start(folder: Path, entities: int) -> Start:
+    """Make the store, and start a gateway on it."""
+    name = f"with-{entities}"
+    (folder / name).mkdir()
+    options = EmbeddedOptions(max_queues=entities)
+    async with open_broker(folder / name / _STORE, options) as broker:
+        for first in range(0, entities, _AT_ONCE):
+            async with trio.open_nursery() as nursery:
+                for index in range(first, min(first + _AT_ONCE, entities)):
+                    nursery.start_soon(broker.create_queue, _queue(index), QueueProperties())
+    config = broker_config().replace("queues =", f"max_queues = {entities}\nqueues =")
+    async with open_fleet(folder) as fleet:
+        began = time.perf_counter()
+        machine = await fleet.start(name, config, start_limit=_START_LIMIT)
+        async with client_of(machine.port) as client:
+            await client.send(_queue(0), [Message(body=b"first")])
+            return Start(
+                entities=entities,
+                seconds=time.perf_counter() - began,
+                processor=processor_time(machine.pid),
+                resident=resident(machine.pid),
+            )
+
+
+def _queue(index: int) -> EntityPath:
+    return EntityPath(f"queue-{index:07d}")
+
+
+async def measure(folder: Path, few: int, many: int) -> Report:
+    about = dict(facts_of_processor())
+    starts = [await start(folder, number) for number in (few, many)]
+    about["load"] = f"{about['load']}, {os.getloadavg()[0]:.2f} after the last"
+    return Report(about, starts)
+
+
+def _show(found: Report, console: Console) -> None:
+    for name, text in found.facts.items():
+        console.print(f"{name}: {text}", highlight=False)
+    for each in found.starts:
+        console.print(
+            f"{each.entities} entities: first answer after {each.seconds:.2f} s, of which"
+            f" {each.processor:.2f} s of processor time; {each.resident / 2**20:.0f} MiB",
+            highlight=False,
+        )
+    console.print(f"memory of an entity: {found.each / 1024:.2f} KiB", highlight=False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Memory and start of many entities.")
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    parser.add_argument("--few", type=int, default=10, help="entities, to compare with")
+    parser.add_argument("--many", type=int, default=100_000, help="entities")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="pairgate-bench-") as folder:
+        found = trio.run(measure, Path(folder), arguments.few, arguments.many)
+    print_report(found, _show, as_json=arguments.json, width=_WIDTH)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
