@@ -87,8 +87,8 @@ class MessageIndex:
         self._add_bytes(sum(total.bytes for total in totals.values()) - self.bytes)
         self.locked.clear()
         self._swept = -1
-        self.next_due = self.rows.next_due()
-        self.next_expiry = self.rows.next_expiry(self._swept)
+        self.next_due = self.rows.next_due() if totals else None
+        self.next_expiry = self.rows.next_expiry(self._swept) if totals else None
 
     def forsake(self) -> None:
         """Take all bytes of this queue out of the shared quota."""
