@@ -3,6 +3,8 @@ Frames and messages of the hot path mean the same, whether the fast way or the s
 """
 
 import struct
+from datetime import UTC, datetime
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,6 @@ from hypothesis import strategies as st
 
 from gateway.domain.errors import MessageError
 from gateway.domain.message import Kind, Typed
-from gateway.wire.amqp import fields, sections
 from gateway.wire.amqp.dispositions import Range, encode_state, write_disposition
 from gateway.wire.amqp.events import (
     ACCEPTED,
@@ -23,12 +24,13 @@ from gateway.wire.amqp.events import (
     Rejected,
     TransferReceived,
 )
+from gateway.wire.amqp.fields import read_properties
 from gateway.wire.amqp.frames import AMQP_HEADER
 from gateway.wire.amqp.message import decode_message, encode_message
 from gateway.wire.amqp.performatives import described, uint
 from gateway.wire.amqp.sections import split_sections
 from gateway.wire.amqp.types import encode
-from tests.strategies import messages, moments
+from tests.strategies import messages
 from tests.wire.amqp.pair_of_engines import Pair, take_all
 from tests.wire.amqp.test_frames import (
     ATTACH,
@@ -256,49 +258,74 @@ def test_messages_of_any_tag_and_format_arrive_as_they_were_sent():
 @given(messages(), st.data())
 def test_sections_mean_the_same_in_the_fast_way_as_in_the_slow_one(message, data):
     encoded = encode_message(message)
-    place = data.draw(st.integers(0, len(encoded)))
-    kind = data.draw(st.sampled_from(["whole", "cut off", "spoiled"]))
-    if kind == "cut off":
-        encoded = encoded[:place]
-    elif kind == "spoiled":
-        encoded = encoded[:place] + data.draw(st.binary(max_size=3)) + encoded[place + 1 :]
+    parts = [(code, encoded[start + 3 : end]) for code, start, end, _ in split_sections(encoded)]
+    if parts and data.draw(st.booleans()):  # spoil one of them
+        which = data.draw(st.integers(0, len(parts) - 1))
+        code, part = parts[which]
+        place = data.draw(st.integers(0, len(part) - 1))
+        part = part[:place] + data.draw(st.binary(max_size=3)) + part[place + 1 :]
+        parts[which] = (data.draw(st.sampled_from([code, 0x79])), part)
 
-    fast = told_by(lambda: split_sections(encoded))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sections, "_HOLDS", {})  # the fast way knows no section
-        slow = told_by(lambda: split_sections(encoded))
+    fast, slow = (told_by(joined(start, parts)) for start in (USUAL, LONG))
 
     assert fast == slow
 
 
-def told_by(read):
-    """The result in a form that tells 1 from true, or the error's text."""
+def joined(start, parts):
+    return b"".join(start + bytes((code,)) + part for code, part in parts)
+
+
+def told_by(encoded):
+    """The codes and values in a form that tells 1 from true, or that there is an error."""
     try:
-        return repr(read())
-    except MessageError as error:
-        return str(error)
+        return [(code, repr(value)) for code, _, _, value in split_sections(encoded)]
+    except MessageError:
+        return MessageError
 
 
-@given(
-    st.lists(
-        st.none()
-        | st.text(max_size=3)
-        | st.binary(max_size=3)
-        | st.uuids()
-        | moments()
-        | st.sampled_from([Typed(Kind.SYMBOL, "s"), Typed(Kind.UINT, 1), Typed(Kind.ULONG, 1), 1]),
-        max_size=14,
-    )
-)
+def read_field(place, value):
+    """The field of that place (part 3, 3.2.4), read without any fast way."""
+    kind = value.kind if isinstance(value, Typed) else None
+    if value is None:
+        return None
+    if place in (0, 5) and (isinstance(value, str | UUID | bytes) or kind is Kind.ULONG):
+        return value
+    if place in (2, 3, 4, 6, 7, 10, 12) and (isinstance(value, str) or kind is Kind.SYMBOL):
+        return value.value if kind else value
+    if (place == 1 and isinstance(value, bytes)) or (
+        place in (8, 9) and (isinstance(value, datetime) or kind is Kind.TIMESTAMP)
+    ):
+        return value
+    if place == 11 and kind is Kind.UINT:
+        return value.value
+    raise MessageError("a field of another type")
+
+
+TYPED = [Typed(kind, 1) for kind in (Kind.UINT, Kind.ULONG, Kind.TIMESTAMP)]
+VALUES = [
+    None,
+    "",
+    "text",
+    b"",
+    b"1",
+    UUID(int=1),
+    datetime(2026, 11, 25, tzinfo=UTC),
+    1,
+    True,
+    *TYPED,
+]
+
+
+@given(st.lists(st.sampled_from([*VALUES, Typed(Kind.SYMBOL, "s")]), max_size=13))
 def test_properties_mean_the_same_in_the_fast_way_as_in_the_slow_one(values):
     before = list(values)
-
-    fast = told_by(lambda: fields.read_properties(values))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fields, "_NO_TEXTS", frozenset(range(13)))  # each value is checked
-        slow = told_by(lambda: fields.read_properties(values))
-
-    assert fast == slow
+    try:
+        expected = [read_field(place, value) for place, value in enumerate(values)]
+    except MessageError:
+        with pytest.raises(MessageError):
+            read_properties(values)
+    else:
+        assert read_properties(values) == (*expected, *[None] * (13 - len(values)))
     assert values == before
 
 
