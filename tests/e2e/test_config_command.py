@@ -78,9 +78,13 @@ def test_the_wheel_has_the_shipped_files(tmp_path: Path) -> None:
 
 
 def answer(terminal: Terminal, *answers: tuple[str, str]) -> None:
-    """Type each answer when its question is on the screen."""
+    """
+    Type each answer when its question is on the screen, to its last space: before that space a
+    question for a secret throws away what was typed.
+    """
     for question, text in answers:
         terminal.sees(question)
+        terminal.sees(": ")
         terminal.types(text)
 
 

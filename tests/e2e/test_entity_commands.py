@@ -164,6 +164,26 @@ async def test_azurites_queues_are_listed_made_and_deleted(tmp_path: Path) -> No
 
 
 @pytest.mark.live
+async def test_a_count_that_azurite_has_not_is_unknown_through_a_gateway_too(
+    gateways: Gateways, tmp_path: Path
+) -> None:
+    (tmp_path / "key").write_text(KEY)
+    async with azurite(tmp_path / "azurite") as (_, port):
+        gateway = await gateways.start(
+            f'[namespaces.here]\nurl = "storage-queue:{url_of(port)}"\n'
+            f'key = {{ file = "{tmp_path / "key"}" }}\n'
+            '[[endpoints]]\nprotocol = "service-bus-http"\nbind = "127.0.0.1:0"\n'
+        )
+
+        made = await done(gateway.folder, "create", "queue", "orders")
+        await done(gateway.folder, "send", "orders", "hello")
+        found = await listed(gateway.folder)
+
+        assert made["through_gateway"]
+        assert (found["orders"]["active"], found["orders"]["scheduled"]) == (1, None)
+
+
+@pytest.mark.live
 async def test_a_rabbitmq_that_can_not_list_shows_the_configured_queues(
     rabbits: ExampleNodes, tmp_path: Path
 ) -> None:

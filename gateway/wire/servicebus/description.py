@@ -53,6 +53,10 @@ _COUNTS: Final = (
     "TransferMessageCount",
     "TransferDeadLetterMessageCount",
 )
+# An attribute of CountDetails, between Pairgates: the elements whose number means "not known". SDKs
+# expect a number in each element, and don't look at attributes.
+_UNKNOWN: Final = "unknown"
+_SIZE: Final = "SizeInBytes"  # beside CountDetails
 _NOTHING: Final[Mapping[str, str]] = {}
 _SPACE_KEPT: Final = frozenset({"UserMetadata"})
 _FORWARDS: Final = {
@@ -90,7 +94,11 @@ class Total:
 
 @attrs.frozen
 class Counts:
-    """CountDetails: which of its elements are which fields; the others are 0."""
+    """
+    CountDetails: which of its elements are which fields; the others are 0.
+
+    A count that is None, or that other consumers make uncertain, is named as unknown.
+    """
 
     fields: Mapping[str, str]
     element: str = _COUNT_DETAILS
@@ -153,9 +161,12 @@ class Table:
         details = description.find(f"{{*}}{_COUNT_DETAILS}")
         for item in self.items:
             if isinstance(item, Counts) and details is not None:
+                unknown = details.get(_UNKNOWN, "").split()
                 for element, name in item.fields.items():
-                    if text := text_of(details, element):
+                    if element not in unknown and (text := text_of(details, element)):
                         facts[name] = parsed(element, parse_count, text)
+                if _SIZE in unknown:
+                    facts.pop("size", None)
         return facts
 
     def _fields(self, description: Element, *, facts: bool) -> dict[str, Any]:
@@ -181,7 +192,13 @@ def _told(item: Item, info: object, properties: object) -> str:
                 name: getattr(info, fields[name]) if name in fields else 0 for name in _COUNTS
             }
             parts = "".join(f"<d2p1:{k}>{count_text(v)}</d2p1:{k}>" for k, v in counts.items())
-            return f'<{element} xmlns:d2p1="{COUNT_NAMESPACE}">{parts}</{element}>'
+            unknown = {name for name, count in counts.items() if count is None}
+            if getattr(info, "other_consumers", 0):
+                unknown.add(_COUNTS[0])
+            if getattr(info, "size", 0) is None:
+                unknown.add(_SIZE)
+            told = f' {_UNKNOWN}="{" ".join(sorted(unknown))}"' if unknown else ""
+            return f'<{element} xmlns:d2p1="{COUNT_NAMESPACE}"{told}>{parts}</{element}>'
         case Slot():
             return ""
 

@@ -45,6 +45,7 @@ texts = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_
 )
 links = st.none() | paths.map(str)
 counts = st.integers(0, 2**40)
+known_or_not = st.none() | counts
 properties = st.builds(
     QueueProperties,
     lock_duration=st.timedeltas(timedelta(microseconds=1), timedelta(minutes=5)),
@@ -72,11 +73,11 @@ def infos(draw) -> EntityInfo:
         path=draw(paths),
         properties=attrs.evolve(created, max_message_size=None),
         max_message_size=created.max_message_size,
-        active=draw(counts),
-        dead_lettered=draw(counts),
-        scheduled=draw(counts),
-        transfer_dead_lettered=draw(counts),
-        size=draw(counts),
+        active=draw(known_or_not),
+        dead_lettered=draw(known_or_not),
+        scheduled=draw(known_or_not),
+        transfer_dead_lettered=draw(known_or_not),
+        size=draw(known_or_not),
         created=draw(st.none() | dates),
         updated=draw(st.none() | dates),
         accessed=draw(st.none() | dates),
