@@ -4,13 +4,13 @@ Operations that some namespaces, and some of their receivers, have beyond `Broke
 `offered` and `required` of `offering.py` are the way to ask for a capability.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol, TypeVar
 
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
-from gateway.domain.errors import BrokerError
+from gateway.domain.errors import MESSAGE_FAULTS, BrokerError, QuotaExceeded, Unavailable
 from gateway.domain.identity import Identity
 from gateway.domain.message import AcceptedBy, Delivery, Message, ReceiveMode, Settlement
 from gateway.domain.storage_queue.poison import TermsOf
@@ -24,6 +24,22 @@ from gateway.domain.topics.topology import (
 )
 from gateway.offering import capability, offered
 from gateway.ports import Broker, Receiver
+
+T = TypeVar("T")
+
+Send = Callable[[EntityPath, Sequence[Message]], Awaitable[T]]
+"""One of the ways to send one batch: `Broker.send`, `FailsFast.try_send`, ..."""
+
+Batches = Sequence[Sequence[Message]]
+
+SendEach = Callable[[EntityPath, Batches], Awaitable[Sequence[T | BrokerError]]]
+"""
+A way to send several batches in their order: returns for each what `Send` returns, or the error.
+It has its place among concurrent calls before its first checkpoint (`SendsMany.send_many`).
+"""
+
+# A single message of several may have caused these errors.
+_ONES_FAULT: Final = (*MESSAGE_FAULTS, QuotaExceeded)
 
 
 @capability(Broker, "this namespace can't peek messages")
@@ -394,23 +410,71 @@ class TakesBack(Protocol):
 
 @capability(Broker, "this namespace can't take several batches at once")
 class SendsMany(Protocol):
-    """A namespace that accepts several batches in one step, with a verdict for each batch."""
+    """
+    A namespace that has several batches in flight, with a verdict for each batch: it stores them in
+    one step, or its protocol has a pipeline. `send_each` sends to any namespace.
+    """
 
     async def send_many(
-        self, entity: EntityPath, batches: Sequence[Sequence[Message]]
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
     ) -> Sequence[BrokerError | None]:
         """
-        As `Broker.send` for each batch, in this order; return a verdict for each: None, or the
-        error that `send` would have raised. A refused batch doesn't stop the others.
+        As `Broker.send` for each batch; return a verdict for each: None, or the error that `send`
+        would have raised. Never raises a `BrokerError`: what fails all batches is the verdict of
+        each. With `fails_fast` as `FailsFast.try_send`, where the namespace needs a connection.
 
-        Concurrent calls keep the order in which they were made: the messages of a later call are
-        enqueued behind those of an earlier one. A cancellation leaves the outcome of all batches
-        unknown.
+        The order is kept, and so is that of concurrent calls: a call has its place before its first
+        checkpoint. Batches behind one that isn't accepted keep their places; a pair sends that one
+        again later, or to its backlog.
 
-        Raises:
-            BrokerError: the verdict for all batches.
+        A cancellation leaves the outcome of all batches unknown.
         """
         ...
+
+
+async def send_each(
+    broker: Broker, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+) -> Sequence[BrokerError | None]:
+    """
+    Send the batches in their order; return a verdict for each, as `SendsMany.send_many` does.
+
+    A namespace without `SendsMany` gets all messages as one batch. If it refuses that for the fault
+    of one message, it gets each batch by itself, one after the other, until an error says that it
+    is in trouble: what follows isn't sent. The order is kept within one call, so a caller that
+    keeps it across calls makes one call at a time.
+
+    `fails_fast` is as in `SendsMany.send_many`. A cancellation leaves all outcomes unknown.
+    """
+    many = offered(broker, SendsMany)
+    if many is not None:
+        return await many.send_many(entity, batches, fails_fast=fails_fast)
+    send = broker.send
+    if fails_fast and (trying := offered(broker, FailsFast)) is not None:
+        send = trying.try_send
+    error = await outcome_of(send, entity, [message for batch in batches for message in batch])
+    if len(batches) == 1 or not isinstance(error, _ONES_FAULT):
+        return [error] * len(batches)
+    verdicts: list[BrokerError | None] = []
+    trouble: BrokerError | None = None
+    for batch in batches:
+        if trouble is not None:
+            verdicts.append(Unavailable(f"not sent after an earlier failure: {trouble}"))
+            continue
+        verdicts.append(await outcome_of(send, entity, batch))
+        if (error := verdicts[-1]) is not None and error.counts_as_outage:
+            trouble = error
+    return verdicts
+
+
+async def outcome_of(
+    send: Send[None], entity: EntityPath, messages: Sequence[Message]
+) -> BrokerError | None:
+    """Send one batch in that way; return its verdict, as `send_each` does."""
+    try:
+        await send(entity, messages)
+    except BrokerError as error:
+        return error
+    return None
 
 
 @capability(Receiver, "this namespace can't defer messages")

@@ -1,4 +1,7 @@
-"""A version counter that tasks can wait on."""
+"""Ways to wait for other tasks: a version counter, and turns, which keep the order of calls."""
+
+from types import TracebackType
+from typing import Self
 
 import attrs
 import trio
@@ -31,3 +34,68 @@ class Changes:
     async def wait_next(self) -> int:
         """Return the version of the next change after this call."""
         return await self.wait(self._version)
+
+
+@attrs.define(eq=False)
+class Turn:
+    """
+    A place in the order of its queue, made by `Turns.take`. Leaving the block ends the turn.
+
+    A call that was cancelled while it waited doesn't let the calls behind it go before those in
+    front of it.
+    """
+
+    _turns: "Turns"
+    key: str | None
+    before: "Turn | None"  # None: no other turn has to end first
+    over: trio.Event = attrs.field(factory=trio.Event, init=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
+
+    async def come(self) -> None:
+        """Return once all earlier turns have ended; at once if they have."""
+        while self.before is not None:
+            if not self.before.over.is_set():
+                await self.before.over.wait()
+            self.before = self.before.before
+
+    def end(self) -> None:
+        """Let the next call go on. It begins after the caller's next checkpoint."""
+        if not self.over.is_set():
+            self.over.set()
+            self._turns.forget(self)
+
+
+@attrs.define(eq=False)
+class Turns:
+    """One queue of turns for each key."""
+
+    _last: dict[str, Turn] = attrs.field(factory=dict, init=False)
+
+    def take(self, key: str | None) -> Turn:
+        """Take the next turn of that key. None: a turn that has no other before or behind it."""
+        if key is None:
+            return Turn(self, None, None)
+        turn = self._last[key] = Turn(self, key, self._last.get(key))
+        return turn
+
+    def forget(self, turn: Turn) -> None:
+        """Forget a turn that has ended. `Turn.end` calls this."""
+        if turn.key is None or self._last.get(turn.key) is not turn:
+            return
+        before = turn.before
+        while before is not None and before.over.is_set():
+            before = before.before
+        if before is None:
+            del self._last[turn.key]
+        else:  # the turn ended without having come
+            self._last[turn.key] = before

@@ -1,31 +1,34 @@
 """The base of each broker that is made of another broker."""
 
 import abc
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import ClassVar, TypeVar
 
 from gateway.capabilities import (
+    Batches,
     Diverts,
     FailsFast,
     Identifies,
     Peeks,
     Placed,
     Schedules,
+    Send,
+    SendEach,
+    SendsMany,
     Sessions,
     Topology,
     Updates,
     Verifies,
 )
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Message, ReceiveMode
 from gateway.offering import Wrapper, required
 from gateway.ports import Broker, Receiver
 
 T = TypeVar("T")
-
-Send = Callable[[EntityPath, Sequence[Message]], Awaitable[T]]
-"""One of the ways to send to a broker: `Broker.send`, `FailsFast.try_send`, ..."""
 
 
 class ForwardingBroker(Wrapper):
@@ -72,13 +75,27 @@ class SendWrapper(ForwardingBroker):
     """
     A `ForwardingBroker` that does something before or after each send of `inner`.
 
-    `send`, `try_send` and `send_diverting` all go through `wrap_send`, so a subclass can't forget
-    one of them.
+    All ways to send go through `wrap_sends`, so a subclass can't forget one of them.
     """
 
     @abc.abstractmethod
+    async def wrap_sends(
+        self, send: SendEach[T], entity: EntityPath, batches: Batches
+    ) -> Sequence[T | BrokerError]:
+        """
+        Call `send`, which is one of `inner`'s ways to send; return a verdict for each batch, in
+        their order. Batches that `send` doesn't get have the subclass's own error.
+
+        Raises:
+            BrokerError: never; `send` raises none either.
+        """
+
     async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
-        """Call `send`, which is one of `inner`'s ways to send; return its result."""
+        """As `wrap_sends`, for one batch. Raises its error."""
+        [verdict] = await self.wrap_sends(_each_by(send), entity, [messages])
+        if isinstance(verdict, BrokerError):
+            raise verdict
+        return verdict
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `Broker.send`."""
@@ -93,3 +110,21 @@ class SendWrapper(ForwardingBroker):
         """As `Diverts.send_diverting`."""
         send = required(self.inner, Diverts).send_diverting
         return await self.wrap_send(send, entity, messages)
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """As `SendsMany.send_many`."""
+        send = required(self.inner, SendsMany).send_many
+        return await self.wrap_sends(partial(send, fails_fast=fails_fast), entity, batches)
+
+
+def _each_by(send: Send[T]) -> SendEach[T]:
+    async def send_each(entity: EntityPath, batches: Batches) -> Sequence[T | BrokerError]:
+        [messages] = batches
+        try:
+            return [await send(entity, messages)]
+        except BrokerError as error:
+            return [error]
+
+    return send_each

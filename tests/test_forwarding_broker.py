@@ -52,25 +52,29 @@ MANAGEMENT = {Topology, Updates, Verifies}
 # withholds all others. A new capability or wrapper has its line here, or the test fails.
 WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     Announcing: (
-        {Diverts, FailsFast},
+        {Diverts, FailsFast, SendsMany},
         {Identifies, Peeks, Placed, Schedules, Sessions},
-        {SendsMany},
+        set(),
     ),
-    Watched: ({Diverts, FailsFast, Identifies, Placed}, {Peeks, Schedules, Sessions}, {SendsMany}),
+    Watched: (
+        {Diverts, FailsFast, Identifies, Placed, SendsMany},
+        {Peeks, Schedules, Sessions},
+        set(),
+    ),
     ClaimedBroker: (
-        {Diverts, FailsFast, Peeks, Schedules, Sessions},
+        {Diverts, FailsFast, Peeks, Schedules, SendsMany, Sessions},
         {Identifies, Placed},
-        {SendsMany},
+        set(),
     ),
     PackedBroker: (
-        {Diverts, Peeks},
+        {Diverts, Peeks, SendsMany},
         {Identifies, Placed, Schedules, Sessions},
-        {FailsFast, SendsMany},
+        {FailsFast},
     ),
     PairedBroker: (
-        {Diverts, Identifies, Schedules},
+        {Diverts, Identifies, Schedules, SendsMany},
         {Peeks, Placed, Sessions},
-        {FailsFast, SendsMany},
+        {FailsFast},
     ),
     WatchedReceiver: (
         set(),

@@ -10,15 +10,18 @@ So no message is ever without its body. A body without a message may be left ove
 age. A pair diverts and moves references like any other small message.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
+from itertools import compress
 from typing import TypeVar
 
 import attrs
 import trio
 
-from gateway.capabilities import Peeks, Schedules, Sessions
+from gateway.capabilities import Batches, Peeks, Schedules, SendEach, SendsMany, Sessions
+from gateway.changes import Turn, Turns
 from gateway.claims.claim_check import LAST_STEP, ClaimCheck
 from gateway.claims.receiver import ClaimDependencies, ClaimedReceiver, as_peeked
 from gateway.claims.session import ClaimedSession
@@ -27,7 +30,7 @@ from gateway.domain.claim import Claim
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import Delivery, Message, ReceiveMode
-from gateway.forwarding_broker import Send, SendWrapper
+from gateway.forwarding_broker import SendWrapper
 from gateway.offering import required
 from gateway.ports import Broker
 
@@ -41,6 +44,7 @@ class ClaimedBroker(SendWrapper):
     broker: Broker
     claim_check: ClaimCheck
     dependencies: ClaimDependencies
+    _turns: Turns = attrs.field(factory=Turns, init=False)
 
     @property
     def inner(self) -> Broker:
@@ -55,29 +59,53 @@ class ClaimedBroker(SendWrapper):
         """As `Schedules.cancel_scheduled`."""
         await required(self.broker, Schedules).cancel_scheduled(entity, sequence_numbers)
 
-    async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
-        """
-        Send; large bodies are in the store before anything is sent.
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """As `SendsMany.send_many`: a call waits for the bodies of earlier calls."""
+        send = required(self.broker, SendsMany).send_many
+        with self._turns.take(entity.key) as turn:
+            return await self._send(partial(send, fails_fast=fails_fast), entity, batches, turn)
 
-        Raises:
-            BrokerError: as `send`, or the store's: then nothing was sent.
+    async def wrap_sends(
+        self, send: SendEach[T], entity: EntityPath, batches: Batches
+    ) -> Sequence[T | BrokerError]:
         """
-        kept: list[Claim] = []
-        ready = await self._checked_in(entity, messages, kept)
+        Send; large bodies are in the store before anything is sent. A batch whose body the store
+        doesn't accept isn't sent.
+        """
+        return await self._send(send, entity, batches, self._turns.take(None))
+
+    async def _send(
+        self, send: SendEach[T], entity: EntityPath, batches: Batches, turn: Turn
+    ) -> Sequence[T | BrokerError]:
+        kept: list[list[Claim]] = []  # of each batch
+        ready: list[Sequence[Message] | BrokerError] = []
+        has_its_turn = False
         try:
-            return await send(entity, ready)
-        except BrokerError as error:
-            # If the outcome is unknown, as after a cancellation, the message may exist and need its
-            # body.
-            if kept and error.outcome is Outcome.NOT_SENT:
+            for batch in batches:
+                kept.append([])
+                ready.append(await self._checked_in(entity, batch, kept[-1]))
+            await turn.come()
+            has_its_turn = True
+        finally:
+            if not has_its_turn:  # cancelled: nothing was sent
                 with trio.move_on_after(LAST_STEP, shield=True):
-                    await self.claim_check.forget(kept)
-            raise
+                    await self.claim_check.forget([claim for each in kept for claim in each])
+        turn.end()
+        sent = [batch for batch in ready if not isinstance(batch, BrokerError)]
+        answers = iter(await send(entity, sent) if sent else ())
+        verdicts = [each if isinstance(each, BrokerError) else next(answers) for each in ready]
+        # If the outcome is unknown, as after a cancellation, the message may exist and need its
+        # body.
+        failed = [isinstance(e, BrokerError) and e.outcome is Outcome.NOT_SENT for e in verdicts]
+        await self._forget(compress(kept, failed))
+        return verdicts
 
     async def _checked_in(
         self, entity: EntityPath, messages: Sequence[Message], kept: list[Claim]
-    ) -> Sequence[Message]:
-        await trio.lowlevel.checkpoint()
+    ) -> Sequence[Message] | BrokerError:
+        """The messages with references for their large bodies, or the error that forbids them."""
         ready = []
         try:
             for message in messages:
@@ -87,11 +115,16 @@ class ClaimedBroker(SendWrapper):
                     continue
                 kept.append(await self.claim_check.check_in(entity, message, body))
                 ready.append(claims.referring(message, kept[-1]))
-        except BaseException:
-            with trio.move_on_after(LAST_STEP, shield=True):
-                await self.claim_check.forget(kept)
-            raise
+        except BrokerError as error:
+            await self._forget([kept])
+            kept.clear()
+            return error
         return ready
+
+    async def _forget(self, kept: Iterable[Sequence[Claim]]) -> None:
+        if unsent := [claim for each in kept for claim in each]:
+            with trio.move_on_after(LAST_STEP, shield=True):
+                await self.claim_check.forget(unsent)
 
     @asynccontextmanager
     async def open_receiver(

@@ -17,7 +17,8 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import Peeks, send_accepted_by
+from gateway.capabilities import Batches, Peeks, SendsMany, send_accepted_by, send_each
+from gateway.changes import Turn, Turns
 from gateway.claims.claim_check import Codec
 from gateway.claims.compression import compressed, in_thread
 from gateway.claims.options import PackingRule
@@ -52,7 +53,9 @@ class _Parcel:
 
     entity: EntityPath
     rule: PackingRule
+    turn: Turn
     members: dict[int, list[tuple[Message, bytes]]] = attrs.field(factory=dict)
+    in_order: list[int] = attrs.field(factory=list)  # senders whose order is kept
     count: int = 0
     size: int = 0
     closed: bool = False
@@ -74,6 +77,12 @@ class _Parcel:
         self.size += size
         if self.count >= self.rule.max_messages:
             self.full.set()
+
+    def messages_of(self, sender: int) -> list[Message]:
+        return [message for message, _ in self.members[sender]]
+
+    def verdict_of(self, sender: int) -> AcceptedBy | BrokerError:
+        return self.verdicts.get(sender, self.verdict)
 
     def withdraw(self, sender: int) -> None:
         """Remove a sender's messages, unless they are being sent."""
@@ -98,6 +107,7 @@ class PackedBroker(ForwardingBroker):
     _parcels: dict[str, _Parcel] = attrs.field(factory=dict, init=False)  # those that still collect
     _nursery: trio.Nursery | None = attrs.field(default=None, init=False)
     _senders: int = attrs.field(default=0, init=False)
+    _turns: Turns = attrs.field(factory=Turns, init=False)
 
     @property
     def inner(self) -> Broker:
@@ -123,40 +133,125 @@ class PackedBroker(ForwardingBroker):
 
         If cancelled while it still collects, nothing was sent; after that the outcome is unknown.
         """
-        for message in messages:
-            packs.refuse_reserved(message.properties)
-        rule = next((r for r in self.rules if fnmatchcase(entity.key, r.match.lower())), None)
-        nursery = self._nursery
-        packable = bool(messages) and all(map(packs.may_be_packed, messages))
-        if rule is None or nursery is None or not packable:
+        _refuse_reserved(messages)
+        rule = self._rule_for(entity)
+        members = None if rule is None else self._packable(rule, messages)
+        if rule is None or members is None:
             return await send_accepted_by(self.broker, entity, messages)
-        members = [(message, self._encoded(message)) for message in messages]
-        size = _size(members)
-        if len(members) > rule.max_messages or size > rule.max_pack:
-            return await send_accepted_by(self.broker, entity, messages)
-        parcel = self._parcels.get(entity.key)
-        if parcel is None or not parcel.has_room(len(members), size):
-            if parcel is not None:
-                parcel.full.set()
-            parcel = self._parcels[entity.key] = _Parcel(entity, rule)
-            nursery.start_soon(self._send_parcel, parcel)
-        self._senders += 1
-        sender = self._senders
-        parcel.add(sender, members, size)
+        parcel, sender = self._enter(entity, rule, members)
         try:
             await parcel.done.wait()
         except trio.Cancelled:
             parcel.withdraw(sender)
             raise
-        verdict = parcel.verdicts.get(sender, parcel.verdict)
+        verdict = parcel.verdict_of(sender)
         if isinstance(verdict, BrokerError):
             raise copy(verdict) from verdict  # each sender raises its own exception
         return verdict
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `SendsMany.send_many`. The batches of a call are packed if all of them may be. To keep
+        the order, a pack with such batches is sent after the one before it was answered.
+
+        Cancellation is as in `send_diverting`.
+        """
+        rule = self._rule_for(entity)
+        verdicts: list[BrokerError | None] = [None] * len(batches)
+        members: list[list[tuple[Message, bytes]] | None] = []
+        for index, batch in enumerate(batches):
+            try:
+                _refuse_reserved(batch)
+                members.append(None if rule is None else self._packable(rule, batch))
+            except BrokerError as error:
+                verdicts[index] = error
+        good = [index for index, verdict in enumerate(verdicts) if verdict is None]
+        packable = [each for each in members if each is not None]
+        answers: Sequence[AcceptedBy | BrokerError | None] = []
+        if rule is not None and len(packable) == len(good):
+            answers = await self._pack_in_order(entity, rule, packable)
+        elif good:
+            send = required(self.broker, SendsMany).send_many
+            with self._turns.take(None if rule is None else entity.key) as turn:
+                self._stop_collecting(entity)  # later messages are behind these
+                await turn.come()
+                turn.end()
+                sent = [batches[index] for index in good]
+                answers = await send(entity, sent, fails_fast=fails_fast)
+        for index, answer in zip(good, answers, strict=True):
+            verdicts[index] = answer if isinstance(answer, BrokerError) else None
+        return verdicts
+
+    async def _pack_in_order(
+        self,
+        entity: EntityPath,
+        rule: PackingRule,
+        batches: Sequence[list[tuple[Message, bytes]]],
+    ) -> Sequence[AcceptedBy | BrokerError]:
+        entered = [self._enter(entity, rule, each, in_order=True) for each in batches]
+        try:
+            for parcel in dict.fromkeys(parcel for parcel, _ in entered):
+                await parcel.done.wait()
+        except trio.Cancelled:
+            for parcel, sender in entered:
+                parcel.withdraw(sender)
+            raise
+        return [parcel.verdict_of(sender) for parcel, sender in entered]
+
+    def _rule_for(self, entity: EntityPath) -> PackingRule | None:
+        """The rule of an entity whose messages are packed; None: they aren't."""
+        if self._nursery is None:
+            return None
+        return next((r for r in self.rules if fnmatchcase(entity.key, r.match.lower())), None)
+
+    def _packable(
+        self, rule: PackingRule, messages: Sequence[Message]
+    ) -> list[tuple[Message, bytes]] | None:
+        """The messages, each with its encoding; None: they can't be in a pack."""
+        if not messages or not all(map(packs.may_be_packed, messages)):
+            return None
+        members = [(message, self._encoded(message)) for message in messages]
+        fit = len(members) <= rule.max_messages and _size(members) <= rule.max_pack
+        return members if fit else None
+
+    def _enter(
+        self,
+        entity: EntityPath,
+        rule: PackingRule,
+        members: list[tuple[Message, bytes]],
+        *,
+        in_order: bool = False,
+    ) -> tuple[_Parcel, int]:
+        """Add the messages to the parcel that collects, or to a new one; return it, and a key."""
+        assert self._nursery is not None, "there is no rule without it"
+        size = _size(members)
+        parcel = self._parcels.get(entity.key)
+        if parcel is None or not parcel.has_room(len(members), size):
+            self._stop_collecting(entity)
+            parcel = _Parcel(entity, rule, self._turns.take(entity.key))
+            self._parcels[entity.key] = parcel
+            self._nursery.start_soon(self._send_parcel, parcel)
+        self._senders += 1
+        parcel.add(self._senders, members, size)
+        if in_order:
+            parcel.in_order.append(self._senders)
+        return parcel, self._senders
+
+    def _stop_collecting(self, entity: EntityPath) -> None:
+        parcel = self._parcels.pop(entity.key, None)
+        if parcel is not None:
+            parcel.full.set()
 
     async def _send_parcel(self, parcel: _Parcel) -> None:
         try:
             with trio.move_on_after(parcel.rule.wait):
                 await parcel.full.wait()
+            if parcel.in_order:
+                await parcel.turn.come()
+            else:
+                parcel.turn.end()
             parcel.closed = True
             if self._parcels.get(parcel.entity.key) is parcel:
                 del self._parcels[parcel.entity.key]
@@ -168,6 +263,7 @@ class PackedBroker(ForwardingBroker):
                 parcel.verdict = error
         finally:
             parcel.closed = True
+            parcel.turn.end()
             parcel.done.set()
 
     async def _send_together(self, parcel: _Parcel) -> None:
@@ -193,18 +289,29 @@ class PackedBroker(ForwardingBroker):
         size of the pack.
         """
 
-        async def send(sender: int, messages: Sequence[Message]) -> None:
+        async def send(sender: int) -> None:
             await trio.lowlevel.checkpoint()
             try:
                 parcel.verdicts[sender] = await send_accepted_by(
-                    self.broker, parcel.entity, messages
+                    self.broker, parcel.entity, parcel.messages_of(sender)
                 )
             except BrokerError as error:
                 parcel.verdicts[sender] = error
 
+        async def send_in_order() -> None:
+            senders = [sender for sender in parcel.members if sender in parcel.in_order]
+            batches = [parcel.messages_of(sender) for sender in senders]
+            answers = await send_each(self.broker, parcel.entity, batches)
+            for sender, answer in zip(senders, answers, strict=True):
+                # A call that keeps the order isn't told who accepted its messages.
+                parcel.verdicts[sender] = AcceptedBy.PRIMARY if answer is None else answer
+
         async with trio.open_nursery() as nursery:
-            for sender, members in parcel.members.items():
-                nursery.start_soon(send, sender, [message for message, _ in members])
+            if parcel.in_order:
+                nursery.start_soon(send_in_order)
+            for sender in parcel.members:
+                if sender not in parcel.in_order:
+                    nursery.start_soon(send, sender)
 
     async def _packed(self, members: Sequence[bytes]) -> Message:
         data = packs.joined(members)
@@ -244,6 +351,11 @@ class PackedBroker(ForwardingBroker):
         peeks = required(self.broker, Peeks)
         found = await peeks.peek(entity, from_sequence=from_sequence, limit=limit)
         return [peeked for each in found for peeked in as_peeked(self.codec, each)]
+
+
+def _refuse_reserved(messages: Sequence[Message]) -> None:
+    for message in messages:
+        packs.refuse_reserved(message.properties)
 
 
 def _size(members: Sequence[tuple[Message, bytes]]) -> int:

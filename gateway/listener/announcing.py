@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import attrs
 
+from gateway.capabilities import Batches, SendEach
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, Outcome
-from gateway.domain.message import Message
-from gateway.forwarding_broker import Send, SendWrapper
+from gateway.forwarding_broker import SendWrapper
 from gateway.listener.bodies import body_size
 from gateway.ports import Broker
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 @attrs.frozen(eq=False)
 class Announcing(SendWrapper):
     """
-    `inner`; `announce` is called after each send that may have been accepted, with the queue and
+    `inner`; `announce` is called after each call that may have sent messages, with the queue and
     the bytes of the bodies.
 
     Needed for namespaces that are polled; those that push wake their receivers themselves.
@@ -31,13 +31,18 @@ class Announcing(SendWrapper):
     def inner(self) -> Broker:
         return self._inner
 
-    async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
-        has_come = True  # unless the outcome is "not sent"
+    async def wrap_sends(
+        self, send: SendEach[T], entity: EntityPath, batches: Batches
+    ) -> Sequence[T | BrokerError]:
+        come = batches  # all that may have been accepted, as after a cancellation
         try:
-            return await send(entity, messages)
-        except BrokerError as error:
-            has_come = error.outcome is not Outcome.NOT_SENT
-            raise
+            verdicts = await send(entity, batches)
+            come = [
+                batch
+                for batch, verdict in zip(batches, verdicts, strict=True)
+                if not isinstance(verdict, BrokerError) or verdict.outcome is not Outcome.NOT_SENT
+            ]
+            return verdicts
         finally:
-            if has_come:
-                self._announce(entity, sum(map(body_size, messages)))
+            if come:
+                self._announce(entity, sum(body_size(each) for batch in come for each in batch))

@@ -16,7 +16,7 @@ from gateway.domain.errors import MESSAGE_FAULTS, BrokerError, Outcome
 from gateway.domain.events.gateway import BacklogQueueFailed, Diverted
 from gateway.domain.message import AcceptedBy
 from gateway.offering import offered
-from gateway.pairing.sending import SHORTEST_ATTEMPT, Sending, send_in_time
+from gateway.pairing.sending import SHORTEST_ATTEMPT, Batch, Sending, send_each_in_time, time_limit
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker, NewId, Observer
 
@@ -79,68 +79,94 @@ class BacklogSender:
 
     async def take(self, sending: Sending, *, until_one_hangs: bool = False) -> bool:
         """
-        Send to the backlog queues, one after the other, until one accepts the messages.
+        Send to the backlog queues, one after the other, until one accepts the messages. The batches
+        of a call go to one queue, in their order; those that it doesn't accept, to the next.
 
-        False: none accepted them; `sending.errors` has the reasons. With `until_one_hangs` the
-        first attempt without an answer ends the call, too.
+        True: each batch has its verdict. False: some weren't accepted; their `errors` have the
+        reasons. With `until_one_hangs` the first attempt without an answer ends the call, too.
         """
         reserve = sending.left * RESERVE
         for queue in self.rotation.candidates():
-            if until_one_hangs and sending.backlog_hangs:
-                return False
+            # Every other queue would refuse a batch for its fault, too.
+            batches = [batch for batch in sending.pending if batch.fault is None]
+            if not batches or (until_one_hangs and sending.backlog_hangs):
+                break
             if sending.left < reserve or sending.backlog_seconds < SHORTEST_ATTEMPT:
-                return False
-            error = await self._attempt(sending, queue, has_other_way=True)
-            if error is None:
-                return True
-            if isinstance(error, MESSAGE_FAULTS):
-                sending.fault = error
-                return False  # every other queue would refuse it, too
-        return False
+                break
+            await self._attempt(sending, batches, queue, has_other_way=True)
+        return not sending.pending
 
     async def take_after_all(self, sending: Sending) -> bool:
         """
         Try one more queue with a real connection, if no other way is left and `take` may have
         failed for a reason that is over: it failed without connecting, or a connection broke that
-        was older than the namespace's last outage.
+        was older than the namespace's last outage. Return as `take`.
         """
         failed_fast = offered(self.broker, FailsFast) is not None
-        last = sending.errors.get(self.accepted_by)
-        broke = last is not None and last.outcome is Outcome.UNKNOWN
-        if sending.fault is not None or sending.backlog_hangs or not (failed_fast or broke):
-            return False
-        if sending.backlog_seconds < SHORTEST_ATTEMPT:
-            return False
-        [queue, *_] = self.rotation.candidates()
-        return await self._attempt(sending, queue, has_other_way=False) is None
+        batches = [
+            batch
+            for batch in sending.pending
+            if batch.fault is None and (failed_fast or self._broke(batch))
+        ]
+        if batches and not sending.backlog_hangs and sending.backlog_seconds >= SHORTEST_ATTEMPT:
+            [queue, *_] = self.rotation.candidates()
+            await self._attempt(sending, batches, queue, has_other_way=False)
+        return not sending.pending
+
+    def _broke(self, batch: Batch) -> bool:
+        last = batch.errors.get(self.accepted_by)
+        return last is not None and last.outcome is Outcome.UNKNOWN
 
     async def _attempt(
-        self, sending: Sending, queue: EntityPath, *, has_other_way: bool
-    ) -> BrokerError | None:
+        self,
+        sending: Sending,
+        batches: Sequence[Batch],
+        queue: EntityPath,
+        *,
+        has_other_way: bool,
+    ) -> None:
         attempt, taken = self.new_id(), to_date(sending.taken.latest)
         primary = self.destination.fingerprint
         wrapped = [
-            self.envelope.wrap(message, sending.entity, attempt=attempt, now=taken, primary=primary)
-            for message in sending.messages
+            [
+                self.envelope.wrap(
+                    message, sending.entity, attempt=attempt, now=taken, primary=primary
+                )
+                for message in batch.messages
+            ]
+            for batch in batches
         ]
         seconds = sending.backlog_seconds
         ends = trio.current_time() + seconds
-        try:
-            await send_in_time(self.broker, queue, wrapped, seconds, has_other_way)
-        except BrokerError as error:
-            sending.backlog_hangs |= trio.current_time() >= ends
-            if not isinstance(error, MESSAGE_FAULTS):
-                self.rotation.failed(queue, str(error))
-            sending.failed(error, self.accepted_by)
-            return error
-        self.rotation.worked(queue)
-        self.observer.report(
-            Diverted(
-                entity=sending.entity,
-                accepted_by=self.accepted_by,
-                queue=queue,
-                messages=len(wrapped),
-                in_doubt=sending.in_doubt,
-            )
+        limit = time_limit(self.broker, queue, seconds)
+        verdicts = await send_each_in_time(
+            self.broker, queue, wrapped, limit, has_other_way=has_other_way
         )
-        return None
+        trouble: BrokerError | None = None
+        accepted: dict[bool, int] = {}  # messages, by whether they were in doubt
+        for batch, error in zip(batches, verdicts, strict=True):
+            if error is None:
+                in_doubt = sending.in_doubt(batch)
+                accepted[in_doubt] = accepted.get(in_doubt, 0) + len(batch.messages)
+                batch.accepted_by = self.accepted_by
+                continue
+            sending.backlog_hangs |= trio.current_time() >= ends
+            if isinstance(error, MESSAGE_FAULTS):
+                batch.fault = error
+            else:
+                trouble = error
+            sending.failed(batch, error, self.accepted_by)
+        if trouble is not None:
+            self.rotation.failed(queue, str(trouble))
+        elif accepted:
+            self.rotation.worked(queue)
+        for in_doubt, messages in accepted.items():
+            self.observer.report(
+                Diverted(
+                    entity=sending.entity,
+                    accepted_by=self.accepted_by,
+                    queue=queue,
+                    messages=messages,
+                    in_doubt=in_doubt,
+                )
+            )

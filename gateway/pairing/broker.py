@@ -27,7 +27,7 @@ from typing import ClassVar, Final
 import attrs
 import trio
 
-from gateway.capabilities import Diverts, Identifies, Schedules
+from gateway.capabilities import Batches, Diverts, Identifies, Schedules
 from gateway.domain import envelope
 from gateway.domain.clocks.times import Now
 from gateway.domain.entity import EntityPath
@@ -46,7 +46,7 @@ from gateway.pairing.inflight import InFlight
 from gateway.pairing.options import OnUnreachable, PairOptions, entity_rule, hedge_after
 from gateway.pairing.primary import HEALTHY_OR_SUSPECT, PrimarySender
 from gateway.pairing.send_counters import SendCounters
-from gateway.pairing.sending import Sending
+from gateway.pairing.sending import Batch, Sending
 from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.destination import Destination
 from gateway.ports import Broker, NewId, Observer
@@ -104,46 +104,96 @@ class PairedBroker(ForwardingBroker):
         Raises:
             BrokerError: as `Broker.send`; `Busy` says for how long to wait.
         """
+        [batch] = await self._send(entity, [messages], in_order=False)
+        if batch.error is not None:
+            raise batch.error
+        assert batch.accepted_by is not None, "a batch without an error was accepted"
+        return batch.accepted_by
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `SendsMany.send_many`, and as `send_diverting` for each batch. The batches share each
+        decision where to send, and an attempt on the primary counts once for their entity. Batches
+        that are diverted go to one backlog queue.
+
+        The order holds for what the primary accepts in its first attempt. Batches that it was too
+        busy for are sent again after a pause, in their order, behind others that it accepted.
+        """
+        return [batch.error for batch in await self._send(entity, batches, in_order=True)]
+
+    async def _send(
+        self, entity: EntityPath, batches: Batches, *, in_order: bool
+    ) -> Sequence[Batch]:
         taken = self.moments.now()
         now = taken.monotonic
         deadline = min(trio.current_effective_deadline(), now + self.options.send_timeout)
-        prepared = [self._with_id(message) for message in messages]
+        made = [Batch([self._with_id(message) for message in each]) for each in batches]
+        admitted, size = self._admitted(entity, made)
+        room = self.inflight.reserve(
+            entity, size, now + (deadline - now) * WAIT_SHARE, in_order=in_order
+        )
         try:
-            size = self.admission.admit(entity, prepared)
-            async with self.inflight.reserve(entity, size, now + (deadline - now) * WAIT_SHARE):
-                accepted_by = await self._deliver(self._sending(entity, prepared, taken, deadline))
+            if admitted:
+                async with room:
+                    await self._deliver(self._sending(entity, admitted, taken, deadline, in_order))
         except trio.Cancelled:
-            self.sends.failed(Outcome.UNKNOWN, len(prepared))
+            self.sends.failed(Outcome.UNKNOWN, sum(len(batch.messages) for batch in made))
             raise
-        except BrokerError as error:
-            self.sends.failed(error.outcome, len(prepared))
-            self.observer.report(
-                SendFailed(entity=entity, outcome=error.outcome.value, reason=str(error))
-            )
-            raise
-        self.sends.accepted(accepted_by, len(prepared))
-        return accepted_by
+        except Busy as error:
+            for batch in admitted:
+                batch.fail(error)
+        self._count(entity, made)
+        return made
 
-    async def _deliver(self, sending: Sending) -> AcceptedBy:
+    def _admitted(self, entity: EntityPath, batches: Sequence[Batch]) -> tuple[list[Batch], int]:
+        """The batches that may be sent, and their size in bytes; the others have their errors."""
+        admitted, size = [], 0
+        for batch in batches:
+            try:
+                size += self.admission.admit(entity, batch.messages)
+            except BrokerError as error:
+                batch.fail(error)
+            else:
+                admitted.append(batch)
+        return admitted, size
+
+    def _count(self, entity: EntityPath, batches: Sequence[Batch]) -> None:
+        reasons: dict[str, Outcome] = {}
+        for batch in batches:
+            if batch.error is not None:
+                self.sends.failed(batch.error.outcome, len(batch.messages))
+                reasons[str(batch.error)] = batch.error.outcome
+            elif batch.accepted_by is not None:
+                self.sends.accepted(batch.accepted_by, len(batch.messages))
+        for reason, outcome in reasons.items():
+            self.observer.report(SendFailed(entity=entity, outcome=outcome.value, reason=reason))
+
+    async def _deliver(self, sending: Sending) -> None:
+        """Return when each batch has its verdict."""
+        try:
+            await self._try_all_ways(sending)
+        except BrokerError as error:
+            sending.fail(error)
+        for batch in sending.pending:
+            batch.fail(self._refusal(sending, batch))
+
+    async def _try_all_ways(self, sending: Sending) -> None:
         if await self.to_primary.take(sending):
-            return AcceptedBy.PRIMARY
-        if sending.hedge is not None and sending.hedge.delivered:
-            return AcceptedBy.BACKLOG
+            return
         self._refuse_what_the_primary_would(sending)
         if await self.to_backlog.take(sending, until_one_hangs=not sending.primary_asked):
-            return AcceptedBy.BACKLOG
+            return
         if sending.backlog_hangs and not sending.primary_asked:
             # Perhaps only the secondary is down: a healthy primary answers soon.
             if await self.to_primary.take_after_all(sending, at_most=HASTE):
-                return AcceptedBy.PRIMARY
+                return
             if await self.to_backlog.take(sending):
-                return AcceptedBy.BACKLOG
-        accepted_by = await self._deliver_after_all(sending)
-        if accepted_by is None:
-            raise sending.verdict(self._refusal(sending))
-        return accepted_by
+                return
+        await self._try_after_all(sending)
 
-    async def _deliver_after_all(self, sending: Sending) -> AcceptedBy | None:
+    async def _try_after_all(self, sending: Sending) -> None:
         """
         Try the last ways after every backlog queue has failed: primary, spool, and backlog again.
 
@@ -151,49 +201,59 @@ class PairedBroker(ForwardingBroker):
         """
         if self.to_spool is not None:
             if await self.to_primary.take_after_all(sending, has_other_way=True):
-                return AcceptedBy.PRIMARY
+                return
             if await self.to_spool.take(sending):
-                return AcceptedBy.SPOOL
-        if await self.to_primary.take_after_all(sending):
-            return AcceptedBy.PRIMARY
-        if await self.to_backlog.take_after_all(sending):
-            return AcceptedBy.BACKLOG
-        return None
+                return
+        if not await self.to_primary.take_after_all(sending):
+            await self.to_backlog.take_after_all(sending)
 
-    def _refusal(self, sending: Sending) -> BrokerError:
+    def _refusal(self, sending: Sending, batch: Batch) -> BrokerError:
         pause = self.to_primary.pauses.left(sending.entity)
         if pause > 0:
             return Busy(
                 f"{sending.entity} is busy, and no backlog queue accepted the send",
                 retry_after=pause,
             )
-        each = [f"{accepted_by.value}: {error}" for accepted_by, error in sending.errors.items()]
-        why = sending.fault or "; ".join(each) or "there was no time left to try"
+        each = [f"{accepted_by.value}: {error}" for accepted_by, error in batch.errors.items()]
+        why = batch.fault or "; ".join(each) or "there was no time left to try"
         return Unavailable(f"neither the primary nor the backlog accepted the send: {why}")
 
     def _refuse_what_the_primary_would(self, sending: Sending) -> None:
+        """
+        End the batches that the primary wouldn't accept.
+
+        Raises:
+            BrokerError: the verdict for all pending batches.
+        """
         found = self.states.unreachable(sending.entity)
         if found is not None and self.options.on_unreachable is OnUnreachable.RAISE:
-            raise sending.verdict(found)
+            raise found
         rule = entity_rule(sending.entity, self.options.entities)
         policy = (rule and rule.unknown_entity) or self.options.unknown_entity
-        try:
-            self.admission.admit_to_backlog(sending.entity, sending.messages, policy)
-        except BrokerError as error:
-            raise sending.verdict(error) from error
+        for batch in sending.pending:
+            try:
+                self.admission.admit_to_backlog(sending.entity, batch.messages, policy)
+            except BrokerError as error:
+                batch.fail(error)
 
     def _sending(
-        self, entity: EntityPath, messages: Sequence[Message], taken: Now, deadline: float
+        self,
+        entity: EntityPath,
+        batches: Sequence[Batch],
+        taken: Now,
+        deadline: float,
+        in_order: bool,
     ) -> Sending:
         rule = entity_rule(entity, self.options.entities)
         sending = Sending(
             entity=entity,
-            messages=messages,
+            batches=batches,
             taken=taken,
             deadline=deadline,
             attempt_timeout=self.options.attempt_timeout,
             on_unknown=(rule and rule.on_unknown) or self.options.on_unknown,
             may_divert=rule is None or rule.divert,
+            in_order=in_order,
         )
         seconds = hedge_after(entity, self.options)
         if seconds is not None:
@@ -203,19 +263,27 @@ class PairedBroker(ForwardingBroker):
         return sending
 
     async def _deliver_copy(self, sending: Sending) -> bool:
-        """Send the hedge to the backlog. True: the backlog accepted it."""
-        copy = attrs.evolve(sending, hedge=None, copy_of=sending.hedge)
+        """Send the hedge to the backlog. True: the backlog accepted all of its batches."""
+        asked = sending.pending
+        copies = [Batch(batch.messages) for batch in asked]
+        copy = attrs.evolve(sending, batches=copies, hedge=None, copy_of=sending.hedge)
         try:
             self._refuse_what_the_primary_would(copy)
         except BrokerError:
             await trio.lowlevel.checkpoint()
             return False
-        delivered = await self.to_backlog.take(copy)
-        sending.tainted |= copy.tainted
+        if len(copy.pending) < len(copies):
+            await trio.lowlevel.checkpoint()
+            return False
+        delivered = await self.to_backlog.take(copy) and all(e.error is None for e in copies)
+        for batch, each in zip(asked, copies, strict=True):
+            arrived = each.accepted_by is not None and not delivered
+            batch.tainted |= each.tainted or arrived
         return delivered
 
     def _doubled(self, sending: Sending, certain: bool) -> None:
-        messages = len(sending.messages)
+        accepted = [e for e in sending.batches if e.accepted_by is AcceptedBy.PRIMARY]
+        messages = sum(len(batch.messages) for batch in accepted)
         self.observer.report(SentTwice(entity=sending.entity, messages=messages, certain=certain))
 
     def _with_id(self, message: Message) -> Message:

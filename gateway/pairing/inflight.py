@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.changes import Turn, Turns
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import Busy
 
@@ -21,27 +22,35 @@ class InFlight:
     _total: int = attrs.field(default=0, init=False)
     _by_entity: dict[str, int] = attrs.field(factory=dict, init=False)
     _freed: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
+    _turns: Turns = attrs.field(factory=Turns, init=False)
 
     @property
     def total(self) -> int:
         return self._total
 
-    def reserve(self, entity: EntityPath, size: int, deadline: float) -> "Reservation":
+    def reserve(
+        self, entity: EntityPath, size: int, deadline: float, *, in_order: bool = False
+    ) -> "Reservation":
         """
         A context that reserves `size` bytes while its body runs; it waits for room until the
         deadline.
 
-        A send that is larger than the limit goes when no other is in progress.
+        A send that is larger than the limit goes when no other is in progress. With `in_order` the
+        body runs after those of earlier such calls have begun.
 
         Raises:
             Busy: there was no room before the deadline.
         """
-        return Reservation(self, entity, size, deadline)
+        return Reservation(self, entity, size, deadline, in_order)
 
-    async def take(self, entity: EntityPath, size: int, deadline: float) -> None:
+    async def take(
+        self, entity: EntityPath, size: int, deadline: float, *, in_order: bool = False
+    ) -> None:
         """Reserve so many bytes until `give_back`. As `reserve`."""
-        if not self._fits(entity, size):
-            await self._wait(entity, size, deadline)
+        if in_order or not self._fits(entity, size):
+            with self._turns.take(entity.key if in_order else None) as turn:
+                if turn.before is not None or not self._fits(entity, size):
+                    await self._wait(entity, size, deadline, turn)
         self._total += size
         self._by_entity[entity.key] = self._by_entity.get(entity.key, 0) + size
 
@@ -52,8 +61,9 @@ class InFlight:
             del self._by_entity[entity.key]
         self._freed.unpark_all()
 
-    async def _wait(self, entity: EntityPath, size: int, deadline: float) -> None:
+    async def _wait(self, entity: EntityPath, size: int, deadline: float, turn: Turn) -> None:
         with trio.move_on_at(deadline):
+            await turn.come()
             while not self._fits(entity, size):
                 await self._freed.park()
             return
@@ -79,9 +89,10 @@ class Reservation:
     entity: EntityPath
     size: int
     deadline: float
+    in_order: bool
 
     async def __aenter__(self) -> None:
-        await self.inflight.take(self.entity, self.size, self.deadline)
+        await self.inflight.take(self.entity, self.size, self.deadline, in_order=self.in_order)
 
     async def __aexit__(
         self,

@@ -1,11 +1,14 @@
 """Sends to the primary: which sends may try it, and what each answer means."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import attrs
 import trio
 
+from gateway.changes import Turn, Turns
+from gateway.deadlines import AnswerDeadline
 from gateway.domain.errors import (
     BrokerError,
     Busy,
@@ -16,15 +19,16 @@ from gateway.domain.errors import (
     QuotaExceeded,
 )
 from gateway.domain.failover import State
+from gateway.domain.message import AcceptedBy
 from gateway.pairing.busy_pauses import BusyPauses
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import OnUnknown, OnUnreachable, PairOptions, WhileSuspect
 from gateway.pairing.sending import (
     SHORTEST_ATTEMPT,
+    Batch,
     Sending,
-    send,
-    send_in_time,
+    send_each_in_time,
     time_limit,
     unanswered,
 )
@@ -48,64 +52,66 @@ class PrimarySender:
     entity_cache: EntityCache
     pauses: BusyPauses
     watch: SlowWatch
+    _turns: Turns = attrs.field(factory=Turns, init=False)
 
     async def take(self, sending: Sending) -> bool:
         """
-        Try the primary. True: it accepted the messages. False: they must be diverted, or a hedge
-        has already brought them to the backlog.
+        Try the primary. True: each batch has its verdict; a batch may also have it from the
+        backlog, by a hedge. False: the pending batches must be diverted.
+
+        If some batches of a call are to be diverted, those that the primary was too busy for are
+        diverted with them.
 
         Raises:
-            BrokerError: the caller gets this error; diverting doesn't help.
+            BrokerError: the verdict for all pending batches; diverting doesn't help.
         """
-        while sending.left > SHORTEST_ATTEMPT:
-            attempt = await self._begin(sending)
-            if attempt is None:
-                return False
-            error = await self._ask(
-                sending,
-                attempt,
-                min(sending.primary_seconds, sending.left),
-                has_other_way=self._leaves_the_backlog(sending),
-            )
-            if error is None:
-                return True
+        while sending.pending and sending.left > SHORTEST_ATTEMPT:
+            with self._turns.take(sending.entity.key if sending.in_order else None) as turn:
+                await turn.come()
+                attempt = await self._begin(sending) if sending.left > SHORTEST_ATTEMPT else None
+                if attempt is None:
+                    return False
+                failures = await self._ask(
+                    sending,
+                    attempt,
+                    min(sending.primary_seconds, sending.left),
+                    has_other_way=self._leaves_the_backlog(sending),
+                    turn=turn,
+                )
             if sending.hedge is not None and sending.hedge.delivered:
+                for batch in sending.pending:
+                    batch.accepted_by = AcceptedBy.BACKLOG
+            elif self._are_diverted(sending, attempt, failures):
                 return False
-            if not isinstance(error, Busy):
-                self._divert_or_raise(sending, attempt, error)
-                return False
-            if self._throttled_for_too_long(sending, error):
-                return False
-        return False
+        return not sending.pending
 
     async def take_after_all(
         self, sending: Sending, *, at_most: float = math.inf, has_other_way: bool = False
     ) -> bool:
         """
-        Try the primary once more, whatever the entity's state, as no backlog queue accepted.
+        Try the primary once more, whatever the entity's state, as no backlog queue accepted all.
+        True: each batch has its verdict, also if that is the error of its caller's fault, so that
+        no other namespace helps.
 
         The attempt lasts `at_most` seconds; `has_other_way` is as in `send_in_time`.
-
-        Raises:
-            BrokerError: the caller's fault, so that no other namespace helps.
         """
         entity, seconds = sending.entity, min(sending.backlog_seconds, at_most)
         pinned = self.states.state_of(entity) is State.PINNED
         if pinned or seconds < SHORTEST_ATTEMPT or self.pauses.left(entity) > 0:
             return False
-        attempt = self.states.begin(entity)
-        error = await self._ask(sending, attempt, seconds, has_other_way=has_other_way)
-        if error is None:
+        asked, attempt = len(sending.pending), self.states.begin(entity)
+        failures = await self._ask(sending, attempt, seconds, has_other_way=has_other_way)
+        if len(failures) < asked:
             in_time = trio.current_time() - attempt.began < self.options.slowest_success
             if in_time and self.states.state_of(entity) is State.SECONDARY:
                 self.states.probed(entity, attempt)  # the answer is as good as a probe's
-            return True
-        sending.failed(error)
-        if isinstance(error, Busy):
-            self.pauses.begin(entity, error)
-        elif not error.counts_as_outage:
-            raise sending.verdict(error)
-        return False
+        for batch, error in failures:
+            sending.failed(batch, error)
+            if isinstance(error, Busy):
+                self.pauses.begin(entity, error)
+            elif not error.counts_as_outage:
+                batch.fail(error)
+        return not sending.pending
 
     async def _begin(self, sending: Sending) -> Attempt | None:
         """Begin an attempt, once this send may try the primary. None: it must be diverted."""
@@ -113,7 +119,8 @@ class PrimarySender:
         while self._open_to_all(sending):
             if self.pauses.left(entity) == 0:
                 return self.states.begin(entity)
-            await self._wait_for_pause(sending)
+            # Keep time for the attempt after the pause.
+            await self.pauses.wait(entity, sending.deadline - sending.primary_seconds)
         if self.pauses.left(entity) > 0:
             return None
         return await self._begin_in_doubt(sending)
@@ -141,92 +148,133 @@ class PrimarySender:
         as_legacy = state is State.SUSPECT and self.options.while_suspect is WhileSuspect.RAISE
         return state is State.PRIMARY or as_legacy or not sending.may_divert
 
-    async def _wait_for_pause(self, sending: Sending) -> None:
-        try:
-            # Keep time for the attempt after the pause.
-            await self.pauses.wait(sending.entity, sending.deadline - sending.primary_seconds)
-        except Busy as error:
-            raise sending.verdict(error) from error
-
     def _leaves_the_backlog(self, sending: Sending) -> bool:
         return sending.may_divert and self.options.while_suspect is not WhileSuspect.RAISE
 
     async def _ask(
-        self, sending: Sending, attempt: Attempt, seconds: float, *, has_other_way: bool
-    ) -> BrokerError | None:
-        """Make one attempt, and report its result to the entity states."""
+        self,
+        sending: Sending,
+        attempt: Attempt,
+        seconds: float,
+        *,
+        has_other_way: bool,
+        turn: Turn | None = None,
+    ) -> Sequence[tuple[Batch, BrokerError]]:
+        """
+        Make one attempt for all pending batches, and report its result to the entity states. Return
+        the batches that the primary didn't accept, with the reasons.
+        """
         ends = min(trio.current_time() + seconds, sending.deadline)
         sending.primary_asked = True
+        batches = sending.pending
         try:
-            late = await self._send(sending, attempt, seconds, has_other_way=has_other_way)
+            failures = await self._send(
+                sending, batches, attempt, seconds, has_other_way=has_other_way, turn=turn
+            )
         except trio.Cancelled:
             if trio.current_time() >= ends:  # the caller's deadline was the attempt's as well
-                self._count(
-                    sending,
-                    attempt,
-                    unanswered(self.primary, sending.entity, seconds),
-                    lasted=seconds,
-                )
+                error = unanswered(self.primary, sending.entity, seconds)
+                self._count(sending, attempt, error, lasted=seconds)
             raise
-        except BrokerError as error:
-            if error.counts_as_outage:
-                cut_off = trio.current_time() >= ends
-                lasted = seconds if cut_off else math.inf
-                if isinstance(error, NoAnswer):
-                    lasted = min(lasted, trio.current_time() - attempt.began)
-                self._count(sending, attempt, error, lasted=lasted)
-            else:
-                self.states.refused(attempt)
-            if isinstance(error, EntityNotFound):
-                self.entity_cache.remove(sending.entity)
-            return error
         else:
-            self.states.sent(attempt, late=late)
-            self.pauses.end(sending.entity)
-            self.entity_cache.note_accepted(sending.entity)
-            return None
+            errors = [error for _, error in failures]
+            self._report(sending, attempt, errors, len(batches) - len(errors), seconds, ends)
+            return failures
         finally:
             # Ends trials without a result: busy, refused, cancelled.
             self.states.release(attempt)
 
-    async def _send(
-        self, sending: Sending, attempt: Attempt, seconds: float, *, has_other_way: bool
-    ) -> bool:
+    def _report(
+        self,
+        sending: Sending,
+        attempt: Attempt,
+        errors: Sequence[BrokerError],
+        accepted: int,
+        seconds: float,
+        ends: float,
+    ) -> None:
         """
-        Return once the primary accepted the messages; True: so late that it counts as a failure.
+        Tell the entity states what an attempt came to. If it has several results, a failure counts
+        after a success, and a trial with a failure has failed.
+        """
+        now, entity = trio.current_time(), sending.entity
+        outage = next((error for error in errors if error.counts_as_outage), None)
+        if accepted:
+            if outage is None or not attempt.trial:
+                took = now - attempt.began
+                late = sending.may_divert and took >= self.options.slowest_success
+                self.states.sent(attempt, late=late)
+            self.pauses.end(entity)
+            self.entity_cache.note_accepted(entity)
+        if outage is not None:
+            lasted = seconds if now >= ends else math.inf
+            if isinstance(outage, NoAnswer):
+                lasted = min(lasted, now - attempt.began)
+            self._count(sending, attempt, outage, lasted=lasted)
+        elif not accepted:
+            self.states.refused(attempt)
+        if any(isinstance(error, EntityNotFound) for error in errors):
+            self.entity_cache.remove(entity)
 
-        Raises:
-            BrokerError: as `send_in_time`; also `NoAnswer` if another way is left and the entity
-                shows no sign of life.
+    async def _send(
+        self,
+        sending: Sending,
+        batches: Sequence[Batch],
+        attempt: Attempt,
+        seconds: float,
+        *,
+        has_other_way: bool,
+        turn: Turn | None,
+    ) -> Sequence[tuple[Batch, BrokerError]]:
         """
-        if not sending.may_divert:  # it waits in any case, and doesn't count for its entity
-            await send_in_time(self.primary, sending.entity, sending.handed_over(), seconds)
-            return False
-        gives_up = has_other_way and sending.on_unknown is OnUnknown.DIVERT
+        Return once the primary has answered; return the batches that it didn't accept. The error is
+        `NoAnswer` if another way is left and the entity shows no sign of life.
+        """
         limit = time_limit(self.primary, sending.entity, seconds)
+        if not sending.may_divert:  # it waits in any case, and doesn't count for its entity
+            return _accept(batches, await self._hand_over(sending, batches, limit, turn))
+        gives_up = has_other_way and sending.on_unknown is OnUnknown.DIVERT
         patience = limit.scope if gives_up else None
         hedge = sending.hedge if gives_up else None
-        failure: BrokerError | None = None
         watched = self.watch.begin(attempt, patience, hedge)
         try:
-            with limit:
-                await send(self.primary, sending.entity, sending.handed_over(), has_other_way)
-        except BrokerError as error:
-            failure = error
+            verdicts = await self._hand_over(
+                sending, batches, limit, turn, has_other_way=has_other_way
+            )
             waited = trio.current_time() - attempt.began
             if patience is not None and patience.cancelled_caught and waited < seconds:
-                failure = unanswered(self.primary, sending.entity, waited)
-            if hedge is not None:
-                hedge.refused = failure.outcome is Outcome.NOT_SENT
+                verdicts = [unanswered(self.primary, sending.entity, waited)] * len(batches)
+            failures = _accept(batches, verdicts)
+            if failures and hedge is not None:
+                hedge.refused = all(e.outcome is Outcome.NOT_SENT for _, e in failures)
                 await hedge.wait()
         finally:
             self.watch.end(watched)
-        if failure is not None:
-            raise failure
-        if hedge is not None:
-            hedge.accepted_by_primary()
-        self.watch.accepted(attempt)
-        return trio.current_time() - attempt.began >= self.options.slowest_success
+        if len(failures) < len(batches):
+            if hedge is not None:
+                hedge.accepted_by_primary()
+            self.watch.accepted(attempt)
+        return failures
+
+    async def _hand_over(
+        self,
+        sending: Sending,
+        batches: Sequence[Batch],
+        limit: AnswerDeadline,
+        turn: Turn | None,
+        *,
+        has_other_way: bool = False,
+    ) -> Sequence[BrokerError | None]:
+        if turn is not None:
+            turn.end()  # the primary keeps the order from here on
+        return await send_each_in_time(
+            self.primary,
+            sending.entity,
+            [sending.handed_over(batch) for batch in batches],
+            limit,
+            has_other_way=has_other_way,
+            in_order=sending.in_order,
+        )
 
     def _count(
         self, sending: Sending, attempt: Attempt, error: BrokerError, *, lasted: float
@@ -236,11 +284,29 @@ class PrimarySender:
         if fair and sending.may_divert:
             self.states.failed(attempt, error)
 
-    def _divert_or_raise(self, sending: Sending, attempt: Attempt, error: BrokerError) -> None:
-        """Return if the send is to be diverted; raise the caller's error otherwise."""
-        sending.failed(error)
-        if not (sending.may_divert and self._diverts(attempt, error)):
-            raise sending.verdict(error)
+    def _are_diverted(
+        self,
+        sending: Sending,
+        attempt: Attempt,
+        failures: Sequence[tuple[Batch, BrokerError]],
+    ) -> bool:
+        """
+        End the batches whose error goes to the caller. True: the pending ones are to be diverted.
+        False: the primary gets them again after a pause.
+        """
+        busy = [(batch, error) for batch, error in failures if isinstance(error, Busy)]
+        diverted = False
+        for batch, error in failures:
+            sending.failed(batch, error)
+            if isinstance(error, Busy):
+                continue
+            if not (sending.may_divert and self._diverts(attempt, error)):
+                batch.fail(error)
+            diverted |= batch.is_pending
+        if busy:
+            longest = max((error for _, error in busy), key=lambda error: error.retry_after)
+            diverted |= self._throttled_for_too_long(sending, longest)
+        return diverted
 
     def _diverts(self, attempt: Attempt, error: BrokerError) -> bool:
         state = self.states.state_of(attempt.entity)
@@ -261,5 +327,17 @@ class PrimarySender:
         if limit is None or busy_for < limit or not sending.may_divert:
             return False
         self.states.failed(self.states.begin(sending.entity), error)
-        sending.failed(error)
         return True
+
+
+def _accept(
+    batches: Sequence[Batch], verdicts: Sequence[BrokerError | None]
+) -> Sequence[tuple[Batch, BrokerError]]:
+    """Note which batches the primary accepted; return the others with their errors."""
+    failures = []
+    for batch, error in zip(batches, verdicts, strict=True):
+        if error is None:
+            batch.accepted_by = AcceptedBy.PRIMARY
+        else:
+            failures.append((batch, error))
+    return failures

@@ -1,4 +1,4 @@
-"""One send in progress: its deadline, and the results of its attempts."""
+"""One send in progress: its batches, its deadline, and the results of its attempts."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import trio
 
-from gateway.capabilities import FailsFast, address_of
+from gateway.capabilities import Batches, FailsFast, Send, address_of, outcome_of, send_each
 from gateway.deadlines import AnswerDeadline, answered_within
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
@@ -26,32 +26,59 @@ SHORT_WAIT: Final = 0.1  # seconds: after less, the time to live isn't adjusted
 SHORTEST_LIFE: Final = timedelta(milliseconds=1)  # AMQP's unit
 
 
+@attrs.define(eq=False)
+class Batch:
+    """
+    One batch of a send: its messages have one verdict, `accepted_by` or `error`.
+
+    A batch is tainted once an attempt had an unknown outcome: from then on it ends as accepted or
+    as unknown, never as not sent.
+    """
+
+    messages: Sequence[Message]
+    accepted_by: AcceptedBy | None = attrs.field(default=None, init=False)
+    error: BrokerError | None = attrs.field(default=None, init=False)  # for the caller
+    tainted: bool = attrs.field(default=False, init=False)
+    errors: dict[AcceptedBy, BrokerError] = attrs.field(
+        factory=dict, init=False
+    )  # the last error of each
+    fault: BrokerError | None = attrs.field(default=None, init=False)  # the backlog's refusal
+
+    @property
+    def is_pending(self) -> bool:
+        """True as long as the batch has no verdict."""
+        return self.accepted_by is None and self.error is None
+
+    def fail(self, error: BrokerError) -> None:
+        """End the batch with that error, or with `OutcomeUnknown` if it is tainted."""
+        if self.tainted and error.outcome is Outcome.NOT_SENT:
+            self.error = OutcomeUnknown(
+                f"an earlier attempt has an unknown outcome; the last attempt: {error}"
+            )
+        else:
+            self.error = error
+
+
 @attrs.define(eq=False, kw_only=True)
 class Sending:
     """
-    One call of `PairedBroker.send`.
-
-    A send is tainted once an attempt had an unknown outcome: from then on it ends as accepted or as
-    unknown, never as not sent.
+    One call of `PairedBroker.send` or `send_many`. Its batches share the deadline and each decision
+    where to send; each has its own verdict.
     """
 
     entity: EntityPath
-    messages: Sequence[Message]
+    batches: Sequence[Batch]
     taken: Now  # when the gateway got them: their time to live runs from then on
     deadline: float
     attempt_timeout: float
     on_unknown: OnUnknown
     may_divert: bool
+    in_order: bool = False  # later calls don't overtake it, as in `SendsMany.send_many`
     hedge: Hedge | None = None  # None: the send isn't hedged
     copy_of: Hedge | None = None  # the hedge whose second copy this is
     primary_seconds: float = attrs.field(init=False)  # the time for an attempt on the primary
-    tainted: bool = attrs.field(default=False, init=False)
     primary_asked: bool = attrs.field(default=False, init=False)
     backlog_hangs: bool = attrs.field(default=False, init=False)  # an attempt had no answer
-    errors: dict[AcceptedBy, BrokerError] = attrs.field(
-        factory=dict, init=False
-    )  # the last error of each
-    fault: BrokerError | None = attrs.field(default=None, init=False)  # the backlog's refusal
 
     def __attrs_post_init__(self) -> None:
         self.primary_seconds = min(self.attempt_timeout, self.left * PRIMARY_SHARE)
@@ -66,16 +93,20 @@ class Sending:
         return min(self.attempt_timeout, self.left * BACKLOG_SHARE)
 
     @property
-    def in_doubt(self) -> bool:
-        """True if another attempt of this send may have been accepted as well."""
-        return self.tainted or (self.copy_of is not None and not self.copy_of.refused)
+    def pending(self) -> list[Batch]:
+        """The batches without a verdict."""
+        return [batch for batch in self.batches if batch.is_pending]
 
-    def handed_over(self) -> Sequence[Message]:
+    def in_doubt(self, batch: Batch) -> bool:
+        """True if another attempt to send the batch may have been accepted as well."""
+        return batch.tainted or (self.copy_of is not None and not self.copy_of.refused)
+
+    def handed_over(self, batch: Batch) -> Sequence[Message]:
         """The messages for an attempt that begins now, with the remaining time to live."""
         waited = trio.current_time() - self.taken.monotonic
         if waited < SHORT_WAIT:
-            return self.messages
-        return [self._aged(message, timedelta(seconds=waited)) for message in self.messages]
+            return batch.messages
+        return [self._aged(message, timedelta(seconds=waited)) for message in batch.messages]
 
     def _aged(self, message: Message, waited: timedelta) -> Message:
         life = message.time_to_live
@@ -86,26 +117,20 @@ class Sending:
         left = max(life - max(waited, timedelta(0)), min(life, SHORTEST_LIFE))
         return attrs.evolve(message, time_to_live=left)
 
-    def failed(self, error: BrokerError, accepted_by: AcceptedBy = AcceptedBy.PRIMARY) -> None:
-        """
-        Record an attempt's error.
-
-        Raises:
-            OutcomeUnknown: the outcome is unknown, and `on_unknown` is to raise.
-        """
-        self.errors[accepted_by] = error
+    def failed(
+        self, batch: Batch, error: BrokerError, accepted_by: AcceptedBy = AcceptedBy.PRIMARY
+    ) -> None:
+        """Record an attempt's error; an unknown one ends the batch if `on_unknown` is to raise."""
+        batch.errors[accepted_by] = error
         if error.outcome is Outcome.UNKNOWN:
-            self.tainted = True
+            batch.tainted = True
             if self.on_unknown is OnUnknown.RAISE:
-                raise error
+                batch.fail(error)
 
-    def verdict(self, error: BrokerError) -> BrokerError:
-        """The error for the caller."""
-        if self.tainted and error.outcome is Outcome.NOT_SENT:
-            return OutcomeUnknown(
-                f"an earlier attempt has an unknown outcome; the last attempt: {error}"
-            )
-        return error
+    def fail(self, error: BrokerError) -> None:
+        """End all pending batches with that error."""
+        for batch in self.pending:
+            batch.fail(error)
 
 
 async def send_in_time(
@@ -123,23 +148,40 @@ async def send_in_time(
         BrokerError: as `Broker.send`; `NoAnswer` after `seconds` without an answer.
     """
     with time_limit(broker, entity, seconds):
-        await send(broker, entity, messages, has_other_way)
+        await _way(broker, has_other_way)(entity, messages)
+
+
+async def send_each_in_time(
+    broker: Broker,
+    entity: EntityPath,
+    batches: Batches,
+    limit: AnswerDeadline,
+    *,
+    has_other_way: bool = False,
+    in_order: bool = False,
+) -> Sequence[BrokerError | None]:
+    """
+    As `send_in_time`, but return a verdict for each batch: None, or the error. `limit` is a
+    `time_limit`. With `in_order` later calls don't overtake this one, if the namespace has
+    `SendsMany`.
+    """
+    try:
+        with limit:
+            if in_order or len(batches) != 1:
+                return await send_each(broker, entity, batches, fails_fast=has_other_way)
+            return [await outcome_of(_way(broker, has_other_way), entity, batches[0])]
+    except NoAnswer as error:
+        return [error] * len(batches)
+
+
+def _way(broker: Broker, has_other_way: bool) -> Send[None]:
+    fails_fast = offered(broker, FailsFast) if has_other_way else None
+    return broker.send if fails_fast is None else fails_fast.try_send
 
 
 def time_limit(broker: Broker, entity: EntityPath, seconds: float) -> AnswerDeadline:
     """A context for one attempt that raises `NoAnswer` after that many seconds, from now on."""
     return answered_within(seconds, f"from {entity}", at=address_of(broker), error=NoAnswer)
-
-
-async def send(
-    broker: Broker, entity: EntityPath, messages: Sequence[Message], has_other_way: bool
-) -> None:
-    """As `send_in_time`, without a limit."""
-    fails_fast = offered(broker, FailsFast) if has_other_way else None
-    if fails_fast is not None:
-        await fails_fast.try_send(entity, messages)
-    else:
-        await broker.send(entity, messages)
 
 
 def unanswered(broker: Broker, entity: EntityPath, seconds: float) -> NoAnswer:

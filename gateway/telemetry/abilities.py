@@ -10,15 +10,15 @@ from typing import ClassVar, Final, TypeVar
 import attrs
 import trio
 
-from gateway.capabilities import Identifies, Placed
+from gateway.capabilities import Batches, Identifies, Placed, SendEach
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, locate, no_answer
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus, remedy
 from gateway.domain.identity import Identity
-from gateway.domain.message import Message, ReceiveMode
-from gateway.forwarding_broker import Send, SendWrapper
+from gateway.domain.message import ReceiveMode
+from gateway.forwarding_broker import SendWrapper
 from gateway.offering import required
 from gateway.ports import Broker, Observer, Receiver, WallClock
 from gateway.telemetry.receivers import WatchedReceiver
@@ -105,6 +105,15 @@ class AbilityWatch:
         From then on, an error of the namespace says which address and entity it is about.
         """
         return Attempt(self, ability, "" if entity is None else str(entity), proves)
+
+    def judged(self, ability: Ability, entity: EntityPath, verdicts: Sequence[object]) -> None:
+        """Note what became of several: each error once, and a success behind the errors."""
+        errors = [each for each in verdicts if isinstance(each, BrokerError)]
+        for error in dict.fromkeys(errors):
+            locate(error, self.address, str(entity))
+            self.failed(ability, error)
+        if len(errors) < len(verdicts):
+            self.worked(ability)
 
     def receive_began(self, receive: object) -> None:
         self._receives[receive] = self.clock()
@@ -199,9 +208,13 @@ class Watched(SendWrapper):
     def address(self) -> str:
         return self.watch.address
 
-    async def wrap_send(self, send: Send[T], entity: EntityPath, messages: Sequence[Message]) -> T:
-        with self.watch.attempt(Ability.SEND, entity):
-            return await send(entity, messages)
+    async def wrap_sends(
+        self, send: SendEach[T], entity: EntityPath, batches: Batches
+    ) -> Sequence[T | BrokerError]:
+        with self.watch.attempt(Ability.SEND, entity, proves=False):
+            verdicts = await send(entity, batches)
+        self.watch.judged(Ability.SEND, entity, verdicts)
+        return verdicts
 
     async def identity(self) -> Identity:
         """As `Identifies.identity`; any answer proves that the namespace can be reached."""

@@ -62,7 +62,7 @@ class Capability(enum.Flag):
     EXPIRY = enum.auto()  # a delivery says when it expires
     SETTLES_MANY = enum.auto()  # several deliveries in one step
     SIZES = enum.auto()  # a body counts whole against the limits of size
-    SENDS_MANY = enum.auto()  # several batches in one step
+    SENDS_MANY = enum.auto()  # several batches in flight
     DELETE_BY_KIND = enum.auto()  # to delete a queue leaves a topic of that name alone
     IDENTITY = enum.auto()  # it says who it is, whatever its address
     STRICT_LOCKS = enum.auto()  # a lock that ran out is lost, even if nobody took the message
@@ -257,19 +257,17 @@ OVER_AMQP = EVERYTHING & ~(
     | Capability.DEFERRED_COUNT
     | Capability.EXPIRY
     | Capability.SETTLES_MANY
-    | Capability.SENDS_MANY
     | Capability.DELETE_BY_KIND
 )
 
 # Large bodies lie in a store, and the namespace sees their references.
-WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES | Capability.SENDS_MANY)
-# A batch is sent by itself; or it waits for others to be packed.
-OF_PAIRS = WITH_PACKS = ANNOUNCED = WATCHED = EVERYTHING & ~Capability.SENDS_MANY
+WITH_CLAIMS = EVERYTHING & ~(Capability.QUOTA | Capability.SIZES)
 
 # What AMQP 1.0 has by itself, and RabbitMQ's plugin for it: a quorum queue puts each message that
 # comes back behind all others, by a way that promises no order among them.
 PLAIN = (
-    Capability.RECEIVE_AND_DELETE
+    Capability.SENDS_MANY
+    | Capability.RECEIVE_AND_DELETE
     | Capability.PROMPT_RETURN
     | Capability.TIME_TO_LIVE
     | Capability.IDENTITY
@@ -285,6 +283,7 @@ RABBITMQ = (
     | Capability.ORDERLY_RETURN
     | Capability.PROMPT_CANCEL
     | Capability.SETTLES_MANY
+    | Capability.SENDS_MANY
     | Capability.IDENTITY
 )
 
@@ -324,10 +323,9 @@ KINDS = [
     BrokerKind(
         name="pair of memory",
         open=pair(memory, memory, VirtualClock()),
-        can=OF_PAIRS,
         virtual_time=True,
     ),
-    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date), can=OF_PAIRS),
+    BrokerKind(name="pair of embedded", open=pair(embedded, embedded, real_date)),
     BrokerKind(
         name="pair of servicebus+http",
         open=pair(in_process("primary"), in_process("secondary"), real_date),
@@ -351,14 +349,11 @@ KINDS = [
         open=with_claims(on_rabbitmq("primary"), real_date),
         can=RABBITMQ & ~Capability.SIZES,
     ),
-    BrokerKind(
-        name="memory, with packs", open=with_packs(memory), can=WITH_PACKS, virtual_time=True
-    ),
-    BrokerKind(name="memory, announced", open=announced(memory), can=ANNOUNCED, virtual_time=True),
+    BrokerKind(name="memory, with packs", open=with_packs(memory), virtual_time=True),
+    BrokerKind(name="memory, announced", open=announced(memory), virtual_time=True),
     BrokerKind(
         name="memory, watched",
         open=watched(memory, VirtualClock()),
-        can=WATCHED,
         virtual_time=True,
     ),
     BrokerKind(

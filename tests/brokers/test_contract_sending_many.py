@@ -1,4 +1,4 @@
-"""What a namespace that takes several batches in one step must do, beyond `test_contract.py`."""
+"""What a namespace with several batches in flight must do, beyond `test_contract.py`."""
 
 import attrs
 import pytest
@@ -47,12 +47,18 @@ async def test_sending_nothing_at_once_is_done(broker, orders):
     assert list(await required(broker, SendsMany).send_many(orders, [])) == []
 
 
-@needs(Capability.SENDS_MANY)
+@needs(Capability.SENDS_MANY | Capability.SIZES | Capability.MANAGEMENT)
 async def test_a_batch_that_is_refused_is_refused_whole_and_alone(broker, orders):
     found = await verdicts(broker, orders, numbered(1), [*numbered(2), *LARGE], numbered(3, 4))
 
     assert found == [TAKEN, MessageTooLarge, TAKEN]
     assert await received(broker, orders, 3) == ["1", "3", "4"]
+
+
+@needs(Capability.SENDS_MANY | Capability.SIZES | Capability.COUNTS)
+async def test_of_a_batch_that_is_refused_nothing_is_stored(broker, orders):
+    await verdicts(broker, orders, numbered(1), [*numbered(2), *LARGE], numbered(3, 4))
+
     assert (await broker.inspect(orders)).active == 3
 
 
@@ -66,7 +72,7 @@ async def test_a_batch_that_cannot_be_stored_is_refused_alone(broker, orders):
     assert await received(broker, orders, 2) == ["1", "3"]
 
 
-@needs(Capability.SENDS_MANY)
+@needs(Capability.SENDS_MANY | Capability.SIZES | Capability.MANAGEMENT)
 async def test_a_batch_that_is_refused_has_the_error_of_a_send(broker, orders):
     with pytest.raises(MessageTooLarge) as alone:
         await broker.send(orders, LARGE)
@@ -76,7 +82,7 @@ async def test_a_batch_that_is_refused_has_the_error_of_a_send(broker, orders):
     assert str(among_others) == str(alone.value)
 
 
-@needs(Capability.SENDS_MANY)
+@needs(Capability.SENDS_MANY | Capability.QUOTA)
 async def test_what_does_not_fit_leaves_room_for_the_next_batch(broker):
     queue = await make(broker, max_size_in_megabytes=1)
     first, second, third = (
@@ -102,7 +108,7 @@ async def test_a_batch_without_a_session_is_refused_where_one_is_needed(broker):
         assert ids(await take_all(session, 2)) == ["1", "3"]
 
 
-@needs(Capability.SENDS_MANY | Capability.DUPLICATES)
+@needs(Capability.SENDS_MANY | Capability.DUPLICATES | Capability.SIZES)
 async def test_duplicates_of_other_batches_are_taken_and_not_delivered(broker):
     queue = await make(broker, requires_duplicate_detection=True)
 
@@ -128,20 +134,40 @@ async def test_calls_side_by_side_are_done_in_the_order_in_which_they_are_made(b
 
 
 @needs(Capability.SENDS_MANY)
+async def test_calls_that_are_cancelled_do_not_change_the_order(broker, orders):
+    many = required(broker, SendsMany)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            with trio.CancelScope() as scope:
+                scope.cancel()
+                await many.send_many(orders, [numbered(-number), numbered(-number)])
+            nursery.start_soon(many.send_many, orders, [numbered(number), numbered(number)])
+            await trio.lowlevel.checkpoint()
+    await many.send_many(orders, [numbered("last")])
+
+    found = list[str]()
+    async with broker.open_receiver(orders) as receiver:
+        while "last" not in found:
+            found += ids(await take_all(receiver, 1))
+    expected = [str(number) for number in range(10) for _ in range(2)]
+    assert [each for each in found if each == "0" or each in expected] == expected
+    assert found[-1] == "last"
+
+
+@needs(Capability.SENDS_MANY)
 async def test_sending_several_batches_to_an_unknown_entity_is_refused(broker):
-    with pytest.raises(EntityNotFound):
-        await required(broker, SendsMany).send_many(
-            EntityPath("nothing"), [numbered(1), numbered(2)]
-        )
+    found = await verdicts(broker, EntityPath("nothing"), numbered(1), numbered(2))
+
+    assert found == [EntityNotFound] * 2
 
 
-@needs(Capability.SENDS_MANY)
+@needs(Capability.SENDS_MANY | Capability.DEAD_LETTER)
 async def test_nobody_sends_several_batches_to_a_dead_letter_queue(broker, orders):
-    with pytest.raises(InvalidRequest):
-        await required(broker, SendsMany).send_many(orders.dead_letter, [numbered(1)])
+    assert await verdicts(broker, orders.dead_letter, numbered(1)) == [InvalidRequest]
 
 
-@needs(Capability.SENDS_MANY)
+@needs(Capability.SENDS_MANY | Capability.UPDATE)
 async def test_a_disabled_queue_takes_none_of_several_batches(broker):
     queue = await make(broker, status=EntityStatus.SEND_DISABLED)
 

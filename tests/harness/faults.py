@@ -4,13 +4,14 @@ import enum
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
+from functools import partial
 from math import inf
 from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 import trio
 
-from gateway.capabilities import ReceivesDeferred, SettlesMany
+from gateway.capabilities import Batches, ReceivesDeferred, SettlesMany, send_each
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
     BrokerError,
@@ -204,13 +205,35 @@ class FaultyBroker:
         call = Call(operation=Operation.SEND, entity=entity, messages=tuple(messages))
         await self.operate(call, lambda: self.inner.send(entity, messages))
 
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `SendsMany.send_many`, with the latency of one operation; a fault strikes each batch on
+        its own. One that gives no answer leaves all unknown, since nobody learns of the others.
+        """
+        if not batches:
+            await trio.lowlevel.checkpoint()
+            return []
+        group = _Group(self, entity, batches)
+        verdicts: Sequence[BrokerError | None]
+        try:
+            verdicts = await self._until_crash(group.calls[0], group.send)
+        except BrokerError as error:
+            verdicts = [error] * len(batches)
+        except trio.Cancelled:
+            group.end(None)
+            raise
+        group.end(verdicts)
+        return verdicts
+
     @asynccontextmanager
     async def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK
     ) -> AsyncIterator[Receiver]:
         self.check_up()
         left = trio.Event()
-        inner = await self._home.start(self._hold_open, entity, mode, left)
+        inner = await self.home.start(self._hold_open, entity, mode, left)
         many = FaultyManyReceiver if offered(inner, SettlesMany) is not None else FaultyReceiver
         kind = self.receiver or many
         receiver = kind(broker=self, entity=entity, inner=inner, life=self.lives, left=left)
@@ -274,7 +297,7 @@ class FaultyBroker:
             return answer
 
         try:
-            answer = await self._until_crash(call, arrive)
+            answer = await self._until_crash(call, partial(self._strike, call, arrive))
             outcome = None
         except BrokerError as error:
             outcome, told = error.outcome, error
@@ -294,12 +317,12 @@ class FaultyBroker:
         if self.down:
             raise Unreachable("connection refused")
 
-    async def _until_crash(self, call: Call, arrive: Work[T]) -> T:
+    async def _until_crash(self, call: Call, work: Work[T]) -> T:
         self.check_up()
         with trio.CancelScope() as scope:
             self._under_way[scope] = call
             try:
-                return await self._strike(call, arrive)
+                return await work()
             finally:
                 del self._under_way[scope]
         raise OutcomeUnknown("it crashed")
@@ -308,15 +331,113 @@ class FaultyBroker:
         if way := self.latency():
             await trio.sleep(way)
         if (fault := self.fault(call.operation, call.entity)) is not None:
-            return await fault.strike(arrive, self._home)
+            return await fault.strike(arrive, self.home)
         answer = await arrive()
         await trio.sleep(self.latency())  # the caller may stop waiting at this very moment
         return answer
 
     @property
-    def _home(self) -> trio.Nursery:
+    def home(self) -> trio.Nursery:
         assert self._nursery is not None, "FaultyBroker.run isn't running"
         return self._nursery
+
+
+@attrs.define(eq=False)
+class _Group:
+    """One call of `send_many`. Batches without a fault go on together."""
+
+    broker: FaultyBroker
+    entity: EntityPath
+    batches: Batches
+    calls: list[Call] = attrs.field(init=False)
+    began: float = attrs.field(factory=trio.current_time, init=False)
+    ended: bool = attrs.field(default=False, init=False)
+    answered: set[int] = attrs.field(factory=set, init=False)  # those that were done
+    scopes: list[trio.CancelScope] = attrs.field(factory=list, init=False)  # of the strikes
+
+    def __attrs_post_init__(self) -> None:
+        self.calls = [
+            Call(operation=Operation.SEND, entity=self.entity, messages=tuple(batch))
+            for batch in self.batches
+        ]
+
+    async def send(self) -> Sequence[BrokerError | None]:
+        await trio.sleep(self.broker.latency())
+        verdicts: dict[int, BrokerError | None] = {}
+        together: list[int] = []
+        strikes: list[trio.Event] = []
+        try:
+            for index in range(len(self.batches)):
+                fault = self.broker.fault(Operation.SEND, self.entity)
+                if fault is None:
+                    together.append(index)
+                else:  # a batch with a late answer doesn't hold up those behind it
+                    strikes.append(trio.Event())
+                    self.broker.home.start_soon(self._strike, fault, index, verdicts, strikes[-1])
+            found = await self._arrive(together)
+            verdicts.update(zip(together, found, strict=True))
+            for over in strikes:
+                await over.wait()
+        finally:
+            for scope in self.scopes:
+                scope.cancel()
+        await trio.sleep(self.broker.latency())  # the caller may stop waiting at this very moment
+        return [verdicts[index] for index in range(len(self.batches))]
+
+    async def _strike(
+        self,
+        fault: Fault,
+        index: int,
+        verdicts: dict[int, BrokerError | None],
+        over: trio.Event,
+    ) -> None:
+        with trio.CancelScope() as scope:
+            self.scopes.append(scope)
+            try:
+                await fault.strike(partial(self._arrive_alone, index), self.broker.home)
+            except BrokerError as error:
+                verdicts[index] = error
+            else:
+                verdicts[index] = None
+        over.set()
+
+    def end(self, verdicts: Sequence[BrokerError | None] | None) -> None:
+        """
+        Tell who watches how each batch ended for the caller; None: it stopped waiting. All have
+        ended at this moment, and those that were done come first.
+        """
+        self.ended, took = True, trio.current_time() - self.began
+        told = [None] * len(self.calls) if verdicts is None else verdicts
+        for index in sorted(range(len(self.calls)), key=lambda index: told[index] is not None):
+            call, error = self.calls[index], told[index]
+            outcome = None if error is None else error.outcome
+            end = attrs.evolve(
+                call,
+                outcome=Outcome.UNKNOWN if verdicts is None else outcome,
+                error=error,
+                answered=index in self.answered,
+                took=took,
+            )
+            self.broker.watch(end)
+
+    async def _arrive_alone(self, index: int) -> None:
+        self.broker.check_up()
+        await self.broker.inner.send(self.entity, self.batches[index])
+        self.answered.add(index)
+        if self.ended:
+            self.broker.watch(attrs.evolve(self.calls[index], late=True))
+
+    async def _arrive(self, together: Sequence[int]) -> Sequence[BrokerError | None]:
+        if not together:
+            return []
+        batches = [self.batches[index] for index in together]
+        try:
+            self.broker.check_up()
+        except BrokerError as error:
+            return [error] * len(batches)
+        found = await send_each(self.broker.inner, self.entity, batches)
+        self.answered.update(i for i, error in zip(together, found, strict=True) if error is None)
+        return found
 
 
 @attrs.define(eq=False, kw_only=True)

@@ -7,9 +7,10 @@ from functools import partial
 import attrs
 import trio
 
+from gateway.capabilities import Batches
 from gateway.domain.backoff import Backoff
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import Outcome, Unavailable
+from gateway.domain.errors import BrokerError, Outcome, Unavailable
 from gateway.domain.message import Message
 from gateway.net.reconnecting import ANY_TIME, Failures
 from tests.harness.faults import Call, FaultyBroker, Operation, T, Work
@@ -34,6 +35,26 @@ class RememberingBroker(FaultyBroker):
     async def try_send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `FailsFast.try_send`."""
         await self._send(entity, messages, ANY_TIME)
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """As `SendsMany.send_many`."""
+        try:
+            await self._failures.begin(ANY_TIME if fails_fast else trio.current_time())
+        except Unavailable as error:
+            for batch in batches:
+                call = Call(operation=Operation.SEND, entity=entity, messages=tuple(batch))
+                self.watch(attrs.evolve(call, outcome=Outcome.NOT_SENT, error=error))
+            return [error] * len(batches)
+        verdicts = await super().send_many(entity, batches)
+        failed = [error for error in verdicts if isinstance(error, Unavailable)]
+        if failed:
+            self._failures.add(failed[0])
+        else:
+            self._failures.connected()
+            self._failures.clear()
+        return verdicts
 
     async def probe(self, entity: EntityPath) -> None:
         call = Call(operation=Operation.PROBE, entity=entity)

@@ -135,7 +135,7 @@ class Asked:
 
 @attrs.define(eq=False)
 class _Rule:
-    fault: Fault
+    fault: Fault | None
     operations: tuple[Operation, ...]
     entity: EntityPath | None
     times: float
@@ -156,12 +156,15 @@ class Namespace:
 
     def fail(
         self,
-        fault: Fault,
+        fault: Fault | None,
         *operations: Operation,
         entity: EntityPath | None = None,
         times: float = float("inf"),
     ) -> None:
-        """From now on these operations (none named: all) meet that fault; the first rule wins."""
+        """
+        From now on these operations (none named: all) meet that fault, or none; the first rule
+        wins.
+        """
         self._rules.append(_Rule(fault, operations, entity, times))
 
     def heal(self) -> None:

@@ -22,17 +22,18 @@ from gateway.checker.operations import (
     fingerprint,
 )
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import BrokerError, Outcome
+from gateway.domain.errors import BrokerError, Outcome, OutcomeUnknown
 from gateway.domain.message import AcceptedBy, Complete, Delivery, Message
 from gateway.ports import Broker, WallClock
 from tests.harness.clocks import seconds
-from tests.simulation.endpoint import Client
+from tests.simulation.endpoint import AdapterClient, Client
 from tests.simulation.laws import Laws
 from tests.simulation.names import Names
 from tests.simulation.processes import GatewayProcess
 from tests.simulation.scenario import CHAOS, Front, Scenario
 
 REST: Final = 5.0  # seconds that a consumer waits after an error
+Answer = type[Acked] | type[Failed] | type[Unknown]
 RECONNECT: Final = 60.0  # seconds that it keeps a receiver
 
 
@@ -90,10 +91,19 @@ class Producer:
             await trio.sleep(self.rng.uniform(0.0, 1.8 * CHAOS / self.scenario.sends))
             entity, size = self.rng.choice(self.scenario.entities), self.rng.choice(self._sizes)
             messages = [self._message(f"{self.number}-{number}-{each}") for each in range(size)]
+            if self._pipelines(number):
+                names = [f"{self.number}-{number}-{letter}" for letter in "abc"]
+                more = [[self._message(name)] for name in names]
+                await self.send_many(entity, [messages, *more])
+                continue
             for _ in range(self.rng.choice([1, 1, 2, 3])):
                 if await self.send(entity, messages):
                     break
                 await trio.sleep(self.rng.uniform(0.1, 10.0))
+
+    def _pipelines(self, number: int) -> bool:
+        """Each third send, where they do that at all: without a draw, which would change others."""
+        return self.scenario.parts.pipelines and number % 3 == 0
 
     @property
     def _sizes(self) -> Sequence[int]:
@@ -109,9 +119,33 @@ class Producer:
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> bool:
         """Whether it was accepted; if not, it failed, or nobody knows."""
         began = trio.current_time()
+        self._invoke(entity, messages, began)
+        answer, accepted_by = await self._send(entity, messages)
+        self._note(messages, answer, accepted_by, began)
+        return answer is Acked
+
+    async def send_many(self, entity: EntityPath, batches: Sequence[Sequence[Message]]) -> None:
+        """Send these batches in a pipeline, once."""
+        began = trio.current_time()
+        for messages in batches:
+            self._invoke(entity, messages, began)
+        answers = await self._send_many(entity, batches)
+        for messages, answer in zip(batches, answers, strict=True):
+            self._note(messages, answer, None, began)
+        self.journal.seen["pipelines"] += 1
+        self.journal.seen["pipelines with several answers"] += len(set(answers)) > 1
+
+    def _invoke(self, entity: EntityPath, messages: Sequence[Message], began: float) -> None:
         for message in messages:
             self.journal.records.append(invoked(entity, message, began))
-        answer, accepted_by = await self._send(entity, messages)
+
+    def _note(
+        self,
+        messages: Sequence[Message],
+        answer: Answer,
+        accepted_by: AcceptedBy | None,
+        began: float,
+    ) -> None:
         now, ids = trio.current_time(), [str(message.message_id) for message in messages]
         if answer is Acked:
             by_id = (
@@ -128,20 +162,40 @@ class Producer:
             self.laws.note_failure(ids, began)
         elif answer is Unknown:
             self.laws.note_unknown(ids)
-        return answer is Acked
+
+    async def _send_many(
+        self, entity: EntityPath, batches: Sequence[Sequence[Message]]
+    ) -> Sequence[Answer]:
+        await trio.lowlevel.checkpoint()
+        client = self.client
+        assert client is None or isinstance(client, AdapterClient)
+        deadline = self.scenario.clients_deadline
+        verdicts: Sequence[BrokerError | None] = [OutcomeUnknown("too late")] * len(batches)
+        with trio.move_on_after(inf if deadline is None else deadline):
+            try:
+                verdicts = await self.gateway.send_many(client, entity, batches)
+            except BrokerError as error:
+                verdicts = [error] * len(batches)
+        return [
+            Acked if error is None else self._answer_of(batch, error)
+            for batch, error in zip(batches, verdicts, strict=True)
+        ]
+
+    def _answer_of(self, messages: Sequence[Message], error: BrokerError) -> Answer:
+        self.journal.note(f"{messages[0].message_id}: {error!r}")
+        self.laws.note_refusal(error)
+        return Unknown if error.outcome is Outcome.UNKNOWN else Failed
 
     async def _send(
         self, entity: EntityPath, messages: Sequence[Message]
-    ) -> tuple[type[Acked] | type[Failed] | type[Unknown], AcceptedBy | None]:
+    ) -> tuple[Answer, AcceptedBy | None]:
         await trio.lowlevel.checkpoint()
         deadline = self.scenario.clients_deadline
         with trio.move_on_after(inf if deadline is None else deadline):
             try:
                 return Acked, await self.gateway.send(self.client, entity, messages)
             except BrokerError as error:
-                self.journal.note(f"{messages[0].message_id}: {error!r}")
-                self.laws.note_refusal(error)
-                return Unknown if error.outcome is Outcome.UNKNOWN else Failed, None
+                return self._answer_of(messages, error), None
         return Unknown, None
 
     def _message(self, message_id: str) -> Message:

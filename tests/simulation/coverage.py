@@ -64,6 +64,7 @@ SOMETIMES: Final = {
     **{f"acked over {front.value}": 500 for front in FRONTS},
     "both namespaces in trouble at once": 50,
     "two syphons moved messages": 10,
+    "pipelines": 300,
     "safety": 50,
     "liveness": 500,
     "a batch was diverted": 50,

@@ -11,7 +11,9 @@ import attrs
 import trio
 
 from gateway.brokers.registry import Adapter
+from gateway.capabilities import Batches, send_each
 from gateway.domain.entity import EntityPath
+from gateway.domain.errors import BrokerError
 from gateway.domain.message import AcceptedBy, Message
 from gateway.frontends.leases import Leases
 from gateway.ports import Broker, WallClock
@@ -46,6 +48,10 @@ class AdapterClient:
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         """As `Client.send`."""
         await self._adapter.send(entity, messages)
+
+    async def send_many(self, entity: EntityPath, batches: Batches) -> Sequence[BrokerError | None]:
+        """As `SendsMany.send_many`."""
+        return await send_each(self._adapter, entity, batches)
 
 
 def client_of(front: Front, network: Network, *, clock: WallClock, rng: random.Random) -> Client:

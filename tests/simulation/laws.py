@@ -258,7 +258,8 @@ class Laws:
             streak.outage.silence = interval + SLACK
         if streak.state not in PRIMARY or late:
             return  # it says nothing, or is late
-        if streak.overdue:
+        # Several batches of one attempt fail at the same moment.
+        if streak.overdue and now > streak.last_failure:
             self.broken.append(f"{call.entity} failed for its interval and stays")
             streak.overdue = False
         if began - streak.last_failure >= interval:

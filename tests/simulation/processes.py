@@ -1,7 +1,8 @@
 """The system under test as processes that can be killed: a gateway, and syphons."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -9,12 +10,14 @@ from typing import Final
 import attrs
 import trio
 
+from gateway.capabilities import Batches
 from gateway.domain import backlog
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope, EnvelopeKey
-from gateway.domain.errors import OutcomeUnknown, Unavailable
+from gateway.domain.errors import BrokerError, OutcomeUnknown, Unavailable
 from gateway.domain.events.gateway import Event
 from gateway.domain.message import AcceptedBy, Message
+from gateway.pairing.broker import PairedBroker
 from gateway.pairing.pair import Pair, PairDependencies, PairParts
 from gateway.pairing.provision import Backlog
 from gateway.pairing.state_file import SavedState, StateFile, build, parse
@@ -25,7 +28,7 @@ from gateway.ports import Broker, Observer
 from gateway.wire.amqp.message import encode_sorted
 from tests.harness.faults import Call, FaultyBroker
 from tests.harness.remembering import RememberingBroker
-from tests.simulation.endpoint import Client, Endpoint
+from tests.simulation.endpoint import AdapterClient, Client, Endpoint
 from tests.simulation.names import Names
 from tests.simulation.network import Network
 from tests.simulation.scenario import Scenario
@@ -243,19 +246,36 @@ class GatewayProcess(Process):
     ) -> AcceptedBy | None:
         """As a client sees it: no gateway, no connection; a gateway that dies gives no answer."""
         await trio.lowlevel.checkpoint()
-        if client is not None:
-            send = client.send
-        elif self.pair is not None:
-            send = self.pair.broker.send_diverting
-        else:
+        send = self._broker.send_diverting if client is None else client.send
+        with self._until_death():
+            return await send(entity, messages)
+        raise OutcomeUnknown("the gateway died")
+
+    async def send_many(
+        self, client: AdapterClient | None, entity: EntityPath, batches: Batches
+    ) -> Sequence[BrokerError | None]:
+        """As `send`, with a verdict for each batch."""
+        await trio.lowlevel.checkpoint()
+        with self._until_death():
+            if client is not None:
+                return await client.send_many(entity, batches)
+            return await self._broker.send_many(entity, batches)
+        raise OutcomeUnknown("the gateway died")
+
+    @property
+    def _broker(self) -> PairedBroker:
+        if self.pair is None:
             raise Unavailable("connection refused by the gateway")
+        return self.pair.broker
+
+    @contextmanager
+    def _until_death(self) -> Iterator[None]:
         with trio.CancelScope() as scope:
             self._clients[scope] = None
             try:
-                return await send(entity, messages)
+                yield
             finally:
                 del self._clients[scope]
-        raise OutcomeUnknown("the gateway died")
 
     @property
     def sends_under_way(self) -> int:

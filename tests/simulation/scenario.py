@@ -135,6 +135,7 @@ class Parts:
     listener: bool = False  # consumers are listeners of the library
     failing: float = 0.0  # how many of their handlers' runs fail
     mode: Mode = Mode.LIVENESS
+    pipelines: bool = False  # producers send several batches at once, too
     remembers: bool = False  # the gateway reaches each namespace over one connection, as by AMQP
 
 

@@ -38,6 +38,9 @@ STEPS: Final = (2.5, 30.0, 90.0, 1800.0, 10800.0)  # seconds by which a wall clo
 LASTING_STEP: Final = 1800.0  # tokens of an hour are good on both sides of it
 CRASHES: Final = ("primary", "secondary", "gateway", "syphon", "pause")
 FRONTS: Final = tuple(Front)
+PIPELINED: Final = (None, Front.AMQP)  # where a client has several batches in flight
+# By the seed, and not by a draw, so that no seed that is remembered means another history.
+WITH_PIPELINES: Final = frozenset({19, 24, 29, 45, 47, 48})
 
 
 def draw(seed: int, load: int = 1) -> Scenario:
@@ -108,7 +111,9 @@ def draw_parts(seed: int) -> Parts:
         mode=Mode.SAFETY if rng.random() < 0.15 else Mode.LIVENESS,
     )
     # In turn, so that a few seeds have all of them.
-    return attrs.evolve(parts, front=FRONTS[seed % len(FRONTS)]) if over_network else parts
+    front = FRONTS[seed % len(FRONTS)] if over_network else None
+    pipelines = front in PIPELINED and seed % 50 in WITH_PIPELINES
+    return attrs.evolve(parts, front=front, pipelines=pipelines)
 
 
 def _disk_faults(seed: int, namespaces: tuple[str, ...]) -> tuple[DiskFault, ...]:

@@ -19,12 +19,15 @@ from gateway.brokers.amqp.options import AmqpNamespaceOptions, LinkOptions
 from gateway.brokers.amqp.peer import Access, Connections
 from gateway.brokers.amqp.receiver import AmqpReceiver, ReceiverDependencies
 from gateway.brokers.amqp.senders import Sender, Senders, attach_sender, within
-from gateway.brokers.amqp.sending import encoded, send_all, transfers_of
+from gateway.brokers.amqp.sending import check_all, encoded, post_all, transfers_of
 from gateway.brokers.local.lock_tokens import lock_tokens
 from gateway.brokers.meter import Meter
+from gateway.capabilities import Batches
+from gateway.changes import Turns
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import (
+    BrokerError,
     EntityDisabled,
     EntityExists,
     EntityNotFound,
@@ -33,7 +36,7 @@ from gateway.domain.errors import (
 )
 from gateway.domain.identity import Identity, known_to_all
 from gateway.domain.message import Message, ReceiveMode
-from gateway.net.amqp.links import LinkVoid
+from gateway.net.amqp.links import InFlight, LinkVoid
 from gateway.net.hosts import places_of
 from gateway.net.reconnecting import ANY_TIME
 from gateway.net.tls import TlsFileError, client_context
@@ -103,6 +106,16 @@ def tls_of(options: LinkOptions, *, secure: bool) -> ssl.SSLContext | None:
         raise InvalidRequest(f"tls: {error}") from error
 
 
+@attrs.frozen
+class _Posted:
+    """A batch that was written."""
+
+    sender: Sender
+    under_way: Sequence[InFlight]
+    messages: int
+    size: int  # bytes
+
+
 @attrs.define(eq=False, kw_only=True)
 class AmqpBroker:
     """
@@ -120,6 +133,7 @@ class AmqpBroker:
     _sending: Connections = attrs.field(init=False)
     _receiving: Connections = attrs.field(init=False)
     _senders: Senders = attrs.field(init=False)
+    _turns: Turns = attrs.field(factory=Turns, init=False)  # to write on an entity's link
     _dependencies: ReceiverDependencies = attrs.field(init=False)
 
     async def __aenter__(self) -> Self:
@@ -176,21 +190,78 @@ class AmqpBroker:
         """As `FailsFast.try_send`. Raises as `send`."""
         await self._send(entity, messages, ANY_TIME)
 
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `SendsMany.send_many`: all batches are written before the first outcome is waited for. If
+        the link ends meanwhile, the batches that weren't written get its error.
+        """
+        since = ANY_TIME if fails_fast else trio.current_time()
+        with self._turns.take(entity.key) as turn:
+            await turn.come()
+            posted = await self._post_each(entity, batches, since)
+        return [
+            each if isinstance(each, BrokerError) else await self._verdict(entity, each)
+            for each in posted
+        ]
+
     async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> None:
         for _ in range(_TRIES):
             sender = await self._senders.get(entity, since)
-            payloads = encoded(messages, sender.peer.dialect, self._access.credentials.user)
             try:
-                await send_all(sender, transfers_of(payloads, sender))
-                self.meter.carried(Operation.SEND, len(payloads), sum(map(len, payloads)))
+                posted = await self._post(sender, messages)
             except LinkVoid as void:
                 refusal = void.link.refusal()
-            except _GONE:
-                self._senders.forget(entity)
-                raise
-            else:
-                return
+                continue
+            error = await self._verdict(entity, posted)
+            if error is not None:
+                raise error
+            return
         raise refusal
+
+    async def _post_each(
+        self, entity: EntityPath, batches: Batches, since: float
+    ) -> Sequence[_Posted | BrokerError]:
+        posted: list[_Posted | BrokerError] = []
+        tries = 0
+        try:
+            while len(posted) < len(batches):
+                sender = await self._senders.get(entity, since)
+                try:
+                    while len(posted) < len(batches):
+                        posted.append(await self._post_or_refuse(sender, batches[len(posted)]))
+                except LinkVoid as void:
+                    tries += 1
+                    has_begun = any(isinstance(each, _Posted) for each in posted)
+                    if has_begun or tries == _TRIES:
+                        raise void.link.refusal() from void
+        except BrokerError as error:
+            posted += [error] * (len(batches) - len(posted))
+        return posted
+
+    async def _post_or_refuse(
+        self, sender: Sender, messages: Sequence[Message]
+    ) -> _Posted | BrokerError:
+        try:
+            return await self._post(sender, messages)
+        except BrokerError as error:
+            return error
+
+    async def _post(self, sender: Sender, messages: Sequence[Message]) -> _Posted:
+        payloads = encoded(messages, sender.peer.dialect, self._access.credentials.user)
+        under_way = await post_all(sender, transfers_of(payloads, sender))
+        return _Posted(sender, under_way, len(payloads), sum(map(len, payloads)))
+
+    async def _verdict(self, entity: EntityPath, posted: _Posted) -> BrokerError | None:
+        try:
+            await check_all(posted.sender, posted.under_way)
+        except BrokerError as error:
+            if isinstance(error, _GONE):
+                self._senders.forget(entity)
+            return error
+        self.meter.carried(Operation.SEND, posted.messages, posted.size)
+        return None
 
     @asynccontextmanager
     async def open_receiver(

@@ -1,4 +1,4 @@
-"""One call of `send` on a link: the transfers to write, and the result of their outcomes."""
+"""One batch on a link: the transfers to write, and the result of their outcomes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -15,7 +15,7 @@ from gateway.domain.errors import (
     Unavailable,
 )
 from gateway.domain.message import Message, Typed
-from gateway.net.amqp.links import LinkVoid
+from gateway.net.amqp.links import InFlight, LinkVoid
 from gateway.wire.amqp.conditions import error_from_condition
 from gateway.wire.amqp.events import Accepted, DeliveryState, Modified, Rejected, Released
 from gateway.wire.amqp.message import encode_message
@@ -64,17 +64,17 @@ def transfers_of(payloads: Sequence[bytes], sender: Sender) -> list[Transfer]:
     ]
 
 
-async def send_all(  # noqa: ASYNC910 each outcome is waited for
+async def post_all(  # noqa: ASYNC910 each outcome is waited for
     sender: Sender, transfers: Sequence[Transfer]
-) -> None:
+) -> Sequence[InFlight]:
     """
-    Return when all transfers were accepted. All transfers together have one outcome.
+    Write all transfers, in their order, as soon as there is credit.
 
     Raises:
         LinkVoid: nothing was sent.
-        BrokerError: not all were accepted; `OutcomeUnknown` if a part may have arrived.
+        OutcomeUnknown: the link ended after a part.
     """
-    under_way = []
+    under_way: list[InFlight] = []
     try:
         for payload, message_format in transfers:
             under_way.append(await sender.link.post(payload, message_format))
@@ -84,6 +84,18 @@ async def send_all(  # noqa: ASYNC910 each outcome is waited for
         raise OutcomeUnknown(
             f"{len(under_way)} of {len(transfers)} parts were sent, then: {void.link.failure()}"
         ) from void
+    return under_way
+
+
+async def check_all(  # noqa: ASYNC910 each outcome is waited for
+    sender: Sender, under_way: Sequence[InFlight]
+) -> None:
+    """
+    Return when all transfers were accepted. All transfers together have one outcome.
+
+    Raises:
+        BrokerError: not all were accepted; `OutcomeUnknown` if a part may have arrived.
+    """
     errors: list[BrokerError] = []
     for each in under_way:
         try:
@@ -93,7 +105,7 @@ async def send_all(  # noqa: ASYNC910 each outcome is waited for
         if error is not None:
             errors.append(error)
     if errors:
-        raise _one_of(errors, len(transfers))
+        raise _one_of(errors, len(under_way))
 
 
 def verdict(state: DeliveryState | None, dialect: Dialect) -> BrokerError | None:

@@ -122,12 +122,15 @@ class LocalBroker(LocalQueues):
             self._note(entity, messages, numbers, self.recent)
 
     async def send_many(
-        self, entity: EntityPath, batches: Sequence[Sequence[Message]]
+        self, entity: EntityPath, batches: Sequence[Sequence[Message]], *, fails_fast: bool = False
     ) -> Sequence[BrokerError | None]:
         """As `SendsMany.send_many`: all accepted batches are stored in one transaction."""
-        check_target(entity)
         packed = [self._packed(batch) for batch in batches]
-        verdicts = await send_packed(self, entity, packed)
+        try:
+            check_target(entity)
+            verdicts = await send_packed(self, entity, packed)
+        except BrokerError as error:
+            return [error] * len(batches)
         for batch, incoming, verdict in zip(batches, packed, verdicts, strict=True):
             if not isinstance(verdict, BrokerError):
                 self.meter.carried(Operation.SEND, len(batch), cost_of(incoming))

@@ -31,6 +31,8 @@ from gateway.brokers.rabbitmq.publishing import Publishing, encoded
 from gateway.brokers.rabbitmq.receiver import WORK, RabbitmqReceiver
 from gateway.brokers.rabbitmq.sender import MAX_LANES, RabbitmqSender
 from gateway.brokers.rabbitmq.settings import arguments_for, doubts_of, properties_of
+from gateway.capabilities import Batches
+from gateway.changes import Turn, Turns
 from gateway.domain.backoff import Backoff
 from gateway.domain.billing import Operation
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
@@ -157,6 +159,7 @@ class RabbitmqBroker:
     _sender: RabbitmqSender = attrs.field(init=False)
     _channels: Channels = attrs.field(init=False)
     _publishing: Publishing = attrs.field(init=False)
+    _turns: Turns = attrs.field(factory=Turns, init=False)  # to publish to an entity
     _own: OwnReceivers = attrs.field(factory=OwnReceivers, init=False)
     _connections: list[Reconnecting[RabbitmqConnection]] = attrs.field(factory=list, init=False)
 
@@ -204,11 +207,31 @@ class RabbitmqBroker:
         """As `FailsFast.try_send`. Raises as `send`."""
         await self._send(entity, messages, ANY_TIME)
 
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        """
+        As `SendsMany.send_many`: all messages are published before the first confirm is waited for.
+        Messages that a queue without a leader refused are published again, behind later calls.
+        """
+        since = ANY_TIME if fails_fast else trio.current_time()
+        verdicts: list[BrokerError | None] = [None] * len(batches)
+        prepared: list[Sequence[Outgoing]] = []
+        for index, batch in enumerate(batches):
+            try:
+                prepared.append(self._prepared(entity, batch))
+            except BrokerError as error:
+                verdicts[index] = error
+        with self._turns.take(entity.key) as turn:
+            await turn.come()
+            answers = await self._publish(entity, prepared, since, turn)
+        good = [index for index, verdict in enumerate(verdicts) if verdict is None]
+        for index, answer in zip(good, answers, strict=True):
+            verdicts[index] = answer
+        return verdicts
+
     async def _send(self, entity: EntityPath, messages: Sequence[Message], since: float) -> None:
-        if entity.is_dead_letter or entity.is_subscription:
-            raise InvalidRequest(f"{entity}: a queue expected, not a sub-queue or subscription")
-        prepared = [self._prepared(message) for message in messages]
-        await self._publish(entity, prepared, since)
+        await self._publish_one(entity, self._prepared(entity, messages), since)
 
     async def dead_letter(self, entity: EntityPath, message: Message) -> None:
         """
@@ -219,7 +242,7 @@ class RabbitmqBroker:
             EntityNotFound: the queue has no dead-letter queue.
         """
         try:
-            await self._publish(entity.dead_letter, [encoded(message)], ANY_TIME)
+            await self._publish_one(entity.dead_letter, [encoded(message)], ANY_TIME)
         except EntityNotFound as error:
             raise EntityNotFound(
                 f"{error}: the dead-letter queue of {entity} is missing; create it with"
@@ -384,7 +407,12 @@ class RabbitmqBroker:
         self._connections.append(made)
         return made
 
-    def _prepared(self, message: Message) -> Outgoing:
+    def _prepared(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[Outgoing]:
+        if entity.is_dead_letter or entity.is_subscription:
+            raise InvalidRequest(f"{entity}: a queue expected, not a sub-queue or subscription")
+        return [self._prepare(message) for message in messages]
+
+    def _prepare(self, message: Message) -> Outgoing:
         if message.scheduled is not None and message.scheduled > self._clock():
             raise NotSupported(
                 "scheduled: RabbitMQ can't schedule messages; send it when it is due"
@@ -396,20 +424,33 @@ class RabbitmqBroker:
             )
         return outgoing
 
-    async def _publish(
+    async def _publish_one(
         self, entity: EntityPath, messages: Sequence[Outgoing], since: float
     ) -> None:
-        if not messages:
+        [verdict] = await self._publish(entity, [messages], since, self._turns.take(None))
+        if verdict is not None:
+            raise verdict
+
+    async def _publish(
+        self, entity: EntityPath, batches: Sequence[Sequence[Outgoing]], since: float, turn: Turn
+    ) -> Sequence[BrokerError | None]:
+        if not any(batches):
             await trio.lowlevel.checkpoint()
-            return
-        name = await self._channels.name_of(entity, since)
+            return [None] * len(batches)
         try:
-            await self._publishing.send(name, messages, since)
-        except EntityNotFound:
+            name = await self._channels.name_of(entity, since)
+        except BrokerError as error:
+            return [error] * len(batches)
+        verdicts = await self._publishing.send_many(name, batches, since, turn)
+        if any(isinstance(verdict, EntityNotFound) for verdict in verdicts):
             self._channels.forget(entity)
-            raise
-        size = sum(message.size for message in messages)
-        self.meter.carried(Operation.SEND, len(messages), size)
+        accepted = [
+            batch for batch, e in zip(batches, verdicts, strict=True) if batch and e is None
+        ]
+        if accepted:
+            size = sum(message.size for batch in accepted for message in batch)
+            self.meter.carried(Operation.SEND, sum(map(len, accepted)), size)
+        return verdicts
 
     async def _is_there(self, entity: EntityPath) -> bool:
         for name in candidates(entity):

@@ -18,7 +18,9 @@ import trio
 
 from gateway.brokers.rabbitmq.channels import Channels
 from gateway.brokers.rabbitmq.sender import LeaderUnknown, RabbitmqSender
+from gateway.changes import Turn
 from gateway.domain.errors import (
+    BrokerError,
     EntityNotFound,
     InvalidRequest,
     MessageError,
@@ -39,39 +41,75 @@ class Publishing:
     _sender: RabbitmqSender
     _channels: Channels
 
-    async def send(self, queue: str, messages: Sequence[Outgoing], since: float) -> None:
+    async def send_many(
+        self, queue: str, batches: Sequence[Sequence[Outgoing]], since: float, turn: Turn
+    ) -> Sequence[BrokerError | None]:
         """
-        As `RabbitmqSender.send`; a queue without a leader gets a second to elect a leader.
+        As `RabbitmqSender.send_many`, but a queue without a leader gets a second to elect one, and
+        the batches that it refused are published again. Never raises a `BrokerError`.
 
-        Raises:
+        The verdict for a batch may be:
             QuotaExceeded: the queue refuses although it has a leader.
             EntityNotFound: the queue doesn't exist, as the broker confirmed.
             Unavailable: the queue has no leader, or the only node that has the queue is down.
-            BrokerError: as `RabbitmqSender.send`.
         """
         deadline = trio.current_time() + ELECTION
         led_since = math.inf
-        while True:
-            is_missing = False
+        verdicts: list[BrokerError | None] = [None] * len(batches)
+        left = list(range(len(batches)))
+        while left:
+            found = await self._tried(queue, [batches[n] for n in left], since, led_since, turn)
+            for index, verdict in zip(left, found, strict=True):
+                verdicts[index] = verdict
+            left = [index for index in left if isinstance(verdicts[index], LeaderUnknown)]
+            if not left or trio.current_time() >= deadline:
+                break
             try:
-                await self._sender.send(queue, messages, since, led_since)
-            except EntityNotFound:
-                is_missing = True
-            except LeaderUnknown as error:
-                if trio.current_time() >= deadline:
-                    raise Unavailable(str(error)) from error
-            else:
-                return
-            if is_missing:
+                if await self._has_leader(queue):
+                    led_since = trio.current_time()
+                else:
+                    await trio.sleep(_PAUSE)
+            except BrokerError as error:
+                for index in left:
+                    verdicts[index] = error
+                break
+        return await self._explained(queue, verdicts)
+
+    async def _tried(
+        self,
+        queue: str,
+        batches: Sequence[Sequence[Outgoing]],
+        since: float,
+        led_since: float,
+        turn: Turn,
+    ) -> Sequence[BrokerError | None]:
+        try:
+            return await self._sender.send_many(queue, batches, since, led_since, turn)
+        except BrokerError as error:
+            return [error] * len(batches)
+
+    async def _explained(
+        self, queue: str, verdicts: Sequence[BrokerError | None]
+    ) -> Sequence[BrokerError | None]:
+        """The verdicts as they leave the adapter."""
+        missing: BrokerError | None = None
+        if any(isinstance(verdict, EntityNotFound) for verdict in verdicts):
+            try:
                 await self._channels.inspect(queue)
-                raise Unavailable(
+                missing = Unavailable(
                     f"{queue}: the broker returned the message, although the queue exists; its"
                     " node may be down"
                 )
-            if await self._has_leader(queue):
-                led_since = trio.current_time()
-            else:
-                await trio.sleep(_PAUSE)
+            except BrokerError as error:
+                missing = error
+        return [
+            missing
+            if isinstance(verdict, EntityNotFound)
+            else Unavailable(str(verdict))
+            if isinstance(verdict, LeaderUnknown)
+            else verdict
+            for verdict in verdicts
+        ]
 
     async def _has_leader(self, queue: str) -> bool:
         try:

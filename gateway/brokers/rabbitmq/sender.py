@@ -15,6 +15,7 @@ import attrs
 import trio
 from pamqp import commands
 
+from gateway.changes import Turn
 from gateway.domain.errors import (
     BrokerError,
     Busy,
@@ -51,7 +52,7 @@ class LeaderUnknown(BrokerError):
 @attrs.define(eq=False)
 class _Sending:
     """
-    One call of `send`: the number of messages that wait for their confirm, and the results so far.
+    One batch: the number of messages that wait for their confirm, and the results so far.
     """
 
     queue: str
@@ -74,23 +75,16 @@ class _Sending:
         """True if the queue refused messages, accepted none, and there was no other error."""
         return bool(self.refused) and self.error is None and not self.accepted
 
-    def check(self) -> None:
-        """
-        Check that all messages were accepted. If only some were, the outcome is unknown.
-
-        Raises:
-            BrokerError: not all messages were accepted.
-        """
+    def verdict_of_all(self) -> BrokerError | None:
+        """None: all messages were accepted. If only some were, the outcome is unknown."""
         error = self.error
         if error is None and self.unroutable:
             error = EntityNotFound(f"{self.queue}: no such queue")
         elif error is None and self.refused:
             error = QuotaExceeded(f"{self.queue}: refused by the queue, which is full")
-        if error is None:
-            return
-        if self.accepted:
-            raise OutcomeUnknown(f"{self.accepted} messages were accepted, then: {error}")
-        raise error
+        if error is not None and self.accepted:
+            return OutcomeUnknown(f"{self.accepted} messages were accepted, then: {error}")
+        return error
 
 
 @attrs.frozen
@@ -254,54 +248,104 @@ class RabbitmqSender:
         since: float = ANY_TIME,
         led_since: float = -math.inf,
     ) -> None:
+        """As `send_many`, for one batch. Raises its verdict."""
+        [verdict] = await self.send_many(queue, [messages], since, led_since)
+        if verdict is not None:
+            raise verdict
+
+    async def send_many(
+        self,
+        queue: str,
+        batches: Sequence[Sequence[Outgoing]],
+        since: float = ANY_TIME,
+        led_since: float = -math.inf,
+        turn: Turn | None = None,
+    ) -> Sequence[BrokerError | None]:
         """
-        Return once the broker has confirmed all messages. `since` is that of `Reconnecting.get`.
+        Return once the broker has confirmed or refused all messages; the verdicts are as in
+        `SendsMany.send_many`. `since` is that of `Reconnecting.get`. The turn ends when all are
+        written, in their order.
 
         `led_since` is when the queue was last seen with a leader. Only channels opened later surely
         know that leader.
 
-        Raises:
+        The verdict for a batch is None, or:
             LeaderUnknown: refused on a channel that may not know the leader; the next send opens
                 another channel.
             EntityNotFound: the queue doesn't exist; nothing was kept.
             QuotaExceeded: the queue is full and refuses (`reject-publish`).
             NotAuthorized, MessageTooLarge: the broker refuses.
-            Unavailable: not connected, or the broker takes no messages at the moment.
             OutcomeUnknown: the connection was lost, or the channel while other messages were in
                 flight on it.
+
+        Raises:
+            Unavailable: not connected, or the broker takes no messages at the moment.
             Busy: the queue doesn't confirm, and too many messages wait.
+            BrokerError: no channel could be opened. In all cases nothing was sent.
         """
         lane = await self._lane(queue, since)
         lane.users += 1
         try:
-            if not lane.connection.has_room:
-                await lane.connection.wait_for_room()
-            self.check_blocked(lane.connection)
-            if lane.channel.error is not None:
-                raise Unavailable(str(lane.channel.error))
-            if len(lane.in_flight) + len(messages) > MAX_UNCONFIRMED:
-                raise Busy(
-                    f"{queue} doesn't confirm messages: {MAX_UNCONFIRMED} wait for a confirm",
-                    retry_after=1.0,
-                )
+            await self._check_room(lane, sum(map(len, batches)))
             began = trio.current_time()
-            sending = lane.put(messages, self._now())
-            try:
-                await sending.done.wait()
-            except trio.Cancelled:
-                self._leave_silent_node(lane.connection, began)
-                raise
+            under_way = [self._put(lane, messages) for messages in batches]
+            if turn is not None:
+                turn.end()
+            await self._wait_for_confirms(lane, under_way, began)
         finally:
             lane.users -= 1
             if lane.is_retired:
                 lane.retire()
+        return [
+            self._verdict(lane, each, began, led_since) if isinstance(each, _Sending) else each
+            for each in under_way
+        ]
+
+    async def _check_room(self, lane: _Lane, messages: int) -> None:
+        """Return once so many messages may be written. Raises as `send_many`."""
+        if not lane.connection.has_room:
+            await lane.connection.wait_for_room()
+        self.check_blocked(lane.connection)
+        if lane.channel.error is not None:
+            raise Unavailable(str(lane.channel.error))
+        if len(lane.in_flight) + messages > MAX_UNCONFIRMED:
+            raise Busy(
+                f"{lane.queue} doesn't confirm messages: {MAX_UNCONFIRMED} wait for a confirm",
+                retry_after=1.0,
+            )
+
+    async def _wait_for_confirms(
+        self, lane: _Lane, under_way: Sequence[_Sending | BrokerError | None], began: float
+    ) -> None:
+        try:
+            for each in under_way:
+                if isinstance(each, _Sending) and not each.done.is_set():
+                    await each.done.wait()
+        except trio.Cancelled:
+            self._leave_silent_node(lane.connection, began)
+            raise
+
+    def _put(self, lane: _Lane, messages: Sequence[Outgoing]) -> _Sending | BrokerError | None:
+        """Write a batch. Returns None if there is nothing to write, or why it can't be written."""
+        if not messages:
+            return None
+        try:
+            return lane.put(messages, self._now())
+        except BrokerError as error:
+            return error
+
+    def _verdict(
+        self, lane: _Lane, sending: _Sending, began: float, led_since: float
+    ) -> BrokerError | None:
         if sending.is_refused and not lane.is_known:
             is_prompt = trio.current_time() - began < _PROMPT
             lane.is_known = is_prompt and lane.opened >= led_since
             if not lane.is_known:
                 self._retire(lane)
-                raise LeaderUnknown(f"{queue} takes no messages: it has no leader, or is full")
-        sending.check()
+                return LeaderUnknown(
+                    f"{lane.queue} takes no messages: it has no leader, or is full"
+                )
+        return sending.verdict_of_all()
 
     async def check(self) -> None:
         """

@@ -6,29 +6,27 @@ Links on which clients send: each message is answered when the broker has answer
     not sent                 rejected, with the condition; the link stays, unless the entity is gone
     unknown                  no answer: the link is detached with com.microsoft:timeout
 
-The order of a link is kept. A broker that sends several batches in one step and reports each
-outcome (`SendsMany`) has two steps in flight, so that messages are read and answered while others
-are being stored. Any other broker has one step at a time, with every message that has arrived
-meanwhile: if the broker refuses one message of a step, each is sent again by itself, before any
-later one.
+The order of a link is kept. A namespace that has several batches in flight (`SendsMany`) gets two
+steps at once, so that messages are read and answered while others are being stored. Any other
+namespace gets one step at a time, with every message that has arrived meanwhile
+(`capabilities.send_each`).
 
 A message that the client has already settled gets no answer; if it fails, its link ends.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
 import trio
 
-from gateway.capabilities import SendsMany, Topology
+from gateway.capabilities import SendsMany, Topology, send_each
 from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import (
-    MESSAGE_FAULTS,
     BrokerError,
     EntityDisabled,
     EntityNotFound,
@@ -36,7 +34,6 @@ from gateway.domain.errors import (
     MessageError,
     MessageTooLarge,
     Outcome,
-    QuotaExceeded,
 )
 from gateway.domain.message import Message
 from gateway.domain.values import value
@@ -54,14 +51,8 @@ from gateway.wire.amqp.events import (
 )
 from gateway.wire.amqp.servicebus.batches import decode_payload
 
-T = TypeVar("T")
-
 _GONE: Final = (EntityNotFound, EntityDisabled)
 _NO_SUCH: Final = (*_GONE, InvalidRequest)
-# In a batch, a single message may have caused these errors.
-_ONES_FAULT: Final = (*MESSAGE_FAULTS, QuotaExceeded)
-
-
 _STEPS: Final = 2  # in flight at once, if the broker keeps the order: one is read, one is stored
 
 
@@ -82,7 +73,7 @@ class IncomingLink:
     _opening: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _largest: int = attrs.field(init=False)  # maximum size of a message, in bytes
     _open: bool = attrs.field(default=False, init=False)
-    _many: SendsMany | None = attrs.field(init=False)
+    _most_steps: int = attrs.field(init=False)
     _working: int = attrs.field(default=0, init=False)  # tasks, each with one step
     # a task was started and hasn't taken its step yet
     _beginning: bool = attrs.field(default=False, init=False)
@@ -91,7 +82,8 @@ class IncomingLink:
 
     def __attrs_post_init__(self) -> None:
         self._largest = self._context.options.max_message_size
-        self._many = offered(self._context.broker, SendsMany)
+        many = offered(self._context.broker, SendsMany)
+        self._most_steps = 1 if many is None else _STEPS
 
     @property
     def session(self) -> SessionId:
@@ -176,7 +168,7 @@ class IncomingLink:
         if self._working == 0:
             return True
         few = self._in_work < self._context.options.max_group
-        return self._many is not None and self._working < _STEPS and few
+        return self._working < self._most_steps and few
 
     async def _work(self) -> None:  # noqa: ASYNC910 it ends, or a send waits
         self._beginning = False
@@ -223,46 +215,13 @@ class IncomingLink:
             return None
 
     async def _send(self, group: Sequence[_Transfer]) -> None:  # noqa: ASYNC910 a send waits
-        if self._many is not None:
-            self._answer(group, await self._try_many(self._many, group))
-            return
-        error = await self._try(group)
-        if isinstance(error, _ONES_FAULT) and len(group) > 1:
-            await self._send_each(group)
-        else:
-            self._answer(group, [error] * len(group))
-
-    async def _send_each(self, group: Sequence[_Transfer]) -> None:
-        await trio.lowlevel.checkpoint()
-        for each in group:
-            if self._failed:
-                self._done(each.event)
-            else:
-                self._answer([each], [await self._try([each])])
-
-    async def _try(self, group: Sequence[_Transfer]) -> BrokerError | None:
-        """
-        Send all messages of the transfers; return the error if the outcome is "not sent" or
-        unknown.
-        """
-        messages = [message for each in group for message in each.messages]
-        sent = await self._in_time(lambda: self._context.broker.send(self._entity, messages))
-        return sent if isinstance(sent, BrokerError) else None
-
-    async def _try_many(
-        self, many: SendsMany, group: Sequence[_Transfer]
-    ) -> Sequence[BrokerError | None]:
-        """As `_try`, but return one outcome per transfer."""
         batches = [each.messages for each in group]
-        verdicts = await self._in_time(lambda: many.send_many(self._entity, batches))
-        return [verdicts] * len(group) if isinstance(verdicts, BrokerError) else verdicts
-
-    async def _in_time(self, send: Callable[[], Awaitable[T]]) -> T | BrokerError:
         try:
             with answered_within(self._context.options.send_timeout, f"from {self._entity}"):
-                return await send()
+                verdicts = await send_each(self._context.broker, self._entity, batches)
         except BrokerError as error:
-            return error
+            verdicts = [error] * len(group)
+        self._answer(group, verdicts)
 
     def _answer(self, group: Sequence[_Transfer], errors: Sequence[BrokerError | None]) -> None:
         """

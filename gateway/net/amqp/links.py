@@ -50,10 +50,11 @@ class InFlight:
         Raises:
             OutcomeUnknown: the link ended before the answer.
         """
-        await self.answered.wait()
+        if not self.answered.is_set():  # on the path of every message
+            await self.answered.wait()
         if self.said is None:
             raise OutcomeUnknown(f"no answer, then: {self.link.failure()}")
-        return self.said.state
+        return self.said.state  # noqa: ASYNC910 the answer has come
 
 
 class SendingLink(ClientLink):

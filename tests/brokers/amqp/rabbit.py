@@ -14,8 +14,10 @@ import attrs
 
 from gateway.brokers.amqp.broker import AmqpBroker, open_namespace
 from gateway.brokers.amqp.options import AmqpNamespaceOptions
+from gateway.capabilities import Batches
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
+from gateway.domain.errors import BrokerError
 from gateway.domain.identity import Identity
 from gateway.domain.message import Message, ReceiveMode
 from gateway.net.http.client import HttpClient
@@ -107,6 +109,11 @@ class Namespace:
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         await self._broker.send(self._inside(entity), messages)
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        return await self._broker.send_many(self._inside(entity), batches, fails_fast=fails_fast)
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK

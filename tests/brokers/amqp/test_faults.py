@@ -93,6 +93,39 @@ async def test_a_cut_in_a_window_of_sends_leaves_exactly_those_under_way_unknown
     assert accepted <= set(await wire.sent())
 
 
+async def test_a_cut_in_a_pipeline_leaves_only_the_batches_that_were_written_unknown():
+    async with wired(window=3) as wire:
+        await wire.broker.send(ORDERS, numbered("first"))
+        wire.proxy.fault = Hold()
+        verdicts = []
+
+        async def send_many() -> None:
+            batches = [numbered(number) for number in range(5)]
+            verdicts.extend(await wire.broker.send_many(ORDERS, batches, fails_fast=True))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send_many)
+            await wait_all_tasks_blocked(0.05)
+            wire.proxy.fault = Refuse()
+            wire.proxy.reset_all()
+
+        assert [type(error) for error in verdicts] == [OutcomeUnknown] * 3 + [Unavailable] * 2
+
+
+async def test_a_peer_without_credit_gets_the_batches_in_their_order(wire):
+    await wire.broker.send(ORDERS, numbered("first"))
+
+    async with trio.open_nursery() as nursery:
+        for call in range(20):
+            batches = [numbered(f"{call}-{number}") for number in range(100)]
+            nursery.start_soon(wire.broker.send_many, ORDERS, batches)
+            await trio.lowlevel.checkpoint()
+
+    shown = await wire.house.broker.peek(ORDERS, limit=3000)
+    expected = ["first", *(f"{call}-{number}" for call in range(20) for number in range(100))]
+    assert [each.message.message_id for each in shown] == expected
+
+
 async def test_a_peer_that_is_frozen_is_found_by_its_silence():
     async with wired(idle_timeout=2.0, connect_timeout=1.0) as wire:
         await wire.broker.send(ORDERS, numbered(1))

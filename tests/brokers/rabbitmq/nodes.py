@@ -16,6 +16,7 @@ from gateway.brokers.rabbitmq.broker import RabbitmqBroker, open_namespace
 from gateway.brokers.rabbitmq.options import RabbitmqOptions
 from gateway.brokers.rabbitmq.receiver import WORK
 from gateway.brokers.rabbitmq.sender import MAX_LANES
+from gateway.capabilities import Batches
 from gateway.demo.ports import free_port
 from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError
@@ -110,6 +111,11 @@ class Namespace:
 
     async def send(self, entity: EntityPath, messages: Sequence[Message]) -> None:
         await self.broker.send(self.inside(entity), messages)
+
+    async def send_many(
+        self, entity: EntityPath, batches: Batches, *, fails_fast: bool = False
+    ) -> Sequence[BrokerError | None]:
+        return await self.broker.send_many(self.inside(entity), batches, fails_fast=fails_fast)
 
     def open_receiver(
         self, entity: EntityPath, mode: ReceiveMode = ReceiveMode.PEEK_LOCK

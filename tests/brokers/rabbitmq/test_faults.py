@@ -280,6 +280,18 @@ async def test_a_batch_that_is_refused_in_part_has_an_unknown_outcome(rabbits):
             await namespace.send(ORDERS, [message(number) for number in range(200)])
 
 
+async def test_of_a_pipeline_into_a_full_queue_each_batch_has_its_own_verdict(rabbits):
+    async with rabbits.namespace("primary") as namespace:
+        # Classic: a quorum queue takes some more.
+        await namespace.declare(ORDERS, {"x-max-length": 3, "x-overflow": "reject-publish"})
+
+        verdicts = await namespace.send_many(ORDERS, [[message(number)] for number in range(200)])
+
+        accepted = [str(number) for number, error in enumerate(verdicts) if error is None]
+        assert {type(error) for error in verdicts if error is not None} == {QuotaExceeded}
+        assert await taken_from(namespace, ORDERS, accepted[-1]) == accepted
+
+
 @contextmanager
 def refused() -> Iterator[pytest.ExceptionInfo[NotAuthorized]]:
     with pytest.raises(NotAuthorized) as caught:

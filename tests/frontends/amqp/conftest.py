@@ -7,6 +7,7 @@ import trio.testing
 
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.domain.entity import QueueProperties
+from gateway.domain.errors import BrokerError
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.auth import Authorizer
@@ -18,21 +19,28 @@ from tests.harness.faults import Call, Fault, FaultyBroker, Operation
 
 
 class Faulty(FaultyBroker):
-    """With the capabilities of what is inside; of them only `send_many` has faults."""
-
-    one_by_one = False  # it can't take several batches in one step
+    """With the capabilities of what is inside; a fault of a send strikes all of its batches."""
 
     def __getattr__(self, name):
-        if name != "send_many":
-            return getattr(self.inner, name)
-        if self.one_by_one:
+        if name == "send_many":
             raise AttributeError(name)
-        return self._send_many
+        return getattr(self.inner, name)
 
-    async def _send_many(self, entity, batches):
+    async def send_many(self, entity, batches, *, fails_fast=False):
         messages = tuple(message for batch in batches for message in batch)
         call = Call(operation=Operation.SEND, entity=entity, messages=messages)
-        return await self.operate(call, lambda: self.inner.send_many(entity, batches))
+        try:
+            return await self.operate(call, lambda: self.inner.send_many(entity, batches))
+        except BrokerError as error:
+            return [error] * len(batches)
+
+
+class OneByOne(Faulty):
+    """It can't take several batches in one step."""
+
+    @property
+    def send_many(self):
+        raise AttributeError("send_many")
 
 
 @attrs.define(eq=False)

@@ -14,6 +14,7 @@ from gateway.frontends.amqp.pending import HeldBackStream, Pending
 from gateway.wire.amqp import events as amqp
 from gateway.wire.amqp.message import encode_message
 from gateway.wire.amqp.servicebus.batches import BATCH, encode_batch
+from tests.frontends.amqp.conftest import OneByOne
 from tests.frontends.amqp.sdk import HOST
 from tests.frontends.rest_client import ORDERS
 from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
@@ -22,7 +23,8 @@ from tests.harness.faults import Hang, LoseAnswer, Operation, Refuse
 @pytest.fixture(params=[False, True], ids=["two steps", "one step"])
 async def house(house, request):
     """The namespace takes several batches in one step, or it doesn't."""
-    house.faulty.one_by_one = request.param
+    if request.param:
+        house.faulty.__class__ = OneByOne
     return house
 
 

@@ -22,14 +22,14 @@ class Held:
     def __getattr__(self, name):
         return getattr(self.inner, name)
 
-    async def send_many(self, entity, batches):
+    async def send_many(self, entity, batches, *, fails_fast=False):
         self.calls.append([message.message_id for batch in batches for message in batch])
         self.told.append(trio.Event())
         may_tell = self.told[-1]
         verdicts = await self.inner.send_many(entity, batches)
         await may_tell.wait()
         if self.fault is not None:
-            raise self.fault
+            return [self.fault] * len(verdicts)
         return verdicts
 
 
