@@ -15,6 +15,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
 from gateway.domain.health.status_sum import summed
+from gateway.domain.operators.control import Override
 from gateway.domain.status import (
     MOST_ENTITIES,
     BacklogStatus,
@@ -173,6 +174,7 @@ class StatusBoard:
             max_inflight=inflight.limit,
             paused=pauses.running,
             pauses=self.runtime.observer.count(BusyPause),
+            pins=tuple(each.text for each in pair.states.pins),
         )
 
     async def _spool(self) -> SpoolStatus | None:
@@ -180,6 +182,10 @@ class StatusBoard:
         if self.parts is None or self.parts.spool is None:
             return None
         return await self.parts.spool.read(LOOK_SECONDS)
+
+    def _pauses(self) -> Sequence[Override]:
+        control = None if self.parts is None else self.parts.control
+        return () if control is None else control.pauses.overrides.all()
 
     def _syphon(self, pairing: Pairing) -> SyphonStatus:
         watch = self.runtime.observer
@@ -195,6 +201,7 @@ class StatusBoard:
             dead_lettered=watch.count(DeadLettered),
             dead_lettered_by_reason=dict(watch.dead_lettered),
             waiting=tuple(waiting[:MOST_ENTITIES]),
+            pauses=tuple(each.text for each in self._pauses()),
         )
 
 

@@ -153,6 +153,7 @@ class SyphonStatus:
     dead_lettered: int  # messages that ended as dead letters of the backlog
     dead_lettered_by_reason: Mapping[str, int] = attrs.field(factory=dict)
     waiting: tuple[Waiting, ...] = ()  # at most `MOST_ENTITIES`
+    pauses: tuple[str, ...] = ()  # by operators: what, by whom, until when, and why
 
 
 @attrs.frozen(kw_only=True)
@@ -198,6 +199,7 @@ class PairStatus:
     paused: int  # entities whose sends wait because the primary is busy
     pauses: int  # since the start
     spool: SpoolStatus | None = None  # None: none is configured
+    pins: tuple[str, ...] = ()  # by operators: what, by whom, until when, and why
 
 
 @attrs.frozen(kw_only=True)
@@ -281,6 +283,8 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
             f"{pair.backlog.pending} messages wait on the backlog, the primary is healthy, and no"
             " syphon moves them: start `pairgate syphon`, or set enable_syphon = true"
         )
+    found += [f"pinned to the backlog: {each}; `pairgate failback`" for each in pair.pins]
+    found += [f"the syphon is paused: {each}; `pairgate resume`" for each in pair.syphon.pauses]
     found += [each.text for each in pair.syphon.waiting]
     found += _dead_letter_problems(pair)
     if pair.spool is not None:

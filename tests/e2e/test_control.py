@@ -192,10 +192,15 @@ async def test_an_order_survives_a_restart_and_is_shown(gateways: Gateways) -> N
     await gateway.start()
 
     accepted_by = await send(gateway.address, "orders", b"one")
+    await steer(gateway, "pause")
+    attention, status, _ = await pairgate(gateway, "status")
     code, people, _ = await pairgate(gateway, "failover", "ord*", "--reason", "moving the primary")
     refused, _, errors = await pairgate(gateway, "failover")
 
     assert accepted_by == (201, "backlog")
+    assert attention == 1
+    assert "pinned to the backlog: ord* by anonymous until" in status
+    assert "the syphon is paused: * by anonymous; `pairgate resume`" in status
     assert code == 0
     assert "orders: pinned" in people
     assert "pinned: ord* by anonymous: moving the primary" in people
