@@ -7,7 +7,6 @@
         └ acceptors the ports                                              cancelled first
 """
 
-import gc
 import signal
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack
@@ -21,7 +20,7 @@ from gateway.app.endpoints import OpenEndpoint, open_endpoints
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reload
 from gateway.app.parts import Parts, make_parts
-from gateway.app.process import Trimmer, allow_files
+from gateway.app.process import Trimmer, allow_files, collect_seldom
 from gateway.app.runtime import Runtime
 from gateway.app.workers.limits import shared
 from gateway.brokers.embedded.broker import EmbeddedBroker
@@ -89,9 +88,7 @@ async def serve(
     ending = Ending(runtime, config.limits.grace)
     async with AsyncExitStack() as stack:
         parts = await make_parts(stack, config, runtime, adopted=adopted)
-        # Exempt the present objects from garbage collection: examining 40,000 queues, which Python
-        # does from time to time, would block the process for most of a second.
-        gc.freeze()
+        collect_seldom()
         pool = _pool(stack, loaded, parts, ending, as_json=as_json)
         parts = attrs.evolve(parts, workers=pool.statuses)
         endpoints = await open_endpoints(stack, config, parts, runtime, port_offset=port_offset)

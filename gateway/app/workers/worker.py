@@ -1,6 +1,5 @@
 """A worker: serves connections as a gateway does, until its parent tells it to end, or is gone."""
 
-import gc
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ from gateway.app.endpoints import (
 from gateway.app.failure import Failure
 from gateway.app.logs import open_log, reloader
 from gateway.app.parts import Parts
-from gateway.app.process import allow_files
+from gateway.app.process import allow_files, collect_seldom
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
 from gateway.app.serving import Ending, NoWorkers, run_parts
@@ -107,7 +106,7 @@ class Serving:
                 config=config, runtime=self.runtime, refusals=parts.refusals, parts=parts
             )
             self._share(parts)
-            gc.freeze()
+            collect_seldom()
             endpoints = await self._endpoints(stack, config, parts)
 
             def apply(fresh: Loaded) -> None:

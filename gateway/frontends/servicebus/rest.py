@@ -75,7 +75,7 @@ def is_long_poll(request: Request) -> bool:
 
     A send, a settlement and all of management run to their end instead.
     """
-    return request.path.lower().endswith("/messages/head")
+    return servicebus_rest.is_receive_request(request)
 
 
 @attrs.define(eq=False, kw_only=True)

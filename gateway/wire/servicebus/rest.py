@@ -94,6 +94,11 @@ def is_message_request(request: Request) -> bool:
     return _tail(_path(request)) > 0
 
 
+def is_receive_request(request: Request) -> bool:
+    """True if the path is that of a receive, whatever the method."""
+    return _tail(_path(request)) == 2
+
+
 def is_send_request(request: Request) -> bool:
     """True if the request sends messages."""
     return request.method == "POST" and _tail(_path(request)) == 1
