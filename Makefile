@@ -81,6 +81,8 @@ bench: .venv/.test-stamp .venv/.proton-stamp .venv-azure/.stamp .node/.stamp
 	.venv/bin/python -m benchmarks.failover
 	.venv/bin/python -m benchmarks.amqp
 	.venv/bin/python -m benchmarks.amqp_engine
+	.venv/bin/python -m benchmarks.amqp_idle
+	.venv/bin/python -m benchmarks.entities
 	.venv/bin/python -m benchmarks.namespaces
 	.venv/bin/python -m benchmarks.syphon
 	.venv/bin/python -m benchmarks.storage_queue
