@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 import trio
 
+from gateway.domain.entity import EntityPath
+from gateway.domain.message import Message
 from tests.brokers.storage_queue.azurites import url_of
+from tests.e2e.installation import client
 from tests.e2e.processes import Gateways, broker_config
 from tests.e2e.rabbitmq_nodes import PASSWORD, VHOST, ExampleNodes
 from tests.e2e.test_remote_admin import run
@@ -16,6 +19,7 @@ from tests.harness.terminal import at_terminal
 
 pytestmark = pytest.mark.slow
 
+NEWS = EntityPath("news")
 PAIR = """
 [namespaces.east]
 url = "embedded:east.db"
@@ -47,38 +51,44 @@ async def done(folder: Path, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-async def test_entities_are_made_seen_and_deleted_through_a_gateway(gateways: Gateways) -> None:
+async def test_a_topic_is_made_seen_and_deleted_through_a_gateway(gateways: Gateways) -> None:
     gateway = await gateways.start(PAIR)
     folder = gateway.folder
 
     await done(folder, "create", "topic", "news")
     made = await done(folder, "create", "subscription", "news", "all")
     await done(folder, "create", "subscription", "news", "urgent", "--sql", "urgent = 'yes'")
-    await done(folder, "create", "queue", "tasks", "--sessions", "--ttl", "5m")
-    again = await run(folder, "create", "queue", "tasks")
-    kept = await done(folder, "create", "queue", "tasks", "--if-missing")
-    await done(folder, "send", "orders", "hello")
-    await done(folder, "send", "news", "hello")
-    await done(folder, "send", "news", "quick", "--property", "urgent=yes")
+    async with client(gateway) as broker:
+        for urgent in ("yes", "no"):
+            await broker.send(NEWS, [Message(body=b"hello", properties={"urgent": urgent})])
     found = await listed(folder)
-    some = await listed(folder, "ord")
-    gone = await done(folder, "delete", "queue", "orders", "--yes")
     await done(folder, "delete", "subscription", "news", "urgent", "--yes")
-    left = await listed(folder)
+    left = await listed(folder, "news")
     await done(folder, "delete", "topic", "news", "--yes")
 
     assert made["through_gateway"]
-    assert again[0] == 1
-    assert "queue tasks exists already" in again[2]
-    assert not kept["created"]
-    assert found["orders"]["active"] == 1
-    assert found["tasks"]["requires_session"]
     assert (found["news"]["subscriptions"], found["news"]["active"]) == (2, 3)
     assert found["news/Subscriptions/all"]["active"] == 2
     assert found["news/Subscriptions/urgent"]["active"] == 1
-    assert set(some) == {"orders"}
+    assert set(left) == {"news", "news/Subscriptions/all"}
+    assert set(await listed(folder)) == {"orders"}
+
+
+async def test_a_queue_is_made_once_and_deleted_through_a_gateway(gateways: Gateways) -> None:
+    gateway = await gateways.start(PAIR)
+    folder = gateway.folder
+
+    await done(folder, "create", "queue", "tasks", "--sessions", "--ttl", "5m")
+    again = await run(folder, "create", "queue", "tasks")
+    kept = await done(folder, "create", "queue", "tasks", "--if-missing")
+    found = await listed(folder)
+    gone = await done(folder, "delete", "queue", "orders", "--yes")
+
+    assert again[0] == 1
+    assert "queue tasks exists already" in again[2]
+    assert not kept["created"]
+    assert found["tasks"]["requires_session"]
     assert gone["deleted"]
-    assert set(left) == {"tasks", "news", "news/Subscriptions/all"}
     assert set(await listed(folder)) == {"tasks"}
 
 
@@ -95,8 +105,8 @@ async def test_the_secondary_is_listed_by_its_name(gateways: Gateways) -> None:
 
 async def test_a_queue_is_deleted_at_a_terminal_by_typing_its_name(gateways: Gateways) -> None:
     gateway = await gateways.start(broker_config("orders", "bills"))
-    for body in ("one", "two"):
-        await done(gateway.folder, "send", "orders", body)
+    async with client(gateway) as broker:
+        await broker.send(EntityPath("orders"), [Message(body=b"one"), Message(body=b"two")])
 
     def delete(typed: str) -> tuple[int, str, str]:
         with at_terminal(gateway.folder, "delete", "queue", "orders") as terminal:
