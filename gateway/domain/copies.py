@@ -97,7 +97,6 @@ TRANSITIONS: Final[dict[CopyState, dict[CopyEvent, CopyState]]] = {
 # fmt: on
 
 ON_DELIVERY: Final = {N: Step.MOVE, R: Step.KEEP, S: Step.KEEP, A: Step.COMPLETE, B: Step.MOVE}
-_AFTER: Final = {event: {each: row[event] for each, row in TRANSITIONS.items()} for event in E}
 
 
 @attrs.define(eq=False)
@@ -119,10 +118,9 @@ class Copies:
 
     def note(self, event: CopyEvent, copies: Iterable[CopyId]) -> None:
         """Advance the state of each copy by that event."""
-        after_of = _AFTER[event]
         for copy in copies:
             before = self.state_of(copy)
-            after = after_of[before]
+            after = TRANSITIONS[before][event]
             if after is not before:
                 self._set(copy, before, after)
 

@@ -25,6 +25,7 @@ from tests.e2e.rest import send
 from tests.e2e.test_admin import ADMIN
 from tests.e2e.test_serve import pairgate, with_fixed_port
 from tests.e2e.test_status import pairgate_provision
+from tests.harness.servers import STOP_LIMIT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -238,7 +239,8 @@ async def test_events_are_followed_across_a_restart(gateways: Gateways) -> None:
                     break
     finally:
         follower.kill()
-        await follower.wait()
+        with trio.move_on_after(STOP_LIMIT, shield=True):
+            await follower.wait()
     code, people, errors = await pairgate(broker, "events", "--recent", "3")
 
     assert names.index("gap") > names.index("started")
