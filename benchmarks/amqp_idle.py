@@ -1,5 +1,5 @@
 """
-What idle AMQP connections cost one process: its resident memory before and after they were opened.
+Memory of idle AMQP connections: a process's resident memory before and after they were opened.
 
     python -m benchmarks.amqp_idle [--connections 5000] [--only senders receivers rabbitmq]
 

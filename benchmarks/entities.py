@@ -1,5 +1,5 @@
 """
-What a gateway's entities cost: memory, and the time from its start to its first answer.
+The cost of a gateway's entities: memory, and the time from its start to its first answer.
 
     python -m benchmarks.entities [--few 10] [--many 100000]
 

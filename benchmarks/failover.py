@@ -104,7 +104,10 @@ class Run:
         gateway = await self.fleet.start(
             "gateway",
             gateway_config(
-                primary, secondary, failover_interval=self.scenario.interval, enable_syphon=True
+                primary.port,
+                secondary.port,
+                failover_interval=self.scenario.interval,
+                enable_syphon=True,
             ),
         )
         async with AsyncExitStack() as stack:

@@ -89,17 +89,17 @@ async def open_fleet(folder: Path) -> AsyncIterator[Fleet]:
             nursery.cancel_scope.cancel()
 
 
-def gateway_config(primary: Machine, secondary: Machine, **pairing: object) -> str:
-    """A gateway before these two; what isn't said has its default."""
+def gateway_config(primary: int, secondary: int, **pairing: object) -> str:
+    """A gateway before the namespaces on these ports; what isn't said has its default."""
     url = f"servicebus+http://{KEY_NAME}@127.0.0.1"
     options = "\n".join(f"{name} = {json.dumps(value)}" for name, value in pairing.items())
     return f"""
 [namespaces.primary]
-url = "{url}:{primary.port}"
+url = "{url}:{primary}"
 key = {{ env = "{KEY_VARIABLE}" }}
 
 [namespaces.secondary]
-url = "{url}:{secondary.port}"
+url = "{url}:{secondary}"
 key = {{ env = "{KEY_VARIABLE}" }}
 
 [pairing]

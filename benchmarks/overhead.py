@@ -113,7 +113,7 @@ async def measure(folder: Path, *, rounds: int, seconds: int) -> Report:
     """Start everything, measure, count, and end everything."""
     async with open_fleet(folder) as fleet:
         primary, secondary = await fleet.start_brokers(*PATHS)
-        gateway = await fleet.start("gateway", gateway_config(primary, secondary))
+        gateway = await fleet.start("gateway", gateway_config(primary.port, secondary.port))
         async with nginx(folder / "nginx", primary.port) as proxy:
             ports = {"direct": primary.port, "nginx": proxy.port, "gateway": gateway.port}
             processes = {

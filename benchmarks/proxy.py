@@ -47,7 +47,8 @@ async def nginx(folder: Path, upstream: int) -> AsyncIterator[Proxy]:
     command = [program, "-e", "stderr", "-p", str(folder), "-c", str(file)]
     process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL)
     try:
-        await _wait_until_open(process, port)
+        if not await listens(process, port):
+            raise ProxyFailed("nginx doesn't listen")
         yield Proxy(port=port, pids=(process.pid, *_children(process.pid)))
     finally:
         process.terminate()
@@ -59,7 +60,8 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def _wait_until_open(process: trio.Process, port: int) -> None:
+async def listens(process: trio.Process, port: int) -> bool:
+    """Wait until the process accepts connections. False: it has ended, or takes too long."""
     with trio.move_on_after(START_LIMIT):
         while process.poll() is None:
             try:
@@ -68,8 +70,8 @@ async def _wait_until_open(process: trio.Process, port: int) -> None:
                 await trio.sleep(KNOCK_PAUSE)  # another process: nobody here can tell when
             else:
                 await stream.aclose()
-                return
-    raise ProxyFailed("nginx doesn't listen")
+                return True
+    return False
 
 
 def _configure(folder: Path, port: int, upstream: int) -> Path:

@@ -29,12 +29,13 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet import LABEL, open_fleet, token
+from benchmarks.fleet import gateway_config, open_fleet, token
 from benchmarks.load import Measured, post
 from benchmarks.machine import facts_of_processor
+from benchmarks.proxy import listens
 from benchmarks.report import print_report
 from benchmarks.stopwatch import processor_time
-from gateway.demo.machines import KEY_NAME, KEY_VARIABLE, LogLine, Machine
+from gateway.demo.machines import LogLine, Machine, MachineFailed
 from gateway.demo.ports import free_port
 
 ALONE, BESIDE, WORKERS = WAYS = ("alone", "side by side", "workers")
@@ -43,8 +44,7 @@ ROUNDS: Final = 5
 SECONDS: Final = 5
 WIDTH: Final = 110
 LEAST: Final = 1.7  # times the rate, with twice the cores
-_LOOK: Final = 0.02
-_START_SECONDS: Final = 10.0
+_END_SECONDS: Final = 10.0
 
 
 @attrs.frozen(kw_only=True)
@@ -114,28 +114,7 @@ class Pids:
 
 
 def config(workers: int, primary: int, secondary: int) -> str:
-    url = f"servicebus+http://{KEY_NAME}@127.0.0.1"
-    return f"""
-workers = {workers}
-
-[namespaces.primary]
-url = "{url}:{primary}"
-key = {{ env = "{KEY_VARIABLE}" }}
-
-[namespaces.secondary]
-url = "{url}:{secondary}"
-key = {{ env = "{KEY_VARIABLE}" }}
-
-[pairing]
-primary = "primary"
-secondary = "secondary"
-label = "{LABEL}"
-attempt_timeout = "1s"
-
-[[endpoints]]
-protocol = "service-bus-http"
-bind = "127.0.0.1:0"
-"""
+    return f"workers = {workers}\n{gateway_config(primary, secondary, attempt_timeout='1s')}"
 
 
 @asynccontextmanager
@@ -145,24 +124,13 @@ async def sink() -> AsyncIterator[int]:
     command = [sys.executable, "-m", "benchmarks.sink", str(port)]
     process = await trio.lowlevel.open_process(command, stdin=subprocess.DEVNULL)
     try:
-        with trio.fail_after(_START_SECONDS):
-            await _wait_until_open(port)
+        if not await listens(process, port):
+            raise MachineFailed("the sink doesn't listen")
         yield port
     finally:
         process.kill()
-        with trio.move_on_after(_START_SECONDS, shield=True):
+        with trio.move_on_after(_END_SECONDS, shield=True):
             await process.wait()
-
-
-async def _wait_until_open(port: int) -> None:
-    while True:
-        try:
-            stream = await trio.open_tcp_stream("127.0.0.1", port)
-        except OSError:
-            await trio.sleep(_LOOK)  # another process: nobody here can tell when
-        else:
-            await stream.aclose()
-            return
 
 
 async def measure(folder: Path, *, rounds: int, seconds: int) -> Report:

@@ -88,7 +88,9 @@ class Outage:
         fleet.watch = self._note_line
         self.auditor.append(RunBegan(at=trio.current_time(), bounds=BOUNDS))
         primary, secondary = await fleet.start_brokers(*QUEUES)
-        gateway = await fleet.start("gateway", gateway_config(primary, secondary, **OPTIONS))
+        gateway = await fleet.start(
+            "gateway", gateway_config(primary.port, secondary.port, **OPTIONS)
+        )
         async with AsyncExitStack() as stack:
             at_primary, at_secondary = [
                 await stack.enter_async_context(client_of(machine.port))

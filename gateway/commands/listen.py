@@ -14,7 +14,7 @@ from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import BodyType
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin, add_admin_access
-from gateway.commands.place import complete_entity
+from gateway.commands.place import add_body_type, complete_entity
 from gateway.commands.terminal import (
     Duration,
     Invocation,
@@ -63,14 +63,7 @@ class CountOrOff(click.ParamType[int | None]):
     help="Run this command for each message; its input is the body.",
 )
 @click.option("--python", metavar="MODULE:FUNCTION", help="Call this function, async or blocking.")
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice([kind.value for kind in BodyType]),
-    default=BodyType.BYTES.value,
-    show_default=True,
-    help="Dead-letter messages whose body is something else.",
-)
+@add_body_type("Dead-letter messages whose body is something else.")
 @click.option("--namespace", metavar="NAME", help="Default: the gateway here, else the primary.")
 @click.option("--through-gateway", is_flag=True, help="Never connect to the primary directly.")
 @click.option("--wait-for-queue", "waits_for_queue", is_flag=True, help="Wait for a missing queue.")

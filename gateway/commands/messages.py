@@ -27,7 +27,7 @@ from gateway.app.operations.ways_in import Place
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin
 from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
-from gateway.commands.place import add_place, complete_entity
+from gateway.commands.place import add_body_type, add_place, complete_entity
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.domain.entity import EntityPath
 from gateway.domain.message import Abandon, Complete, DeadLetter, Delivery, Message, Settlement
@@ -49,14 +49,7 @@ def add_where(function: Callable[..., None]) -> Callable[..., None]:
 @add_where
 @click.argument("body", default=STANDARD_INPUT)
 @click.option("--id", "message_id", help="The message id. Default: a new one, or the event's.")
-@click.option(
-    "--type",
-    "kind",
-    type=click.Choice([kind.value for kind in BodyType]),
-    default=BodyType.BYTES.value,
-    show_default=True,
-    help="Check the body, and set the content type.",
-)
+@add_body_type("Check the body, and set the content type.")
 @click.option("--event-type", help="Make a CloudEvent of this type, with BODY as its data.")
 @click.option("--event-source", help="The source of that event.")
 @click.option("--session", "session_id", help="The session id.")

@@ -1,19 +1,25 @@
-"""Options that select a namespace: the running gateway, or a configured one directly."""
+"""
+Options that several commands share: a namespace (the running gateway, or a configured one
+directly), and the type of a body.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from gateway.app.operations.admin_endpoint import tls_files
+from gateway.app.operations.typed_message import BodyType
 from gateway.app.operations.ways_in import Place
 from gateway.commands.admin import add_certificate
 from gateway.commands.terminal import Invocation, add_port_offset
 from gateway.config.options import Config
 from gateway.config.problems import ConfigError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def _config_of(context: click.Context) -> Config | None:
@@ -41,6 +47,18 @@ def complete_namespace(
     config = _config_of(context)
     names = [] if config is None else sorted(config.namespaces)
     return [name for name in names if name.startswith(incomplete)]
+
+
+def add_body_type(help_text: str) -> Callable[[Command], Command]:
+    """Add the option `--type`; the function gets the value of a `BodyType` as `kind`."""
+    return click.option(
+        "--type",
+        "kind",
+        type=click.Choice([kind.value for kind in BodyType]),
+        default=BodyType.BYTES.value,
+        show_default=True,
+        help=help_text,
+    )
 
 
 _add_namespace = click.option(

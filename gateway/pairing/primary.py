@@ -93,7 +93,7 @@ class PrimarySender:
         True: each batch has its verdict, also if that is the error of its caller's fault, so that
         no other namespace helps.
 
-        The attempt lasts `at_most` seconds; `has_other_way` is as in `send_in_time`.
+        The attempt lasts `at_most` seconds; `has_other_way` is as in `send_each_in_time`.
         """
         entity, seconds = sending.entity, min(sending.backlog_seconds, at_most)
         pinned = self.states.state_of(entity) is State.PINNED

@@ -134,21 +134,16 @@ class Sending:
 
 
 async def send_in_time(
-    broker: Broker,
-    entity: EntityPath,
-    messages: Sequence[Message],
-    seconds: float,
-    has_other_way: bool = False,
+    broker: Broker, entity: EntityPath, messages: Sequence[Message], seconds: float
 ) -> None:
     """
-    Return once the broker has accepted the messages. With `has_other_way`, a broker that couldn't
-    be connected to a moment ago may fail without connecting again.
+    Return once the broker has accepted the messages.
 
     Raises:
         BrokerError: as `Broker.send`; `NoAnswer` after `seconds` without an answer.
     """
     with time_limit(broker, entity, seconds):
-        await _way(broker, has_other_way)(entity, messages)
+        await broker.send(entity, messages)
 
 
 async def send_each_in_time(
@@ -162,7 +157,10 @@ async def send_each_in_time(
 ) -> Sequence[BrokerError | None]:
     """
     As `send_in_time`, but return a verdict for each batch: None, or the error. `limit` is a
-    `time_limit`. With `in_order` later calls don't overtake this one, if the namespace has
+    `time_limit`.
+
+    With `has_other_way`, a broker that couldn't be connected to a moment ago may fail without
+    connecting again. With `in_order` later calls don't overtake this one, if the namespace has
     `SendsMany`.
     """
     try:

@@ -1,4 +1,4 @@
-"""What a namespace with several batches in flight must do, beyond `test_contract.py`."""
+"""The contract of a namespace with several batches in flight, beyond `test_contract.py`."""
 
 import attrs
 import pytest

@@ -22,7 +22,7 @@ echo "${{COMPREPLY[@]}}"
 
 
 def completed(folder: Path, *words: str) -> set[str]:
-    """What bash offers for the last word, in that folder."""
+    """The words that bash offers for the last word, in that folder."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     program = programs / "pairgate"

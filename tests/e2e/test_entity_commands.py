@@ -37,7 +37,7 @@ bind = "127.0.0.1:0"
 
 
 async def listed(folder: Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    """What the command lists, by name."""
+    """The entities that the command lists, by name."""
     code, output, errors = await run(folder, "list", "--json", *arguments)
     assert code == 0, errors
     return {each["name"]: each for each in json.loads(output)["entities"]}

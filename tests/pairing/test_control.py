@@ -1,4 +1,4 @@
-"""What an operator's orders do to a pair and its syphon."""
+"""An operator's orders change a pair and its syphon."""
 
 from datetime import timedelta
 

@@ -128,7 +128,7 @@ Outcome = tuple[Response, bool] | str
 
 def outcome_of(answer: bytes, method: str, *, plain: bool) -> Outcome | None:
     """
-    What a client makes of the answer, and whether its connection goes on; None: it waits for more.
+    The response that a client reads, and whether its connection goes on; None: it waits for more.
     """
     codec = ClientCodec("here", Request(method=method, target="/"), MAX_BODY, plain=plain)
     codec.build()
@@ -217,7 +217,7 @@ def test_a_response_with_more_to_heed_is_left_to_h11(head: bytes) -> None:
     assert read_plain_response(head) is None
 
 
-# What is written
+# Requests that are written
 
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
