@@ -201,9 +201,14 @@ async def open_network() -> AsyncIterator[Network]:
         ]
         for proxy in proxies:
             await nursery.start(proxy.serve)
-        async with _client(proxies[0].port) as east, _client(proxies[1].port) as west:
+        async with (
+            _client(proxies[0].port) as east,
+            _client(proxies[1].port) as west,
+            # Ends before the clients: a probe by a closed client is a bug of whoever closed it.
+            trio.open_nursery() as pair_nursery,
+        ):
             network = Network(
-                nursery=nursery,
+                nursery=pair_nursery,
                 primary=proxies[0],
                 secondary=proxies[1],
                 behind=(behind_primary, behind_secondary),
@@ -211,6 +216,7 @@ async def open_network() -> AsyncIterator[Network]:
             )
             await network.start()
             yield network
+            pair_nursery.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
 
 
