@@ -7,7 +7,7 @@
 The agent holds no messages: if it is killed, its processes drain by themselves.
 """
 
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -22,15 +22,18 @@ from gateway.app.listener.handlers import function_named
 from gateway.app.listener.trigger_feed import TriggerFeed
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_at
 from gateway.app.operations.targets import policy_with
+from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_signals
+from gateway.app.status import StatusBoard
 from gateway.config.file import Loaded
-from gateway.config.options import Agent, AgentListener, Config
+from gateway.config.options import AGENT, Agent, AgentListener, Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.scaling.autoscaling import Autoscaler
 from gateway.domain.scaling.concurrency import parse_weights
+from gateway.frontends.refusals import Refusals
 from gateway.listener.triggers import Subscription, Triggers
 
 ACCOUNT = ""  # triggers have no account
@@ -67,15 +70,25 @@ async def run_agent(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
     pools = dict(
         _make_pool(index, loaded, runtime, wanted, reader) for index in range(len(agent.listeners))
     )
-    async with trio.open_nursery() as nursery:
-        end = partial(_end, list(pools), agent, runtime, trio.Event())
-        await nursery.start(partial(watch_signals, end, lambda: None))
-        nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
-        async with trio.open_nursery() as working:
-            for pool in pools:
-                await working.start(pool.run)
-            runtime.observer.report(Started(configuration=loaded.source))
-        nursery.cancel_scope.cancel()
+    board = StatusBoard(config=loaded.config, runtime=runtime, refusals=Refusals(runtime.observer))
+    admin = ProcessAdmin(
+        process=AGENT,
+        board=board,
+        control=idle_control(board),
+        port_offset=wanted.admin.port_offset,
+    )
+    end = partial(_end, list(pools), agent, runtime, admin.draining)
+    async with AsyncExitStack() as stack:
+        await admin.open(stack)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(watch_signals, end, lambda: None))
+            await nursery.start(admin.run)
+            nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
+            async with trio.open_nursery() as working:
+                for pool in pools:
+                    await working.start(pool.run)
+                runtime.observer.report(Started(configuration=loaded.source))
+            nursery.cancel_scope.cancel()
 
 
 def _end(

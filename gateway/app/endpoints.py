@@ -9,12 +9,13 @@ import trio
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.parts import Parts
 from gateway.app.runtime import Runtime
-from gateway.app.servers import Makings, Server, Tls, make_server
+from gateway.app.servers import Basis, Makings, Server, Tls, make_server
 from gateway.config.checks import host_of_bind, requires_tls
-from gateway.config.options import Config
+from gateway.config.options import SERVE, Config
 from gateway.config.places import is_loopback
 from gateway.domain.events.gateway import ConnectionCrashed, ConnectionLost
 from gateway.frontends.auth import Authorizer
+from gateway.frontends.refusals import Refusals
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
 from gateway.net.body_budget import BodyBudget
@@ -26,6 +27,7 @@ from gateway.net.tls import TlsFileError, server_context
 class OpenEndpoint:
     """A bound port: the kernel queues connections, and nothing serves them yet."""
 
+    number: int  # in the configuration
     protocol: str
     listener: Listener
     server: Server
@@ -40,7 +42,7 @@ async def open_endpoints(
     stack: AsyncExitStack, config: Config, parts: Parts, runtime: Runtime, *, port_offset: int = 0
 ) -> list[OpenEndpoint]:
     """
-    Bind all ports, which the stack closes; every port but 0 is moved by `port_offset`.
+    Bind all ports of a gateway, which the stack closes; every port but 0 is moved by `port_offset`.
 
     Raises:
         Failure: a port is in use, or a certificate can't be used.
@@ -48,25 +50,38 @@ async def open_endpoints(
     await trio.lowlevel.checkpoint()
     endpoints = []
     budget = BodyBudget(config.limits.http.max_body_memory)
-    for index, endpoint in enumerate(config.endpoints):
-        makings = make_makings(config, index, parts, runtime, budget)
-        server = make_server(endpoint.protocol, makings, tls_of(config, index))
-        try:
-            listener = await open_listener(
-                moved(endpoint.bind, port_offset),
-                options=config.limits.listener,
-                on_crash=crash_reporter(runtime),
-                on_lost=loss_reporter(runtime),
-            )
-        except CannotListen as error:
-            raise Failure(f"endpoints[{index}].bind: {error}") from error
-        stack.push_async_callback(listener.aclose)
-        endpoints.append(
-            OpenEndpoint(
-                protocol=endpoint.protocol, listener=listener, server=server, makings=makings
-            )
+    for number, endpoint in config.endpoints_of(SERVE).items():
+        makings = make_makings(config, number, parts, runtime, budget)
+        opened = OpenEndpoint(
+            number=number,
+            protocol=endpoint.protocol,
+            server=make_server(endpoint.protocol, makings, tls_of(config, number)),
+            listener=await bind_endpoint(config, number, runtime, port_offset),
+            makings=makings,
         )
+        stack.push_async_callback(opened.listener.aclose)
+        endpoints.append(opened)
     return endpoints
+
+
+async def bind_endpoint(
+    config: Config, number: int, runtime: Runtime, port_offset: int
+) -> Listener:
+    """
+    Bind the port of that endpoint.
+
+    Raises:
+        Failure: the port is in use.
+    """
+    try:
+        return await open_listener(
+            moved(config.endpoints[number].bind, port_offset),
+            options=config.limits.listener,
+            on_crash=crash_reporter(runtime),
+            on_lost=loss_reporter(runtime),
+        )
+    except CannotListen as error:
+        raise Failure(f"endpoints[{number}].bind: {error}") from error
 
 
 def moved(bind: str, port_offset: int) -> str:
@@ -82,25 +97,39 @@ def make_makings(
 ) -> Makings:
     """The parts that the front ends of that endpoint are created from."""
     endpoint = config.endpoints[index]
-    loopback = is_loopback(host_of_bind(endpoint.bind))
-    on_refused = parts.refusals.at(endpoint.protocol)
-    authorizer = Authorizer(
-        config.access, wall_clock=runtime.now, loopback=loopback, on_refused=on_refused
-    )
+    basis = make_basis(config, index, parts.refusals, runtime, budget)
     return Makings(
         config=config,
         parts=parts,
         runtime=runtime,
-        authorizer=authorizer,
-        guard=WebGuard(
-            is_open=lambda: authorizer.is_open,
-            allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
-        ),
+        authorizer=basis.authorizer,
+        guard=basis.guard,
         budget=budget,
         accounts=Accounts(
-            config.accounts, wall_clock=runtime.now, loopback=loopback, on_refused=on_refused
+            config.accounts,
+            wall_clock=runtime.now,
+            loopback=is_loopback(host_of_bind(endpoint.bind)),
+            on_refused=parts.refusals.at(endpoint.protocol),
         ),
     )
+
+
+def make_basis(
+    config: Config, index: int, refusals: Refusals, runtime: Runtime, budget: BodyBudget
+) -> Basis:
+    """The parts of that endpoint that need no gateway."""
+    endpoint = config.endpoints[index]
+    authorizer = Authorizer(
+        config.access,
+        wall_clock=runtime.now,
+        loopback=is_loopback(host_of_bind(endpoint.bind)),
+        on_refused=refusals.at(endpoint.protocol),
+    )
+    guard = WebGuard(
+        is_open=lambda: authorizer.is_open,
+        allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
+    )
+    return Basis(config=config, runtime=runtime, authorizer=authorizer, guard=guard, budget=budget)
 
 
 def crash_reporter(runtime: Runtime) -> OnEnd:

@@ -20,7 +20,7 @@ from gateway.frontends.servicebus.rest import ServiceBusRestFrontend, is_long_po
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.storage_queue.frontend import StorageQueueFrontend
 from gateway.frontends.storage_queue.operations import StorageOperations
-from gateway.frontends.web_guard import Guarded, WebGuard
+from gateway.frontends.web_guard import Frontend, Guarded, WebGuard
 from gateway.net.body_budget import BodyBudget
 from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
@@ -71,22 +71,32 @@ class Server:
 
 
 @attrs.frozen(kw_only=True)
-class Makings:
-    """The parts that the front ends of one endpoint are created from."""
+class Basis:
+    """The parts of an endpoint that don't depend on its protocol, nor on the process."""
 
     config: Config
-    parts: Parts
     runtime: Runtime
     authorizer: Authorizer
-    accounts: Accounts
     guard: WebGuard
     budget: BodyBudget
+
+    def apply(self, fresh: Config) -> None:
+        """Apply the access policies of this configuration from now on."""
+        self.authorizer.replace(fresh.access)
+
+
+@attrs.frozen(kw_only=True)
+class Makings(Basis):
+    """The parts that the front ends of one endpoint of a gateway are created from."""
+
+    parts: Parts
+    accounts: Accounts
     # Of a worker: answers the requests for which the parent has the state (plain, over TLS).
     on_parent: Callable[[bool], Handler] | None = None
 
     def apply(self, fresh: Config) -> None:
-        """Apply the access policies and accounts of this configuration from now on."""
-        self.authorizer.replace(fresh.access)
+        """As `Basis.apply`, and the accounts too."""
+        Basis.apply(self, fresh)
         self.accounts.replace(fresh.accounts)
 
     @property
@@ -98,9 +108,9 @@ class Makings:
 
 
 class MakeHttp(Protocol):
-    """Creates the server of an HTTP-based protocol."""
+    """Creates the server of an HTTP-based protocol. `secure`: its clients connect with TLS."""
 
-    def __call__(self, makings: Makings, *, secure: bool) -> Server: ...
+    def __call__(self, *, secure: bool) -> Server: ...
 
 
 @attrs.frozen(kw_only=True)
@@ -123,10 +133,10 @@ def make_server(protocol: str, makings: Makings, tls: Tls | None) -> Server:
     if protocol == AMQP:
         return _make_amqp(makings, tls)
     if protocol == STORAGE_QUEUE:
-        return _make_http(_make_storage_queue, makings, tls)
+        return make_http(partial(_make_storage_queue, makings), makings, tls)
     if protocol == ADMIN:
-        return _make_http(_make_admin, makings, tls)
-    return _make_http(make_rest, makings, tls)
+        return make_http(partial(_make_admin, makings), makings, tls)
+    return make_http(partial(make_rest, makings), makings, tls)
 
 
 def _make_one_port(makings: Makings, tls: Tls | None) -> Server:
@@ -153,16 +163,14 @@ def _make_amqp(makings: Makings, tls: Tls | None) -> Server:
     )
 
 
-def _make_http(make: MakeHttp, makings: Makings, tls: Tls | None) -> Server:
+def make_http(make: MakeHttp, basis: Basis, tls: Tls | None) -> Server:
     """
     An HTTP server; it needs no protocol detection if HTTP is the only protocol of the endpoint.
     """
     if tls is None:
-        return make(makings, secure=False)
-    plain, secure = make(makings, secure=False), make(makings, secure=True)
-    sniffer = _make_sniffer(
-        makings, tls, http=plain.serve_connection, https=secure.serve_connection
-    )
+        return make(secure=False)
+    plain, secure = make(secure=False), make(secure=True)
+    sniffer = _make_sniffer(basis, tls, http=plain.serve_connection, https=secure.serve_connection)
     return Server(
         serve_connection=sniffer.serve_connection,
         drains=(sniffer.drain, plain.drain, secure.drain),
@@ -170,14 +178,14 @@ def _make_http(make: MakeHttp, makings: Makings, tls: Tls | None) -> Server:
 
 
 def _make_sniffer(
-    makings: Makings,
+    basis: Basis,
     tls: Tls | None,
     *,
     amqp: ConnectionHandler | None = None,
     http: ConnectionHandler | None = None,
     https: ConnectionHandler | None = None,
 ) -> Sniffer:
-    limits = makings.config.limits
+    limits = basis.config.limits
     return Sniffer(
         amqp=amqp,
         http=http,
@@ -186,7 +194,7 @@ def _make_sniffer(
         requires_tls=tls is not None and tls.required,
         handshake_timeout=limits.listener.handshake_timeout,
         server_name=limits.http.server_name,
-        refusal=makings.guard.refusal,
+        refusal=basis.guard.refusal,
         options=limits.sniffing,
     )
 
@@ -251,16 +259,22 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         options=makings.config.limits.admin,
         draining=draining,
     )
-    guarded = Guarded(guard=makings.guard, frontend=frontend, handler=frontend.handle)
+    server = make_admin_server(makings, frontend)
+    return attrs.evolve(server, drains=(draining.set, *server.drains))
+
+
+def make_admin_server(basis: Basis, frontend: Frontend) -> Server:
+    """The server for the requests of operators, whose bodies are small."""
+    guarded = Guarded(guard=basis.guard, frontend=frontend, handler=frontend.handle)
     server = HttpServer(
         handler=guarded.handle,
         check_head=guarded.check_head,
         error_body=frontend.refuse,
-        wall_clock=makings.runtime.now,
-        budget=makings.budget,
-        options=small_bodies(makings.config.limits.http),
+        wall_clock=basis.runtime.now,
+        budget=basis.budget,
+        options=small_bodies(basis.config.limits.http),
     )
-    return Server(serve_connection=server.serve_connection, drains=(draining.set, server.drain.set))
+    return Server(serve_connection=server.serve_connection, drains=(server.drain.set,))
 
 
 def _make_storage_queue(makings: Makings, *, secure: bool) -> Server:

@@ -25,6 +25,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.workers.limits import shared
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
+from gateway.config.options import SERVE
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.status import Status
@@ -82,7 +83,7 @@ async def serve(
         Failure: a part can't be started, or a store failed.
     """
     config = loaded.config if loaded.config.workers == 1 else shared(loaded.config)
-    if not config.endpoints:
+    if not config.endpoints_of(SERVE):
         raise Failure(f"{loaded.source}: add [[endpoints]] for clients", ExitCode.WRONG)
     _warn(loaded, runtime)
     ending = Ending(runtime, config.limits.grace)
@@ -119,7 +120,9 @@ async def serve(
 def _warn(loaded: Loaded, runtime: Runtime) -> None:
     """Allow as many files as possible; report doubts about that and about the configuration."""
     config = loaded.config
-    few_files = allow_files(len(config.endpoints) * config.limits.listener.max_connections)
+    few_files = allow_files(
+        len(config.endpoints_of(SERVE)) * config.limits.listener.max_connections
+    )
     for warning in (*loaded.warnings, *([few_files] if few_files else [])):
         runtime.observer.report(Doubtful(text=warning))
 

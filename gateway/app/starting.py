@@ -11,7 +11,7 @@ import trio
 from gateway.app.endpoints import moved, tls_of
 from gateway.app.failure import Failure
 from gateway.app.operations.findings import Findings, Grade
-from gateway.config.options import AMQP, Config, Endpoint
+from gateway.config.options import AMQP, SERVE, Config, Endpoint
 from gateway.net.listeners import CannotListen, open_listener
 
 _KNOCK_SECONDS: Final = 2.0
@@ -28,7 +28,7 @@ async def check_endpoints(
     another process, so that a port in use is that gateway's.
     """
     await trio.lowlevel.checkpoint()
-    if not config.endpoints:
+    if not config.endpoints_of(SERVE):
         text = "no endpoint is configured, and `serve` needs one: add [[endpoints]] for clients"
         findings.add("endpoints", Grade.BAD, text)
     for index, endpoint in enumerate(config.endpoints):

@@ -36,13 +36,24 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
 from gateway.listener.consumer_stats import QueueState
 from gateway.pairing.control import Control
-from gateway.pairing.depth import Reading
+from gateway.pairing.depth import BacklogDepth, Reading
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.pair import Pair
+from gateway.pairing.syphon.syphon import Syphon
+from gateway.ports import Broker
 
 LOOK_SECONDS: Final = 3.0
 # for the secondary to report the depth; after that the last known depth is reported
 BACKLOG_SECONDS: Final = 3.0
+
+
+@attrs.frozen(kw_only=True)
+class LoneSyphon:
+    """A syphon that is a process of its own, and the namespaces that it has open, by name."""
+
+    syphon: Syphon
+    depth: BacklogDepth
+    namespaces: Mapping[str, Broker]
 
 
 @attrs.frozen(kw_only=True)
@@ -53,6 +64,7 @@ class StatusBoard:
     runtime: Runtime
     refusals: Refusals
     parts: Parts | None = None  # of a gateway
+    syphon: LoneSyphon | None = None  # of a process that is nothing else
     states: Callable[[], Sequence[QueueState]] = tuple  # of a listener
     wake: Callable[[], Wake] | None = None  # of a listener; None: as the configuration implies
 
@@ -65,6 +77,8 @@ class StatusBoard:
         await self._look()
         if pair is not None and pairing is not None:
             told = await self._pair(pair, pairing)
+        elif self.syphon is not None and pairing is not None:
+            told = await self._backlog(self.syphon, pairing)
         workers = () if self.parts is None else await self.parts.workers()
         return summed(self._status(told), workers)
 
@@ -100,7 +114,11 @@ class StatusBoard:
 
     async def _look(self) -> None:
         """Probe each namespace that no operation has used for a while."""
-        opened = {} if self.parts is None else self.parts.namespaces
+        opened: Mapping[str, Broker] = {}
+        if self.parts is not None:
+            opened = self.parts.namespaces
+        elif self.syphon is not None:
+            opened = self.syphon.namespaces
         async with trio.open_nursery() as nursery:
             for name, broker in opened.items():
                 look = self.runtime.abilities[name].look
@@ -116,6 +134,8 @@ class StatusBoard:
                 return pair.rotation.queues[0]
             if known:
                 return known[-1].entity
+        if self.syphon is not None and pairing is not None and name == pairing.secondary:
+            return next(iter(self.syphon.syphon.queues), None)
         planned = self.config.namespaces[name].plan.queues
         return planned[0].path if planned else None
 
@@ -157,24 +177,37 @@ class StatusBoard:
             label=pairing.options.label,
             states=_counted(troubled),
             entities=tuple(map(_entity, _worst(troubled))),
-            backlog=BacklogStatus(
-                wanted=pairing.options.backlog_queues,
-                usable=pair.rotation.usable,
-                pending=reading.pending,
-                oldest_age=reading.oldest_age,
-                as_of=reading.at,
-                locked_here=reading.locked_here,
-                last_decrease=reading.last_decrease,
-                consumers=reading.consumers,
-                dead_letters=reading.dead_letters,
+            backlog=_backlog(pairing, pair.rotation.usable, reading),
+            syphon=self._syphon(
+                self.parts.syphons if self.parts is not None else (),
+                runs=pairing.enable_syphon,
+                pauses=self._pauses(),
             ),
-            syphon=self._syphon(pairing),
             sends=tuple(pair.broker.sends.all()),
             inflight=inflight.total,
             max_inflight=inflight.limit,
             paused=pauses.running,
             pauses=self.runtime.observer.count(BusyPause),
             pins=tuple(each.text for each in pair.states.pins),
+        )
+
+    async def _backlog(self, lone: LoneSyphon, pairing: Pairing) -> PairStatus:
+        """The pair as a syphon of its own sees it: the backlog, and no entity and no send."""
+        syphon = lone.syphon
+        reading = await lone.depth.read(
+            BACKLOG_SECONDS, troubled=False, dead_lettered=self.runtime.observer.count(DeadLettered)
+        )
+        return PairStatus(
+            label=syphon.label,
+            states=_counted(()),
+            entities=(),
+            backlog=_backlog(pairing, len(syphon.queues), reading),
+            syphon=self._syphon((syphon,), runs=True, pauses=syphon.pauses.overrides.all()),
+            sends=(),
+            inflight=0,
+            max_inflight=0,
+            paused=0,
+            pauses=0,
         )
 
     async def _spool(self) -> SpoolStatus | None:
@@ -187,13 +220,15 @@ class StatusBoard:
         control = None if self.parts is None else self.parts.control
         return () if control is None else control.pauses.overrides.all()
 
-    def _syphon(self, pairing: Pairing) -> SyphonStatus:
+    def _syphon(
+        self, syphons: Sequence[Syphon], *, runs: bool, pauses: Sequence[Override]
+    ) -> SyphonStatus:
+        """`runs`: one of them is the backlog's."""
         watch = self.runtime.observer
-        syphons = self.parts.syphons if self.parts is not None else ()
         waiting = [each for syphon in syphons for each in syphon.waiting()]
         waiting.sort(key=lambda each: each.left)
         return SyphonStatus(
-            running=pairing.enable_syphon and bool(syphons),
+            running=runs and bool(syphons),
             moved=watch.moved,
             rate=watch.rate(),
             last_moved=watch.last_moved,
@@ -201,7 +236,7 @@ class StatusBoard:
             dead_lettered=watch.count(DeadLettered),
             dead_lettered_by_reason=dict(watch.dead_lettered),
             waiting=tuple(waiting[:MOST_ENTITIES]),
-            pauses=tuple(each.text for each in self._pauses()),
+            pauses=tuple(each.text for each in pauses),
         )
 
 
@@ -232,6 +267,20 @@ def _roles(pairing: Pairing | None) -> Mapping[str, str]:
     if pairing is None:
         return {}
     return {pairing.primary: "primary", pairing.secondary: "secondary"}
+
+
+def _backlog(pairing: Pairing, usable: int, reading: Reading) -> BacklogStatus:
+    return BacklogStatus(
+        wanted=pairing.options.backlog_queues,
+        usable=usable,
+        pending=reading.pending,
+        oldest_age=reading.oldest_age,
+        as_of=reading.at,
+        locked_here=reading.locked_here,
+        last_decrease=reading.last_decrease,
+        consumers=reading.consumers,
+        dead_letters=reading.dead_letters,
+    )
 
 
 def _counted(troubled: Sequence[EntityState]) -> Mapping[str, int]:

@@ -2,7 +2,7 @@
 `pairgate syphon`: a syphon as its own process, beside the gateways or to empty a backlog elsewhere.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -13,12 +13,18 @@ from gateway.app.identities import find_destination
 from gateway.app.namespaces import enter
 from gateway.app.pairs import make_envelope
 from gateway.app.parts import announced, make_announcers, stores_among, watch
+from gateway.app.process_admin import ProcessAdmin
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_signals, watch_store
+from gateway.app.status import LoneSyphon, StatusBoard
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
+from gateway.config.options import SYPHON, Config, Pairing
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.frontends.admin.announcements import Announcements
+from gateway.frontends.refusals import Refusals
+from gateway.pairing.control import Control
+from gateway.pairing.depth import BacklogDepth
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
 
@@ -40,13 +46,8 @@ async def syphon(
     Raises:
         Failure: there is no pair or no such namespace, or a namespace can't be opened.
     """
-    config, pairing = loaded.config, loaded.config.pairing
-    if pairing is None:
-        raise Failure(f"{loaded.source}: pairgate syphon needs [pairing]", ExitCode.WRONG)
-    target = to or pairing.primary
-    if target not in config.namespaces:
-        known = ", ".join(sorted(config.namespaces))
-        raise Failure(f"there is no namespace {target!r}; configured are {known}", ExitCode.WRONG)
+    config = loaded.config
+    pairing, target = _find_target(loaded, to)
     for warning in loaded.warnings:
         runtime.observer.report(Doubtful(text=warning))
     label = label or pairing.options.label
@@ -66,9 +67,10 @@ async def syphon(
         )
         destination.takes_all = to is not None
         stores = stores_among(primary, source)
+        seen_source = watch(source, config.namespaces[pairing.secondary], runtime)
         service = Syphon(
             primary=seen,
-            source=watch(source, config.namespaces[pairing.secondary], runtime),
+            source=seen_source,
             label=label,
             options=pairing.syphon,
             envelope=make_envelope(pairing, label, makes_key=runtime.makes_stores),
@@ -77,16 +79,52 @@ async def syphon(
             observer=runtime.observer,
             destination=destination,
         )
+        admin = _make_admin(
+            config, runtime, service, {pairing.secondary: seen_source, target: seen}
+        )
+        await admin.open(stack)
         failures: list[Failure] = []
-        await _run(service, stores, announcers, loaded, runtime, failures.append)
+        services = [admin, *announcers, service]
+        await _run(services, stores, admin.draining, loaded, runtime, failures.append)
     if failures:
         raise failures[0]
 
 
+def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:
+    """The pair, and the name of the namespace to which its backlog is moved."""
+    pairing, namespaces = loaded.config.pairing, loaded.config.namespaces
+    if pairing is None:
+        raise Failure(f"{loaded.source}: pairgate syphon needs [pairing]", ExitCode.WRONG)
+    target = to or pairing.primary
+    if target not in namespaces:
+        known = ", ".join(sorted(namespaces))
+        raise Failure(f"there is no namespace {target!r}; configured are {known}", ExitCode.WRONG)
+    return pairing, target
+
+
+def _make_admin(
+    config: Config, runtime: Runtime, syphon: Syphon, namespaces: Mapping[str, Broker]
+) -> ProcessAdmin:
+    """The endpoints `admin` of the syphon's process; none is open yet."""
+    depth = BacklogDepth(
+        secondary=syphon.source, rotation=syphon, label=syphon.label, clock=runtime.now
+    )
+    board = StatusBoard(
+        config=config,
+        runtime=runtime,
+        refusals=Refusals(runtime.observer),
+        syphon=LoneSyphon(syphon=syphon, depth=depth, namespaces=namespaces),
+    )
+    control = Control(
+        clock=runtime.now, observer=runtime.observer, pauses=syphon.pauses, syphons=[syphon]
+    )
+    return ProcessAdmin(process=SYPHON, board=board, control=control)
+
+
 async def _run(
-    service: Syphon,
+    services: Sequence[Service],
     stores: Sequence[EmbeddedBroker],
-    announcers: Sequence[Service],
+    draining: trio.Event,
     loaded: Loaded,
     runtime: Runtime,
     fail: Callable[[Failure], None],
@@ -94,6 +132,7 @@ async def _run(
     async with trio.open_nursery() as nursery:
 
         def end(reason: str) -> None:
+            draining.set()
             runtime.observer.report(Draining(reason=reason, seconds=0.0))
             nursery.cancel_scope.cancel()
 
@@ -104,7 +143,6 @@ async def _run(
         for store in stores:
             nursery.start_soon(watch_store, store, give_up)
         await nursery.start(partial(watch_signals, end, lambda: None))
-        for announcer in announcers:
-            await nursery.start(announcer.run)
-        await nursery.start(service.run)
+        for service in services:
+            await nursery.start(service.run)
         runtime.observer.report(Started(configuration=loaded.source))

@@ -7,11 +7,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import click
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice, tls_files
 from gateway.commands.terminal import Invocation, add_port_offset
+from gateway.config.options import PROCESSES, SERVE
 
 PASSWORD: Final = "PAIRGATE_PASSWORD"
 
@@ -43,6 +45,13 @@ _add_url = click.option(
     metavar="URL",
     help="The admin endpoint, as http(s)://HOST[:PORT]. Default: that of the configuration.",
 )
+_add_process = click.option(
+    "--process",
+    type=click.Choice(PROCESSES),
+    default=SERVE,
+    show_default=True,
+    help="The process that is meant, by its command; --url takes any.",
+)
 
 
 def add_certificate(function: Callable[..., None]) -> Callable[..., None]:
@@ -53,7 +62,15 @@ def add_certificate(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def add_admin(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options; the function gets an `AdminChoice` as `admin`."""
+    """
+    Add the options that select any process with an admin endpoint; the function gets an
+    `AdminChoice` as `admin`.
+    """
+    return _add_process(add_gateway(function))
+
+
+def add_gateway(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the same options without `--process`, for a command that only a gateway can answer."""
     return _add_url(add_admin_access(function))
 
 
@@ -63,7 +80,9 @@ def add_admin_access(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def wrapper(invocation: Invocation, **rest: Any) -> None:
         names = ("port_offset", "url", "ca", "cert", "key", "user")
-        function(invocation, admin=_choice(**{n: rest.pop(n, None) for n in names}), **rest)
+        process = rest.pop("process", SERVE)
+        admin = _choice(**{n: rest.pop(n, None) for n in names})
+        function(invocation, admin=attrs.evolve(admin, process=process), **rest)
 
     named: Callable[..., None] = add_port_offset(wrapper)
     for add in reversed(_OPTIONS):

@@ -10,7 +10,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.asking import give_order
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin
+from gateway.commands.admin import add_admin, add_gateway
 from gateway.commands.terminal import Invocation, command, printable, run
 from gateway.config.values import seconds
 from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, Order
@@ -80,7 +80,7 @@ class Rate(click.ParamType[float]):
 
 
 @command
-@add_admin
+@add_gateway
 @_targets
 @_all
 @_reason
@@ -95,7 +95,7 @@ def failover(invocation: Invocation, admin: AdminChoice, **given: Any) -> None:
 
 
 @command
-@add_admin
+@add_gateway
 @_targets
 @_all
 @_reason

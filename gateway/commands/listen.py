@@ -13,7 +13,7 @@ from gateway.app.logs import open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import BodyType
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin, add_admin_access
+from gateway.commands.admin import add_admin_access, add_gateway
 from gateway.commands.place import add_body_type, complete_entity
 from gateway.commands.terminal import (
     Duration,
@@ -68,7 +68,7 @@ class CountOrOff(click.ParamType[int | None]):
 @click.option("--through-gateway", is_flag=True, help="Never connect to the primary directly.")
 @click.option("--wait-for-queue", "waits_for_queue", is_flag=True, help="Wait for a missing queue.")
 @click.option("--report", type=click.IntRange(3), hidden=True, help="A socket of the agent.")
-@click.option("--metrics", metavar="HOST:PORT", help="Serve /metrics and /status at this address.")
+@click.option("--metrics", metavar="HOST:PORT", help="Open an endpoint `admin` at this address.")
 @click.option(
     "--triggers", metavar="URL", multiple=True, help="An admin endpoint that sends triggers."
 )
@@ -120,7 +120,7 @@ def listen(
 @add_config
 @add_json
 @failing_in_words
-@add_admin
+@add_gateway
 def agent(invocation: Invocation, admin: AdminChoice) -> None:
     """
     Start and stop processes of `listen` as [[agent.listeners]] says, until SIGTERM or Ctrl-C.

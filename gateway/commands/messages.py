@@ -25,7 +25,7 @@ from gateway.app.operations.typed_message import (
 )
 from gateway.app.operations.ways_in import Place
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin
+from gateway.commands.admin import add_gateway
 from gateway.commands.lines import delivery_head, delivery_lines, delivery_value, write_body
 from gateway.commands.place import add_body_type, add_place, complete_entity
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
@@ -143,7 +143,7 @@ def peek(invocation: Invocation, where: Where, count: int, start: int, dead_lett
 
 
 @command
-@add_admin
+@add_gateway
 @click.argument("queue", shell_complete=complete_entity)
 @click.option(
     "--size", type=click.IntRange(0), default=0, help="Size of the message in bytes, if known."

@@ -17,7 +17,7 @@ from gateway.app.operations import redriving
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.redriving import Outcome, Wish
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin
+from gateway.commands.admin import add_gateway
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.domain.dead_letters import EXPIRED
 from gateway.domain.operators.redrive import Group, Selection, Survey
@@ -26,7 +26,7 @@ PROBLEM = "yellow"
 
 
 @command
-@add_admin
+@add_gateway
 @click.option(
     "--reason", "reasons", multiple=True, help="Only dead letters with this reason. Repeatable."
 )

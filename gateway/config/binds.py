@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway.config.options import PROTOCOLS
+from gateway.config.options import PROTOCOLS, SERVE
 from gateway.config.problems import ConfigError
 from gateway.config.values import expected, not_one_of
 from gateway.net.listeners import CannotListen, split_address
@@ -19,9 +19,9 @@ def with_binds(
     """
     The configuration with these addresses, each `PROTOCOL=HOST:PORT`.
 
-    The first one of a protocol replaces the address of the first endpoint with that protocol, and
-    so on; one that no endpoint is left for adds an endpoint. Those of the environment count for
-    protocols that the options don't name.
+    The first one of a protocol replaces the address of the gateway's first endpoint with that
+    protocol, and so on; one that no endpoint is left for adds an endpoint. Those of the environment
+    count for protocols that the options don't name.
 
     Raises:
         ConfigError: an address has another form, or there is no such protocol.
@@ -34,7 +34,8 @@ def with_binds(
     left = {protocol: list(addresses) for protocol, addresses in chosen.items()}
     changed: list[Any] = []
     for endpoint in endpoints:
-        protocol = endpoint.get("protocol") if isinstance(endpoint, dict) else None
+        is_own = isinstance(endpoint, dict) and endpoint.get("process", SERVE) == SERVE
+        protocol = endpoint.get("protocol") if is_own else None
         addresses = left.get(protocol) if isinstance(protocol, str) else None
         changed.append({**endpoint, "bind": addresses.pop(0)} if addresses else endpoint)
     changed += [

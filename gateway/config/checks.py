@@ -10,8 +10,10 @@ from gateway.brokers.registry import cannot
 from gateway.config.addresses import addresses_of
 from gateway.config.options import (
     ADMIN,
+    LISTEN,
     OF_PARENT,
     ONE_PORT,
+    SERVE,
     STORAGE_QUEUE,
     Claims,
     Config,
@@ -125,22 +127,30 @@ def _short_grace(config: Config) -> Iterator[str]:
 
 
 def _shared_port(config: Config) -> Iterator[str]:
-    metrics = config.listener.metrics
+    fixed = {"listener.metrics": config.listener.metrics}
+    endpoints = config.endpoints_of(LISTEN).items()
+    fixed |= {f"endpoints[{number}].bind": endpoint.bind for number, endpoint in endpoints}
     most = sum(
         listener.autoscaling.max_processes
         for listener in config.agent.listeners
         if not any(argument.startswith("--metrics") for argument in listener.arguments)
     )
-    if metrics is not None and most > 1 and not metrics.endswith(":0"):
-        yield (
-            f"listener.metrics: {metrics} can be bound by one process only, and the agent may start"
-            f" {most}: the others fail; with port 0 each process gets its own port, which it logs"
-        )
+    for key, bind in fixed.items():
+        if bind is not None and most > 1 and not _is_any(bind):
+            yield (
+                f"{key}: {bind} can be bound by one process only, and the agent may start {most}:"
+                " the others fail; with port 0 each process gets its own port, which it logs"
+            )
+
+
+def _is_any(bind: str) -> bool:
+    """True if each process that opens it gets another port."""
+    return bind.endswith(":0")
 
 
 def _agent(config: Config) -> Iterator[str]:
     agent = config.agent
-    here = any(endpoint.protocol == ADMIN for endpoint in config.endpoints)
+    here = any(each.protocol == ADMIN for each in config.endpoints_of(SERVE).values())
     if agent.listeners and agent.gateway is None and not here:
         yield "agent.gateway: is missing, and this configuration has no `admin` endpoint"
     for index, listener in enumerate(agent.listeners):
@@ -201,14 +211,7 @@ def _endpoints(config: Config) -> Iterator[str]:
         except CannotListen as error:
             yield f"endpoints[{index}].bind: {error}"
             continue
-        if endpoint.tls and endpoint.tls.client_ca and endpoint.tls.required is False:
-            yield f"endpoints[{index}].tls.required: must be true with client_ca"
-        for origin in endpoint.allowed_origins:
-            if not _ORIGIN.fullmatch(origin):
-                yield (
-                    f"endpoints[{index}].allowed_origins: http(s)://HOST[:PORT] expected,"
-                    f" found {origin!r:.60}"
-                )
+        yield from (f"endpoints[{index}].{problem}" for problem in _of_endpoint(endpoint))
         of_storage = endpoint.protocol == STORAGE_QUEUE
         known = config.accounts if of_storage else config.access
         if not is_loopback(host_of_bind(endpoint.bind)) and not known:
@@ -216,14 +219,29 @@ def _endpoints(config: Config) -> Iterator[str]:
                 f"endpoints[{index}].bind: {endpoint.bind} is reachable from other machines:"
                 f" add [[{'accounts' if of_storage else 'access'}]], or bind to 127.0.0.1"
             )
-    fixed = [endpoint.bind for endpoint in config.endpoints if not endpoint.bind.endswith(":0")]
-    for bind in sorted({bind for bind in fixed if fixed.count(bind) > 1}):
+    # Processes of different kinds may run on different machines.
+    fixed = [(each.process, each.bind) for each in config.endpoints if not _is_any(each.bind)]
+    for _, bind in sorted({each for each in fixed if fixed.count(each) > 1}):
         yield f"endpoints: {bind} is given twice"
 
 
+def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
+    if endpoint.process != SERVE and endpoint.protocol != ADMIN:
+        yield (
+            f'process: "{SERVE}" expected, because only an endpoint of the protocol "{ADMIN}" can'
+            " belong to another process"
+        )
+    if endpoint.tls and endpoint.tls.client_ca and endpoint.tls.required is False:
+        yield "tls.required: must be true with client_ca"
+    for origin in endpoint.allowed_origins:
+        if not _ORIGIN.fullmatch(origin):
+            yield f"allowed_origins: http(s)://HOST[:PORT] expected, found {origin!r:.60}"
+
+
 def _workers(config: Config) -> Iterator[str]:
-    parents = all(endpoint.protocol in OF_PARENT for endpoint in config.endpoints)
-    if config.workers > 1 and config.endpoints and parents:
+    served = config.endpoints_of(SERVE).values()
+    parents = all(endpoint.protocol in OF_PARENT for endpoint in served)
+    if config.workers > 1 and served and parents:
         yield (
             "workers: 1 expected, because one process serves the protocols"
             f" {', '.join(sorted(OF_PARENT))}, and there is no other endpoint"

@@ -69,6 +69,12 @@ STORAGE_QUEUE: Final = "storage-queue"
 ADMIN: Final = "admin"  # health, and figures for scalers
 PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, ADMIN)
 FORMATS: Final = ("auto", "console", "json")
+SERVE: Final = "serve"
+SYPHON: Final = "syphon"
+LISTEN: Final = "listen"
+AGENT: Final = "agent"
+# Commands that run until they are told to end.
+PROCESSES: Final = (SERVE, SYPHON, LISTEN, AGENT)
 # Endpoints that the parent of workers serves itself, as their state between two requests is in one
 # process.
 OF_PARENT: Final = frozenset({STORAGE_QUEUE, ADMIN})
@@ -126,6 +132,8 @@ class Endpoint:
 
     protocol: str = attrs.field(validator=validators.in_(PROTOCOLS))
     bind: str
+    # The command whose process opens it; `admin` alone may be another one's than the gateway's.
+    process: str = attrs.field(default=SERVE, validator=validators.in_(PROCESSES))
     tls: TlsOptions | None = None
     # Origins of web pages that may use the endpoint although no access policy demands a key; each
     # also allows its host.
@@ -305,6 +313,11 @@ class Config:
     agent: Agent = attrs.field(factory=Agent)
     triggers: TriggerTopic | None = None
     logging: Logging = attrs.field(factory=Logging)
+
+    def endpoints_of(self, process: str) -> dict[int, Endpoint]:
+        """The endpoints that such a process opens, by their numbers."""
+        numbered = enumerate(self.endpoints)
+        return {number: each for number, each in numbered if each.process == process}
 
     @property
     def home(self) -> Namespace:

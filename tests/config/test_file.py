@@ -277,6 +277,10 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
             "endpoints: [::1]:1 is given twice",
         ),
         (
+            ONE + "[[endpoints]]\nprotocol = 'amqp'\nbind = '[::1]:1'\nprocess = 'syphon'",
+            'endpoints[0].process: "serve" expected, because only an endpoint of the protocol',
+        ),
+        (
             ONE + "[[access]]\nname = 'a'\nkey = {env = 'KEY'}\nrights = ['Send']\n" * 2,
             "access: the name 'a' is given twice",
         ),
@@ -303,6 +307,15 @@ primary = "east"
 secondary = "west"
 {keys}
 """
+
+
+def test_processes_of_different_kinds_may_have_the_same_address() -> None:
+    endpoint = "[[endpoints]]\nprotocol = 'admin'\nbind = '[::1]:1'\n"
+
+    read = config(f"{ONE}{endpoint}{endpoint}process = 'syphon'\n")
+
+    assert list(read.endpoints_of("serve")) == [0]
+    assert list(read.endpoints_of("syphon")) == [1]
 
 
 def test_where_other_machines_take_part_the_envelope_needs_a_key() -> None:

@@ -16,7 +16,7 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.listener.feeds import Source, make_feeds
-from gateway.app.listener.figures import ListenerFigures
+from gateway.app.listener.figures import ListenerFigures, with_metrics
 from gateway.app.listener.handlers import HandlerChoice, open_handler
 from gateway.app.listener.reporting import Measured, Reporter, open_report
 from gateway.app.listener.waking import hears_all_senders
@@ -24,11 +24,12 @@ from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.parts import stores_among
+from gateway.app.process_admin import ProcessAdmin, idle_control
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_signals, watch_store
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
-from gateway.config.options import Config
+from gateway.config.options import LISTEN, Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
@@ -114,15 +115,18 @@ async def listen(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
         feeds = await make_feeds(stack, loaded.config, runtime, target, listener, wanted.source)
         started = Started(configuration=loaded.source)
         figures = ListenerFigures(
-            config=loaded.config,
-            runtime=runtime,
-            listener=listener,
-            bind=wanted.metrics,
-            port_offset=wanted.admin.port_offset,
+            config=with_metrics(loaded.config, wanted.metrics), runtime=runtime, listener=listener
         )
-        await figures.open(stack)
-        ending.draining = figures.draining
-        await _run(ending, [figures, *feeds], reporter, stores_among(target.broker), started)
+        admin = ProcessAdmin(
+            process=LISTEN,
+            board=figures.board,
+            control=idle_control(figures.board),
+            port_offset=wanted.admin.port_offset,
+            draining=ending.draining,
+        )
+        await admin.open(stack)
+        services: Sequence[Service] = (admin, figures, *feeds)
+        await _run(ending, services, reporter, stores_among(target.broker), started)
         figures.report_usage()
     if ending.failure is not None:
         raise ending.failure

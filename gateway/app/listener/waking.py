@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from gateway.app.namespaces import is_own
-from gateway.config.options import ADMIN, Config
+from gateway.config.options import ADMIN, SERVE, Config
 from gateway.domain.status import Wake
 
 
@@ -23,7 +23,7 @@ def hears_all_senders(config: Config, gateways: Sequence[str] = ()) -> bool:
 def expected_wake(config: Config) -> Wake:
     """How a listener of this configuration notices a message while its triggers are connected."""
     options, gateways = config.listener.options, config.listener.triggers
-    has_admin = any(endpoint.protocol == ADMIN for endpoint in config.endpoints)
+    has_admin = any(each.protocol == ADMIN for each in config.endpoints_of(SERVE).values())
     if config.triggers is None and not gateways and not has_admin:
         return Wake(announced=False, poll_every=options.idle_max)
     if hears_all_senders(config, gateways):

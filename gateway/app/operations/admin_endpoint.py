@@ -10,7 +10,7 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.targets import address_of, answers, context_of, policy_with
-from gateway.config.options import ADMIN, Config
+from gateway.config.options import ADMIN, SERVE, Config
 from gateway.domain.access import Right
 from gateway.net.dialing import Place
 from gateway.net.http.client import HttpClient
@@ -31,6 +31,7 @@ class AdminChoice:
     """
 
     port_offset: int = 0
+    process: str = SERVE  # whose endpoint of the configuration
     url: str | None = None  # None: an endpoint of the configuration
     tls: ClientTlsOptions = attrs.field(factory=ClientTlsOptions)
     credentials: str | None = attrs.field(default=None, repr=False)  # NAME:KEY
@@ -103,7 +104,7 @@ async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | Non
     await trio.lowlevel.checkpoint()
     if choice.url is not None:
         return admin_at(config, choice.url, "--url", choice)
-    for endpoint in config.endpoints:
+    for endpoint in config.endpoints_of(choice.process).values():
         address = address_of(endpoint, choice.port_offset)
         if endpoint.protocol == ADMIN and address is not None and await answers(address):
             host, _, port = address.rpartition(":")
@@ -125,16 +126,19 @@ async def admin_here(config: Config, choice: AdminChoice) -> AdminEndpoint:
         return found
     addresses = [
         address_of(endpoint, choice.port_offset) or endpoint.bind
-        for endpoint in config.endpoints
+        for endpoint in config.endpoints_of(choice.process).values()
         if endpoint.protocol == ADMIN
     ]
+    named = "gateway" if choice.process == SERVE else f"`pairgate {choice.process}`"
     if not addresses:
+        of_process = "" if choice.process == SERVE else f'\nprocess = "{choice.process}"'
         raise Failure(
-            "this configuration has no `admin` endpoint, so its gateway can't be queried."
-            " Add these lines and restart the gateway, or name another gateway with"
-            f' --url:\n\n[[endpoints]]\nprotocol = "admin"\nbind = "127.0.0.1:{ADMIN_PORT}"',
+            f"this configuration has no `admin` endpoint, so its {named} can't be queried."
+            f" Add these lines and restart the {named}, or name another one with"
+            f' --url:\n\n[[endpoints]]\nprotocol = "admin"{of_process}\n'
+            f'bind = "127.0.0.1:{ADMIN_PORT}"',
             ExitCode.WRONG,
         )
     places = ", ".join(addresses)
-    text = f"no gateway answers at the `admin` endpoint of this configuration ({places})"
+    text = f"no {named} answers at the `admin` endpoint of this configuration ({places})"
     raise Failure(text, ExitCode.TEMPORARY)

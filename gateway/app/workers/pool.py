@@ -93,12 +93,12 @@ class WorkerPool:
 
     def share(self, endpoints: Sequence[OpenEndpoint]) -> list[OpenEndpoint]:
         """
-        Take over the endpoints that workers serve, by their order in the configuration; return the
-        others. They stay bound here, for later workers.
+        Take over the endpoints that workers serve; return the others. They stay bound here, for
+        later workers.
         """
         numbers = of_workers(self.loaded.config)
-        self._endpoints = {number: endpoints[number] for number in numbers}
-        return [each for number, each in enumerate(endpoints) if number not in numbers]
+        self._endpoints = {each.number: each for each in endpoints if each.number in numbers}
+        return [each for each in endpoints if each.number not in numbers]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep all workers running until `drain`. Cancelled, it kills those that still run."""

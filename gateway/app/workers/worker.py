@@ -33,7 +33,7 @@ from gateway.app.workers.passing_on import open_parent
 from gateway.app.workers.sharing import CacheSync, StateReplica
 from gateway.app.workers.stores import paths_of
 from gateway.config.file import Loaded, parse
-from gateway.config.options import Config
+from gateway.config.options import SERVE, Config
 from gateway.domain.identity import parse_identity
 from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import Listener, inherited_sockets
@@ -97,7 +97,7 @@ class Serving:
             Failure: a part can't be started.
         """
         config, told = of_worker(self.loaded.config), self.greeting.get("identity")
-        allow_files(len(config.endpoints) * config.limits.listener.max_connections)
+        allow_files(len(config.endpoints_of(SERVE)) * config.limits.listener.max_connections)
         async with AsyncExitStack() as stack:
             identity = None if told is None else parse_identity(told)
             stores = paths_of(config, Path(self.greeting["unix"]))
@@ -166,7 +166,13 @@ class Serving:
             stack.push_async_callback(listener.aclose)
             server = make_server(protocol, makings, tls_of(config, index))
             endpoints.append(
-                OpenEndpoint(protocol=protocol, listener=listener, server=server, makings=makings)
+                OpenEndpoint(
+                    number=index,
+                    protocol=protocol,
+                    listener=listener,
+                    server=server,
+                    makings=makings,
+                )
             )
         return endpoints
 
