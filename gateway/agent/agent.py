@@ -33,6 +33,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.scaling.autoscaling import Autoscaler
 from gateway.domain.scaling.concurrency import parse_weights
+from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.listener.triggers import Subscription, Triggers
 
@@ -77,7 +78,7 @@ async def run_agent(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
         control=idle_control(board),
         port_offset=wanted.admin.port_offset,
     )
-    end = partial(_end, list(pools), agent, runtime, admin.draining)
+    end = partial(_end, list(pools), agent, runtime, admin.readiness)
     async with AsyncExitStack() as stack:
         await admin.open(stack)
         async with trio.open_nursery() as nursery:
@@ -87,18 +88,19 @@ async def run_agent(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
             async with trio.open_nursery() as working:
                 for pool in pools:
                     await working.start(pool.run)
+                admin.readiness.begin()
                 runtime.observer.report(Started(configuration=loaded.source))
             nursery.cancel_scope.cancel()
 
 
 def _end(
-    pools: list[ProcessPool], agent: Agent, runtime: Runtime, asked: trio.Event, reason: str
+    pools: list[ProcessPool], agent: Agent, runtime: Runtime, readiness: Readiness, reason: str
 ) -> None:
-    if asked.is_set():
+    if readiness.is_ending:
         for pool in pools:
             pool.cut()
         return
-    asked.set()
+    readiness.end(f"draining: {reason}")
     runtime.observer.report(Draining(reason=reason, seconds=agent.grace))
     for pool in pools:
         pool.drain()

@@ -34,6 +34,7 @@ from gateway.domain.errors import BrokerError, EntityExists
 from gateway.domain.events.gateway import Doubtful
 from gateway.domain.status import Status
 from gateway.frontends.admin.announcements import Announcements
+from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.leased_visibility import LeasedVisibility
 from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
@@ -76,6 +77,7 @@ class Parts:
     redrive: Redrive | None = None  # of the pair's backlog
     redrive_spool: Redrive | None = None
     workers: ReadWorkers = no_workers  # the status of each
+    readiness: Readiness = attrs.field(factory=Readiness)
 
 
 async def make_parts(

@@ -18,6 +18,7 @@ from gateway.config.checks import host_of_bind
 from gateway.config.options import ADMIN
 from gateway.config.places import is_loopback
 from gateway.domain.events.gateway import Listening
+from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import Listener
 from gateway.pairing.control import Control
@@ -32,8 +33,7 @@ class ProcessAdmin:
     board: StatusBoard
     control: Control
     port_offset: int = 0
-    # once set, the process isn't ready any more
-    draining: trio.Event = attrs.field(factory=trio.Event)
+    readiness: Readiness = attrs.field(factory=lambda: Readiness(STARTING))
     _ports: list[tuple[Listener, Server]] = attrs.field(factory=list, init=False)
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -70,7 +70,7 @@ class ProcessAdmin:
             task_status.started()
 
     def _make(self, basis: Basis, *, secure: bool) -> Server:
-        figures = make_figures(self.board, basis.authorizer, self.draining, self.control)
+        figures = make_figures(self.board, basis.authorizer, self.readiness, self.control)
         return make_admin_server(basis, figures)
 
 

@@ -246,8 +246,8 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         parts=makings.parts,
         refusals=makings.parts.refusals,
     )
-    draining = trio.Event()
-    figures = make_figures(board, makings.authorizer, draining, makings.parts.control)
+    readiness = makings.parts.readiness
+    figures = make_figures(board, makings.authorizer, readiness, makings.parts.control)
     frontend = AdminFrontend(
         broker=makings.parts.broker,
         authorizer=makings.authorizer,
@@ -257,10 +257,9 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         redrive_spool=makings.parts.redrive_spool,
         announcements=makings.parts.announcements,
         options=makings.config.limits.admin,
-        draining=draining,
+        readiness=readiness,
     )
-    server = make_admin_server(makings, frontend)
-    return attrs.evolve(server, drains=(draining.set, *server.drains))
+    return make_admin_server(makings, frontend)
 
 
 def make_admin_server(basis: Basis, frontend: Frontend) -> Server:

@@ -3,8 +3,9 @@
 
     brokers         the stores and connections of the namespaces           closed last
     └ services      pair, prober, syphons, leases, signals                 cancelled third
-      └ connections one task per client connection                         a deadline: now + grace
-        └ acceptors the ports                                              cancelled first
+      └ admin       the endpoints of operators, who follow the drain       a moment later
+        └ connections one task per client connection                       a deadline: now + grace
+          └ acceptors the ports                                            cancelled first
 """
 
 import signal
@@ -25,10 +26,11 @@ from gateway.app.runtime import Runtime
 from gateway.app.workers.limits import shared
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
-from gateway.config.options import SERVE
+from gateway.config.options import ADMIN, SERVE
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.status import Status
+from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
 from gateway.ports import Observer
@@ -43,6 +45,7 @@ class Ending:
 
     runtime: Runtime
     grace: float
+    readiness: Readiness = attrs.field(factory=lambda: Readiness(STARTING))
     acceptors: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     connections: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: Failure | None = None
@@ -52,12 +55,14 @@ class Ending:
         if self.acceptors.cancel_called:
             self.connections.cancel()
             return
+        self.readiness.end(f"draining: {reason}")
         self.runtime.observer.report(Draining(reason=reason, seconds=self.grace))
         self.acceptors.cancel()
 
     def fail(self, failure: Failure) -> None:
         """Shut down soon: requests can't succeed any more, but clients get their errors."""
         self.failure = failure
+        self.readiness.end(str(failure))
         self.acceptors.cancel()
         self.connections.deadline = trio.current_time() + LAST_WORDS
 
@@ -91,7 +96,7 @@ async def serve(
         parts = await make_parts(stack, config, runtime, adopted=adopted)
         collect_seldom()
         pool = _pool(stack, loaded, parts, ending, as_json=as_json)
-        parts = attrs.evolve(parts, workers=pool.statuses)
+        parts = attrs.evolve(parts, workers=pool.statuses, readiness=ending.readiness)
         endpoints = await open_endpoints(stack, config, parts, runtime, port_offset=port_offset)
         own = pool.share(endpoints)
 
@@ -104,6 +109,7 @@ async def serve(
             for endpoint in endpoints:
                 address = endpoint.listener.address
                 runtime.observer.report(Listening(protocol=endpoint.protocol, address=address))
+            ending.readiness.begin()
             runtime.observer.report(Started(configuration=loaded.source))
 
         try:
@@ -200,14 +206,39 @@ async def run_parts(
         for service in (*parts.services, trimmer, pool):
             await services.start(service.run)
         with ending.connections:
-            await _serve_connections(endpoints, ending, announce, trimmer, pool)
+            await _serve_all(endpoints, ending, announce, trimmer, pool)
         if parts.pair is not None and parts.pair.state is not None:
             with trio.move_on_after(SAVE_SECONDS):
                 await parts.pair.state.save()
         services.cancel_scope.cancel()
 
 
-async def _serve_connections(
+async def _serve_all(
+    endpoints: Sequence[OpenEndpoint],
+    ending: Ending,
+    announce: Callable[[], None],
+    trimmer: Trimmer,
+    pool: Pool,
+) -> None:
+    """Serve until the last client is gone; operators can ask until then."""
+    observer = ending.runtime.observer
+    own = [endpoint for endpoint in endpoints if endpoint.protocol == ADMIN]
+    others = [endpoint for endpoint in endpoints if endpoint.protocol != ADMIN]
+    async with trio.open_nursery() as operators:
+        async with trio.open_nursery() as acceptors:
+            for endpoint in own:
+                serve_connection = partial(_served, endpoint, trimmer, observer)
+                await acceptors.start(
+                    partial(endpoint.listener.serve, serve_connection, connections=operators)
+                )
+            await _serve_clients(others, ending, announce, trimmer, pool)
+            acceptors.cancel_scope.cancel()
+        for endpoint in own:
+            endpoint.server.drain()
+        operators.cancel_scope.deadline = trio.current_time() + LAST_WORDS
+
+
+async def _serve_clients(
     endpoints: Sequence[OpenEndpoint],
     ending: Ending,
     announce: Callable[[], None],

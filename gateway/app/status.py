@@ -32,6 +32,7 @@ from gateway.domain.status import (
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
 from gateway.listener.consumer_stats import QueueState
@@ -243,12 +244,11 @@ class StatusBoard:
 def make_figures(
     board: StatusBoard,
     authorizer: Authorizer,
-    draining: trio.Event,
+    readiness: Readiness,
     control: Control | None = None,
 ) -> FiguresFrontend:
     """
-    The front end that serves that status, events and control; once `draining` is set, the process
-    isn't ready any more.
+    The front end that serves that status, events, control and readiness.
     """
     # Imported here, so that commands for a single message start faster.
     from gateway.telemetry.metrics import exposition
@@ -257,7 +257,7 @@ def make_figures(
         authorizer=authorizer,
         read=board.read,
         exposition=exposition,
-        draining=draining,
+        readiness=readiness,
         control=None if control is None else ControlFrontend(authorizer, control),
         events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )

@@ -22,6 +22,7 @@ from gateway.config.file import Loaded
 from gateway.config.options import SYPHON, Config, Pairing
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.frontends.admin.announcements import Announcements
+from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth
@@ -85,7 +86,7 @@ async def syphon(
         await admin.open(stack)
         failures: list[Failure] = []
         services = [admin, *announcers, service]
-        await _run(services, stores, admin.draining, loaded, runtime, failures.append)
+        await _run(services, stores, admin.readiness, loaded, runtime, failures.append)
     if failures:
         raise failures[0]
 
@@ -124,7 +125,7 @@ def _make_admin(
 async def _run(
     services: Sequence[Service],
     stores: Sequence[EmbeddedBroker],
-    draining: trio.Event,
+    readiness: Readiness,
     loaded: Loaded,
     runtime: Runtime,
     fail: Callable[[Failure], None],
@@ -132,11 +133,12 @@ async def _run(
     async with trio.open_nursery() as nursery:
 
         def end(reason: str) -> None:
-            draining.set()
+            readiness.end(f"draining: {reason}")
             runtime.observer.report(Draining(reason=reason, seconds=0.0))
             nursery.cancel_scope.cancel()
 
         def give_up(failure: Failure) -> None:
+            readiness.end(str(failure))
             fail(failure)
             nursery.cancel_scope.cancel()
 
@@ -145,4 +147,5 @@ async def _run(
         await nursery.start(partial(watch_signals, end, lambda: None))
         for service in services:
             await nursery.start(service.run)
+        readiness.begin()
         runtime.observer.report(Started(configuration=loaded.source))

@@ -2,6 +2,8 @@
 
 import http.client
 import json
+import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,8 +15,9 @@ from gateway.net.dialing import Place
 from gateway.net.http.event_stream import EventStream, open_events
 from gateway.wire.http.messages import Request
 from gateway.wire.pairgate.announcements import OPEN, parse_announcement
+from gateway.wire.servicebus.sas import sign_sas
 from tests.e2e.processes import GatewayProcess, Gateways, broker_config
-from tests.e2e.rest import send
+from tests.e2e.rest import KEY, KEY_NAME, send
 from tests.e2e.test_serve import pairgate, with_fixed_port
 
 pytestmark = pytest.mark.slow
@@ -55,7 +58,7 @@ async def test_a_scaler_reads_how_much_work_there_is(gateway: GatewayProcess) ->
     health = await trio.to_thread.run_sync(get, gateway.ports[1], "/readyz")
     status, body = await trio.to_thread.run_sync(get, gateway.ports[1], "/scale/orders")
 
-    assert health == (200, b"ok\n")
+    assert (health[0], json.loads(health[1])) == (200, {"ready": True, "reason": "serving"})
     assert (status, json.loads(body)["depth"]) == (200, 1)
 
 
@@ -86,6 +89,31 @@ async def test_without_a_gateway_a_trigger_is_a_temporary_failure(
 
     assert code == 75
     assert "no gateway answers" in errors
+
+
+async def test_a_gateway_that_drains_tells_so_until_its_last_client_has_its_answer(
+    gateway: GatewayProcess,
+) -> None:
+    token = sign_sas(f"http://{gateway.address}/", KEY_NAME, KEY, int(time.time()) + 600)
+    fields = f"Host: localhost\r\nAuthorization: {token}\r\nContent-Length: 4\r\n\r\n"
+    head = f"POST /orders/messages HTTP/1.1\r\n{fields}".encode()
+    async with await trio.open_tcp_stream("127.0.0.1", gateway.ports[0]) as stream:
+        await stream.send_all(head + b"on")
+        await gateway.seen("connection_opened", protocol="service-bus-http")
+        await trio.to_thread.run_sync(get, gateway.ports[1], "/scale/orders")
+        gateway.signal(signal.SIGTERM)
+        await gateway.seen("draining")
+        health = await trio.to_thread.run_sync(get, gateway.ports[1], "/readyz")
+        with pytest.raises(OSError, match="all attempts to connect"):
+            await trio.open_tcp_stream("127.0.0.1", gateway.ports[0])
+        await stream.send_all(b"e!")
+        answer = await stream.receive_some()
+    code = await gateway.wait()
+
+    reason = {"ready": False, "reason": "draining: SIGTERM"}
+    assert (health[0], json.loads(health[1])) == (503, reason)
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    assert code == 0
 
 
 async def test_open_streams_hold_up_no_drain(gateway: GatewayProcess) -> None:

@@ -153,8 +153,8 @@ async def test_a_listener_is_not_ready_once_it_drains(gateways: Gateways) -> Non
     code = await listener.wait()  # or what its handler runs would outlive it, and hold its log
 
     assert code == 0
-    assert before == (200, b"ok\n")
-    assert after == (503, b"draining\n")
+    assert (before[0], json.loads(before[1])["reason"]) == (200, "serving")
+    assert (after[0], json.loads(after[1])["reason"]) == (503, "draining: SIGTERM")
 
 
 async def test_what_triggers_cost_a_listener_is_told_apart_from_its_work(

@@ -35,6 +35,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.message import Message
+from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.listener.items import RAW
 from gateway.listener.listener import QueueListener
 from gateway.listener.options import ListenerOptions
@@ -122,7 +123,7 @@ async def listen(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
             board=figures.board,
             control=idle_control(figures.board),
             port_offset=wanted.admin.port_offset,
-            draining=ending.draining,
+            readiness=ending.readiness,
         )
         await admin.open(stack)
         services: Sequence[Service] = (admin, figures, *feeds)
@@ -138,7 +139,7 @@ class Ending:
 
     listener: QueueListener[Message]
     observer: Observer
-    draining: trio.Event = attrs.field(factory=trio.Event)
+    readiness: Readiness = attrs.field(factory=lambda: Readiness(STARTING))
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     is_asked: bool = False
     failure: Failure | None = None
@@ -149,7 +150,7 @@ class Ending:
             self.scope.cancel()
             return
         self.is_asked = True
-        self.draining.set()
+        self.readiness.end(f"draining: {reason}")
         grace = self.listener.options.grace
         self.observer.report(Draining(reason=reason, seconds=grace))
         self.listener.start_drain()
@@ -183,6 +184,7 @@ async def _run(
                 await nursery.start(service.run)
             async with trio.open_nursery() as listening:
                 await listening.start(ending.listener.run)
+                ending.readiness.begin()
                 ending.observer.report(started)
             nursery.cancel_scope.cancel()
 

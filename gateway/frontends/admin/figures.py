@@ -3,7 +3,8 @@ Health and metrics of a process (a gateway or a listener) for operators, orchest
 Prometheus.
 
     GET /livez      200 as long as the process answers
-    GET /readyz     503 once the process drains; a namespace that fails changes neither
+    GET /readyz     503 while the process starts or ends, with the reason; a namespace that fails
+                    changes neither
     GET /status     the state of the process, as JSON (`wire/status`)
     GET /metrics    the same figures in Prometheus's text format
     GET /events     the events of the process, as they happen (`events`)
@@ -25,6 +26,7 @@ from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
+from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
 from gateway.wire.pairgate.status import build_status
@@ -41,8 +43,7 @@ class FiguresFrontend:
     authorizer: Authorizer
     read: Callable[[], Awaitable[Status]]
     exposition: Callable[[Status], bytes]
-    # once set, the process isn't ready any more
-    draining: trio.Event = attrs.field(factory=trio.Event)
+    readiness: Readiness = attrs.field(factory=Readiness)
     control: ControlFrontend | None = None
     events: EventsFrontend | None = None
 
@@ -80,7 +81,7 @@ class FiguresFrontend:
             return told
         if self.events is not None and (stream := self.events.answer(request)) is not None:
             return stream
-        return health(request, self.draining)
+        return health(request, self.readiness)
 
     def check_head(self, request: Request) -> Response | None:
         """As `AdminFrontend.check_head`: only control has bodies."""

@@ -30,6 +30,7 @@ from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
+from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.offering import offered
 from gateway.ports import Broker, WallClock
@@ -89,8 +90,7 @@ class AdminFrontend:
     redrive_spool: Redrives | None = None  # only if the pair has a spool
     announcements: Announcements = attrs.field(factory=Announcements)
     options: AdminOptions = attrs.field(factory=AdminOptions)
-    # once set, the gateway isn't ready any more
-    draining: trio.Event = attrs.field(factory=trio.Event)
+    readiness: Readiness = attrs.field(factory=Readiness)
 
     async def handle(self, request: Request) -> Response:
         """
@@ -144,7 +144,7 @@ class AdminFrontend:
             return json_answer(200, await self._scale(request))
         if request.path == _TRIGGERS:
             return self._stream(request)
-        answer = health(request, self.draining)
+        answer = health(request, self.readiness)
         if answer is None and self.figures is not None:
             answer = await self.figures.answer(request)
         return answer or self.refuse(404, f"{request.path} not found")

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
-import trio
 
 from gateway.domain.access import Access, Claim, Refusal, Refused, Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, InvalidRequest, NotAuthorized
 from gateway.domain.operators.control import Operator
+from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.net.visits import current_visit, note_authorized
 from gateway.wire.http.messages import Headers, Request, Response
@@ -71,12 +71,13 @@ def _claim(authorizer: Authorizer, text: str | None) -> Claim:
     return authorizer.claim_by_key(name, key)
 
 
-def health(request: Request, draining: trio.Event) -> Response | None:
+def health(request: Request, readiness: Readiness) -> Response | None:
     """The answer to `/livez` and `/readyz`; None if the request is for another path."""
     if request.path == "/livez":
-        return text_answer(200, "ok")
+        return body_answer(200, "text/plain", b"ok\n")
     if request.path == "/readyz":
-        return text_answer(503, "draining") if draining.is_set() else text_answer(200, "ok")
+        state = {"ready": readiness.is_ready, "reason": readiness.reason}
+        return json_answer(200 if readiness.is_ready else 503, state)
     return None
 
 
@@ -92,10 +93,6 @@ def refused(error: BrokerError) -> Response:
 
 def json_answer(status: int, value: Mapping[str, object]) -> Response:
     return body_answer(status, "application/json", json.dumps(value).encode() + b"\n")
-
-
-def text_answer(status: int, text: str) -> Response:
-    return body_answer(status, "text/plain", f"{text}\n".encode())
 
 
 def body_answer(status: int, content_type: str, body: bytes) -> Response:

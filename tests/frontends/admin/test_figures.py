@@ -8,6 +8,7 @@ import trio
 
 from gateway.domain.status import Status
 from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.telemetry.metrics import exposition
 from gateway.wire.http.messages import Headers, Request, Response
@@ -61,11 +62,36 @@ async def test_without_policies_only_this_machine_may_ask() -> None:
 
 async def test_health_is_for_anybody() -> None:
     asked = frontend(closed=True)
-    asked.draining.set()
+    asked.readiness.end("draining: SIGTERM")
 
     codes = [(await ask(asked, path)).status for path in ("/livez", "/readyz")]
 
     assert codes == [200, 503]
+
+
+async def test_readiness_comes_with_its_reason() -> None:
+    asked = frontend()
+    asked.readiness = Readiness(STARTING)
+    told = []
+    for change in (
+        lambda: None,
+        asked.readiness.begin,
+        lambda: asked.readiness.end("draining: SIGTERM"),
+        lambda: asked.readiness.end("a store has failed"),
+        asked.readiness.begin,
+    ):
+        change()
+        answer = await ask(asked, "/readyz")
+        told.append((answer.status, json.loads(answer.body)))
+
+    drains = (503, {"ready": False, "reason": "draining: SIGTERM"})
+    assert told == [
+        (503, {"ready": False, "reason": "starting"}),
+        (200, {"ready": True, "reason": "serving"}),
+        drains,
+        drains,
+        drains,
+    ]
 
 
 @pytest.mark.parametrize(

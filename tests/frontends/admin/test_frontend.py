@@ -60,7 +60,7 @@ async def test_it_is_ready_until_it_drains_and_lives_on(broker: MemoryBroker) ->
     frontend = frontend_of(broker, POLICIES)
 
     before = [(await ask(frontend, path)).status for path in ("/livez", "/readyz")]
-    frontend.draining.set()
+    frontend.readiness.end("draining: SIGTERM")
     after = [(await ask(frontend, path)).status for path in ("/livez", "/readyz")]
 
     assert before == [200, 200]
