@@ -35,6 +35,8 @@ class EntityPath:
 
     def __attrs_post_init__(self) -> None:
         key = self.name.lower()
+        if key == self.name:
+            key = self.name  # one string in memory instead of two
         suffix = _TRANSFER_KEY if key.endswith(_TRANSFER_KEY) else _DEAD_LETTER_KEY
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "parent_key", key.removesuffix(suffix) or key)

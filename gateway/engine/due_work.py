@@ -8,7 +8,9 @@ from typing import Final
 import attrs
 
 from gateway.domain.clocks.times import Now
+from gateway.domain.entity import QueueProperties
 from gateway.engine.deadlines import Deadlines
+from gateway.engine.dormant import DormantQueue
 from gateway.engine.journal import Journal
 from gateway.engine.queue import Queue
 
@@ -22,10 +24,16 @@ class DueWork:
     _journal: Journal = attrs.field(factory=Journal)
     _deadlines: Deadlines = attrs.field(factory=Deadlines)
 
-    def add(self, queue: Queue) -> None:
+    def add(self, queue: Queue | DormantQueue) -> None:
         """Have the entity looked at as soon as possible, to find out what is due."""
         if _has_any(queue):
             self._set(queue.path.key, -math.inf)
+
+    def wait_until_idle(self, dormant: DormantQueue, now: Now) -> None:
+        """Let the time of a dormant queue's `auto_delete_on_idle` begin."""
+        self._journal.keep(dormant)
+        dormant.used = now.monotonic
+        self._set(dormant.path.key, now.monotonic + idle_limit(dormant.properties))
 
     def note(self, queue: Queue, due: float | None, now: Now) -> None:
         """Note that an entity has changed; `due` is when (monotonic) it has work to do."""
@@ -72,15 +80,23 @@ def idle_end(queue: Queue, now: Now) -> float:
     When (monotonic) the entity will have been idle for `auto_delete_on_idle`, if nobody uses it
     until then; infinity if it has no such limit. An entity that forwards is never idle.
     """
-    idle = queue.properties.auto_delete_on_idle
-    if idle is None or idle >= _FOREVER or queue.properties.forward_to is not None:
+    limit = idle_limit(queue.properties)
+    if limit == math.inf:
         return math.inf
     used = queue.entity.used
     if used is None or queue.has_scheduled:
         used = now.monotonic
         queue.entity.use(used)
-    return used + idle.total_seconds()
+    return used + limit
 
 
-def _has_any(queue: Queue) -> bool:
+def idle_limit(properties: QueueProperties) -> float:
+    """For how long the entity may be idle, in seconds; infinity: it has no limit."""
+    idle = properties.auto_delete_on_idle
+    if idle is None or idle >= _FOREVER or properties.forward_to is not None:
+        return math.inf
+    return idle.total_seconds()
+
+
+def _has_any(queue: Queue | DormantQueue) -> bool:
     return queue.has_due_work or queue.properties.auto_delete_on_idle is not None

@@ -1,7 +1,7 @@
 """The names of a namespace's entities in order, separately for each kind."""
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -20,6 +20,10 @@ class Names:
         place = bisect.bisect_left(keys, key)
         if keys[place : place + 1] != [key]:
             keys.insert(place, key)
+
+    def fill(self, kind: type[Properties], keys: Iterable[str]) -> None:
+        """Set all keys of one kind."""
+        self._keys[kind] = sorted(keys)
 
     def drop(self, kind: type[Properties], key: str) -> None:
         """Remove a key, if it exists."""

@@ -9,7 +9,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.topics.filters import Rule
 from gateway.domain.topics.topology import Properties
 from gateway.engine.journal import Journal
-from gateway.engine.records import Storage
+from gateway.engine.records import Storage, Totals
 
 
 @attrs.frozen(kw_only=True)
@@ -39,11 +39,15 @@ class EntityStore(Protocol):
     @property
     def journal(self) -> Journal: ...
 
-    def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
+    def load(self) -> Iterable[tuple[StoredEntity, Totals]]:
         """
         Yield everything that is stored when the namespace opens, each topic before its
-        subscriptions.
+        subscriptions, with a count of the messages in each entity.
         """
+        ...
+
+    def storage(self, path: EntityPath) -> Storage:
+        """Return the storage of an entity that `load` has yielded."""
         ...
 
     def add(self, entity: StoredEntity) -> Storage: ...

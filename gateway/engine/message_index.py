@@ -8,7 +8,7 @@ import attrs
 
 from gateway.domain.clocks.times import Now
 from gateway.engine.journal import Journal, take_out
-from gateway.engine.records import Row, Rows, State
+from gateway.engine.records import Row, Rows, State, Totals
 
 
 @attrs.define(eq=False)
@@ -73,13 +73,17 @@ class MessageIndex:
     # Sequence numbers, since the last `drain_news`.
     quarantined: list[int] = attrs.field(factory=list)
 
+    _counted: Totals | None = None  # a count of the messages, if the maker has one
+
     def __attrs_post_init__(self) -> None:
         self.reload()
 
     def reload(self) -> None:
         """Forget the state in memory, and read it again from the storage."""
+        totals, self._counted = self._counted, None
+        if totals is None:
+            totals = self.rows.totals()
         self.journal.keep(self)
-        totals = self.rows.totals()
         self._lanes = {
             state: Lane(messages=total.messages, fresh=total.messages)
             for state, total in totals.items()

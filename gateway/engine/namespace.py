@@ -23,15 +23,17 @@ from gateway.domain.topics.topology import (
 )
 from gateway.engine.content_needs import Packing
 from gateway.engine.deliveries import News, Report
+from gateway.engine.dormant import DormantQueue
 from gateway.engine.due_work import DueWork, idle_end
 from gateway.engine.entity_names import Names
 from gateway.engine.entity_store import EntityStore, StoredEntity
 from gateway.engine.forwarding import Forward, leads_to
 from gateway.engine.journal import Journal, put_entry
+from gateway.engine.message_index import QuotaUsage
 from gateway.engine.queue import Queue, QueueDependencies
 from gateway.engine.queue_checks import check_properties, check_update
 from gateway.engine.queue_content import Entity, Onward
-from gateway.engine.records import Storage
+from gateway.engine.records import Storage, Totals
 from gateway.engine.topic_routing import CompileSql, Subscription, TopicRouting
 
 PAUSE: Final = 1.0  # seconds that due work waits after a failure
@@ -40,7 +42,8 @@ PAUSE: Final = 1.0  # seconds that due work waits after a failure
 @attrs.define(eq=False, kw_only=True)
 class Namespace:
     """
-    All entities, by path. Their number is limited, so all of them are kept in memory.
+    All entities, by path. Their number is limited, so all of them are kept in memory; a queue that
+    isn't used takes little of it.
 
     A topic or subscription is a `Queue` here too, for all that it has in common with a queue;
     `Topics` has the rest.
@@ -54,6 +57,7 @@ class Namespace:
     _packing: Packing
     _compile_sql: CompileSql
     _queues: dict[str, Queue] = attrs.field(factory=dict)  # by key, with those of topics
+    _dormant: dict[str, DormantQueue] = attrs.field(factory=dict)  # by key; in no other index
     _routings: dict[str, TopicRouting] = attrs.field(factory=dict)  # by key of the topic
     _names: Names = attrs.field(factory=Names)
     # Entities that steps have used since the last report, by key.
@@ -80,12 +84,19 @@ class Namespace:
 
     def reload(self) -> None:
         """Forget the state in memory, all locks included, and read it again from the storage."""
-        for index in (self._queues, self._routings, self._names, self._touched, self._changed):
+        for index in (self._queues, self._dormant, self._routings, self._names, self._touched):
             index.clear()
+        self._changed.clear()
         self._due_work.clear()
-        for stored, storage in self.store.load():
-            self.put(stored, storage)
+        for stored, totals in self.store.load():
+            if isinstance(stored.properties, QueueProperties):
+                dormant = DormantQueue(stored, stored.properties, totals)
+                self._dormant[dormant.path.key] = dormant
+                self._due_work.add(dormant)
+            else:
+                self.put(stored, self.store.storage(stored.path), totals)
             self.journal.forget()  # it would hold as much memory as the entities
+        self._names.fill(QueueProperties, self._dormant)
 
     # --- finding
 
@@ -96,14 +107,14 @@ class Namespace:
         Raises:
             EntityNotFound: no entity has this path.
         """
-        queue = self._queues.get(path.parent_key)
+        queue = self._get(path.parent_key)
         if queue is None:
             raise EntityNotFound(f"there is no entity {path.parent}")
         return queue
 
     def find_or_create(self, path: EntityPath, now: Now) -> Queue:
         """As `find`; a missing queue is created if `create_missing` is set."""
-        queue = self._queues.get(path.parent_key)
+        queue = self._get(path.parent_key)
         if queue is not None:
             return queue
         if self.create_missing and not path.is_subscription:
@@ -114,7 +125,30 @@ class Namespace:
         return self.find(path)
 
     def known(self, path: EntityPath) -> Queue | None:
-        return self._queues.get(path.parent_key)
+        return self._get(path.parent_key)
+
+    def _get(self, key: str) -> Queue | None:
+        queue = self._queues.get(key)
+        return self._wake(key) if queue is None else queue
+
+    def _wake(self, key: str) -> Queue | None:
+        """Make a queue that is used for the first time; None: there is no such queue."""
+        dormant = self._dormant.pop(key, None)
+        if dormant is None:
+            return None
+        self.journal.note(self._put_to_sleep, dormant)
+        storage = self.store.storage(dormant.path)
+        queue = self._queues[key] = self._make(dormant.stored, storage, None, dormant.totals)
+        queue.entity.used = dormant.used
+        self._lead(queue)
+        return queue
+
+    def _put_to_sleep(self, dormant: DormantQueue) -> None:
+        self._queues.pop(dormant.path.key, None)
+        self._dormant[dormant.path.key] = dormant
+
+    def _has(self, key: str) -> bool:
+        return key in self._queues or key in self._dormant
 
     def inspect(self, path: EntityPath, now: Now) -> EntityInfo:
         """
@@ -123,6 +157,9 @@ class Namespace:
         Raises:
             EntityNotFound: no queue or subscription has this path.
         """
+        dormant = self._dormant.get(path.parent_key)
+        if dormant is not None and dormant.is_empty:
+            return self._info(dormant.path.key)
         queue = self.find(path)
         if path.parent_key in self._routings:
             raise EntityNotFound(f"{path.parent} is a topic, not a queue")
@@ -146,7 +183,13 @@ class Namespace:
         A page of the queues whose path starts with `prefix`, case ignored, in the order of names.
         """
         keys = self.page_of(QueueProperties, prefix, skip, top)
-        return [self._queues[key].info() for key in keys]
+        return [self._info(key) for key in keys]
+
+    def _info(self, key: str) -> EntityInfo:
+        dormant = self._dormant.get(key)
+        if dormant is None:
+            return self._queues[key].info()
+        return dormant.info(self._limit(dormant.path, dormant.properties))
 
     def page_of(self, kind: type[Properties], prefix: str, skip: int, top: int) -> Sequence[str]:
         """The keys of a page of entities of one kind, in the order of names."""
@@ -202,7 +245,7 @@ class Namespace:
         self.remove(path)
 
     def _check_queue(self, path: EntityPath) -> None:
-        if path.key not in self._queues or path.key in self._routings or path.is_subscription:
+        if not self._has(path.key) or path.key in self._routings or path.is_subscription:
             raise EntityNotFound(f"there is no queue {path}")
 
     # --- entities of every kind
@@ -214,7 +257,7 @@ class Namespace:
         Raises:
             EntityExists, InvalidRequest, StorageFull: the entity can't be created.
         """
-        if stored.path.key in self._queues:
+        if self._has(stored.path.key):
             raise EntityExists(f"{stored.path}: an entity of this name exists already")
         properties = as_queue(stored.properties)
         check_properties(stored.path, properties)
@@ -228,7 +271,7 @@ class Namespace:
         Raises:
             QuotaExceeded: the namespace has `max_queues` entities already.
         """
-        if len(self._queues) >= self.max_queues:
+        if len(self._queues) + len(self._dormant) >= self.max_queues:
             raise QuotaExceeded(
                 f"this namespace has {self.max_queues} entities, the most allowed; delete"
                 " unused ones"
@@ -239,7 +282,7 @@ class Namespace:
         self, path: EntityPath, properties: Properties, if_version: int | None, now: Now
     ) -> None:
         """As `update`, for an entity that exists."""
-        queue = self._queues[path.key]
+        queue = self.find(path)
         entity, new = queue.entity, as_queue(properties)
         if if_version is not None and if_version != entity.version:
             raise PreconditionFailed(
@@ -258,32 +301,20 @@ class Namespace:
         self.journal.keep(entity)
         entity.properties = new
         entity.updated, entity.version = stored.updated, stored.version
-        entity.max_message_size = new.max_message_size or self._limit(path)
+        entity.max_message_size = self._limit(path, new)
         entity.touch(now)
         self._lead(queue)
         queue.sweep(now)
         self._changed.append(entity.path)
 
-    def put(self, stored: StoredEntity, storage: Storage) -> Queue:
-        """Add an entity that is stored already."""
-        path, properties = stored.path, as_queue(stored.properties)
-        routing = None
+    def put(self, stored: StoredEntity, storage: Storage, totals: Totals | None = None) -> Queue:
+        """Add an entity that is stored already; None: `totals` must be counted."""
+        path = stored.path
+        routing, usage = None, None
         if isinstance(stored.properties, SubscriptionProperties):
             routing = self._routings[path.topic.key]
-        queue = Queue.make(
-            Entity(
-                path=path,
-                properties=properties,
-                created=stored.created,
-                updated=stored.updated,
-                version=stored.version,
-                max_message_size=properties.max_message_size or self._limit(path),
-                journal=self.journal,
-            ),
-            storage,
-            self._dependencies,
-            usage=None if routing is None else self._queues[path.topic.key].usage,
-        )
+            usage = self._queues[path.topic.key].usage
+        queue = self._make(stored, storage, usage, totals)
         self.journal.note(self._forget, path, type(stored.properties))
         self._queues[path.key] = queue
         if isinstance(stored.properties, TopicProperties):
@@ -297,9 +328,28 @@ class Namespace:
         self._due_work.add(queue)
         return queue
 
+    def _make(
+        self,
+        stored: StoredEntity,
+        storage: Storage,
+        usage: QuotaUsage | None,
+        totals: Totals | None,
+    ) -> Queue:
+        properties = as_queue(stored.properties)
+        entity = Entity(
+            path=stored.path,
+            properties=properties,
+            created=stored.created,
+            updated=stored.updated,
+            version=stored.version,
+            max_message_size=self._limit(stored.path, properties),
+            journal=self.journal,
+        )
+        return Queue.make(entity, storage, self._dependencies, usage, totals)
+
     def remove(self, path: EntityPath) -> None:
         """Remove an existing entity and its messages."""
-        queue, routing = self._queues[path.key], self._routings.get(path.key)
+        queue, routing = self.find(path), self._routings.get(path.key)
         kind: type[Properties] = QueueProperties
         if path.is_subscription:
             kind = SubscriptionProperties
@@ -324,11 +374,13 @@ class Namespace:
         put_entry(self._routings, key, routing)
         self._names.add(kind, key)
 
-    def _limit(self, path: EntityPath) -> int:
+    def _limit(self, path: EntityPath, properties: QueueProperties) -> int:
         """
-        A backlog queue has room for the envelope on top, so that a message which the entity takes
-        can be diverted too.
+        The largest message of an entity, in bytes. A backlog queue has room for the envelope on
+        top, so that a message which the entity takes can be diverted too.
         """
+        if properties.max_message_size:
+            return properties.max_message_size
         return self.max_message_size + (ENVELOPE_BYTES if is_backlog(path) else 0)
 
     def _lead(self, queue: Queue) -> None:
@@ -340,7 +392,7 @@ class Namespace:
         )
 
     def _forward(self, target: str | None) -> Forward | None:
-        return None if target is None else Forward(EntityPath(target), self._queues.get)
+        return None if target is None else Forward(EntityPath(target), self._get)
 
     def _check_no_circle(self, path: EntityPath, properties: QueueProperties) -> None:
         """Refuse a circle of forwarding. Through a topic, messages would multiply in a circle."""
@@ -355,6 +407,8 @@ class Namespace:
                 yield subscription.queue.path.key
         elif key in self._queues:
             yield from _targets(self._queues[key].properties)
+        elif key in self._dormant:
+            yield from _targets(self._dormant[key].properties)
 
     # --- reports, and due work
 
@@ -369,7 +423,8 @@ class Namespace:
         for key, path in self._touched.items():
             queue = self._queues.get(key)
             if queue is None:
-                news.append((path.parent, None))
+                if key not in self._dormant:  # no receiver waits at a dormant queue
+                    news.append((path.parent, None))
                 continue
             told = queue.drain_news(now)
             self._due_work.note(queue, told.due, now)
@@ -397,7 +452,11 @@ class Namespace:
         idle.
         """
         for key in list(self._due_work.run_out(now)):
-            queue = self._queues.get(key)
+            dormant = self._dormant.get(key)
+            if dormant is not None and dormant.is_empty and dormant.used is None:
+                self._due_work.wait_until_idle(dormant, now)
+                continue
+            queue = self._get(key)
             if queue is None:
                 continue
             queue.sweep(now)

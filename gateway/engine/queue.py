@@ -20,10 +20,10 @@ from gateway.engine.content_needs import Packing
 from gateway.engine.deliveries import News, Taken
 from gateway.engine.dispatch import Dispatch
 from gateway.engine.enqueue import EnqueueRules
-from gateway.engine.message_index import QuotaUsage
+from gateway.engine.message_index import MessageIndex, QuotaUsage
 from gateway.engine.queue_checks import check_reason
 from gateway.engine.queue_content import Entity, Onward, QueueContent
-from gateway.engine.records import MAX_SEQUENCE, Incoming, Row, State, Storage
+from gateway.engine.records import MAX_SEQUENCE, Incoming, Row, State, Storage, Totals
 from gateway.engine.session_rules import SessionRules
 from gateway.engine.sessions import Sessions
 from gateway.engine.visibility import VisibilityRules
@@ -60,13 +60,17 @@ class Queue:
         storage: Storage,
         dependencies: QueueDependencies,
         usage: QuotaUsage | None = None,
+        totals: Totals | None = None,
     ) -> "Queue":
-        """Make a queue from its stored messages."""
+        """Make a queue from its stored messages; None: `totals` must be counted."""
         sessions = None
         if entity.properties.requires_session:
             sessions = Sessions(entity.path, storage, dependencies.new_token, entity.journal)
         usage, number = usage or QuotaUsage(), dependencies.next_sequence
-        content = QueueContent(entity, storage, number, usage, sessions, dependencies.packing)
+        index = MessageIndex(storage.rows, usage, entity.journal, counted=totals)
+        content = QueueContent(
+            entity, storage, number, usage, sessions, dependencies.packing, index
+        )
         return cls(
             entity=entity,
             enqueue=EnqueueRules(content, dependencies.packing.id_of),

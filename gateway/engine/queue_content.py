@@ -110,13 +110,10 @@ class QueueContent:
     usage: QuotaUsage
     sessions: Sessions | None
     packing: Packing
+    index: MessageIndex
     onward: Onward | None = None
     onward_dead: Onward | None = None
-    index: MessageIndex = attrs.field(init=False)
     _unfinished: bool = False  # more messages must be forwarded than one sweep does
-
-    def __attrs_post_init__(self) -> None:
-        self.index = MessageIndex(self.storage.rows, self.usage, self.journal)
 
     @property
     def journal(self) -> Journal:

@@ -108,6 +108,10 @@ class Total:
     bytes: int
 
 
+Totals = Mapping[State, Total]
+"""Of the messages in one queue; a state without messages may be missing."""
+
+
 class Rows(Protocol):
     """
     The messages of one queue, by sequence number. Each query uses an index, never a scan.
@@ -163,7 +167,7 @@ class Rows(Protocol):
         """Set a row aside: nothing serves it, but an operator can find it."""
         ...
 
-    def totals(self) -> Mapping[State, Total]:
+    def totals(self) -> Totals:
         """Count all messages. Takes time in proportion to their number; nothing else here does."""
         ...
 

@@ -21,7 +21,7 @@ from gateway.domain.errors import (
     QuotaExceeded,
     StorageFull,
 )
-from gateway.domain.message import Message, ReceiveMode
+from gateway.domain.message import DeadLetter, Message, ReceiveMode
 from gateway.domain.topics.filters import FalseFilter, Rule, SqlFilter
 from gateway.domain.topics.topology import SubscriptionProperties, TopicProperties
 from gateway.engine.content_needs import Packing
@@ -29,7 +29,7 @@ from gateway.engine.deliveries import Report
 from gateway.engine.entity_store import StoredEntity
 from gateway.engine.journal import Journal
 from gateway.engine.namespace import Namespace
-from gateway.engine.records import Incoming, State, Storage
+from gateway.engine.records import Incoming, State, Storage, Totals
 from gateway.engine.topics import MAX_SQL_RULES, MAX_SUBSCRIPTIONS, Topics
 
 ORDERS = EntityPath("orders")
@@ -68,10 +68,15 @@ class Disk:
     kept: dict[str, tuple[StoredEntity, Storage]] = attrs.field(factory=dict)
     numbers: Iterator[int] = attrs.field(factory=lambda: count(1))
     is_full: bool = False
+    opened: list[str] = attrs.field(factory=list)  # the storages that were asked for, by key
     journal: Journal = attrs.field(factory=Journal)
 
-    def load(self) -> Sequence[tuple[StoredEntity, Storage]]:
-        return list(self.kept.values())
+    def load(self) -> Sequence[tuple[StoredEntity, Totals]]:
+        return [(entity, storage.rows.totals()) for entity, storage in self.kept.values()]
+
+    def storage(self, path: EntityPath) -> Storage:
+        self.opened.append(path.key)
+        return self.kept[path.key][1]
 
     def add(self, entity: StoredEntity) -> Storage:
         storage = MemoryEntityStore().add(entity)
@@ -548,3 +553,116 @@ def test_what_is_deleted_is_told_once_and_has_nothing_to_be_done() -> None:
 
     assert space.report(at(1)).news == [(ORDERS, None)]
     assert space.next_due_work() is None
+
+
+def restarted(space: Namespace, disk: Disk) -> None:
+    """After it no queue was used."""
+    space.reload()
+    disk.opened.clear()
+
+
+def test_an_unused_queue_is_listed_and_told_of_without_its_storage() -> None:
+    disk = Disk()
+    space = make(store=disk)
+    create(space, "Orders", max_message_size=77)
+    create(space, "pairgate-backlog-1")
+    create(space, "empty")
+    orders = space.find(ORDERS)
+    orders.send([message(), message(), message(due=50.0)], at(1))
+    [taken] = orders.take(State.ACTIVE, 1, ReceiveMode.PEEK_LOCK, at(1))
+    orders.settle(taken.token, DeadLetter(reason="odd"), at(1))
+    orders.entity.accessed = 0
+    space.find(EntityPath("empty"))
+    before = space.page("", 0, 9)
+    restarted(space, disk)
+
+    assert space.page("", 0, 9) == before
+    assert (before[1].active, before[1].dead_lettered, before[1].scheduled) == (1, 1, 1)
+    assert space.inspect(EntityPath("empty"), at(2)) == before[0]
+    assert disk.opened == []
+    assert space.inspect(ORDERS, at(2)) == before[1]
+    assert disk.opened == ["orders"]
+
+
+def test_an_unused_queue_has_its_name_its_place_and_its_way_on() -> None:
+    disk = Disk()
+    space = make(store=disk, max_queues=2)
+    create(space, "b")
+    create(space, "a", forward_to="b")
+    restarted(space, disk)
+
+    with pytest.raises(EntityExists):
+        create(space, "A")
+    with pytest.raises(InvalidRequest, match="would come back"):
+        space.update(EntityPath("b"), QueueProperties(forward_to="a"), None, at(1))
+    with pytest.raises(QuotaExceeded):
+        create(space, "c")
+    space.delete(EntityPath("a"))
+    create(space, "c")
+    assert names(space) == ["b", "c"]
+    assert space.update(EntityPath("b"), QueueProperties(), 0, at(2)).version == 1
+
+
+def test_unused_queues_move_their_messages_when_these_become_due() -> None:
+    disk = Disk()
+    space = make(store=disk)
+    create(space, "done")
+    create(space, "orders")
+    create(space, "parted", requires_session=True)
+    space.find(ORDERS).send([message(due=50.0)], at(0))
+    create(
+        space,
+        "late",
+        default_time_to_live=timedelta(seconds=70),
+        dead_lettering_on_expiration=True,
+        forward_dead_lettered_messages_to="done",
+    )
+    space.find(EntityPath("late")).send([message()], at(0))
+    space.update(ORDERS, QueueProperties(forward_to="done"), None, at(0))
+    restarted(space, disk)
+    pass_time(space, 49.0)
+    assert space.inspect(EntityPath("done"), at(49)).active == 0
+    pass_time(space, 69.0)
+    assert space.inspect(EntityPath("done"), at(69)).active == 1
+    pass_time(space, 71.0)
+
+    assert space.inspect(EntityPath("done"), at(71)).active == 2
+    assert "parted" not in disk.opened
+
+
+def test_the_first_use_of_a_queue_is_undone_with_the_step_that_failed() -> None:
+    disk = Disk()
+    space = make(store=disk)
+    create(space, "orders")
+    space.find(ORDERS).send([message(), message()], at(0))
+    restarted(space, disk)
+    space.journal.forget()
+    assert space.inspect(ORDERS, at(1)).active == 2
+    space.journal.rewind()
+    assert space.report(at(1)).news == []
+    space.journal.forget()
+    taken = space.find(ORDERS).take(State.ACTIVE, 9, ReceiveMode.PEEK_LOCK, at(2))
+
+    assert len(taken) == 2
+    assert disk.opened == ["orders", "orders"]
+
+
+def test_unused_queues_begin_to_be_idle_at_the_start_and_their_storage_can_wait() -> None:
+    disk = Disk()
+    space = make(store=disk)
+    create(space, "forever", auto_delete_on_idle=timedelta.max)
+    create(space, "kept", auto_delete_on_idle=timedelta(hours=1), forward_to="orders")
+    create(space, "orders", auto_delete_on_idle=timedelta(hours=1))
+    create(space, "used", auto_delete_on_idle=timedelta(hours=1))
+    create(space, "waiting", auto_delete_on_idle=timedelta(hours=1))
+    space.find(EntityPath("waiting")).send([message(due=9 * HOUR)], at(0))
+    restarted(space, disk)
+    pass_time(space, 10.0)
+    space.find(EntityPath("used")).send([message()], at(1800))
+    told(space, EntityPath("used"), 1800)
+    assert disk.opened == ["waiting", "used"]
+    pass_time(space, HOUR + 1)
+    assert names(space) == ["forever", "kept", "used", "waiting"]
+    pass_time(space, 2 * HOUR)
+
+    assert names(space) == ["forever", "kept", "waiting"]

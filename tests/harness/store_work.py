@@ -126,7 +126,8 @@ def read_world(store: Store) -> World:
         AssertionError: a message is there twice, or damaged.
     """
     world: dict[str, Kept] = {}
-    for queue, storage in store.load():
+    for queue, _ in store.load():
+        storage = store.storage(queue.path)
         kept = world[queue.path.key] = Kept()
         for state in State:
             for row in storage.rows.after(state, 0, _ANY):

@@ -1,6 +1,6 @@
 """The rows of entities and rules: read when a namespace opens, and written at each change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +75,8 @@ class EntityRows:
         try:
             rules = self._load_rules()
             read: dict[tuple[str, str], Properties] = {}  # few differ: they share one value
-            found: list[Any] = self._connection.execute(_LOAD).fetchall()
+            # Row by row: all rows at once would take more memory than all that is made of them.
+            found: Iterable[Any] = self._connection.execute(_LOAD)
             for sound, key, number, name, kind, text, created, updated, version in found:
                 self._check(sound, f"entity {name!r}")
                 if key is None:
@@ -89,7 +90,7 @@ class EntityRows:
                         path=EntityPath(name),
                         properties=properties,
                         created=created,
-                        updated=updated,
+                        updated=created if updated == created else updated,  # one object
                         version=version,
                         rules=tuple(rules.get(number, ())),
                     ),
@@ -104,18 +105,18 @@ class EntityRows:
         return number
 
     def update(self, entity: StoredEntity) -> None:
-        self._put(self._number(entity.path), entity)
+        self._put(self.number(entity.path), entity)
 
     def remove(self, path: EntityPath) -> None:
         """Mark an entity as deleted."""
         self._connection.execute(_REMOVE, (path.key,))
 
     def put_rule(self, subscription: EntityPath, rule: Rule) -> None:
-        values = (self._number(subscription), rule.name.lower(), *write_rule(rule))
+        values = (self.number(subscription), rule.name.lower(), *write_rule(rule))
         self._connection.execute(_PUT_RULE, (*values, row_checksum(*values)))
 
     def remove_rule(self, subscription: EntityPath, name: str) -> None:
-        self._connection.execute(_REMOVE_RULE, (self._number(subscription), name.lower()))
+        self._connection.execute(_REMOVE_RULE, (self.number(subscription), name.lower()))
 
     def _load_rules(self) -> dict[int, list[Rule]]:
         rules: dict[int, list[Rule]] = {}
@@ -128,7 +129,8 @@ class EntityRows:
         if not sound:
             raise StoreDamaged(f"{self._path}: the row of the {what} is damaged; {SALVAGE}")
 
-    def _number(self, path: EntityPath) -> int:
+    def number(self, path: EntityPath) -> int:
+        """The number under which the messages of an existing entity are stored."""
         number: int = self._connection.execute(_NUMBER, (path.key,)).get
         return number
 

@@ -3,6 +3,7 @@
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import apsw
@@ -10,7 +11,7 @@ import attrs
 
 from gateway.brokers.embedded.changes import Changes
 from gateway.brokers.embedded.delivery_counts import DeliveryCounts
-from gateway.engine.records import MAX_SEQUENCE, Row, State, Total
+from gateway.engine.records import MAX_SEQUENCE, Row, State, Total, Totals
 
 TEXTS: Final = "reason, description, session, source"
 _RAW_TEXTS: Final = ", ".join(f"CAST({column} AS BLOB)" for column in TEXTS.split(", "))
@@ -36,6 +37,7 @@ _NEXT_DUE: Final = "SELECT min(due) FROM message WHERE queue = ? AND due IS NOT 
 _NEXT_EXPIRY: Final = (
     "SELECT min(expires) FROM message WHERE queue = ? AND state = 0 AND expires > ?"
 )
+_ALL_TOTALS: Final = "SELECT queue, state, count(*), sum(size) FROM message GROUP BY queue, state"
 _TOTALS: Final = "SELECT state, count(*), sum(size) FROM message WHERE queue = ? GROUP BY state"
 
 _REPLACE: Final = """
@@ -55,6 +57,20 @@ _NEVER: Final = -1
 # states, to raise its ValueError.
 _STATES: Final = {state.value: state for state in State}
 _NO_TEXTS: Final = (None, None, None, None)
+
+
+NO_TOTALS: Final[Totals] = MappingProxyType({})
+
+
+def all_totals(connection: apsw.Connection) -> Mapping[int, Totals]:
+    """
+    Count the messages of each queue that has any, by its number. Nothing may be waiting to be
+    written.
+    """
+    totals: dict[int, dict[State, Total]] = {}
+    for queue, state, messages, size in connection.execute(_ALL_TOTALS):
+        totals.setdefault(queue, {})[State(state)] = Total(messages, size)
+    return totals
 
 
 @attrs.define(eq=False)
@@ -151,7 +167,7 @@ class SqliteRows:
         self._connection.execute(_QUARANTINE, (sequence,))
         self.remove(sequence)
 
-    def totals(self) -> Mapping[State, Total]:
+    def totals(self) -> Totals:
         self._changes.flush()
         found = self._connection.execute(_TOTALS, (self._queue,))
         return {State(state): Total(messages, size) for state, messages, size in found}

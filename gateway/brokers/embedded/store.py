@@ -19,7 +19,7 @@ from gateway.brokers.embedded.delivery_counts import DeliveryCounts
 from gateway.brokers.embedded.entity_rows import EntityRows
 from gateway.brokers.embedded.files import Disk, HighWaterMark, StoreLock
 from gateway.brokers.embedded.opening import open_store
-from gateway.brokers.embedded.rows import SqliteRows
+from gateway.brokers.embedded.rows import NO_TOTALS, SqliteRows, all_totals
 from gateway.brokers.embedded.session_rows import SqliteSeenIds, SqliteSessions
 from gateway.brokers.embedded.upkeep import Upkeep
 from gateway.domain.entity import EntityPath
@@ -27,7 +27,7 @@ from gateway.domain.errors import StorageFull
 from gateway.domain.topics.filters import Rule
 from gateway.engine.entity_store import StoredEntity
 from gateway.engine.journal import Journal
-from gateway.engine.records import Storage
+from gateway.engine.records import Storage, Totals
 
 LOW_WATER: Final = 2 * schema.WAL_CAP + 64 * 1024 * 1024  # bytes that must stay free
 CRITICAL: Final = LOW_WATER // 2  # below this the log is kept as short as possible
@@ -213,10 +213,14 @@ class Store:
 
     # --- as an entity store
 
-    def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
+    def load(self) -> Iterable[tuple[StoredEntity, Totals]]:
         """As `EntityStore.load`, and `EntityRows.load`."""
+        totals = all_totals(self._connection)
         for number, entity in self._entities.load():
-            yield entity, self._storage(number)
+            yield entity, totals.get(number, NO_TOTALS)
+
+    def storage(self, path: EntityPath) -> Storage:
+        return self._storage(self._entities.number(path))
 
     def add(self, entity: StoredEntity) -> Storage:
         return self._storage(self._entities.add(entity))

@@ -26,7 +26,7 @@ from gateway.engine.content_needs import Packing
 from gateway.engine.entity_store import StoredEntity
 from gateway.engine.journal import Journal
 from gateway.engine.namespace import Namespace
-from gateway.engine.records import Storage
+from gateway.engine.records import Storage, Totals
 from gateway.moments import Moments
 from gateway.ports import Observer, WallClock
 from gateway.wire.amqp.message import encoded_size
@@ -42,8 +42,11 @@ class MemoryEntityStore:
     journal: Journal = attrs.field(factory=Journal)
     _sequences: "count[int]" = attrs.field(factory=lambda: count(1))
 
-    def load(self) -> Iterable[tuple[StoredEntity, Storage]]:
+    def load(self) -> Iterable[tuple[StoredEntity, Totals]]:
         return ()
+
+    def storage(self, path: EntityPath) -> Storage:
+        raise KeyError(path)  # `load` yields nothing
 
     def add(self, entity: StoredEntity) -> Storage:
         journal = self.journal

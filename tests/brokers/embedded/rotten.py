@@ -204,8 +204,9 @@ def _seen(store: Store) -> dict[str, int]:
     """What is answered for each id that stands in the store, also if it stands there by mistake."""
     seen: dict[str, int] = {}
     names: list[Any] = connection_of(store).execute("SELECT id FROM seen").fetchall()
-    for entity, storage in store.load():
+    for entity, _ in store.load():
         if entity.path == UNIQUE:
+            storage = store.storage(entity.path)
             found = {name: storage.seen.until(name) for (name,) in names}
             seen = {name: until for name, until in found.items() if until is not None}
     return seen
