@@ -48,6 +48,7 @@ PLAIN_TEXT: Final = """
     string success suspect system taken target task text threshold throttle time timeout tls to
     token too total traceback ttl tune twice unknown unreachable unreadable unsettled until
     untouched url usable v wait wake want was while within write x
+    bound commit count destination expiry file lag setting type
 """
 PLAIN: Final = frozenset(PLAIN_TEXT.split())
 

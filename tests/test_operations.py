@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from gateway.app.failure import ExitCode
 from gateway.domain.events.gateway import Event
 from gateway.telemetry.log import LEVEL_OF, name_of
@@ -15,8 +17,15 @@ METRICS = (REFERENCE / "metrics.md").read_text()
 COMMANDS = (REFERENCE / "commands.md").read_text()
 EVENT_ROW = re.compile(r"^\| `(\w+)` \| ([\w, ]+) \| [^|]+ \| [^|]+ \|$", re.MULTILINE)
 METRIC_TABLE = re.compile(r"^\| metric \|.*?\n\n", re.MULTILINE | re.DOTALL)
-METRIC = re.compile(r"`((?:pairgate|messaging_client)_\w+)`")
-LABELS = {"pairgate_accepted_by", "pairgate_outcome", "pairgate_namespace"}
+METRIC = re.compile(r"`((?:pairgate|messaging)_\w+)`")
+LABELS = {
+    "messaging_destination_name",
+    "messaging_operation_name",
+    "messaging_system",
+    "pairgate_accepted_by",
+    "pairgate_namespace",
+    "pairgate_outcome",
+}
 CODE_ROW = re.compile(r"^\| (\d+) \|", re.MULTILINE)
 
 
@@ -28,10 +37,13 @@ def test_every_event_is_explained_with_its_level() -> None:
 
 
 def test_every_metric_is_explained() -> None:
-    told = re.findall(r"^(\w+)[{ ]", exposition(OUTAGE).decode(), re.MULTILINE)
+    told = set()
+    for family in text_string_to_metric_families(exposition(OUTAGE).decode()):
+        names = {sample.name for sample in family.samples}
+        told |= {family.name} if family.type == "histogram" else names
     [table] = METRIC_TABLE.findall(METRICS)
 
-    assert set(METRIC.findall(table)) - LABELS == set(told)
+    assert set(METRIC.findall(table)) - LABELS == told
 
 
 def test_every_exit_code_is_explained() -> None:

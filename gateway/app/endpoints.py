@@ -1,6 +1,7 @@
 """The ports that clients connect to, each with the front end of its protocol."""
 
 import traceback
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 import attrs
@@ -78,7 +79,7 @@ async def bind_endpoint(
             moved(config.endpoints[number].bind, port_offset),
             options=config.limits.listener,
             on_crash=crash_reporter(runtime),
-            on_lost=loss_reporter(runtime),
+            on_lost=loss_reporter(runtime, config.endpoints[number].protocol),
         )
     except CannotListen as error:
         raise Failure(f"endpoints[{number}].bind: {error}") from error
@@ -137,9 +138,15 @@ def crash_reporter(runtime: Runtime) -> OnEnd:
     return lambda peer, error: runtime.observer.report(crashed(peer, error))
 
 
-def loss_reporter(runtime: Runtime) -> OnEnd:
-    """Reports connections that an expected error has ended."""
-    return lambda peer, error: runtime.observer.report(lost(peer, error))
+def loss_reporter(runtime: Runtime, protocol: str) -> OnEnd:
+    """Reports connections that an expected error has ended; counts those that were refused."""
+
+    def report(peer: str, error: BaseException) -> None:
+        if any(isinstance(each, ConnectionRefusedError) for each in _leaves(error)):
+            runtime.observer.connections.refused[protocol] += 1
+        runtime.observer.report(lost(peer, error))
+
+    return report
 
 
 def tls_of(config: Config, index: int) -> Tls | None:
@@ -167,5 +174,9 @@ def crashed(peer: str, error: BaseException) -> ConnectionCrashed:
 
 def lost(peer: str, error: BaseException) -> ConnectionLost:
     """The event for a connection that an expected error has ended."""
-    leaves = error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)
-    return ConnectionLost(peer=peer, reason="; ".join(f"{type(e).__name__}: {e}" for e in leaves))
+    each = (f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
+    return ConnectionLost(peer=peer, reason="; ".join(each))
+
+
+def _leaves(error: BaseException) -> Sequence[BaseException]:
+    return error.exceptions if isinstance(error, BaseExceptionGroup) else (error,)

@@ -9,6 +9,7 @@ import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.runtime import Runtime
+from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.embedded.files import StoreError, StoreInUse
 from gateway.brokers.local.broker import LocalBroker
 from gateway.brokers.registry import Adapter, BrokerDependencies, build
@@ -98,6 +99,8 @@ def register(opened: Adapter, namespace: Namespace, runtime: Runtime) -> None:
     """Measure the operations on an open namespace from now on."""
     opened.meter.start()
     runtime.meters[namespace.name] = opened.meter
+    if isinstance(opened, EmbeddedBroker):
+        runtime.commits[namespace.name] = opened.commits
     runtime.abilities[namespace.name] = abilities = AbilityWatch(
         clock=runtime.now,
         abilities=Abilities(rights=rights_of(namespace)),

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
+from gateway.app.expiries import read_expiries
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status import StatusBoard, make_figures
@@ -44,6 +45,8 @@ class ProcessAdmin:
             Failure: a port is in use, a certificate can't be used, or no client could authenticate.
         """
         await trio.lowlevel.checkpoint()
+        expiries = read_expiries(self.board.config, self.process)
+        self.board = attrs.evolve(self.board, expiries=expiries)
         config, runtime = self.board.config, self.board.runtime
         budget = BodyBudget(config.limits.http.max_body_memory)
         for number, endpoint in config.endpoints_of(self.process).items():
@@ -61,6 +64,7 @@ class ProcessAdmin:
         async with trio.open_nursery() as nursery:
             if self._ports:
                 await nursery.start(self.board.refusals.run)
+                await nursery.start(self.board.runtime.loop_lag.run)
             await nursery.start(self.control.run)
             for port, server in self._ports:
                 await nursery.start(

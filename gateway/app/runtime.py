@@ -10,10 +10,12 @@ from uuid import uuid4
 
 import attrs
 
+from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.meter import Meter
 from gateway.domain.events.gateway import Event
 from gateway.ports import Observer
 from gateway.telemetry.abilities import AbilityWatch
+from gateway.telemetry.loop_lag import LoopLag
 from gateway.telemetry.watch import Watch
 
 
@@ -47,6 +49,8 @@ class Runtime:
     # Of the opened namespaces, by name.
     meters: dict[str, Meter] = attrs.field(factory=dict)
     abilities: dict[str, AbilityWatch] = attrs.field(factory=dict)
+    commits: dict[str, CommitStats] = attrs.field(factory=dict)  # of embedded ones
+    loop_lag: LoopLag = attrs.field(factory=LoopLag)
     # Whether missing files are created; only a gateway does. In a wrong folder, any other command
     # would take the files that it created itself for those of an empty gateway.
     makes_stores: bool = False

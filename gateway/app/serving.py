@@ -203,7 +203,7 @@ async def run_parts(
         await services.start(partial(watch_signals, ending.ask, reload))
         for store in parts.stores:
             services.start_soon(watch_store, store, ending.fail)
-        for service in (*parts.services, trimmer, pool):
+        for service in (*parts.services, ending.runtime.loop_lag, trimmer, pool):
             await services.start(service.run)
         with ending.connections:
             await _serve_all(endpoints, ending, announce, trimmer, pool)

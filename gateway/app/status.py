@@ -1,7 +1,7 @@
 """Collects the status of this process from its parts, at each request."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -10,7 +10,7 @@ import trio
 from gateway.app.listener.waking import expected_wake
 from gateway.app.parts import SPOOL, Parts
 from gateway.app.runtime import Runtime
-from gateway.config.options import Config, Pairing
+from gateway.config.options import SERVE, Config, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
@@ -19,6 +19,9 @@ from gateway.domain.operators.control import Override
 from gateway.domain.status import (
     MOST_ENTITIES,
     BacklogStatus,
+    CommitStatus,
+    ConnectionCount,
+    Expiry,
     NamespaceStatus,
     PairStatus,
     QueueStatus,
@@ -68,6 +71,7 @@ class StatusBoard:
     syphon: LoneSyphon | None = None  # of a process that is nothing else
     states: Callable[[], Sequence[QueueState]] = tuple  # of a listener
     wake: Callable[[], Wake] | None = None  # of a listener; None: as the configuration implies
+    expiries: Sequence[Expiry] = ()  # of the certificates that the process has loaded
 
     async def read(self) -> Status:
         """The present status. Now and then this sends a request to the secondary."""
@@ -107,11 +111,33 @@ class StatusBoard:
             events=watch.counts(),
             alarms=tuple(watch.alarms()),
             refused=tuple(self._refused()),
+            connections=tuple(self._connections()),
+            commits=tuple(
+                CommitStatus(
+                    name=name, seconds=each.seconds.read(), operations=each.operations.read()
+                )
+                for name, each in self.runtime.commits.items()
+            ),
+            loop_lag=self.runtime.loop_lag.read(),
+            expiries=tuple(self.expiries),
         )
 
     def _refused(self) -> Iterator[RefusalCount]:
         for (protocol, reason), times in sorted(self.refusals.counts.items()):
             yield RefusalCount(protocol=protocol, reason=reason, times=times)
+
+    def _connections(self) -> Iterator[ConnectionCount]:
+        """The connections to this gateway; a listener has none that matter."""
+        endpoints = () if self.parts is None else self.config.endpoints_of(SERVE).values()
+        counts = self.runtime.observer.connections
+        for protocol, ports in Counter(each.protocol for each in endpoints).items():
+            yield ConnectionCount(
+                protocol=protocol,
+                open=counts.open[protocol],
+                opened=counts.opened[protocol],
+                refused=counts.refused[protocol],
+                limit=ports * self.config.limits.listener.max_connections,
+            )
 
     async def _look(self) -> None:
         """Probe each namespace that no operation has used for a while."""
@@ -190,6 +216,10 @@ class StatusBoard:
             paused=pauses.running,
             pauses=self.runtime.observer.count(BusyPause),
             pins=tuple(each.text for each in pair.states.pins),
+            durations=tuple(pair.broker.sends.durations()),
+            refused=pair.broker.sends.refused(),
+            slow_calls=pair.broker.to_primary.watch.slow,
+            state_changes=tuple(self.runtime.observer.state_changes()),
         )
 
     async def _backlog(self, lone: LoneSyphon, pairing: Pairing) -> PairStatus:
@@ -238,6 +268,8 @@ class StatusBoard:
             dead_lettered_by_reason=dict(watch.dead_lettered),
             waiting=tuple(waiting[:MOST_ENTITIES]),
             pauses=tuple(each.text for each in pauses),
+            stalled=_any_known(syphon.stalled for syphon in syphons),
+            copies=_copies(syphons),
         )
 
 
@@ -288,6 +320,19 @@ def _counted(troubled: Sequence[EntityState]) -> Mapping[str, int]:
     return {state.value: counts[state] for state in State if state is not State.PRIMARY}
 
 
+def _any_known(answers: Iterable[bool | None]) -> bool | None:
+    """True if one is true; None: none is known."""
+    known = [each for each in answers if each is not None]
+    return any(known) if known else None
+
+
+def _copies(syphons: Sequence[Syphon]) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    for syphon in syphons:
+        counts.update({state.value: number for state, number in syphon.copies.items()})
+    return dict(counts)
+
+
 def _worst(troubled: Sequence[EntityState]) -> Sequence[EntityState]:
     """The entities that have been in trouble for the longest time, suspects last."""
     ordered = sorted(troubled, key=lambda each: (each.state is State.SUSPECT, each.since))
@@ -315,4 +360,5 @@ def _queue(state: QueueState) -> QueueStatus:
         poisoned=state.poisoned,
         too_late=state.too_late,
         usage=state.usage,
+        handled=state.handled,
     )

@@ -201,7 +201,8 @@ def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
         )
     )
     sends = ", ".join(
-        f"{each.messages} {each.outcome}{f' by {each.accepted_by}' if each.accepted_by else ''}"
+        f"{each.messages} {each.outcome}"
+        f"{f' by {each.accepted_by}' if each.accepted_by else f' ({each.error})'}"
         for each in pair.sends
     )
     lines.append(Text(f"sends    {sends or 'none yet'}; {pair.inflight} bytes in flight"))

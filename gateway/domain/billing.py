@@ -13,7 +13,8 @@ Storage Queue: each request is one operation, whether it carries 32 messages or 
 """
 
 import enum
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Final
 
@@ -102,6 +103,21 @@ class UsageReport:
         if self.idle_seconds < QUIET:
             return None
         return self.idle_operations / self.idle_seconds * DAY
+
+
+def sum_of(reports: Sequence[UsageReport]) -> UsageReport:
+    """The counts of several processes or queues together; at least one."""
+    operations: Counter[Operation] = Counter()
+    for report in reports:
+        operations.update(report.operations)
+    return UsageReport(
+        operations=dict(operations),
+        sent=sum(report.sent for report in reports),
+        received=sum(report.received for report in reports),
+        idle_operations=sum(report.idle_operations for report in reports),
+        # All are idle while none works.
+        idle_seconds=min(report.idle_seconds for report in reports),
+    )
 
 
 @attrs.define(eq=False)

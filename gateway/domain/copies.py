@@ -26,8 +26,8 @@ that fails stops nothing: the send goes on, and the copy is delivered again.
 """
 
 import enum
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -123,6 +123,12 @@ class Copies:
             after = TRANSITIONS[before][event]
             if after is not before:
                 self._set(copy, before, after)
+
+    def counts(self) -> Mapping[CopyState, int]:
+        """The number of copies in each state but NEW."""
+        counted = Counter(self._states.values())
+        counted[A] = len(self._sent)
+        return {state: counted[state] for state in CopyState if state is not N}
 
     def forget_unsent(self, queue: str) -> None:
         """

@@ -36,6 +36,11 @@ class Event(enum.Enum):
     FORCED_OVER = "forced over"  # by an operator
     FORCED_BACK = "forced back"
 
+    @property
+    def cause(self) -> str:
+        """Its name in events and metrics."""
+        return self.name.lower().replace("_", "-")
+
 
 P, S, B, H, O = State.PRIMARY, State.SUSPECT, State.SECONDARY, State.HALF_OPEN, State.PINNED  # noqa: E741
 E = Event

@@ -258,3 +258,6 @@ class AcceptedBy(enum.Enum):
     PRIMARY = "primary"
     BACKLOG = "backlog"
     SPOOL = "spool"
+
+    # As in `billing.Operation`: looked up for each send.
+    __hash__ = object.__hash__

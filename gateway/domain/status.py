@@ -15,6 +15,7 @@ import attrs
 from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
+from gateway.domain.health.distribution import Distribution
 
 MOST_ENTITIES: Final = 100  # troubled entities by name; the others are only counted
 _REMEDY: Final = "fix the cause, then run `pairgate redrive"
@@ -154,15 +155,70 @@ class SyphonStatus:
     dead_lettered_by_reason: Mapping[str, int] = attrs.field(factory=dict)
     waiting: tuple[Waiting, ...] = ()  # at most `MOST_ENTITIES`
     pauses: tuple[str, ...] = ()  # by operators: what, by whom, until when, and why
+    # Messages wait and none has moved for `stall_after`; None: no syphon of this process has looked
+    stalled: bool | None = None
+    copies: Mapping[str, int] = attrs.field(factory=dict)  # backlog messages, by `CopyState`
 
 
 @attrs.frozen(kw_only=True)
 class SendCount:
-    """Messages of sends with that outcome. `accepted_by` is empty for failed sends."""
+    """
+    Messages of sends with that outcome. `accepted_by` is empty for failed sends, `error` (a class
+    of `domain.errors`) for accepted ones.
+    """
 
     accepted_by: str
     outcome: str
     messages: int
+    error: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class SendDuration:
+    """Seconds from a send's arrival to its verdict. `accepted_by`, `error`: as in `SendCount`."""
+
+    accepted_by: str
+    error: str
+    seconds: Distribution
+
+
+@attrs.frozen(kw_only=True)
+class StateChangeCount:
+    """Changes of entities' states, by what has caused them."""
+
+    before: str
+    after: str
+    cause: str
+    times: int
+
+
+@attrs.frozen(kw_only=True)
+class ConnectionCount:
+    """The clients' connections to the endpoints of one protocol, since the start but for `open`."""
+
+    protocol: str
+    open: int  # now
+    opened: int
+    refused: int  # surplus ones
+    limit: int
+
+
+@attrs.frozen(kw_only=True)
+class CommitStatus:
+    """The commits of one embedded store."""
+
+    name: str  # of its namespace, or of the spool
+    seconds: Distribution
+    operations: Distribution  # in each commit
+
+
+@attrs.frozen(kw_only=True)
+class Expiry:
+    """The end of a certificate in a file that the configuration names."""
+
+    setting: str
+    file: str
+    at: datetime
 
 
 @attrs.frozen(kw_only=True)
@@ -200,6 +256,10 @@ class PairStatus:
     pauses: int  # since the start
     spool: SpoolStatus | None = None  # None: none is configured
     pins: tuple[str, ...] = ()  # by operators: what, by whom, until when, and why
+    durations: tuple[SendDuration, ...] = ()
+    refused: Mapping[str, int] = attrs.field(factory=dict)  # messages, by the class of the error
+    slow_calls: int = 0
+    state_changes: tuple[StateChangeCount, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -215,6 +275,8 @@ class QueueStatus:
     poisoned: int
     too_late: int
     usage: UsageReport
+    # Seconds that the handler took, by the class of its error; empty: it succeeded
+    handled: Mapping[str, Distribution] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -249,6 +311,10 @@ class Status:
     events: Mapping[str, int] = attrs.field(factory=dict)  # since the start, by name
     alarms: tuple[Alarm, ...] = ()
     refused: tuple[RefusalCount, ...] = ()
+    connections: tuple[ConnectionCount, ...] = ()
+    commits: tuple[CommitStatus, ...] = ()
+    loop_lag: Distribution | None = None  # seconds; None: not measured
+    expiries: tuple[Expiry, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:

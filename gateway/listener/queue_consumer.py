@@ -115,6 +115,7 @@ class QueueConsumer(Generic[T]):
             too_late=self.stats.too_late,
             advice=self.stats.advice,
             usage=self.stats.usage(),
+            handled=self.stats.handled(),
         )
 
     async def _serve(self) -> None:

@@ -161,6 +161,7 @@ class Work(Generic[T]):
             settlement = _checked(await self.session.job.handle(item))
         except* Exception as group:  # foreign code: whatever it raises concerns this one message
             failure = _alone(group)
+        self.session.stats.note_handled(failure, trio.current_time() - self._began)
         if not isinstance(failure, EndpointDown):
             self.session.endpoint.answer(self)
         return settlement if failure is None else failure

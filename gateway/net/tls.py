@@ -2,6 +2,7 @@
 
 import ssl
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -90,6 +91,21 @@ def client_context(options: ClientTlsOptions | None = None) -> ssl.SSLContext:
     if options.certificate is not None:
         _load_certificate(context, options.certificate, options.key)
     return context
+
+
+def expiry_of(file: Path, *, authorities: bool) -> datetime | None:
+    """
+    The date on which the first certificate of a PEM file ends, as the others don't work without it;
+    of `authorities` the last one. None: there is no certificate.
+    """
+    # Imported here: most processes have no certificates.
+    from cryptography.x509 import load_pem_x509_certificates
+
+    try:
+        ends = [each.not_valid_after_utc for each in load_pem_x509_certificates(file.read_bytes())]
+    except (OSError, ValueError):
+        return None
+    return max(ends) if authorities else min(ends)
 
 
 def _pinned_context(options: PinnedTlsOptions) -> ssl.SSLContext:

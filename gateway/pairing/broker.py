@@ -139,12 +139,15 @@ class PairedBroker(ForwardingBroker):
                 async with room:
                     await self._deliver(self._sending(entity, admitted, taken, deadline, in_order))
         except trio.Cancelled:
-            self.sends.failed(Outcome.UNKNOWN, sum(len(batch.messages) for batch in made))
+            lasted = trio.current_time() - now
+            for batch in made:
+                self.sends.failed(None, len(batch.messages), lasted)
             raise
         except Busy as error:
             for batch in admitted:
                 batch.fail(error)
-        self._count(entity, made)
+                self.sends.refused_on_arrival(error, len(batch.messages))
+        self._count(entity, made, trio.current_time() - now)
         return made
 
     def _admitted(self, entity: EntityPath, batches: Sequence[Batch]) -> tuple[list[Batch], int]:
@@ -155,18 +158,19 @@ class PairedBroker(ForwardingBroker):
                 size += self.admission.admit(entity, batch.messages)
             except BrokerError as error:
                 batch.fail(error)
+                self.sends.refused_on_arrival(error, len(batch.messages))
             else:
                 admitted.append(batch)
         return admitted, size
 
-    def _count(self, entity: EntityPath, batches: Sequence[Batch]) -> None:
+    def _count(self, entity: EntityPath, batches: Sequence[Batch], seconds: float) -> None:
         reasons: dict[str, Outcome] = {}
         for batch in batches:
             if batch.error is not None:
-                self.sends.failed(batch.error.outcome, len(batch.messages))
+                self.sends.failed(batch.error, len(batch.messages), seconds)
                 reasons[str(batch.error)] = batch.error.outcome
             elif batch.accepted_by is not None:
-                self.sends.accepted(batch.accepted_by, len(batch.messages))
+                self.sends.accepted(batch.accepted_by, len(batch.messages), seconds)
         for reason, outcome in reasons.items():
             self.observer.report(SendFailed(entity=entity, outcome=outcome.value, reason=reason))
 

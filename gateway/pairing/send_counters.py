@@ -1,33 +1,74 @@
-"""Counts the sends of a pair by who accepted them and by outcome."""
+"""Counts the sends of a pair by who accepted them and by outcome, and how long they took."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import attrs
 
-from gateway.domain.errors import Outcome
+from gateway.domain.errors import BrokerError, Outcome
+from gateway.domain.health.distribution import LATENCIES, Histogram
 from gateway.domain.message import AcceptedBy
-from gateway.domain.status import SendCount
+from gateway.domain.status import SendCount, SendDuration
+
+CANCELLED: Final = "Cancelled"  # the error of a send whose caller has gone
+
+
+@attrs.define(eq=False)
+class _Counted:
+    messages: int = 0
+    seconds: Histogram = attrs.field(factory=lambda: Histogram(LATENCIES))
 
 
 @attrs.define(eq=False)
 class SendCounters:
-    """Messages since the start, by who accepted them or by the outcome of the failed send."""
+    """Messages and durations since the start, by who accepted them or by the error."""
 
-    _counts: Counter[tuple[AcceptedBy | None, str]] = attrs.field(factory=Counter, init=False)
+    _accepted: dict[AcceptedBy, _Counted] = attrs.field(factory=dict, init=False)
+    # By outcome and the class of the error.
+    _failed: dict[tuple[str, str], _Counted] = attrs.field(factory=dict, init=False)
+    _refused: Counter[str] = attrs.field(factory=Counter, init=False)
 
-    def accepted(self, accepted_by: AcceptedBy, messages: int) -> None:
-        self._counts[accepted_by, "accepted"] += messages
+    def accepted(self, accepted_by: AcceptedBy, messages: int, seconds: float) -> None:
+        """Count a batch that was accepted so many seconds after it arrived."""
+        counted = self._accepted.get(accepted_by)
+        if counted is None:
+            counted = self._accepted[accepted_by] = _Counted()
+        counted.messages += messages
+        counted.seconds.note(seconds)
 
-    def failed(self, outcome: Outcome, messages: int) -> None:
-        self._counts[None, outcome.value] += messages
+    def failed(self, error: BrokerError | None, messages: int, seconds: float) -> None:
+        """Count a batch that nobody accepted; no error: its caller has gone."""
+        outcome = Outcome.UNKNOWN if error is None else error.outcome
+        name = CANCELLED if error is None else type(error).__name__
+        counted = self._failed.setdefault((outcome.value, name), _Counted())
+        counted.messages += messages
+        counted.seconds.note(seconds)
+
+    def refused_on_arrival(self, error: BrokerError, messages: int) -> None:
+        """Count a batch that no namespace was asked to accept. It is counted as failed, too."""
+        self._refused[type(error).__name__] += messages
 
     def all(self) -> Sequence[SendCount]:
         return [
             SendCount(
-                accepted_by="" if accepted_by is None else accepted_by.value,
-                outcome=outcome,
-                messages=messages,
+                accepted_by=accepted_by, outcome=outcome, messages=counted.messages, error=error
             )
-            for (accepted_by, outcome), messages in self._counts.items()
+            for accepted_by, outcome, error, counted in self._rows()
         ]
+
+    def durations(self) -> Sequence[SendDuration]:
+        return [
+            SendDuration(accepted_by=accepted_by, error=error, seconds=counted.seconds.read())
+            for accepted_by, _, error, counted in self._rows()
+        ]
+
+    def refused(self) -> Mapping[str, int]:
+        """Messages that were refused on arrival, by the class of the error."""
+        return dict(self._refused)
+
+    def _rows(self) -> Iterator[tuple[str, str, str, _Counted]]:
+        for accepted_by, counted in self._accepted.items():
+            yield accepted_by.value, "accepted", "", counted
+        for (outcome, error), counted in self._failed.items():
+            yield "", outcome, error, counted

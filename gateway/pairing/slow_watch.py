@@ -43,6 +43,7 @@ class SlowWatch:
     options: PairOptions
     states: EntityStates
     budget: HedgeBudget
+    slow: int = attrs.field(default=0, init=False)  # sends since the start
     _waiting: dict[float, Queue] = attrs.field(factory=dict, init=False)  # by their time limit
     _slow: Queue = attrs.field(factory=dict, init=False)  # whose entity became suspect
     _alive: Queue = attrs.field(factory=dict, init=False)  # whose entity shows life
@@ -132,6 +133,7 @@ class SlowWatch:
                 self._alive[watched] = None
 
     def _suspect(self, watched: Watched, now: float) -> None:
+        self.slow += 1
         self.states.evidence.slow(watched.attempt)
         if not watched.overtaken:
             self.states.slow(watched.attempt)

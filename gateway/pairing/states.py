@@ -486,7 +486,11 @@ class EntityStates:
             self.share(record.entity)
         self.observer.report(
             EntityStateChanged(
-                entity=record.entity, before=before.state.value, after=after.value, reason=reason
+                entity=record.entity,
+                before=before.state.value,
+                after=after.value,
+                reason=reason,
+                cause=event.cause,
             )
         )
 

@@ -1,26 +1,39 @@
 """
 `Status` in Prometheus's text format.
 
-Names follow OpenTelemetry's semantic conventions for messaging if these have one, in Prometheus's
-spelling; our own begin with `pairgate_`. Labels are bounded: namespaces, states, accepted by,
-outcomes, kinds of operations and events, known reasons of dead letters, the queues of a listener.
-Entities are no labels: `GET /status` names those in trouble.
+Names follow OpenTelemetry's semantic conventions for messaging (1.40) if these have one, in
+Prometheus's spelling; our own begin with `pairgate_`. A label that OpenTelemetry leaves out has no
+value, as `error_type` of what succeeded.
+
+Labels are bounded: namespaces, states, accepted by, outcomes, kinds of errors, operations and
+events, known reasons of dead letters, and `MOST_QUEUES` queues of a listener. Entities are no
+labels: `GET /status` names those in trouble. An unknown figure has no sample.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from math import inf
 from typing import Final
 
 import attrs
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.domain.billing import UsageReport
+from gateway.domain.billing import UsageReport, sum_of
 from gateway.domain.dead_letters import OTHER, REASONS, UNKNOWN, DeadLetters
 from gateway.domain.health.abilities import Answer
+from gateway.domain.health.distribution import Distribution, added
 from gateway.domain.status import (
     BacklogStatus,
+    CommitStatus,
+    ConnectionCount,
+    Expiry,
     NamespaceStatus,
     PairStatus,
     QueueStatus,
@@ -32,7 +45,15 @@ from gateway.domain.status import (
 # OpenTelemetry, "Semantic conventions for messaging client metrics".
 SENT: Final = "messaging_client_sent_messages"
 CONSUMED: Final = "messaging_client_consumed_messages"
-_SYSTEM: Final = {"messaging_system": "pairgate", "messaging_operation_name": "send"}
+DURATION: Final = "messaging_client_operation_duration_seconds"
+PROCESSED: Final = "messaging_process_duration_seconds"
+_SYSTEM: Final = "messaging_system"
+_OPERATION: Final = "messaging_operation_name"
+_PAIRGATE: Final = "pairgate"
+
+MOST_QUEUES: Final = 100  # of a listener; the sums of the others are one queue
+OTHERS: Final = "(others)"
+_REFUSALS: Final = ("Busy", "InvalidRequest", "MessageTooLarge")  # those of `pairing.admission`
 _COUNTS: Final = {
     "completed": "Messages that their handler has completed.",
     "failed": "Failed calls of handlers.",
@@ -83,10 +104,20 @@ class _Figures(Collector):
         yield refused
         yield from _abilities(status.namespaces)
         yield from _billing("namespace", {each.name: each.usage for each in status.namespaces})
+        yield from _connections(status.connections)
+        yield from _commits(status.commits)
+        if status.loop_lag is not None:
+            yield _histogram(
+                "pairgate_event_loop_lag_seconds",
+                "How late the event loop runs what is due.",
+                {(): status.loop_lag},
+            )
+        if status.expiries:
+            yield _expiries(status.expiries)
         if status.pair is not None:
             yield from _pair(status.pair)
         if status.queues:
-            yield from _listener(status.queues)
+            yield from _listener(_bounded(status.queues))
 
 
 def _abilities(namespaces: Sequence[NamespaceStatus]) -> Iterator[Metric]:
@@ -149,7 +180,9 @@ def _billing(label: str, usages: dict[str, UsageReport]) -> Iterator[Metric]:
         "Operations billed in a day without messages, by the idle time since the start.",
         labels=[label],
     )
-    consumed = CounterMetricFamily(CONSUMED, "Received messages.", labels=[f"pairgate_{label}"])
+    consumed = CounterMetricFamily(
+        CONSUMED, "Received messages.", labels=[_SYSTEM, _OPERATION, "pairgate_namespace"]
+    )
     for name, usage in usages.items():
         for operation, count in usage.operations.items():
             operations.add_metric([name, operation.value], count)
@@ -157,7 +190,7 @@ def _billing(label: str, usages: dict[str, UsageReport]) -> Iterator[Metric]:
             per_message.add_metric([name], usage.per_message)
         if usage.per_idle_day is not None:
             per_idle_day.add_metric([name], usage.per_idle_day)
-        consumed.add_metric([name], usage.received)
+        consumed.add_metric([_PAIRGATE, "receive", name], usage.received)
     yield from (operations, per_message, per_idle_day)
     if label == "namespace":
         yield consumed
@@ -167,11 +200,44 @@ def _pair(pair: PairStatus) -> Iterator[Metric]:
     sent = CounterMetricFamily(
         SENT,
         "Sent messages, by who accepted them and by outcome.",
-        labels=[*_SYSTEM, "pairgate_accepted_by", "pairgate_outcome"],
+        labels=[_SYSTEM, _OPERATION, "pairgate_accepted_by", "pairgate_outcome", "error_type"],
     )
-    for count in pair.sends:
-        sent.add_metric([*_SYSTEM.values(), count.accepted_by, count.outcome], count.messages)
+    # From 0 on, so that a rate includes the first.
+    messages = {(each, "accepted", ""): 0 for each in ("primary", "backlog")}
+    messages |= {(each.accepted_by, each.outcome, each.error): each.messages for each in pair.sends}
+    for labels, number in messages.items():
+        sent.add_metric([_PAIRGATE, "send", *labels], number)
     yield sent
+    yield _histogram(
+        DURATION,
+        "Time from a send's arrival to its verdict.",
+        {
+            (_PAIRGATE, "send", each.accepted_by, each.error): each.seconds
+            for each in pair.durations
+        },
+        labels=[_SYSTEM, _OPERATION, "pairgate_accepted_by", "error_type"],
+    )
+    refused = CounterMetricFamily(
+        "pairgate_admission_refused_messages",
+        "Messages that were refused on arrival, by the kind of the error.",
+        labels=["error_type"],
+    )
+    for error, number in (dict.fromkeys(_REFUSALS, 0) | dict(pair.refused)).items():
+        refused.add_metric([error], number)
+    yield refused
+    yield CounterMetricFamily(
+        "pairgate_slow_calls",
+        "Sends that the primary didn't answer within slow_call_duration.",
+        value=pair.slow_calls,
+    )
+    changes = CounterMetricFamily(
+        "pairgate_entity_state_changes",
+        "Changes of entities' states, by the states before and after and by the cause.",
+        labels=["before", "after", "cause"],
+    )
+    for change in pair.state_changes:
+        changes.add_metric([change.before, change.after, change.cause], change.times)
+    yield changes
     states = GaugeMetricFamily(
         "pairgate_entities", "Entities in a state other than primary.", labels=["state"]
     )
@@ -257,6 +323,30 @@ def _syphon(syphon: SyphonStatus) -> Iterator[Metric]:
         "Entities that are backing off after a failure.",
         syphon.backing_off,
     )
+    yield _gauge(
+        "pairgate_syphon_moved_messages_per_second",
+        "Rate from the backlog to the primary in the last 10 s.",
+        syphon.rate,
+    )
+    yield _gauge(
+        "pairgate_syphon_pauses",
+        "Pauses of the syphon by operators, in force now.",
+        len(syphon.pauses),
+    )
+    copies = GaugeMetricFamily(
+        "pairgate_syphon_copies",
+        "Backlog messages that the syphon has in hand, by the state of their way.",
+        labels=["state"],
+    )
+    for state, number in syphon.copies.items():
+        copies.add_metric([state], number)
+    yield copies
+    if syphon.stalled is not None:
+        yield _gauge(
+            "pairgate_syphon_stalled",
+            "1: messages wait on the backlog, and none has moved for stall_after.",
+            int(syphon.stalled),
+        )
     if syphon.last_moved is not None:
         yield _gauge(
             "pairgate_syphon_last_moved_time_seconds",
@@ -265,7 +355,7 @@ def _syphon(syphon: SyphonStatus) -> Iterator[Metric]:
         )
 
 
-def _listener(queues: tuple[QueueStatus, ...]) -> Iterator[Metric]:
+def _listener(queues: Sequence[QueueStatus]) -> Iterator[Metric]:
     for field, text in _COUNTS.items():
         family = CounterMetricFamily(f"pairgate_listener_{field}_messages", text, labels=["queue"])
         for each in queues:
@@ -283,7 +373,113 @@ def _listener(queues: tuple[QueueStatus, ...]) -> Iterator[Metric]:
         locked.add_metric([each.queue], each.locked)
     yield tasks
     yield locked
+    yield _histogram(
+        PROCESSED,
+        "Time that the handler took for a message.",
+        {
+            (_PAIRGATE, "process", each.queue, error): seconds
+            for each in queues
+            for error, seconds in each.handled.items()
+        },
+        labels=[_SYSTEM, _OPERATION, "messaging_destination_name", "error_type"],
+    )
     yield from _billing("queue", {each.queue: each.usage for each in queues})
+
+
+def _bounded(queues: Sequence[QueueStatus]) -> Sequence[QueueStatus]:
+    """The first `MOST_QUEUES` queues, and the sums of all others as one more."""
+    if len(queues) <= MOST_QUEUES:
+        return queues
+    others = queues[MOST_QUEUES:]
+    kinds = sorted({error for each in others for error in each.handled})
+    handled = {
+        error: added(each.handled[error] for each in others if error in each.handled)
+        for error in kinds
+    }
+    return [
+        *queues[:MOST_QUEUES],
+        QueueStatus(
+            queue=OTHERS,
+            active_tasks=sum(each.active_tasks for each in others),
+            total_tasks=sum(each.total_tasks for each in others),
+            locked=sum(each.locked for each in others),
+            **{field: sum(getattr(each, field) for each in others) for field in _COUNTS},
+            usage=sum_of([each.usage for each in others]),
+            handled={error: seconds for error, seconds in handled.items() if seconds is not None},
+        ),
+    ]
+
+
+def _connections(connections: Sequence[ConnectionCount]) -> Iterator[Metric]:
+    labels = ["protocol"]
+    now = GaugeMetricFamily(
+        "pairgate_connections", "Connections of clients, by the endpoint's protocol.", labels=labels
+    )
+    limit = GaugeMetricFamily(
+        "pairgate_connections_limit", "Limit of these connections.", labels=labels
+    )
+    opened = CounterMetricFamily(
+        "pairgate_connections_opened", "Connections that were accepted.", labels=labels
+    )
+    refused = CounterMetricFamily(
+        "pairgate_connections_refused",
+        "Connections that were closed because there were too many.",
+        labels=labels,
+    )
+    for each in connections:
+        now.add_metric([each.protocol], each.open)
+        limit.add_metric([each.protocol], each.limit)
+        opened.add_metric([each.protocol], each.opened)
+        refused.add_metric([each.protocol], each.refused)
+    yield from (now, limit, opened, refused)
+
+
+def _commits(commits: Sequence[CommitStatus]) -> Iterator[Metric]:
+    labels = ["namespace"]
+    yield _histogram(
+        "pairgate_store_commit_duration_seconds",
+        "Time of a commit of an embedded store, the sync of the disk included.",
+        {(each.name,): each.seconds for each in commits},
+        labels=labels,
+    )
+    yield _histogram(
+        "pairgate_store_commit_operations",
+        "Operations that share a commit.",
+        {(each.name,): each.operations for each in commits},
+        labels=labels,
+    )
+
+
+def _expiries(expiries: Sequence[Expiry]) -> Metric:
+    family = GaugeMetricFamily(
+        "pairgate_certificate_expiry_time_seconds",
+        "End of a certificate, in seconds since 1970.",
+        labels=["setting", "file"],
+    )
+    for each in expiries:
+        family.add_metric([each.setting, each.file], each.at.timestamp())
+    return family
+
+
+def _histogram(
+    name: str,
+    text: str,
+    values: Mapping[tuple[str, ...], Distribution],
+    labels: Sequence[str] = (),
+) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for labelled, each in values.items():
+        counts = accumulate(each.counts)
+        buckets = [
+            (_bound_text(bound), count)
+            for bound, count in zip((*each.bounds, inf), counts, strict=True)
+        ]
+        family.add_metric(labelled, buckets, each.total)
+    return family
+
+
+def _bound_text(bound: float) -> str:
+    return "+Inf" if bound == inf else str(bound)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -9,6 +9,7 @@ import attrs
 
 from gateway.domain.dead_letters import label_of
 from gateway.domain.entity import EntityPath
+from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import (
     DeadLettered,
     Diverted,
@@ -18,8 +19,9 @@ from gateway.domain.events.gateway import (
 )
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
-from gateway.domain.status import RATE_SECONDS, Alarm
+from gateway.domain.status import RATE_SECONDS, Alarm, StateChangeCount
 from gateway.ports import Observer, WallClock
+from gateway.telemetry.connections import Connections
 from gateway.telemetry.log import level_of, name_of
 from gateway.telemetry.recent_events import RecentEvents
 
@@ -62,6 +64,9 @@ class Watch:
     dead_lettered: Counter[str] = attrs.field(
         factory=Counter, init=False
     )  # by `label_of` their reason
+    connections: Connections = attrs.field(factory=Connections, init=False)
+    # By the states before and after, and the cause.
+    _state_changes: Counter[tuple[str, str, str]] = attrs.field(factory=Counter, init=False)
     _counts: Counter[type[Event]] = attrs.field(factory=Counter, init=False)
     _alarms: dict[str, Alarm] = attrs.field(factory=dict, init=False)
     _troubled: set[EntityPath] = attrs.field(factory=set, init=False)  # not on the primary
@@ -76,16 +81,26 @@ class Watch:
     def report(self, event: Event) -> None:
         event = self._in_outage(event)
         self._counts[type(event)] += 1
-        if isinstance(event, Syphoned):
-            self._note_move(event.messages)
-        elif isinstance(event, DeadLettered):
-            self.dead_lettered[label_of(event.reason)] += 1
+        self._count(event)
         level = level_of(event)
         if level == "error":
             self._note_alarm(event)
         if level != "debug":
             self.recent.note(event)
         self._inner.report(event)
+
+    def _count(self, event: Event) -> None:
+        match event:
+            case ConnectionOpened(protocol=protocol):
+                self.connections.begin(protocol)
+            case ConnectionClosed(protocol=protocol):
+                self.connections.end(protocol)
+            case Syphoned(messages=messages):
+                self._note_move(messages)
+            case DeadLettered(reason=reason):
+                self.dead_lettered[label_of(reason)] += 1
+            case EntityStateChanged(before=before, after=after, cause=cause):
+                self._state_changes[before, after, cause] += 1
 
     def _in_outage(self, event: Event) -> Event:
         """The event, with the figures of the outage that it ends."""
@@ -127,6 +142,13 @@ class Watch:
     def counts(self) -> dict[str, int]:
         """The number of events since the start, by their names in the log."""
         return {name_of(kind): times for kind, times in self._counts.items()}
+
+    def state_changes(self) -> Sequence[StateChangeCount]:
+        """The changes of entities' states that this process has decided, since the start."""
+        return [
+            StateChangeCount(before=before, after=after, cause=cause, times=times)
+            for (before, after, cause), times in self._state_changes.items()
+        ]
 
     def alarms(self) -> Sequence[Alarm]:
         """Red states, the latest first."""

@@ -135,3 +135,18 @@ def test_a_closed_receiver_leaves_only_what_the_primary_has() -> None:
     assert copies.state_of(COPY) is CopyState.SENT
     assert {copies.state_of(copy) for copy in OTHERS} == {CopyState.NEW}
     assert copies.state_of(elsewhere) is CopyState.RECEIVED
+
+
+def test_copies_are_counted_by_their_state() -> None:
+    copies = Copies()
+    for event in SENDS:
+        copies.note(event, (COPY,))
+    copies.note(CopyEvent.DELIVERED, OTHERS)
+    copies.note(CopyEvent.SUSPENDED, OTHERS[1:2])
+
+    assert copies.counts() == {
+        CopyState.RECEIVED: len(OTHERS) - 1,
+        CopyState.SENDING: 0,
+        CopyState.SENT: 1,
+        CopyState.SUSPENDED: 1,
+    }

@@ -277,6 +277,11 @@ async def test_a_failover_that_one_worker_decides_is_every_workers(gateways: Gat
     assert others == [(201, "backlog")] * CONNECTIONS
     assert [each["state"] for each in told["pair"]["entities"]] == ["secondary"]
     assert gateway.count("entity_state_changed", after="secondary") == 1
+    durations = {each["accepted_by"]: each["seconds"] for each in told["pair"]["durations"]}
+    assert sum(durations["primary"]["counts"]) == CONNECTIONS
+    assert sum(durations["backlog"]["counts"]) == 1
+    served = {each["protocol"]: each["open"] for each in told["connections"]}
+    assert served["service-bus-http"] == CONNECTIONS
 
     await installed.primary.start()
     await gateway.seen("entity_state_changed", after="primary")

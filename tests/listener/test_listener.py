@@ -63,6 +63,21 @@ async def test_operations_are_told_without_a_request(harness):
     assert first.operations[Operation.RECEIVE] == 1
 
 
+async def test_the_time_that_handlers_take_is_told_by_their_error(harness):
+    async def handle(item):
+        await trio.sleep(0.5)
+        if item.message.message_id == "2":
+            raise ValueError("two")
+
+    await harness.send("1", "2")
+    listener = await harness.listen(handle, options={"poison_threshold": 1})
+    await until(lambda: len(next(iter(listener.states().values())).handled) == 2)
+
+    handled = next(iter(listener.states().values())).handled
+    assert {name: seconds.count for name, seconds in handled.items()} == {"": 1, "ValueError": 1}
+    assert handled[""].total == 0.5
+
+
 async def test_a_batch_has_at_most_as_many_as_the_options_say(harness):
     polled = harness.poll()
     await harness.send(*map(str, range(70)))

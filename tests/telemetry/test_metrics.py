@@ -27,9 +27,68 @@ def value(status: Status, name: str, *labels: str) -> float | None:
 def test_sends_are_told_by_who_accepted_and_by_outcome() -> None:
     name, common = "messaging_client_sent_messages_total", ("send", "pairgate")
 
-    assert value(OUTAGE, name, *common, "primary", "accepted") == 3
-    assert value(OUTAGE, name, *common, "backlog", "accepted") == 5
-    assert value(OUTAGE, name, *common, "", "unknown") == 1
+    assert value(OUTAGE, name, *common, "primary", "accepted", "") == 3
+    assert value(OUTAGE, name, *common, "backlog", "accepted", "") == 5
+    assert value(OUTAGE, name, *common, "", "unknown", "NoAnswer") == 1
+
+
+def test_durations_of_sends_are_told_by_who_accepted_or_by_the_error() -> None:
+    name, common = "messaging_client_operation_duration_seconds", ("send", "pairgate")
+
+    for verdict in (("primary", ""), ("", "NoAnswer")):
+        buckets = [
+            value(OUTAGE, f"{name}_bucket", *common, *verdict, bound)
+            for bound in ("0.005", "0.1", "+Inf")
+        ]
+        assert buckets == [2, 3, 4]
+        assert value(OUTAGE, f"{name}_count", *common, *verdict) == 4
+        assert value(OUTAGE, f"{name}_sum", *common, *verdict) == 0.75
+
+
+def test_what_changed_was_slow_or_was_refused_is_counted() -> None:
+    refused = "pairgate_admission_refused_messages_total"
+    causes = ("suspect", "secondary", "failed")
+
+    assert value(OUTAGE, "pairgate_entity_state_changes_total", *causes) == 2
+    assert value(OUTAGE, "pairgate_slow_calls_total") == 6
+    assert value(OUTAGE, refused, "MessageTooLarge") == 2
+    assert value(OUTAGE, refused, "Busy") == 0
+
+
+def test_the_process_tells_of_its_connections_commits_loop_and_certificates() -> None:
+    assert value(OUTAGE, "pairgate_connections", "amqp") == 2
+    assert value(OUTAGE, "pairgate_connections_limit", "amqp") == 1000
+    assert value(OUTAGE, "pairgate_connections_opened_total", "amqp") == 5
+    assert value(OUTAGE, "pairgate_connections_refused_total", "amqp") == 1
+    assert value(OUTAGE, "pairgate_store_commit_duration_seconds_count", "east") == 4
+    assert value(OUTAGE, "pairgate_store_commit_operations_sum", "east") == 0.75
+    assert value(OUTAGE, "pairgate_event_loop_lag_seconds_bucket", "0.1") == 3
+    [expiry] = OUTAGE.expiries
+    ends = value(OUTAGE, "pairgate_certificate_expiry_time_seconds", expiry.setting, expiry.file)
+    assert ends == expiry.at.timestamp()
+
+
+def test_what_a_process_does_not_measure_has_no_sample() -> None:
+    names = {name for name, _ in samples(WELL)}
+
+    assert not {each for each in names if "loop_lag" in each or "certificate" in each}
+
+
+def test_a_syphon_tells_its_rate_what_it_has_in_hand_and_whether_it_has_stalled() -> None:
+    assert OUTAGE.pair is not None
+    unsure = attrs.evolve(OUTAGE.pair, syphon=attrs.evolve(OUTAGE.pair.syphon, stalled=None))
+
+    assert value(OUTAGE, "pairgate_syphon_moved_messages_per_second") == 0.5
+    assert value(OUTAGE, "pairgate_syphon_copies", "received") == 3
+    assert value(OUTAGE, "pairgate_syphon_stalled") == 1
+    assert value(attrs.evolve(OUTAGE, pair=unsure), "pairgate_syphon_stalled") is None
+
+
+def test_durations_of_handlers_are_told_by_queue_and_error() -> None:
+    name, common = "messaging_process_duration_seconds_count", ("process", "pairgate", "orders")
+
+    assert value(OUTAGE, name, *common, "") == 4
+    assert value(OUTAGE, name, *common, "ValueError") == 4
 
 
 def test_an_outage_is_seen() -> None:

@@ -5,6 +5,7 @@ import trio
 from trio.testing import MockClock
 
 from gateway.domain.entity import EntityPath
+from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import (
     BusyPause,
     ConnectionCrashed,
@@ -18,6 +19,7 @@ from gateway.domain.events.gateway import (
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.message import AcceptedBy
+from gateway.domain.status import StateChangeCount
 from gateway.telemetry.watch import LONGEST_TEXT, RED, Watch
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
@@ -145,4 +147,27 @@ async def test_the_end_of_an_outage_tells_what_happened_in_it(watch: Watch, inne
             namespace="east", seconds=9.0, entities=3, diverted=10, twice=4, possibly_twice=4
         ),
         NamespaceBack(namespace="west", seconds=1.0),
+    ]
+
+
+async def test_connections_are_counted_by_the_protocol_of_their_endpoint(watch: Watch) -> None:
+    for protocol in ("amqp", "amqp", "admin"):
+        watch.report(ConnectionOpened(protocol=protocol, peer="127.0.0.1:1"))
+    watch.report(ConnectionClosed(protocol="amqp", peer="127.0.0.1:1", seconds=1.0))
+
+    assert watch.connections.open == {"amqp": 1, "admin": 1}
+    assert watch.connections.opened == {"amqp": 2, "admin": 1}
+
+
+async def test_changes_of_states_are_counted_by_their_cause_and_not_by_entity(watch: Watch) -> None:
+    for name in ("orders", "bills"):
+        watch.report(
+            EntityStateChanged(
+                entity=EntityPath(name), before="suspect", after="secondary", reason=name,
+                cause="failed",
+            )
+        )  # fmt: skip
+
+    assert watch.state_changes() == [
+        StateChangeCount(before="suspect", after="secondary", cause="failed", times=2)
     ]

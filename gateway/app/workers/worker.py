@@ -152,16 +152,16 @@ class Serving:
         endpoints = []
         for key, descriptors in sockets.items():
             index = int(key)
+            protocol = config.endpoints[index].protocol
             makings = attrs.evolve(
                 make_makings(config, index, parts, self.runtime, budget),
                 on_parent=partial(parent.handler, folder, index),
             )
-            protocol = config.endpoints[index].protocol
             listener = Listener(
                 inherited_sockets(descriptors),
                 options=config.limits.listener,
                 on_crash=crash_reporter(self.runtime),
-                on_lost=loss_reporter(self.runtime),
+                on_lost=loss_reporter(self.runtime, protocol),
             )
             stack.push_async_callback(listener.aclose)
             server = make_server(protocol, makings, tls_of(config, index))

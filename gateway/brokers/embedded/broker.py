@@ -15,6 +15,7 @@ import apsw
 import attrs
 import trio
 
+from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import Disk, StoreError
 from gateway.brokers.embedded.store import Store
@@ -80,6 +81,10 @@ class EmbeddedBroker(LocalBroker):
     @property
     def failed(self) -> trio.Event:
         return self._writer.failed
+
+    @property
+    def commits(self) -> CommitStats:
+        return self._writer.stats
 
     async def __aenter__(self) -> Self:
         await self._writer.start()

@@ -14,6 +14,7 @@ is cancelled, its step is committed all the same.
 
 import queue
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -21,6 +22,7 @@ from typing import Any, Final, TypeVar
 import attrs
 import trio
 
+from gateway.brokers.embedded.commit_stats import CommitStats
 from gateway.brokers.embedded.committer import Committer
 from gateway.brokers.embedded.files import StoreError
 from gateway.brokers.local.step import Step
@@ -49,6 +51,7 @@ class Writer:
     _most_steps: int  # requested and not yet answered; more wait outside
     _most_bytes: int
     failed: trio.Event = attrs.field(factory=trio.Event)
+    stats: CommitStats = attrs.field(factory=CommitStats)
     _steps: int = 0
     _bytes: int = 0
     # Steps that wait for room, in order, each with a task that still waits.
@@ -200,8 +203,10 @@ class Writer:
 
     def _run_batch(self, committer: Committer, steps: Sequence[Step[Any]]) -> None:
         report: Report | None = None
+        began = time.perf_counter()
         try:
             report = committer.run(steps)
+            self.stats.note(len(steps), time.perf_counter() - began)
         finally:
             if report is None:
                 committer.fail(steps, "a bug ended the writer")

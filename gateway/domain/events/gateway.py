@@ -64,6 +64,7 @@ class EntityStateChanged(Event):
     before: str
     after: str
     reason: str
+    cause: str = ""  # the failover table's event: failed, probed, forced-over ...
 
 
 @attrs.frozen(kw_only=True)

@@ -7,15 +7,19 @@ from typing import Final
 
 import attrs
 
-from gateway.domain.billing import Operation, UsageReport
+from gateway.domain.billing import sum_of
 from gateway.domain.health.abilities import AbilityStatus
+from gateway.domain.health.distribution import Distribution, added
 from gateway.domain.status import (
     Alarm,
+    ConnectionCount,
     NamespaceStatus,
     PairStatus,
     RefusalCount,
     SendCount,
+    SendDuration,
     SpoolStatus,
+    StateChangeCount,
     Status,
 )
 
@@ -27,7 +31,7 @@ def summed(parent: Status, workers: Sequence[Status]) -> Status:
     """
     The parent's status with the counts of all; of each ability the newest evidence counts.
 
-    Entity states, backlog, syphon and spool are the parent's.
+    Entity states, backlog, syphon, spool, commits and certificates are the parent's.
     """
     alarms = (alarm for each in (parent, *workers) for alarm in each.alarms)
     return attrs.evolve(
@@ -37,6 +41,8 @@ def summed(parent: Status, workers: Sequence[Status]) -> Status:
         events=_events(each.events for each in (parent, *workers)),
         alarms=tuple(_alarms(alarms)),
         refused=tuple(_refused(parent, workers)),
+        connections=tuple(_connections(parent, workers)),
+        loop_lag=added(each.loop_lag for each in (parent, *workers) if each.loop_lag is not None),
     )
 
 
@@ -50,7 +56,14 @@ def ended(status: Status) -> Status:
         attrs.evolve(each, usage=attrs.evolve(each.usage, idle_seconds=float("inf")), abilities={})
         for each in status.namespaces
     )
-    return attrs.evolve(status, namespaces=tuple(namespaces), pair=pair, alarms=())
+    connections = (attrs.evolve(each, open=0) for each in status.connections)
+    return attrs.evolve(
+        status,
+        namespaces=tuple(namespaces),
+        pair=pair,
+        alarms=(),
+        connections=tuple(connections),
+    )
 
 
 def _namespace(own: NamespaceStatus, workers: Sequence[Status]) -> NamespaceStatus:
@@ -62,7 +75,7 @@ def _namespace(own: NamespaceStatus, workers: Sequence[Status]) -> NamespaceStat
                 abilities[name] = ability
     usages = [own.usage, *(space.usage for space in same)]
     # The parent sees all operations on its own stores.
-    usage = own.usage if own.kind in STORES else _usage(usages)
+    usage = own.usage if own.kind in STORES else sum_of(usages)
     return attrs.evolve(own, usage=usage, abilities=abilities)
 
 
@@ -70,33 +83,31 @@ def _seen(ability: AbilityStatus) -> datetime:
     return ability.seen or _NEVER
 
 
-def _usage(reports: Sequence[UsageReport]) -> UsageReport:
-    operations: Counter[Operation] = Counter()
-    for report in reports:
-        operations.update(report.operations)
-    return UsageReport(
-        operations=dict(operations),
-        sent=sum(report.sent for report in reports),
-        received=sum(report.received for report in reports),
-        idle_operations=sum(report.idle_operations for report in reports),
-        # The namespace is idle while no process works.
-        idle_seconds=min(report.idle_seconds for report in reports),
-    )
-
-
 def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
     pairs = [own, *(status.pair for status in workers if status.pair is not None)]
-    sends: Counter[tuple[str, str]] = Counter()
+    sends: Counter[tuple[str, str, str]] = Counter()
+    changes: Counter[tuple[str, str, str]] = Counter()
+    refused: Counter[str] = Counter()
     for pair in pairs:
         for count in pair.sends:
-            sends[count.accepted_by, count.outcome] += count.messages
+            sends[count.accepted_by, count.outcome, count.error] += count.messages
+        for change in pair.state_changes:
+            changes[change.before, change.after, change.cause] += change.times
+        refused.update(pair.refused)
     usable = min(pair.backlog.usable for pair in pairs)
     return attrs.evolve(
         own,
         backlog=attrs.evolve(own.backlog, usable=usable),
         sends=tuple(
-            SendCount(accepted_by=accepted_by, outcome=outcome, messages=messages)
-            for (accepted_by, outcome), messages in sends.items()
+            SendCount(accepted_by=accepted_by, outcome=outcome, messages=messages, error=error)
+            for (accepted_by, outcome, error), messages in sends.items()
+        ),
+        durations=tuple(_durations(pairs)),
+        refused=dict(refused),
+        slow_calls=sum(pair.slow_calls for pair in pairs),
+        state_changes=tuple(
+            StateChangeCount(before=before, after=after, cause=cause, times=times)
+            for (before, after, cause), times in changes.items()
         ),
         inflight=sum(pair.inflight for pair in pairs),
         max_inflight=sum(pair.max_inflight for pair in pairs),
@@ -104,6 +115,34 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
         pauses=sum(pair.pauses for pair in pairs),
         spool=_spool(own.spool, [pair.spool for pair in pairs if pair.spool is not None]),
     )
+
+
+def _durations(pairs: Sequence[PairStatus]) -> Iterable[SendDuration]:
+    found: defaultdict[tuple[str, str], list[Distribution]] = defaultdict(list)
+    for pair in pairs:
+        for each in pair.durations:
+            found[each.accepted_by, each.error].append(each.seconds)
+    for (accepted_by, error), several in found.items():
+        seconds = added(several)
+        if seconds is not None:
+            yield SendDuration(accepted_by=accepted_by, error=error, seconds=seconds)
+
+
+def _connections(own: Status, workers: Sequence[Status]) -> Iterable[ConnectionCount]:
+    """The connections of all processes; the limits are those of all processes together."""
+    for each in own.connections:
+        same = [
+            count
+            for status in (own, *workers)
+            for count in status.connections
+            if count.protocol == each.protocol
+        ]
+        yield attrs.evolve(
+            each,
+            open=sum(count.open for count in same),
+            opened=sum(count.opened for count in same),
+            refused=sum(count.refused for count in same),
+        )
 
 
 def _spool(own: SpoolStatus | None, spools: Sequence[SpoolStatus]) -> SpoolStatus | None:

@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from gateway.domain import backlog
-from gateway.domain.copies import Copies
+from gateway.domain.copies import Copies, CopyState
 from gateway.domain.entity import EntityPath
 from gateway.domain.envelope import Envelope
 from gateway.domain.errors import BrokerError, EntityNotFound, NotAuthorized, NotSupported
@@ -65,6 +65,8 @@ class Syphon:
     _reporter: ProgressReporter = attrs.field(init=False)
     _rate: float | None = attrs.field(init=False)
     _progress: Progress | None = attrs.field(default=None, init=False)  # while it runs
+    # Whether messages wait and none has moved for `stall_after`; None: it hasn't looked yet.
+    stalled: bool | None = attrs.field(default=None, init=False)
 
     @destination.default
     def _destination(self) -> Destination:
@@ -98,6 +100,11 @@ class Syphon:
     def backing_off(self) -> int:
         """The number of entities that back off now."""
         return self._backoffs.backing_off
+
+    @property
+    def copies(self) -> Mapping[CopyState, int]:
+        """The number of backlog messages in each state of their way home."""
+        return self._copies.counts()
 
     @property
     def queues(self) -> Sequence[EntityPath]:
@@ -230,10 +237,12 @@ class Syphon:
         pending = sum(info.depth or 0 for info in found)
         if pending == 0 or self.pauses.overrides:  # a pause is no stall
             progress.note()
+            self.stalled = False
             return
         still = progress.note_waiting()
         locked = 0.0 if progress.has_received else max(info.longest_lock for info in found)
-        if still >= self.options.stall_after + locked:
+        self.stalled = still >= self.options.stall_after + locked
+        if self.stalled:
             self.observer.report(SyphonStalled(pending=pending, seconds=still))
 
     def _drain(self, queue: EntityPath, progress: Progress) -> Drain:

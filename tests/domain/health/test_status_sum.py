@@ -7,19 +7,28 @@ import attrs
 
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.health.abilities import AbilityStatus, Answer
+from gateway.domain.health.distribution import Distribution
 from gateway.domain.health.status_sum import ended, summed
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
+    ConnectionCount,
     NamespaceStatus,
     PairStatus,
     RefusalCount,
     SendCount,
+    SendDuration,
+    StateChangeCount,
     Status,
     SyphonStatus,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def values(number: int) -> Distribution:
+    """That many values of half a second."""
+    return Distribution((1.0,), (number, 0), number / 2)
 
 
 def status(
@@ -50,6 +59,12 @@ def status(
         max_inflight=1000,
         paused=sent,
         pauses=sent,
+        durations=(SendDuration(accepted_by="primary", error="", seconds=values(sent)),),
+        refused={"Busy": sent},
+        slow_calls=sent,
+        state_changes=(
+            StateChangeCount(before="primary", after="suspect", cause="failed", times=sent),
+        ),
     )
     space = NamespaceStatus(
         name="north",
@@ -66,6 +81,10 @@ def status(
         events={"diverted": sent},
         alarms=() if alarm is None else (alarm,),
         refused=(RefusalCount(protocol="amqp", reason="expired", times=sent),),
+        connections=(
+            ConnectionCount(protocol="amqp", open=sent, opened=sent, refused=sent, limit=9),
+        ),
+        loop_lag=values(sent),
     )
 
 
@@ -83,6 +102,18 @@ def test_counts_are_added() -> None:
     assert (space.usage.sent, space.usage.operations[Operation.SEND]) == (7, 7)
     assert total.events == {"diverted": 7}
     assert total.refused == (RefusalCount(protocol="amqp", reason="expired", times=7),)
+    assert pair.durations == (SendDuration(accepted_by="primary", error="", seconds=values(7)),)
+    assert (pair.refused, pair.slow_calls) == ({"Busy": 7}, 7)
+    assert [each.times for each in pair.state_changes] == [7]
+    assert total.loop_lag == values(7)
+
+
+def test_connections_of_all_processes_have_the_limit_of_all() -> None:
+    total = summed(status(sent=1), [status(sent=2), ended(status(sent=4))])
+
+    assert total.connections == (
+        ConnectionCount(protocol="amqp", open=3, opened=7, refused=7, limit=9),
+    )
 
 
 def test_an_entity_that_pauses_in_several_processes_is_one() -> None:

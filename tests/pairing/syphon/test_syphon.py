@@ -299,13 +299,18 @@ async def test_a_list_that_never_comes_doesnt_stop_what_is_drained(harness):
 async def test_a_backlog_that_doesnt_move_is_told(harness):
     await harness.divert(message())
     harness.primary.fail(Refuse(), SEND)
-    await harness.syphon(stall_after=60.0)
+    syphon = harness.make_syphon(stall_after=60.0)
+    await harness.nursery.start(syphon.run)
 
     await trio.sleep(59.0)
-    before = harness.events.of(SyphonStalled)
+    before, early = harness.events.of(SyphonStalled), syphon.stalled
     await trio.sleep(10.0)
+    late = syphon.stalled
+    harness.primary.heal()
+    await trio.sleep(60.0)
 
     assert before == []
+    assert (early, late, syphon.stalled) == (False, True, False)
     assert harness.events.of(SyphonStalled) == [SyphonStalled(pending=1, seconds=60.0)]
 
 

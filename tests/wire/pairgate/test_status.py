@@ -10,16 +10,22 @@ from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import MessageError, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
+from gateway.domain.health.distribution import Distribution
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
     Cause,
+    CommitStatus,
+    ConnectionCount,
+    Expiry,
     NamespaceStatus,
     PairStatus,
     QueueStatus,
     RefusalCount,
     SendCount,
+    SendDuration,
     SpoolStatus,
+    StateChangeCount,
     Status,
     SyphonStatus,
     TroubledEntity,
@@ -28,6 +34,7 @@ from gateway.domain.status import (
 from gateway.wire.pairgate.status import build_status, parse_status
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+SECONDS = Distribution((0.005, 0.1), (2, 1, 1), 0.75)  # of four
 USAGE = UsageReport(
     operations={**dict.fromkeys(Operation, 0), Operation.SEND: 3, Operation.EMPTY: 60},
     sent=3,
@@ -69,17 +76,33 @@ OUTAGE = Status(
             dead_letters=DeadLetters(messages=2, oldest_age=60.0, reasons={"EnvelopeMalformed": 2}),
         ),
         syphon=SyphonStatus(
-            running=True, moved=7, rate=0.5, last_moved=NOW, backing_off=1, dead_lettered=2
+            running=True,
+            moved=7,
+            rate=0.5,
+            last_moved=NOW,
+            backing_off=1,
+            dead_lettered=2,
+            stalled=True,
+            copies={"received": 3, "sending": 0},
         ),
         sends=(
             SendCount(accepted_by="primary", outcome="accepted", messages=3),
             SendCount(accepted_by="backlog", outcome="accepted", messages=5),
-            SendCount(accepted_by="", outcome="unknown", messages=1),
+            SendCount(accepted_by="", outcome="unknown", messages=1, error="NoAnswer"),
         ),
         inflight=10,
         max_inflight=100,
         paused=1,
         pauses=4,
+        durations=(
+            SendDuration(accepted_by="primary", error="", seconds=SECONDS),
+            SendDuration(accepted_by="", error="NoAnswer", seconds=SECONDS),
+        ),
+        refused={"MessageTooLarge": 2},
+        slow_calls=6,
+        state_changes=(
+            StateChangeCount(before="suspect", after="secondary", cause="failed", times=2),
+        ),
         spool=SpoolStatus(
             pending=3,
             oldest_age=2.5,
@@ -100,11 +123,16 @@ OUTAGE = Status(
             poisoned=6,
             too_late=7,
             usage=USAGE,
+            handled={"": SECONDS, "ValueError": SECONDS},
         ),
     ),
     events={"diverted": 5},
     alarms=(Alarm(event="syphon_stalled", times=2, last=NOW, text="pending 5"),),
     refused=(RefusalCount(protocol="amqp", reason="wrong-key", times=3),),
+    connections=(ConnectionCount(protocol="amqp", open=2, opened=5, refused=1, limit=1000),),
+    commits=(CommitStatus(name="east", seconds=SECONDS, operations=SECONDS),),
+    loop_lag=SECONDS,
+    expiries=(Expiry(setting="endpoints[0].tls.certificate", file="server.pem", at=NOW),),
 )
 
 

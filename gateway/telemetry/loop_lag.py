@@ -1,0 +1,31 @@
+"""Measures how late the event loop runs tasks that are due: how busy or blocked the process is."""
+
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.health.distribution import SHORT_LATENCIES, Distribution, Histogram
+
+EVERY: Final = 0.25  # seconds
+
+
+@attrs.define(eq=False)
+class LoopLag:
+    """Sleeps again and again, and counts by how many seconds each sleep was too long."""
+
+    _seconds: Histogram = attrs.field(factory=lambda: Histogram(SHORT_LATENCIES), init=False)
+    _runs: bool = attrs.field(default=False, init=False)
+
+    def read(self) -> Distribution | None:
+        """The seconds until now; None: `run` never ran."""
+        return self._seconds.read() if self._runs else None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Measure until cancelled."""
+        self._runs = True
+        task_status.started()
+        while True:
+            due = trio.current_time() + EVERY
+            await trio.sleep_until(due)
+            self._seconds.note(trio.current_time() - due)

@@ -1,0 +1,39 @@
+"""How late the event loop runs what is due."""
+
+import time
+
+import trio
+import trio.testing
+
+from gateway.telemetry.loop_lag import EVERY, LoopLag
+
+
+async def test_nothing_is_told_before_it_measures() -> None:
+    await trio.lowlevel.checkpoint()
+
+    assert LoopLag().read() is None
+
+
+async def test_a_loop_that_keeps_up_is_never_late(autojump_clock: trio.testing.MockClock) -> None:
+    lag = LoopLag()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lag.run)
+        await trio.sleep(EVERY * 10.5)
+        nursery.cancel_scope.cancel()
+    seconds = lag.read()
+
+    assert seconds is not None
+    assert (seconds.counts[0], seconds.count) == (10, 10)
+
+
+async def test_a_task_that_blocks_the_loop_makes_it_late() -> None:
+    lag = LoopLag()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(lag.run)
+        while (seconds := lag.read()) is None or not seconds.count:
+            time.sleep(EVERY)  # noqa: ASYNC251 that is what is measured
+            time.sleep(0.3)  # noqa: ASYNC251
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+    assert seconds.total >= 0.3
