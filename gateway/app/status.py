@@ -270,6 +270,7 @@ class StatusBoard:
             pauses=tuple(each.text for each in pauses),
             stalled=_any_known(syphon.stalled for syphon in syphons),
             copies=_copies(syphons),
+            last_error=watch.syphon_error,
         )
 
 

@@ -30,6 +30,7 @@ from gateway.config.options import Config
 from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
+from gateway.domain.health.syphon_progress import SyphonProgress, progress_of
 from gateway.domain.status import (
     RATE_SECONDS,
     NamespaceStatus,
@@ -111,6 +112,7 @@ def screen(address: str, found: Status) -> Group:
     parts += _abilities(found.namespaces, found.at)
     if found.pair is not None:
         parts += _pair(found.pair, found.at)
+        parts.append(_progress(progress_of(found.pair, found.at)))
     if found.wake is not None:
         parts.append(Text(f"listener {found.wake.text}"))
     if found.queues:
@@ -156,6 +158,13 @@ def _spool(spool: SpoolStatus) -> Text:
         f"spool    {depth} messages wait{age}; {spool.rate_in:.1f}/s in,"
         f" {spool.rate_out:.1f}/s out; room for {free}"
     )
+
+
+def _progress(progress: SyphonProgress) -> Text:
+    """Tells if the backlog moves, and why not or for how long."""
+    why = f": {printable(progress.why)}" if progress.why else ""
+    left = "" if progress.seconds_left is None else f"; empty in {_span(progress.seconds_left)}"
+    return Text(f"way home {progress.state.value}{why}{left}")
 
 
 def _dead_letters(place: str, dead: DeadLetters) -> list[Text]:

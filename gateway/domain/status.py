@@ -158,6 +158,8 @@ class SyphonStatus:
     # Messages wait and none has moved for `stall_after`; None: no syphon of this process has looked
     stalled: bool | None = None
     copies: Mapping[str, int] = attrs.field(factory=dict)  # backlog messages, by `CopyState`
+    # The last reason for which a message couldn't be moved, since the last one that was.
+    last_error: str = ""
 
 
 @attrs.frozen(kw_only=True)

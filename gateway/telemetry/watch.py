@@ -15,7 +15,9 @@ from gateway.domain.events.gateway import (
     Diverted,
     EntityStateChanged,
     Event,
+    SyphonBackedOff,
     Syphoned,
+    SyphonFailed,
 )
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
@@ -61,6 +63,8 @@ class Watch:
     _clock: WallClock
     moved: int = attrs.field(default=0, init=False)  # messages, by syphons
     last_moved: datetime | None = attrs.field(default=None, init=False)
+    # The last reason for which a message couldn't be moved, since the last one that was.
+    syphon_error: str = attrs.field(default="", init=False)
     dead_lettered: Counter[str] = attrs.field(
         factory=Counter, init=False
     )  # by `label_of` their reason
@@ -101,6 +105,10 @@ class Watch:
                 self.dead_lettered[label_of(reason)] += 1
             case EntityStateChanged(before=before, after=after, cause=cause):
                 self._state_changes[before, after, cause] += 1
+            case SyphonBackedOff(entity=entity, reason=reason):
+                self.syphon_error = f"{entity}: {reason}"[:LONGEST_TEXT]
+            case SyphonFailed(queue=queue, reason=reason):
+                self.syphon_error = f"{queue}: {reason}"[:LONGEST_TEXT]
 
     def _in_outage(self, event: Event) -> Event:
         """The event, with the figures of the outage that it ends."""
@@ -163,6 +171,7 @@ class Watch:
 
     def _note_move(self, messages: int) -> None:
         self.moved += messages
+        self.syphon_error = ""
         self.last_moved = now = self._clock()
         second = int(now.timestamp())
         if self._moves and self._moves[-1][0] == second:

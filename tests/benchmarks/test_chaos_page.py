@@ -8,8 +8,8 @@ import pytest
 
 from benchmarks.chaos.report import write_page
 from benchmarks.chaos.results import Shade
-from tests.benchmarks.chromium import Browser, browser
 from tests.benchmarks.test_chaos_report import MISSING, RESULT
+from tests.harness.chromium import Browser, browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
@@ -50,7 +50,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def shown(page: Path, tmp_path_factory: pytest.TempPathFactory):
     with browser(tmp_path_factory.mktemp("browser") / "profile") as one:
-        one.show(page)
+        one.show(page.as_uri())
         yield one
 
 
@@ -64,7 +64,7 @@ def test_what_comes_from_elsewhere_is_refused_and_seen(page: Path, tmp_path: Pat
     spoilt.write_text(page.read_text().replace("<h1>", '<img src="http://localhost:9/x"><h1>'))
 
     with browser(tmp_path / "profile") as one:
-        one.show(spoilt)
+        one.show(spoilt.as_uri())
 
     assert "Content Security Policy" in " ".join(one.complaints)
 

@@ -21,6 +21,7 @@ from tests.harness.terminal import Terminal, at_terminal
 from tests.test_cli import pairgate
 
 CONF = ROOT / "conf"
+WEB = "gateway/frontends/admin/web/"
 BIND = re.compile(r'(bind = "127\.0\.0\.1):\d+"')
 
 
@@ -71,10 +72,12 @@ def test_the_wheel_has_the_shipped_files(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if name.startswith("gateway/conf/")}
         default = archive.read("gateway/conf/pairgate.toml")
+        page = {name for name in archive.namelist() if name.startswith(WEB)}
     examples = {f"gateway/conf/examples/{path.name}" for path in (CONF / "examples").iterdir()}
     assert packed == {"gateway/conf/pairgate.toml", *examples}
     assert default == (CONF / "pairgate.toml").read_bytes()
     assert len(example_names()) == len(examples)
+    assert page == {f"{WEB}{path.name}" for path in (ROOT / WEB).iterdir()}
 
 
 def answer(terminal: Terminal, *answers: tuple[str, str]) -> None:

@@ -13,7 +13,9 @@ from gateway.domain.events.gateway import (
     Diverted,
     EntityStateChanged,
     Event,
+    SyphonBackedOff,
     Syphoned,
+    SyphonFailed,
     SyphonStalled,
 )
 from gateway.domain.events.hedging import SentTwice
@@ -171,3 +173,16 @@ async def test_changes_of_states_are_counted_by_their_cause_and_not_by_entity(wa
     assert watch.state_changes() == [
         StateChangeCount(before="suspect", after="secondary", cause="failed", times=2)
     ]
+
+
+async def test_the_reason_why_nothing_moves_is_told_until_a_message_moves(watch: Watch) -> None:
+    watch.report(SyphonBackedOff(entity=ORDERS, seconds=1.0, reason="the queue is full"))
+    backed_off = watch.syphon_error
+    watch.report(SyphonFailed(queue=EntityPath("backlog/0"), reason="x" * 1000))
+    failed = watch.syphon_error
+    watch.report(moved(1))
+
+    assert backed_off == "orders: the queue is full"
+    assert failed.startswith("backlog/0: xxx")
+    assert len(failed) == LONGEST_TEXT
+    assert watch.syphon_error == ""

@@ -8,10 +8,11 @@ Prometheus.
     GET /status     the state of the process, as JSON (`wire/status`)
     GET /metrics    the same figures in Prometheus's text format
     GET /events     the events of the process, as they happen (`events`)
+    GET /           a page that shows all of this and steers (`page`)
     /v1/...         control by operators (`control`)
 
-`/livez` and `/readyz` need no credentials. The others need the right to listen to every entity,
-and control the right to manage every entity.
+`/livez`, `/readyz` and the page's files need no credentials. The others need the right to listen to
+every entity, and control the right to manage every entity.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
 from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
+from gateway.frontends.admin.page import page_answer
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
@@ -81,7 +83,7 @@ class FiguresFrontend:
             return told
         if self.events is not None and (stream := self.events.answer(request)) is not None:
             return stream
-        return health(request, self.readiness)
+        return health(request, self.readiness) or page_answer(request)
 
     def check_head(self, request: Request) -> Response | None:
         """As `AdminFrontend.check_head`: only control has bodies."""

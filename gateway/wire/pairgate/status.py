@@ -10,6 +10,7 @@ import cattrs.preconf.json
 
 from gateway.domain.billing import UsageReport
 from gateway.domain.errors import MessageError
+from gateway.domain.health.syphon_progress import progress_of
 from gateway.domain.status import Status
 
 _converter: Final = cattrs.preconf.json.make_converter()
@@ -17,12 +18,15 @@ _converter: Final = cattrs.preconf.json.make_converter()
 
 def status_value(status: Status) -> Mapping[str, Any]:
     """
-    The status as a JSON value, with derived values: `good`, `problems`, and those of each
-    usage report.
+    The status as a JSON value, with derived values: `good`, `problems`, `progress` of the backlog
+    (null without a pair), and those of each usage report.
     """
+    pair = status.pair
+    progress = None if pair is None else progress_of(pair, status.at)
     return {
         "good": not status.problems,
         "problems": list(status.problems),
+        "progress": _converter.unstructure(progress),
         **_converter.unstructure(status),
     }
 

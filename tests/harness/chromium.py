@@ -7,6 +7,7 @@ import select
 import shutil
 import subprocess
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,26 +36,77 @@ class Browser:
     _events: list[dict[str, Any]] = attrs.field(factory=list)
     _numbers: "itertools.count[int]" = attrs.field(factory=lambda: itertools.count(1))
     _rest: bytes = b""
+    _target: str = ""
     _page: str = ""
 
-    def show(self, file: Path) -> None:
-        """Return when it is loaded."""
+    def show(self, url: str) -> None:
+        """Return when it is loaded, in a tab of its own; the one before it is closed."""
         target = self._ask("Target.createTarget", url="about:blank")["targetId"]
-        attached = self._ask("Target.attachToTarget", targetId=target, flatten=True)
-        self._page = attached["sessionId"]
+        former, self._target = self._target, target
+        self._page = self._ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        if former:
+            self._ask("Target.closeTarget", targetId=former)
+        self.requests, self.complaints, self._events = [], [], []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._ask(f"{domain}.enable")
-        self._ask("Page.navigate", url=file.as_uri())
+        self._ask("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._note(self._receive())
-        for event in self._events:
-            self._look_at(event["method"], event["params"])
 
-    def evaluate(self, script: str) -> Any:
-        """What that expression of JavaScript is, on the page."""
-        answer = self._ask("Runtime.evaluate", expression=script, returnByValue=True)
+    def evaluate(self, script: str, *, world: int | None = None) -> Any:
+        """
+        What that expression of JavaScript is, on the page; of a promise, what it becomes. In
+        another `world` it has the same elements and none of the page's variables or policies.
+        """
+        context = {} if world is None else {"contextId": world}
+        answer = self._ask(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True, **context
+        )
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
+
+    def until(self, script: str) -> Any:
+        """Return what that expression is once it is true."""
+        ends = time.monotonic() + PATIENCE
+        while not (value := self.evaluate(script)):
+            assert time.monotonic() < ends, (script, self.evaluate("document.body.innerText"))
+            time.sleep(0.02)
+        return value
+
+    def new_world(self) -> int:
+        frame = self._ask("Page.getFrameTree")["frameTree"]["frame"]["id"]
+        return int(self._ask("Page.createIsolatedWorld", frameId=frame)["executionContextId"])
+
+    def press(self, key: str, code: int, text: str = "") -> None:
+        """Press a key, by its name and its code on Windows."""
+        shared = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        texts = {"text": text} if text else {}
+        self._ask("Input.dispatchKeyEvent", type="keyDown", **shared, **texts)
+        self._ask("Input.dispatchKeyEvent", type="keyUp", **shared)
+
+    def type(self, text: str) -> None:
+        """Type into the element that has the focus."""
+        self._ask("Input.insertText", text=text)
+
+    def prefer(self, scheme: str) -> None:
+        """Prefer the colours `light` or `dark`."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self._ask("Emulation.setEmulatedMedia", features=[feature])
+
+    def resize(self, width: int, height: int) -> None:
+        """In pixels."""
+        self._ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+
+    def picture(self) -> bytes:
+        """The window, as WebP: a tenth of its size as PNG."""
+        shot = self._ask("Page.captureScreenshot", format="webp", quality=60)
+        return b64decode(shot["data"])
 
     def _look_at(self, method: str, params: dict[str, Any]) -> None:
         match method:
@@ -68,7 +120,7 @@ class Browser:
     def _ask(self, method: str, **params: Any) -> dict[str, Any]:
         number = next(self._numbers)
         question = {"id": number, "method": method, "params": params}
-        if self._page:
+        if self._page and not method.startswith("Target."):
             question["sessionId"] = self._page
         os.write(self.to_browser, json.dumps(question).encode() + _END)
         while True:
@@ -79,8 +131,9 @@ class Browser:
             self._note(message)
 
     def _note(self, message: dict[str, Any]) -> None:
-        if "method" in message:
+        if "method" in message and message.get("sessionId") == self._page:
             self._events.append(message)
+            self._look_at(message["method"], message["params"])
 
     def _receive(self) -> dict[str, Any]:
         ends = time.monotonic() + PATIENCE

@@ -1,0 +1,185 @@
+// The operators' page: reads the status, follows the events, and shows both.
+
+import { byId, setAttribute, setText } from "./dom.js";
+import { Gateway, Lost, Refused } from "./gateway.js";
+import { Orders } from "./orders.js";
+import { show as showPicture } from "./picture.js";
+import { Rates } from "./rates.js";
+import * as tables from "./tables.js";
+import { span } from "./words.js";
+
+const EVERY = 1000; // milliseconds between two readings of the status
+const SOON = 200; // after an event
+const LATE = 4000; // without an answer: the gateway may be lost
+const RECENT = 100; // events from before the page was opened
+
+const gateway = new Gateway();
+const rates = new Rates();
+const events = new tables.Events();
+const orders = new Orders(gateway, (text) => {
+  setText(byId("notice"), text);
+  wake();
+});
+
+let shown = null; // the last status
+let control = null; // the orders in effect; null: this process can't be steered
+let overrides = ""; // the status's words for them, to see when they change
+let heard = null; // the moment of the last answer
+let wake = () => {};
+let signedIn = () => {};
+
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+const rested = (milliseconds) => new Promise((resolve) => {
+  const timer = setTimeout(resolve, milliseconds);
+  wake = () => {
+    clearTimeout(timer);
+    resolve();
+  };
+});
+
+function tellLost(why) {
+  const since = heard === null ? "" : ` All values below are those of ${new Date(heard).toLocaleTimeString("en-GB")}.`;
+  setText(byId("lost"), `The page has lost its gateway: ${why}.${since}`);
+  setText(byId("verdict"), "unknown");
+  setAttribute(byId("verdict"), "data-good", "false");
+  setAttribute(document.body, "data-stale", "");
+  document.title = "lost – Pairgate";
+}
+
+function tellHeard() {
+  heard = Date.now();
+  setText(byId("lost"), "");
+  document.body.removeAttribute("data-stale");
+}
+
+function countersOf(status) {
+  const counters = { primary: 0, backlog: 0, spool: 0, failed: 0 };
+  for (const each of status.pair?.sends ?? []) counters[each.accepted_by || "failed"] += each.messages;
+  for (const each of status.queues) counters[`completed ${each.queue}`] = each.completed;
+  return counters;
+}
+
+function steer(action, target) {
+  const of = (role) => shown.namespaces.find((each) => each.role === role)?.name ?? `the ${role}`;
+  orders.open(action, target, { primary: of("primary"), secondary: of("secondary") });
+}
+
+function show(status) {
+  shown = status;
+  rates.note(Date.parse(status.at) / 1000, status.started, countersOf(status));
+  setText(byId("verdict"), status.good ? "All is well" : `Needs attention: ${status.problems.length}`);
+  setAttribute(byId("verdict"), "data-good", status.good);
+  setText(byId("updated"), `as of ${new Date(status.at).toLocaleTimeString("en-GB")}, up for ${span((Date.parse(status.at) - Date.parse(status.started)) / 1000)}`);
+  document.title = `${status.good ? "well" : "needs attention"} – Pairgate`;
+  tables.showProblems(status);
+  tables.showNamespaces(status);
+  tables.showListeners(status, rates);
+  for (const id of ["pair", "backlog"]) byId(id).hidden = status.pair === null;
+  if (status.pair !== null) {
+    showPicture(status, rates, byId("picture"), byId("ways"));
+    tables.showSends(status);
+    tables.showEntities(status, control === null ? null : steer);
+    tables.showBacklog(status);
+    tables.showSpool(status);
+  }
+  byId("figures").hidden = false;
+}
+
+async function readControl(status) {
+  const told = JSON.stringify([status.pair?.pins, status.pair?.syphon.pauses]);
+  if (told === overrides) return;
+  try {
+    control = await gateway.get("/v1/control");
+    byId("steering").hidden = !control.has_pair && !control.has_syphon;
+    for (const button of byId("steering").querySelectorAll("button")) {
+      const pins = ["failover", "failback"].includes(button.dataset.action);
+      button.hidden = pins ? !control.has_pair : !control.has_syphon;
+    }
+    tables.showOrders(control, steer);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    control = null; // a listener has no control
+  }
+  overrides = told;
+}
+
+async function read() {
+  const late = setTimeout(() => tellLost(`it hasn't answered for ${LATE / 1000} s`), LATE);
+  try {
+    const status = await gateway.get("/status");
+    await readControl(status);
+    tellHeard();
+    show(status);
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) await signIn(error.message);
+    else if (error instanceof Lost || error instanceof Refused) tellLost(error.message);
+    else throw error;
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+// Returns when the user has typed credentials in. `why` is the gateway's answer to the last ones.
+async function signIn(why) {
+  byId("figures").hidden = true;
+  const first = byId("sign-in").hidden;
+  byId("sign-in").hidden = false;
+  setText(byId("lost"), "");
+  setText(byId("sign-in-error"), first ? "" : why);
+  byId("policy").focus();
+  await new Promise((resolve) => {
+    signedIn = resolve;
+  });
+}
+
+byId("sign-in-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const token = byId("token").value.trim();
+  if (token) gateway.useToken(token);
+  else gateway.signIn(byId("policy").value, byId("key").value);
+  for (const id of ["key", "token"]) byId(id).value = "";
+  signedIn();
+});
+
+async function keepReading() {
+  for (;;) {
+    await read();
+    if (shown !== null && !document.body.hasAttribute("data-stale")) byId("sign-in").hidden = true;
+    await rested(EVERY);
+  }
+}
+
+async function follow() {
+  const lastId = { value: "" };
+  for (;;) {
+    try {
+      for await (const [name, fields] of gateway.events(RECENT, lastId)) {
+        events.note(name, fields);
+        wakeSoon();
+      }
+    } catch (error) {
+      if (!(error instanceof Lost || error instanceof Refused)) throw error;
+    }
+    wake(); // to learn at once whether the gateway is there
+    await pause(EVERY);
+  }
+}
+
+let waking = false;
+
+function wakeSoon() {
+  if (waking) return;
+  waking = true;
+  setTimeout(() => {
+    waking = false;
+    wake();
+  }, SOON);
+}
+
+setText(byId("address"), location.host);
+for (const button of byId("steering").querySelectorAll("button")) {
+  button.addEventListener("click", () => steer(button.dataset.action, "*"));
+}
+byId("entity-filter").addEventListener("input", () => shown?.pair && tables.showEntities(shown, control === null ? null : steer));
+keepReading();
+follow();

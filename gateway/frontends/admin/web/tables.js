@@ -1,0 +1,196 @@
+// The sections with tables and figures of the status.
+
+import { Rows, byId, element, setAttribute, setContent, setTerms, setText, state } from "./dom.js";
+import { TONES, UNKNOWN, between, bytes, count, dateOf, messages, rate, span, timeOf } from "./words.js";
+
+const ABILITIES = ["send", "receive", "manage", "reach"];
+const MOST_ENTITIES = 100; // the status has no more; a row for each
+const cells = (number, ...kinds) => Array.from({ length: number }, (_, index) =>
+  (index === 0 ? element("th", { scope: "row" }) : element("td", kinds[index] ? { class: kinds[index] } : {})));
+
+const namespaceRows = new Rows(byId("namespace-rows"), () => cells(6));
+
+export function showNamespaces(status) {
+  namespaceRows.show(status.namespaces.map((each) => [each.name, each]), ([name, role, ...rest], each) => {
+    setText(name, each.name);
+    setText(role, `${each.role}, ${each.kind}`);
+    ABILITIES.forEach((ability, index) => setContent(rest[index], ...abilityOf(each.abilities[ability], status.at)));
+  });
+}
+
+function abilityOf(ability, at) {
+  if (ability === undefined) return [UNKNOWN];
+  const since = ability.since ? ` for ${span(between(ability.since, at))}` : "";
+  const why = ability.error && ability.state !== "yes" ? `${ability.error}; ${ability.remedy}` : "";
+  return [state(ability.state, TONES[ability.state]), since, ...(why ? [element("span", { class: "why" }, why)] : [])];
+}
+
+export function showProblems(status) {
+  byId("problems").hidden = status.problems.length === 0;
+  setContent(byId("problem-list"), ...status.problems.map((text) => element("li", {}, ...withCode(text))));
+}
+
+// Commands and names stand between backticks.
+const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? element("code", {}, part) : part));
+
+let entityRows;
+
+// `steer(action, target)` opens the dialog; null: this process can't be steered.
+export function showEntities(status, steer) {
+  const { entities, states } = status.pair;
+  const total = Object.values(states).reduce((sum, number) => sum + number, 0);
+  entityRows ??= new Rows(byId("entity-rows"), (entity) => {
+    const row = cells(5, "", "short", "short", "", "short");
+    const button = element("button", { type: "button" }, "Fail back…");
+    button.addEventListener("click", () => steer("failback", entity.entity));
+    setAttribute(button, "aria-label", `Fail back ${entity.entity}…`);
+    row[4].append(button);
+    return row;
+  });
+  const filter = byId("entity-filter").value.trim().toLowerCase();
+  const found = entities.filter((each) => each.entity.toLowerCase().includes(filter)).slice(0, MOST_ENTITIES);
+  entityRows.show(found.map((each) => [each.entity, each]), ([name, kind, age, reason, tools], each) => {
+    setText(name, each.entity);
+    setContent(kind, state(each.state, TONES[each.state]));
+    setText(age, span(between(each.since, status.at)));
+    setText(reason, each.reason);
+    tools.firstChild.hidden = steer === null;
+  });
+  byId("entities").hidden = total === 0;
+  setText(byId("entity-count"), countOf(total, entities.length, found.length, filter, states));
+}
+
+function countOf(total, told, shown, filter, states) {
+  const kinds = Object.entries(states).filter(([, number]) => number).map(([name, number]) => `${count(number)} ${name}`);
+  const more = told < total ? ` The ${told} that have been in trouble for the longest time are listed.` : "";
+  const filtered = filter ? ` The filter matches ${shown} of ${told}.` : "";
+  return `${kinds.join(", ")}.${more}${filtered}`;
+}
+
+const deadLetters = (dead) => {
+  if (dead.messages === null) return UNKNOWN;
+  if (dead.messages === 0) return "none";
+  const reasons = Object.entries(dead.reasons).sort((one, other) => other[1] - one[1]);
+  const age = dead.oldest_age === null ? "" : `; the oldest is ${span(dead.oldest_age)} old`;
+  return `${count(dead.messages)}: ${reasons.map(([reason, number]) => `${count(number)} ${reason}`).join(", ")}${age}`;
+};
+
+export function showBacklog(status) {
+  const { pair, progress, at } = status;
+  const { backlog, syphon } = pair;
+  const asOf = backlog.as_of ? `, as of ${span(between(backlog.as_of, at))} ago` : "";
+  const left = progress.seconds_left === null ? "" : `; empty in about ${span(progress.seconds_left)}`;
+  const last = syphon.last_moved ? `, the last ${span(between(syphon.last_moved, at))} ago` : "";
+  setTerms(byId("backlog-figures"), [
+    ["waiting", backlog.pending === null ? `${UNKNOWN} (unknown)` : `${messages(backlog.pending)}${asOf}`],
+    ["the oldest waits for", span(backlog.oldest_age)],
+    ["way home", [state(progress.state, TONES[progress.state]), ` ${rate(syphon.running ? syphon.rate : null)}${left}`,
+      ...(progress.why ? [element("span", { class: "why" }, progress.why)] : [])]],
+    ["moved since the start", `${messages(syphon.moved)}${last}`],
+    ["backed off", `${count(syphon.backing_off)} entities`],
+    ["backlog queues", `${count(backlog.usable)} of ${count(backlog.wanted)} are usable`],
+    ["dead letters", deadLetters(backlog.dead_letters)],
+  ]);
+}
+
+export function showSpool(status) {
+  const { spool } = status.pair;
+  byId("spool").hidden = spool === null;
+  if (spool === null) return;
+  setTerms(byId("spool-figures"), [
+    ["waiting", spool.pending === null ? `${UNKNOWN} (unknown)` : messages(spool.pending)],
+    ["the oldest waits for", span(spool.oldest_age)],
+    ["rates", `${rate(spool.rate_in)} in, ${rate(spool.rate_out)} out`],
+    ["room left", bytes(spool.free_bytes)],
+    ["dead letters", deadLetters(spool.dead_letters)],
+  ]);
+}
+
+const OUTCOMES = { primary: "accepted by the primary", backlog: "accepted by the backlog", spool: "accepted by the spool" };
+
+export function showSends(status) {
+  const { pair } = status;
+  const busy = pair.paused
+    ? [state("busy", "warn"), ` the primary asked for a pause: sends to ${count(pair.paused)} entities wait`]
+    : `none now; ${count(pair.pauses)} since the start`;
+  setTerms(byId("sends"), [
+    ...pair.sends.map((each) => [OUTCOMES[each.accepted_by] ?? `failed: ${each.outcome}`, messages(each.messages)]),
+    ["busy pauses", busy],
+    ["in flight", `${bytes(pair.inflight)} of ${bytes(pair.max_inflight)}`],
+  ]);
+}
+
+const listenerRows = new Rows(byId("listener-rows"), () => cells(8));
+
+export function showListeners(status, rates) {
+  byId("listeners").hidden = status.queues.length === 0;
+  setText(byId("wake"), status.queues.length && status.wake ? wakeOf(status.wake) : "");
+  listenerRows.show(status.queues.map((each) => [each.queue, each]), (row, each) => {
+    const values = [each.queue, `${count(each.active_tasks)} of ${count(each.total_tasks)}`, count(each.locked),
+      rate(rates.of(`completed ${each.queue}`)), count(each.completed), count(each.failed), count(each.poisoned), count(each.too_late)];
+    values.forEach((value, index) => setText(row[index], value));
+  });
+}
+
+function wakeOf(wake) {
+  if (wake.announced) return "Every message has a trigger: an idle listener doesn't poll.";
+  if (wake.poll_every === null) return "An idle listener misses messages without a trigger: sweep is off.";
+  return `Not every sender is known to send triggers: an idle listener polls every ${wake.poll_every} s.`;
+}
+
+let orderRows;
+
+export function showOrders(control, steer) {
+  const orders = [
+    ...control.pins.map((each) => ["pinned to the backlog", "failback", each]),
+    ...control.pauses.map((each) => ["syphon paused", "resume", each]),
+  ];
+  orderRows ??= new Rows(byId("order-rows"), ([, action, each]) => {
+    const row = cells(7);
+    const text = action === "failback" ? "Fail back…" : "Resume…";
+    const button = element("button", { type: "button", "aria-label": `${text.slice(0, -1)} ${each.target}…` }, text);
+    button.addEventListener("click", () => steer(action, each.target));
+    row[6].append(button);
+    return row;
+  });
+  byId("orders").hidden = orders.length === 0;
+  orderRows.show(orders.map((each) => [`${each[1]} ${each[2].target}`, each]), (row, [kind, , each]) => {
+    const excepted = each.excepted.length ? `, except ${each.excepted.join(", ")}` : "";
+    const values = [kind, `${each.target}${excepted}`, each.reason, each.operator, dateOf(each.since), each.until ? dateOf(each.until) : "an operator undoes it"];
+    values.forEach((value, index) => setText(row[index], value));
+  });
+}
+
+const MOST_EVENTS = 100;
+const HIDDEN = new Set(["timestamp", "level", "event"]);
+
+// The last events, the newest first. Many at once are shown together.
+export class Events {
+  #last = [];
+  #number = 0;
+  #due = false;
+  #rows = new Rows(byId("event-rows"), () => cells(4, "", "short", ""));
+
+  note(name, fields) {
+    this.#last.unshift([++this.#number, name, fields]);
+    this.#last.length = Math.min(this.#last.length, MOST_EVENTS);
+    if (this.#due) return;
+    this.#due = true;
+    setTimeout(() => this.#show(), 100);
+  }
+
+  #show() {
+    this.#due = false;
+    this.#rows.show(this.#last.map((each) => [each[0], each]), (row, [, name, fields]) => {
+      if (row[0].textContent) return; // an event doesn't change
+      const level = fields.level ?? "warning";
+      setText(row[0], fields.timestamp ? timeOf(fields.timestamp) : UNKNOWN);
+      setContent(row[1], state(level, TONES[level] ?? "warn"));
+      setText(row[2], name === "gap" ? "events are missing" : name);
+      setText(row[3], fieldsOf(fields));
+    });
+  }
+}
+
+const fieldsOf = (fields) => Object.entries(fields).filter(([name, value]) => !HIDDEN.has(name) && value !== "" && value !== null)
+  .map(([name, value]) => `${name} ${value}`).join(", ");

@@ -1,0 +1,174 @@
+"""The real admin front end in a thread of its own, with a prepared status: for a browser."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from functools import partial
+
+import attrs
+import trio
+
+from gateway.demo.ports import free_port
+from gateway.domain.access import AccessPolicy
+from gateway.domain.events.gateway import Event
+from gateway.domain.operators.control import (
+    Action,
+    ControlAnswer,
+    ControlState,
+    Operator,
+    Order,
+    Override,
+)
+from gateway.domain.status import Status
+from gateway.frontends.admin.control import ControlFrontend
+from gateway.frontends.admin.events import EventsFrontend
+from gateway.frontends.admin.figures import FiguresFrontend
+from gateway.frontends.auth import Authorizer
+from gateway.frontends.web_guard import Guarded, WebGuard
+from gateway.net.http.server import HttpServer
+from gateway.net.listeners import open_listener
+from gateway.telemetry.recent_events import RecentEvents
+from gateway.wire.http.messages import Request, Response
+
+PATIENCE = 30.0  # seconds
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+@attrs.define(eq=False)
+class Steered:
+    """Executes orders as far as a page sees them: they are in effect, and remembered."""
+
+    orders: list[tuple[Order, Operator]] = attrs.field(factory=list)
+    pins: tuple[Override, ...] = ()
+    pauses: tuple[Override, ...] = ()
+
+    def execute(self, order: Order, operator: Operator) -> ControlAnswer:
+        before = self.state()
+        self.orders.append((order, operator))
+        given = tuple(
+            Override(
+                target=target,
+                reason=order.reason,
+                operator=operator.name,
+                since=now(),
+                until=order.until,
+            )
+            for target in order.targets
+        )
+        match order.action:
+            case Action.FAILOVER:
+                self.pins = given
+            case Action.FAILBACK:
+                self.pins = ()
+            case Action.PAUSE:
+                self.pauses = given
+            case Action.RESUME:
+                self.pauses = ()
+        return ControlAnswer(
+            action=order.action.value,
+            targets=order.targets,
+            changed=True,
+            before=before,
+            after=self.state(),
+        )
+
+    def state(self, targets: Sequence[str] = ("*",)) -> ControlState:
+        return ControlState(
+            pins=self.pins, pauses=self.pauses, has_pair=True, has_syphon=True, entities={}
+        )
+
+
+@attrs.define(eq=False)
+class Site:
+    """
+    `told` makes the status at each request; `stop` and `start` end and begin to serve, at the same
+    address. All of it may be called from the test's thread.
+    """
+
+    told: Callable[[], Status]
+    policies: Sequence[AccessPolicy] = ()
+    control: Steered = attrs.field(factory=Steered)
+    requests: list[Request] = attrs.field(factory=list)
+    recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(now))
+    port: int = attrs.field(factory=free_port)
+    _token: trio.lowlevel.TrioToken | None = None
+    _scope: trio.CancelScope | None = None
+    _thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    def start(self) -> None:
+        ready = threading.Event()
+        self._thread = threading.Thread(target=trio.run, args=(self._serve, ready))
+        self._thread.start()
+        assert ready.wait(PATIENCE)
+
+    def stop(self) -> None:
+        assert self._token is not None
+        assert self._scope is not None
+        assert self._thread is not None
+        trio.from_thread.run_sync(self._scope.cancel, trio_token=self._token)
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    def report(self, *events: Event) -> None:
+        """Report events as the gateway's parts do."""
+
+        def report() -> None:
+            for event in events:
+                self.recent.note(event)
+
+        trio.from_thread.run_sync(report, trio_token=self._token)
+
+    async def _serve(self, ready: threading.Event) -> None:
+        authorizer = Authorizer(self.policies, wall_clock=now, loopback=True)
+        frontend = FiguresFrontend(
+            authorizer=authorizer,
+            read=self._read,
+            exposition=lambda status: b"",
+            control=ControlFrontend(authorizer, self.control),
+            events=EventsFrontend(authorizer, self.recent),
+        )
+
+        async def handle(request: Request) -> Response:
+            self.requests.append(request)
+            return await frontend.handle(request)
+
+        guard = WebGuard(is_open=lambda: authorizer.is_open)
+        guarded = Guarded(guard=guard, frontend=frontend, handler=handle)
+        server = HttpServer(
+            handler=guarded.handle,
+            check_head=guarded.check_head,
+            error_body=frontend.refuse,
+            wall_clock=now,
+        )
+        port = await open_listener(f"127.0.0.1:{self.port}", on_crash=_crashed)
+        async with trio.open_nursery() as nursery:
+            self._token, self._scope = trio.lowlevel.current_trio_token(), nursery.cancel_scope
+            await nursery.start(partial(port.serve, server.serve_connection, connections=nursery))
+            ready.set()
+
+    async def _read(self) -> Status:
+        await trio.lowlevel.checkpoint()
+        return self.told()
+
+
+def _crashed(peer: str, error: BaseException) -> None:
+    raise error
+
+
+@contextmanager
+def open_site(told: Callable[[], Status], policies: Sequence[AccessPolicy] = ()) -> Iterator[Site]:
+    site = Site(told, policies)
+    site.start()
+    try:
+        yield site
+    finally:
+        if site._thread is not None and site._thread.is_alive():
+            site.stop()

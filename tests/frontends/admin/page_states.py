@@ -1,0 +1,243 @@
+"""What a gateway tells about itself in the states that its page is tried in."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import attrs
+
+from gateway.domain.billing import Operation, UsageReport
+from gateway.domain.dead_letters import DeadLetters
+from gateway.domain.errors import Unreachable
+from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus
+from gateway.domain.status import (
+    Alarm,
+    BacklogStatus,
+    NamespaceStatus,
+    PairStatus,
+    QueueStatus,
+    SendCount,
+    SpoolStatus,
+    Status,
+    SyphonStatus,
+    TroubledEntity,
+)
+
+STARTED: Final = datetime.now(UTC) - timedelta(hours=7, minutes=12)
+USAGE: Final = UsageReport(
+    operations=dict.fromkeys(Operation, 0),
+    sent=0,
+    received=0,
+    idle_operations=0,
+    idle_seconds=0.0,
+)
+HOSTILE: Final = "<img src=x onerror=alert(1)>"
+
+
+def _abilities(*, lost: bool = False) -> Mapping[str, AbilityStatus]:
+    at = datetime.now(UTC)
+    known = Abilities()
+    for ability in Ability:
+        known = known.worked(ability, at - timedelta(minutes=3))
+    if lost:
+        error = Unreachable("10.0.0.7:5672: the connection was refused")
+        for seconds in (95, 50, 1):
+            known = known.failed(Ability.SEND, error, at - timedelta(seconds=seconds))
+    else:
+        for ability in (Ability.SEND, Ability.RECEIVE, Ability.REACH):
+            known = known.worked(ability, at)
+    return known.tell(at)
+
+
+def _namespaces(*, lost: bool = False) -> tuple[NamespaceStatus, ...]:
+    return tuple(
+        NamespaceStatus(
+            name=name,
+            kind="amqp",
+            role=role,
+            usage=USAGE,
+            abilities=_abilities(lost=lost and role == "primary"),
+        )
+        for name, role in (("north", "primary"), ("south", "secondary"))
+    )
+
+
+@attrs.define
+class Counter:
+    """Sends so far: `rate` of them come with each second."""
+
+    rate: float
+    base: int
+
+    def now(self) -> int:
+        return self.base + int((datetime.now(UTC) - STARTED).total_seconds() * self.rate)
+
+
+def _sends(primary: float, backlog: float = 0.0) -> tuple[SendCount, ...]:
+    return (
+        SendCount(accepted_by="primary", outcome="accepted", messages=Counter(primary, 9).now()),
+        SendCount(accepted_by="backlog", outcome="accepted", messages=Counter(backlog, 7).now()),
+    )
+
+
+def _pair(**fields: Any) -> PairStatus:
+    known: dict[str, Any] = {
+        "label": "north",
+        "states": {"suspect": 0, "secondary": 0, "half-open": 0, "pinned": 0},
+        "entities": (),
+        "backlog": _backlog(pending=0, oldest_age=None),
+        "syphon": _syphon(),
+        "sends": _sends(120.0),
+        "inflight": 4096,
+        "max_inflight": 64 * 1024 * 1024,
+        "paused": 0,
+        "pauses": 3,
+        "spool": SpoolStatus(
+            pending=0,
+            oldest_age=None,
+            rate_in=0.0,
+            rate_out=0.0,
+            free_bytes=900 * 1024 * 1024,
+            dead_letters=DeadLetters(messages=0),
+        ),
+    }
+    return PairStatus(**{**known, **fields})
+
+
+def _backlog(**fields: Any) -> BacklogStatus:
+    known: dict[str, Any] = {
+        "wanted": 10,
+        "usable": 10,
+        "as_of": datetime.now(UTC) - timedelta(seconds=4),
+        "dead_letters": DeadLetters(messages=0),
+    }
+    return BacklogStatus(**{**known, **fields})
+
+
+def _syphon(**fields: Any) -> SyphonStatus:
+    known: dict[str, Any] = {
+        "running": True,
+        "moved": 0,
+        "rate": 0.0,
+        "last_moved": None,
+        "backing_off": 0,
+        "dead_lettered": 0,
+    }
+    return SyphonStatus(**{**known, **fields})
+
+
+def _entities(*names: str, state: str = "secondary") -> tuple[TroubledEntity, ...]:
+    return tuple(
+        TroubledEntity(
+            entity=name,
+            state=state,
+            since=datetime.now(UTC) - timedelta(seconds=97 - index),
+            reason="10.0.0.7:5672: the connection was refused",
+            pinned=False,
+        )
+        for index, name in enumerate(names)
+    )
+
+
+def _status(pair: PairStatus, *, lost: bool = False, **fields: Any) -> Status:
+    return Status(
+        at=datetime.now(UTC),
+        started=STARTED,
+        namespaces=_namespaces(lost=lost),
+        pair=pair,
+        **fields,
+    )
+
+
+def healthy() -> Status:
+    return _status(_pair())
+
+
+def failed_over(*names: str) -> Status:
+    entities = _entities(*(names or ("orders", "bills/eu", "bills/us")))
+    pair = _pair(
+        states={"suspect": 1, "secondary": len(entities), "half-open": 0, "pinned": 0},
+        entities=(*entities, *_entities("audit", state="suspect")),
+        backlog=_backlog(pending=11_412, oldest_age=96.0),
+        syphon=_syphon(last_error="orders: the connection was refused", backing_off=3),
+        sends=_sends(0.0, 118.0),
+    )
+    return _status(pair, lost=True)
+
+
+def draining() -> Status:
+    pair = _pair(
+        backlog=_backlog(
+            pending=6_120,
+            oldest_age=312.0,
+            dead_letters=DeadLetters(
+                messages=3,
+                oldest_age=200.0,
+                reasons={"EntityNotFound": 2, "TTLExpiredException": 1},
+            ),
+        ),
+        syphon=_syphon(moved=5_292, rate=204.0, last_moved=datetime.now(UTC)),
+        sends=_sends(119.0, 0.0),
+    )
+    return _status(pair)
+
+
+def stalled() -> Status:
+    at = datetime.now(UTC)
+    pair = _pair(
+        backlog=_backlog(pending=840, oldest_age=1_900.0),
+        syphon=_syphon(
+            moved=12,
+            last_moved=at - timedelta(minutes=9),
+            stalled=True,
+            last_error="orders: the queue is full (amqp:resource-limit-exceeded)",
+            backing_off=1,
+        ),
+    )
+    alarm = Alarm(event="syphon_stalled", times=1, last=at, text="pending 840, seconds 300")
+    return _status(pair, alarms=(alarm,))
+
+
+def busy() -> Status:
+    return _status(_pair(paused=2, pauses=41, sends=_sends(17.0)))
+
+
+def hostile() -> Status:
+    return failed_over(HOSTILE, "\"'><script>alert(2)</script>", "zero\u200bwidth")
+
+
+def crowded() -> Status:
+    """10,000 entities are in trouble; the status has the first hundred."""
+    names = [f"tenant-{number:05}/orders" for number in range(100)]
+    found = failed_over(*names)
+    assert found.pair is not None
+    states = {"suspect": 0, "secondary": 10_000, "half-open": 0, "pinned": 0}
+    return attrs.evolve(
+        found, pair=attrs.evolve(found.pair, states=states, entities=found.pair.entities[:100])
+    )
+
+
+def listener() -> Status:
+    queue = QueueStatus(
+        queue="orders",
+        active_tasks=3,
+        total_tasks=8,
+        locked=12,
+        completed=Counter(25.0, 3).now(),
+        failed=2,
+        poisoned=1,
+        too_late=0,
+        usage=USAGE,
+    )
+    return attrs.evolve(_status(_pair()), pair=None, namespaces=_namespaces()[:1], queues=(queue,))
+
+
+STATES: Final[Mapping[str, Callable[[], Status]]] = {
+    "healthy": healthy,
+    "failed-over": failed_over,
+    "draining": draining,
+    "stalled": stalled,
+    "busy": busy,
+    "hostile": hostile,
+    "listener": listener,
+}

@@ -1,0 +1,296 @@
+"""The operators' page in a real browser, as people see and use it."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.events.gateway import EntityStateChanged
+from gateway.domain.operators.control import Action
+from gateway.domain.status import Status
+from tests.frontends.admin import page_states
+from tests.frontends.admin.page_site import Site, open_site
+from tests.frontends.rest_client import KEY, POLICIES
+from tests.harness.chromium import Browser, browser
+
+pytestmark = [pytest.mark.slow, pytest.mark.live]
+
+ROOT: Final = Path(__file__).parents[3]
+PICTURES: Final = ROOT / "docs" / "how-to" / "pictures"
+AXE: Final = ROOT / ".node" / "node_modules" / "axe-core" / "axe.min.js"
+# With this variable the pictures of the docs are drawn again.
+DRAWS: Final = os.environ.get("PAIRGATE_PICTURES") == "1"
+TEXT: Final = "document.body.innerText"
+LOST: Final = "document.getElementById('lost').textContent"
+READ: Final = "!document.getElementById('figures').hidden"
+RATES: Final = f"{READ} && !document.getElementById('ways').textContent.startsWith('Rates')"
+WIDE: Final = (1080, 1250)
+PHONE: Final = (390, 1250)
+AUDIT: Final = """
+axe.run(document, {runOnly: [
+    "wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
+]}).then(found => found.violations.map(
+    each => [each.id, each.nodes.map(node => node.html.slice(0, 200))]
+))
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("browser") / "profile") as one:
+        yield one
+
+
+class Told:
+    """The status that the site tells; a test replaces it."""
+
+    def __init__(self, state: Callable[[], Status]) -> None:
+        self.state = state
+
+    def __call__(self) -> Status:
+        return self.state()
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told(page_states.healthy)
+
+
+@pytest.fixture
+def site(told: Told) -> Iterator[Site]:
+    with open_site(told) as one:
+        yield one
+
+
+def audit(chromium: Browser) -> list[Any]:
+    """What axe finds wrong. In a world of its own: the page's policy isn't loosened for it."""
+    world = chromium.new_world()
+    chromium.evaluate(AXE.read_text() + "; 0", world=world)
+    found = chromium.evaluate(AUDIT, world=world)
+    assert isinstance(found, list)
+    return found
+
+
+def draw(chromium: Browser, name: str) -> None:
+    if DRAWS:
+        chromium.until(RATES)
+        PICTURES.mkdir(exist_ok=True)
+        (PICTURES / f"page-{name}.webp").write_bytes(chromium.picture())
+
+
+def open_page(chromium: Browser, site: Site, ready: str = RATES) -> None:
+    chromium.show(site.url)
+    chromium.resize(*WIDE)
+    chromium.prefer("light")
+    chromium.until(ready)
+
+
+SEEN: Final = {
+    "healthy": [
+        "All is well",
+        "Sends go now:",
+        "to the primary north",
+        "none now; 3 since the start",
+    ],
+    "failed-over": [
+        *(
+            "Needs attention",
+            "hasn't been reached",
+            "to the backlog on south",
+            "bills/eu",
+            "suspect",
+        ),
+        *("the connection was refused", "11,412 messages", "waiting", "1 min 3"),
+    ],
+    "draining": [
+        *("moving", "204/s; empty in about 30 s", "3: 2 EntityNotFound, 1 TTLExpiredException"),
+        *("5,292 messages", "redrive"),
+    ],
+    "stalled": ["stalled", "the queue is full", "840 messages", "31 min 40 s"],
+    "busy": ["busy", "sends to 2 entities wait"],
+    "hostile": [page_states.HOSTILE, "<script>alert(2)</script>"],
+    "listener": ["Listeners", "3 of 8", "25.0/s", "orders"],
+}
+
+
+def test_in_each_state_the_page_says_so_accessibly(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    open_page(chromium, site)
+    for name, texts in SEEN.items():
+        told.state = page_states.STATES[name]
+        for text in texts:
+            chromium.until(f"{TEXT}.includes({json.dumps(text)})")
+        draw(chromium, name)
+        assert audit(chromium) == [], name
+
+    assert chromium.complaints == []
+    assert {url.partition(str(site.port))[0] for url in chromium.requests} == {"http://127.0.0.1:"}
+    # Its own script, and nothing that a name has brought.
+    assert chromium.evaluate("document.images.length + document.scripts.length") == 1
+
+
+def test_the_page_is_accessible_in_the_dark_and_on_a_phone(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.failed_over
+    open_page(chromium, site)
+    chromium.prefer("dark")
+    draw(chromium, "dark")
+    complaints = audit(chromium)
+    chromium.resize(*PHONE)
+    draw(chromium, "phone")
+    wide = chromium.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+
+    assert complaints == []
+    assert not wide
+    assert audit(chromium) == []
+
+
+def test_a_page_that_loses_its_gateway_says_so_at_once_and_recovers(
+    chromium: Browser, site: Site
+) -> None:
+    open_page(chromium, site)
+    site.stop()
+    lost = chromium.until(LOST)
+    stale = chromium.evaluate(
+        "getComputedStyle(document.querySelector('#pair h2'), '::after').content"
+    )
+    complaints = audit(chromium)
+    draw(chromium, "disconnected")
+    site.start()
+    chromium.until(f"!{LOST}")
+
+    assert "lost its gateway" in lost
+    assert "All values below are those of" in lost
+    assert "stale" in stale
+    assert complaints == []
+    assert chromium.evaluate("document.getElementById('verdict').textContent") == "All is well"
+
+
+def test_a_change_is_shown_as_soon_as_its_event_arrives(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    open_page(chromium, site)
+    told.state = page_states.failed_over
+    site.report(
+        EntityStateChanged(
+            entity=EntityPath("orders"),
+            before="suspect",
+            after="secondary",
+            reason="refused",
+            cause="failed",
+        )
+    )
+    chromium.until("!document.getElementById('entities').hidden")
+    chromium.until(f"{TEXT}.includes('entity_state_changed')")
+
+    assert "before suspect, after secondary, reason refused" in chromium.evaluate(TEXT)
+
+
+def test_with_ten_thousand_troubled_entities_the_page_stays_small_and_filters(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.crowded
+    open_page(chromium, site)
+    rows = "document.querySelectorAll('#entity-rows tr').length"
+    site.report(
+        *(
+            EntityStateChanged(
+                entity=EntityPath(f"tenant-{number:05}/orders"),
+                before="suspect",
+                after="secondary",
+                reason="refused",
+                cause="failed",
+            )
+            for number in range(10_000)
+        )
+    )
+    chromium.until("document.querySelectorAll('#event-rows tr').length === 100")
+    shown = chromium.evaluate(rows)
+    chromium.evaluate("document.getElementById('entity-filter').focus()")
+    chromium.type("00042")
+    filtered = chromium.until(f"{rows} === 1 && {TEXT}")
+
+    assert shown == 100
+    assert "10,000 secondary" in filtered
+    assert "The filter matches 1 of 100" in filtered
+    assert chromium.evaluate("document.querySelectorAll('*').length") < 3000
+
+
+def test_a_failover_is_ordered_by_keyboard_with_its_consequence_reason_and_end(
+    chromium: Browser, site: Site
+) -> None:
+    open_page(chromium, site)
+    chromium.until("!document.getElementById('steering').hidden")
+    chromium.evaluate("document.querySelector('[data-action=failover]').focus()")
+    chromium.press("Enter", 13, "\r")
+    chromium.until("document.getElementById('order').open")
+    consequence = chromium.evaluate("document.getElementById('consequence').textContent")
+    complaints = audit(chromium)
+    draw(chromium, "failover")
+    chromium.type("storage migration")
+    chromium.evaluate("document.getElementById('end').value = '3600'")
+    chromium.press("Enter", 13, "\r")
+    chromium.until("!document.getElementById('order').open")
+    notice = chromium.evaluate("document.getElementById('notice').textContent")
+    [(order, operator)] = site.control.orders
+
+    assert "New sends to all entities go to the backlog on south" in consequence
+    assert complaints == []
+    assert (order.action, order.targets, order.reason) == (
+        Action.FAILOVER,
+        ("*",),
+        "storage migration",
+    )
+    assert order.until is not None
+    assert abs(order.until - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
+    assert operator.name == "anonymous"
+    assert notice == "Fail over: the order for all entities is in effect."
+
+
+def test_escape_leaves_the_dialog_and_nothing_is_ordered(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.hostile
+    open_page(chromium, site)
+    button = "document.querySelector('#entity-rows button:not([hidden])')"
+    chromium.until(f"{button} !== null")
+    chromium.evaluate(f"{button}.click()")
+    chromium.until("document.getElementById('order').open")
+    named = chromium.evaluate("document.getElementById('targets').value")
+    chromium.press("Escape", 27)
+    chromium.until("!document.getElementById('order').open")
+
+    assert named == page_states.HOSTILE
+    assert site.control.orders == []
+
+
+def test_a_key_is_asked_for_and_sent_as_a_header_only(chromium: Browser) -> None:
+    with open_site(page_states.healthy, POLICIES) as site:
+        chromium.show(site.url)
+        chromium.resize(*WIDE)
+        chromium.until("!document.getElementById('sign-in').hidden")
+        complaints = audit(chromium)
+        chromium.type("Manage")
+        chromium.press("Tab", 9)
+        chromium.type("a wrong key")
+        chromium.press("Enter", 13, "\r")
+        error = chromium.until("document.getElementById('sign-in-error').textContent")
+        chromium.evaluate("document.getElementById('key').focus()")
+        chromium.type(KEY)
+        chromium.press("Enter", 13, "\r")
+        chromium.until(RATES)
+        hidden = chromium.evaluate("document.getElementById('sign-in').hidden")
+        asked = [each for each in site.requests if each.path == "/status"]
+
+        assert complaints == []
+        assert error
+        assert hidden
+        assert any((each.headers.get("Authorization") or "").startswith("Basic ") for each in asked)
+        assert not any(KEY in each.target or "Manage" in each.target for each in site.requests)
