@@ -19,6 +19,7 @@ from gateway.frontends.auth import Authorizer
 from gateway.frontends.refusals import Refusals
 from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
+from gateway.net import unix
 from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import CannotListen, Listener, OnEnd, open_listener
 from gateway.net.tls import TlsFileError, server_context
@@ -80,13 +81,19 @@ async def bind_endpoint(
             options=config.limits.listener,
             on_crash=crash_reporter(runtime),
             on_lost=loss_reporter(runtime, config.endpoints[number].protocol),
+            mode=int(config.endpoints[number].mode, 8),
         )
     except CannotListen as error:
         raise Failure(f"endpoints[{number}].bind: {error}") from error
 
 
 def moved(bind: str, port_offset: int) -> str:
-    """The address with its port moved; port 0 stands for any free port and stays 0."""
+    """
+    The address with its port moved; port 0 stands for any free port and stays 0. A Unix socket has
+    the number at the end of its path.
+    """
+    if unix.path_of(bind) is not None:
+        return f"{bind}+{port_offset}" if port_offset else bind
     host, colon, port = bind.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) == 0:
         return bind
@@ -126,8 +133,9 @@ def make_basis(
         loopback=is_loopback(host_of_bind(endpoint.bind)),
         on_refused=refusals.at(endpoint.protocol),
     )
+    is_file = unix.path_of(endpoint.bind) is not None  # no page of a browser can open it
     guard = WebGuard(
-        is_open=lambda: authorizer.is_open,
+        is_open=lambda: authorizer.is_open and not is_file,
         allowed_origins=frozenset(map(str.lower, endpoint.allowed_origins)),
     )
     return Basis(config=config, runtime=runtime, authorizer=authorizer, guard=guard, budget=budget)

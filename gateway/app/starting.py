@@ -12,6 +12,7 @@ from gateway.app.endpoints import moved, tls_of
 from gateway.app.failure import Failure
 from gateway.app.operations.findings import Findings, Grade
 from gateway.config.options import AMQP, SERVE, Config, Endpoint
+from gateway.net import unix
 from gateway.net.listeners import CannotListen, open_listener
 
 _KNOCK_SECONDS: Final = 2.0
@@ -46,6 +47,8 @@ async def _bound(
     config: Config, endpoint: Endpoint, bind: str, is_served: bool
 ) -> tuple[Grade, str]:
     await trio.lowlevel.checkpoint()
+    if (path := unix.path_of(bind)) is not None:
+        return _socket_file(path)
     try:
         listener = await open_listener(bind, on_crash=lambda peer, error: None)
     except CannotListen as error:
@@ -55,6 +58,17 @@ async def _bound(
         return Grade.BAD, str(error)
     await listener.aclose()
     return Grade.GOOD, f"{bind} is free"
+
+
+def _socket_file(path: Path) -> tuple[Grade, str]:
+    if path.is_socket():
+        if unix.is_answered(path):
+            return Grade.GOOD, f"{path} is served by a running process"
+        return Grade.GOOD, f"{path} is of a process that has ended, and will be replaced"
+    if path.exists():
+        return Grade.BAD, f"{path}: there is a file that is no socket"
+    why = _why_not_there(path)
+    return (Grade.GOOD, f"{path} is free") if why is None else (Grade.BAD, f"{path}: {why}")
 
 
 async def _is_gateway(config: Config, endpoint: Endpoint, bind: str) -> bool:

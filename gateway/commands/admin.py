@@ -43,7 +43,7 @@ _OPTIONS: Final = (
 _add_url = click.option(
     "--url",
     metavar="URL",
-    help="The admin endpoint, as http(s)://HOST[:PORT]. Default: that of the configuration.",
+    help="The admin endpoint: http(s)://HOST[:PORT] or unix:PATH. Default: the configuration's.",
 )
 _add_process = click.option(
     "--process",

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from gateway.config.options import PROTOCOLS, SERVE
+from gateway.config.options import ADMIN, PROTOCOLS, SERVE
 from gateway.config.problems import ConfigError
 from gateway.config.values import expected, not_one_of
+from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
 
 BIND_OPTION: Final = "--bind"
@@ -54,7 +55,8 @@ def _by_protocol(source: str, texts: Sequence[str]) -> dict[str, list[str]]:
             if not equals or protocol not in PROTOCOLS:
                 wrong = not_one_of(PROTOCOLS, protocol) if equals else expected(FORM, text)
                 raise ConfigError([f"{source}: {wrong}"])
-            split_address(address)
+            if protocol != ADMIN or unix.path_of(address) is None:
+                split_address(address)
         except CannotListen as error:
             raise ConfigError([f"{source}: {error}"]) from error
         found.setdefault(protocol, []).append(address)

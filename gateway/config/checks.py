@@ -15,6 +15,7 @@ from gateway.config.options import (
     ONE_PORT,
     SERVE,
     STORAGE_QUEUE,
+    USUAL_MODE,
     Claims,
     Config,
     Endpoint,
@@ -26,6 +27,7 @@ from gateway.config.places import hosts_of, is_loopback, location_of, problems_o
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.scaling.concurrency import parse_weights
+from gateway.net import unix
 from gateway.net.listeners import CannotListen, split_address
 from gateway.pairing.sending import PRIMARY_SHARE
 from gateway.wire.azure_blob import check_container, parse_blob_account
@@ -39,7 +41,8 @@ _ORIGIN: Final = re.compile(r"https?://[^/?#\s]+", re.IGNORECASE)
 
 
 def host_of_bind(bind: str) -> str:
-    return bind.rpartition(":")[0].strip("[]")
+    """The host of an address to listen on; a Unix socket is on this machine."""
+    return "localhost" if unix.path_of(bind) else bind.rpartition(":")[0].strip("[]")
 
 
 def requires_tls(endpoint: Endpoint) -> bool:
@@ -145,7 +148,7 @@ def _shared_port(config: Config) -> Iterator[str]:
 
 def _is_any(bind: str) -> bool:
     """True if each process that opens it gets another port."""
-    return bind.endswith(":0")
+    return bind.endswith(":0") and unix.path_of(bind) is None
 
 
 def _agent(config: Config) -> Iterator[str]:
@@ -206,10 +209,8 @@ def _queues(config: Config) -> Iterator[str]:
 
 def _endpoints(config: Config) -> Iterator[str]:
     for index, endpoint in enumerate(config.endpoints):
-        try:
-            split_address(endpoint.bind)
-        except CannotListen as error:
-            yield f"endpoints[{index}].bind: {error}"
+        if (why := _wrong_bind(endpoint)) is not None:
+            yield f"endpoints[{index}].bind: {why}"
             continue
         yield from (f"endpoints[{index}].{problem}" for problem in _of_endpoint(endpoint))
         of_storage = endpoint.protocol == STORAGE_QUEUE
@@ -225,7 +226,26 @@ def _endpoints(config: Config) -> Iterator[str]:
         yield f"endpoints: {bind} is given twice"
 
 
+def _wrong_bind(endpoint: Endpoint) -> str | None:
+    path = unix.path_of(endpoint.bind)
+    if path is None:
+        try:
+            split_address(endpoint.bind)
+        except CannotListen as error:
+            return str(error)
+        return None
+    if endpoint.protocol != ADMIN:
+        return f'HOST:PORT expected; a Unix socket is for the protocol "{ADMIN}"'
+    return unix.why_no_path(path)
+
+
 def _of_endpoint(endpoint: Endpoint) -> Iterator[str]:
+    is_file = unix.path_of(endpoint.bind) is not None
+    if is_file and (endpoint.tls is not None or endpoint.allowed_origins):
+        key = "tls" if endpoint.tls is not None else "allowed_origins"
+        yield f"{key}: is for HOST:PORT; the permissions of a Unix socket's file say who may use it"
+    if not is_file and endpoint.mode != USUAL_MODE:
+        yield 'mode: is for a Unix socket (bind = "unix:PATH")'
     if endpoint.process != SERVE and endpoint.protocol != ADMIN:
         yield (
             f'process: "{SERVE}" expected, because only an endpoint of the protocol "{ADMIN}" can'

@@ -21,6 +21,7 @@ from gateway.config.plans import read_plan, with_topic
 from gateway.config.problems import ConfigError
 from gateway.config.reading import structure
 from gateway.config.values import SecretSource
+from gateway.net import unix
 
 FILE_NAME: Final = "pairgate.toml"
 
@@ -111,7 +112,13 @@ def _completed(config: Config, source: str, folder: Path) -> Config:
         )
         for name, namespace in config.namespaces.items()
     }
-    config = _rooted(attrs.evolve(config, namespaces=namespaces), folder)
+    endpoints = tuple(
+        attrs.evolve(endpoint, bind=_absolute(endpoint.bind, folder, own="unix"))
+        if unix.path_of(endpoint.bind) is not None
+        else endpoint
+        for endpoint in config.endpoints
+    )
+    config = _rooted(attrs.evolve(config, namespaces=namespaces, endpoints=endpoints), folder)
     if config.claims is not None:
         store = _absolute(config.claims.store, folder, own="folder")
         config = attrs.evolve(config, claims=attrs.evolve(config.claims, store=store))

@@ -4,6 +4,7 @@ no part.
 """
 
 import base64
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +13,7 @@ import attrs
 from attrs import validators
 
 from gateway.claims.options import ClaimOptions, PackingRule
-from gateway.config.values import Secret
+from gateway.config.values import Secret, expected
 from gateway.domain.access import AccessPolicy, Right
 from gateway.domain.backoff import Backoff
 from gateway.domain.envelope import EnvelopeKey
@@ -68,6 +69,7 @@ AMQP: Final = "amqp"  # AMQP, and AMQP over WebSocket
 STORAGE_QUEUE: Final = "storage-queue"
 ADMIN: Final = "admin"  # health, and figures for scalers
 PROTOCOLS: Final = (ONE_PORT, AMQP, "service-bus-http", STORAGE_QUEUE, ADMIN)
+USUAL_MODE: Final = "0600"
 FORMATS: Final = ("auto", "console", "json")
 SERVE: Final = "serve"
 SYPHON: Final = "syphon"
@@ -134,10 +136,17 @@ class Endpoint:
     bind: str
     # The command whose process opens it; `admin` alone may be another one's than the gateway's.
     process: str = attrs.field(default=SERVE, validator=validators.in_(PROCESSES))
+    # Of the file of a Unix socket: who may write to it may do everything that the endpoint offers.
+    mode: str = attrs.field(default=USUAL_MODE)
     tls: TlsOptions | None = None
     # Origins of web pages that may use the endpoint although no access policy demands a key; each
     # also allows its host.
     allowed_origins: tuple[str, ...] = ()
+
+    @mode.validator
+    def _is_mode(self, _: object, mode: str) -> None:
+        if not re.fullmatch("0?[0-7]{3}", mode):
+            raise expected('a file mode such as "0600"', mode)
 
 
 @attrs.frozen(kw_only=True)

@@ -29,13 +29,22 @@ _CERTIFICATE_ALERTS: Final = (
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """The address of a server. With `tls`, its certificate must be for the host."""
+    """
+    The address of a server. With `tls`, its certificate must be for the host. With `unix`, it
+    listens on a Unix socket with that path, and `host` is its name in requests only.
+    """
 
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    unix: str | None = None
 
     def __str__(self) -> str:
+        return self.authority if self.unix is None else f"unix:{self.unix}"
+
+    @property
+    def authority(self) -> str:
+        """The host and the port, as requests name them."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -64,6 +73,8 @@ async def open_stream(place: Place, *, https_compatible: bool = False) -> trio.a
     `https_compatible`: the end of the connection needn't be announced, since HTTP's own framing
     shows whether a message was cut.
     """
+    if place.unix is not None:
+        return DirectStream(await trio.open_unix_socket(place.unix))
     stream = DirectStream(await open_tcp(place.host, place.port))
     if place.tls is None:
         return stream

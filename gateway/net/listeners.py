@@ -1,16 +1,19 @@
 """Listening ports: limits before accept, TLS, and the one place that contains crashes."""
 
+import errno
 import ipaddress
 import socket
 import ssl
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import attrs
 import trio
 
+from gateway.net import unix
 from gateway.net.direct import DirectStream, socket_of
 from gateway.net.tls import accept_tls
 from gateway.net.visits import Visits
@@ -59,17 +62,27 @@ async def open_listener(
     on_lost: OnEnd = _ignore,
     tls: ssl.SSLContext | None = None,
     options: ListenerOptions | None = None,
+    mode: int = unix.MODE,
 ) -> "Listener":
     """
-    Bind `host:port` or `[ipv6]:port`; from then on clients are queued by the kernel.
+    Bind `host:port`, `[ipv6]:port` or `unix:PATH`; from then on clients are queued by the kernel.
 
-    Port 0 chooses a free port. `on_crash` is called with each exception from a connection's handler
-    that is a bug, `on_lost` with each reset, failed TLS handshake and refused surplus connection.
+    Port 0 chooses a free port. The file of a Unix socket has that `mode`, and is removed at the
+    end. `on_crash` is called with each exception from a connection's handler that is a bug,
+    `on_lost` with each reset, failed TLS handshake and refused surplus connection.
 
     Raises:
         CannotListen: the address is in use, not of this machine, not allowed, or malformed.
     """
     options = options or ListenerOptions()
+    path = unix.path_of(address)
+    if path is not None:
+        own, file = _bind_file(path, mode, options.backlog)
+        listeners = [trio.SocketListener(trio.socket.from_stdlib_socket(own))]
+        await trio.lowlevel.checkpoint()
+        return Listener(
+            listeners, on_crash=on_crash, on_lost=on_lost, tls=tls, options=options, file=file
+        )
     host, port = split_address(address)
     try:
         listeners = await trio.open_tcp_listeners(port, host=host, backlog=options.backlog)
@@ -85,6 +98,18 @@ async def open_listener(
             await surplus.aclose()
         del listeners[1:]
     return Listener(listeners, on_crash=on_crash, on_lost=on_lost, tls=tls, options=options)
+
+
+def _bind_file(path: Path, mode: int, backlog: int) -> tuple[socket.socket, unix.SocketFile]:
+    if (why := unix.why_no_path(path)) is not None:
+        raise CannotListen(why)
+    try:
+        return unix.bind(path, mode, backlog)
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        cure = "end the process that uses it, or choose another path" if taken else "check the path"
+        text = f"can't listen on {unix.PREFIX}{path} ({error.strerror or error}): {cure}"
+        raise CannotListen(text) from error
 
 
 def inherited_sockets(descriptors: Sequence[int]) -> list[trio.SocketListener]:
@@ -129,8 +154,11 @@ class Listener:
         on_lost: OnEnd = _ignore,
         tls: ssl.SSLContext | None = None,
         options: ListenerOptions | None = None,
+        file: unix.SocketFile | None = None,
     ) -> None:
+        """`file` is that of a Unix socket, which is removed at the end."""
         self._sockets = sockets
+        self._file = file
         self._on_crash = on_crash
         self._on_lost = on_lost
         self._tls = tls
@@ -141,7 +169,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """`host:port` as it was bound, with the port that the kernel chose for 0."""
+        """The address as it was bound, with the port that the kernel chose for 0."""
         return _written(self._sockets[0].socket.getsockname())
 
     @property
@@ -168,17 +196,25 @@ class Listener:
         Clients in the kernel's queue are reset.
         """
         task_status.started()  # the kernel has been queueing clients since the socket was bound
-        await trio.serve_listeners(
-            partial(self._contained, handler),
-            [_SlottedListener(socket, self._slots, self._visits) for socket in self._sockets],
-            handler_nursery=connections,
-        )
+        try:
+            await trio.serve_listeners(
+                partial(self._contained, handler),
+                [_SlottedListener(socket, self._slots, self._visits) for socket in self._sockets],
+                handler_nursery=connections,
+            )
+        finally:
+            self._remove_file()
 
     async def aclose(self) -> None:
         """Free the port of a listener that is never served."""
         for each in self._sockets:
             await each.aclose()
+        self._remove_file()
         await trio.lowlevel.checkpoint()
+
+    def _remove_file(self) -> None:
+        if self._file is not None:
+            self._file.remove()
 
     async def _contained(  # noqa: ASYNC910 the handler waits
         self, handler: ConnectionHandler, stream: trio.SocketStream
@@ -186,8 +222,8 @@ class Listener:
         """The one place where exceptions of connections end."""
         peer = ""
         try:
-            peer = _peer_of(stream)
-            await self._admitted(handler, stream, peer)
+            peer, user = _peer_of(stream)
+            await self._admitted(handler, stream, peer, user)
         except* (
             trio.BrokenResourceError,
             trio.ClosedResourceError,
@@ -201,7 +237,7 @@ class Listener:
             self._slots.release()
 
     async def _admitted(
-        self, handler: ConnectionHandler, stream: trio.SocketStream, peer: str
+        self, handler: ConnectionHandler, stream: trio.SocketStream, peer: str, user: int | None
     ) -> None:
         owner = _owner_of(peer)
         limit = self._options.max_connections_per_peer
@@ -212,7 +248,7 @@ class Listener:
             )
         self._peers[owner] += 1
         try:
-            with self._visits.begin(owner, peer) as visit, visit.scope:
+            with self._visits.begin(owner, peer, user) as visit, visit.scope:
                 await self._secured(handler, stream)
             if visit.gave_way:
                 raise ConnectionRefusedError(
@@ -249,20 +285,28 @@ def peer_address(stream: trio.abc.Stream) -> str | None:
     return host.removeprefix("::ffff:")
 
 
-def _peer_of(stream: trio.SocketStream) -> str:
+def _peer_of(stream: trio.SocketStream) -> tuple[str, int | None]:
+    """The client's address, and its user if it connected over a Unix socket."""
     try:
-        return _written(stream.socket.getpeername())
+        if stream.socket.family == socket.AF_UNIX:
+            process, user = unix.client_of(stream.socket)
+            return f"{unix.PREFIX}{process}", user
+        return _written(stream.socket.getpeername()), None
     except OSError as error:  # the client left after the accept
         raise trio.BrokenResourceError("the client left before it was served") from error
 
 
-def _written(address: tuple[Any, ...]) -> str:
+def _written(address: tuple[Any, ...] | str) -> str:
+    if isinstance(address, str):
+        return f"{unix.PREFIX}{address}"
     host, port = address[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _owner_of(peer: str) -> str:
     """The owner of a connection, for the limit: all clients on this machine are one."""
+    if peer.startswith(unix.PREFIX):
+        return "this machine"
     host = peer.rpartition(":")[0].strip("[]").partition("%")[0]
     address = ipaddress.ip_address(host)
     return "this machine" if address.is_loopback else str(address)

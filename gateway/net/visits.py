@@ -25,7 +25,8 @@ class Visit:
     """
 
     owner: str = ""
-    peer: str = ""  # the client's host:port; empty if unknown
+    peer: str = ""  # the client's host:port, or unix:PROCESS; empty if unknown
+    user: int | None = None  # of the client's process, over a Unix socket
     # Seconds that it may wait for its client before anything was authorized.
     patience: float = math.inf
     is_authorized: bool = False
@@ -75,11 +76,13 @@ class Visits:
     _strangers: dict[Visit, None] = attrs.field(factory=dict, init=False)
 
     @contextmanager
-    def begin(self, owner: str, peer: str = "") -> Iterator[Visit]:
+    def begin(self, owner: str, peer: str = "", user: int | None = None) -> Iterator[Visit]:
         """
         Track a connection as long as the context lasts; its tasks find it with `current_visit`.
         """
-        visit = Visit(owner=owner, peer=peer, patience=self.patience, strangers=self._strangers)
+        visit = Visit(
+            owner=owner, peer=peer, user=user, patience=self.patience, strangers=self._strangers
+        )
         token = _current.set(visit)
         visit.begin_wait()
         try:

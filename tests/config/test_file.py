@@ -309,6 +309,39 @@ secondary = "west"
 """
 
 
+def of_socket(bind: str, rest: str = "", protocol: str = "admin") -> str:
+    return f"{ONE}[[endpoints]]\nprotocol = '{protocol}'\nbind = '{bind}'\n{rest}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (of_socket("unix:a", protocol="amqp"), "endpoints[0].bind: HOST:PORT expected; a Unix"),
+        (of_socket("unix:/" + "a" * 107), f"endpoints[0].bind: /{'a' * 107} has 108 bytes, and"),
+        (of_socket("unix:a", "mode = '0888'"), "endpoints[0].mode: "),
+        (of_socket("127.0.0.1:1", "mode = '0660'"), "endpoints[0].mode: is for a Unix socket"),
+        (
+            of_socket("unix:a", "tls = { certificate = 'a', key = 'b' }"),
+            "endpoints[0].tls: is for HOST:PORT; the permissions of a Unix socket's file say who",
+        ),
+        (
+            of_socket("unix:a", "allowed_origins = ['http://localhost']"),
+            "endpoints[0].allowed_origins: is for HOST:PORT",
+        ),
+    ],
+)
+def test_mistakes_about_unix_sockets_are_named(text: str, problem: str) -> None:
+    assert any(problem in each for each in problems(text))
+
+
+def test_a_unix_socket_is_below_the_folder_of_the_file_and_needs_no_access_policy(
+    tmp_path: Path,
+) -> None:
+    loaded = parse(of_socket("unix:run/a"), source="x", folder=tmp_path, environ={})
+
+    assert loaded.config.endpoints[0].bind == f"unix:{tmp_path / 'run' / 'a'}"
+
+
 def test_processes_of_different_kinds_may_have_the_same_address() -> None:
     endpoint = "[[endpoints]]\nprotocol = 'admin'\nbind = '[::1]:1'\n"
 

@@ -168,7 +168,11 @@ class GatewayProcess:
             self._grown.notify_all()
 
     def _keep_ports(self, since: int) -> None:
-        addresses = [line["address"] for line in self.log[since:] if line["event"] == "listening"]
+        addresses = [
+            line["address"]
+            for line in self.log[since:]
+            if line["event"] == "listening" and not line["address"].startswith("unix:")
+        ]
         if not addresses:  # a syphon of its own listens nowhere
             return
         self.ports = [int(address.rpartition(":")[2]) for address in addresses]

@@ -12,6 +12,7 @@ from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.targets import address_of, answers, context_of, policy_with
 from gateway.config.options import ADMIN, SERVE, Config
 from gateway.domain.access import Right
+from gateway.net import unix
 from gateway.net.dialing import Place
 from gateway.net.http.client import HttpClient
 from gateway.net.tls import ClientTlsOptions, TlsFileError, client_context
@@ -50,7 +51,8 @@ class AdminEndpoint:
 
     def client(self) -> HttpClient:
         """A client for it, not connected yet."""
-        return HttpClient(self.place.host, self.place.port, tls=self.place.tls)
+        place = self.place
+        return HttpClient(place.host, place.port, tls=place.tls, unix=place.unix)
 
     def authorization(self, right: Right) -> str | None:
         """
@@ -59,6 +61,8 @@ class AdminEndpoint:
         Raises:
             Failure: no policy of the configuration has the right.
         """
+        if self.place.unix is not None:
+            return None
         if self.credentials is not None:
             return _basic(self.credentials)
         if not self.config.access:
@@ -78,19 +82,26 @@ def admin_at(config: Config, url: str, named: str, choice: AdminChoice) -> Admin
     Raises:
         Failure: the URL is invalid, and the text begins with `named`; or a TLS file can't be used.
     """
+    if (path := unix.path_of(url)) is not None:
+        return _admin_on(path, config)
     try:
         parts = urlsplit(url)
         port = parts.port or ADMIN_PORT
     except ValueError:
         parts, port = urlsplit(""), 0
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
-        raise Failure(f"{named}: http(s)://HOST[:PORT] expected", ExitCode.WRONG)
+        raise Failure(f"{named}: http(s)://HOST[:PORT] or unix:PATH expected", ExitCode.WRONG)
     try:
         tls = client_context(choice.tls) if parts.scheme == "https" else None
     except TlsFileError as error:
         raise Failure(f"--{error.field}: {error}", ExitCode.WRONG) from error
     place = Place(host=parts.hostname, port=port, tls=tls)
     return AdminEndpoint(place=place, config=config, credentials=choice.credentials)
+
+
+def _admin_on(path: Path, config: Config) -> AdminEndpoint:
+    place = Place(host="localhost", port=ADMIN_PORT, unix=str(path))
+    return AdminEndpoint(place=place, config=config)
 
 
 async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | None:
@@ -107,6 +118,8 @@ async def find_admin(config: Config, choice: AdminChoice) -> AdminEndpoint | Non
     for endpoint in config.endpoints_of(choice.process).values():
         address = address_of(endpoint, choice.port_offset)
         if endpoint.protocol == ADMIN and address is not None and await answers(address):
+            if (path := unix.path_of(address)) is not None:
+                return _admin_on(path, config)
             host, _, port = address.rpartition(":")
             tls = context_of(endpoint, choice.tls)
             place = Place(host=host.strip("[]"), port=int(port), tls=tls)

@@ -20,6 +20,7 @@ from gateway.config.checks import requires_tls
 from gateway.config.options import ADMIN, AMQP, STORAGE_QUEUE, Config, Endpoint, Namespace
 from gateway.domain.access import AccessPolicy, Right
 from gateway.frontends.auth import EMULATOR_POLICY
+from gateway.net import unix
 from gateway.net.tls import ClientTlsOptions, PinnedTlsOptions, TlsFileError, client_context
 from gateway.ports import Broker
 
@@ -156,7 +157,10 @@ def _chosen(config: Config, name: str | None) -> Namespace:
 
 def address_of(endpoint: Endpoint, port_offset: int) -> str | None:
     """The endpoint's address for local clients; None if its port is any free one."""
-    host, _, port = moved(endpoint.bind, port_offset).rpartition(":")
+    bind = moved(endpoint.bind, port_offset)
+    if unix.path_of(bind) is not None:
+        return bind
+    host, _, port = bind.rpartition(":")
     if port == "0":
         return None
     everywhere = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
@@ -194,6 +198,8 @@ def context_of(endpoint: Endpoint, options: ClientTlsOptions) -> ssl.SSLContext 
 async def answers(address: str) -> bool:
     """True if something listens at the address."""
     await trio.lowlevel.checkpoint()
+    if (path := unix.path_of(address)) is not None:
+        return unix.is_answered(path)
     host, _, port = address.rpartition(":")
     with trio.move_on_after(KNOCK_SECONDS):
         try:

@@ -2,6 +2,7 @@
 
 import binascii
 import json
+import pwd
 from base64 import b64decode
 from collections.abc import Mapping
 from typing import Final
@@ -31,12 +32,16 @@ def check_right(
     whole namespace.
 
     A client authenticates by HTTP Basic with name and key of a policy, or by a token that Service
-    Bus would accept. On loopback without access policies it needs neither; its name is empty then.
+    Bus would accept. On loopback without access policies it needs neither; its name is empty then,
+    as it is over a Unix socket, whose file's permissions are the access control.
 
     Raises:
         NotAuthorized: the text says why not.
         InvalidRequest: the Authorization header is malformed.
     """
+    if current_visit().user is not None:
+        note_authorized()
+        return ""
     text = request.headers.get("Authorization")
     if text is None and authorizer.is_open:
         note_authorized()
@@ -56,8 +61,18 @@ def operator_of(authorizer: Authorizer, request: Request) -> Operator:
         NotAuthorized: it doesn't have that right.
         InvalidRequest: the Authorization header is malformed.
     """
-    name = check_right(authorizer, request, Right.MANAGE, None)
-    return Operator(name=name or NOBODY, peer=current_visit().peer or UNKNOWN)
+    name, visit = check_right(authorizer, request, Right.MANAGE, None), current_visit()
+    if visit.user is not None:
+        name = _name_of(visit.user)
+    return Operator(name=name or NOBODY, peer=visit.peer or UNKNOWN)
+
+
+def _name_of(user: int) -> str:
+    """The name of that user of this machine, or its number."""
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
 
 
 def _claim(authorizer: Authorizer, text: str | None) -> Claim:

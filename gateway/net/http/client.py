@@ -53,11 +53,15 @@ class HttpClient(trio.abc.AsyncResource):
         tls: ssl.SSLContext | None = None,
         options: HttpClientOptions | None = None,
         connect: Connect | None = None,
+        unix: str | None = None,
     ) -> None:
-        """`connect` is for tests and tunnels; the default is TCP, with TLS if given."""
+        """
+        `connect` is for tests and tunnels; the default is TCP, with TLS if given, or the Unix
+        socket with that path.
+        """
         self._options = options or HttpClientOptions()
-        place = Place(host=host, port=port, tls=tls)
-        self._authority = str(place)
+        place = Place(host=host, port=port, tls=tls, unix=unix)
+        self._authority = place.authority
         self._connect = connect or partial(open_stream, place, https_compatible=True)
         self._slots = trio.Semaphore(self._options.max_connections)
         self._idle: list[_Connection] = []  # the last used connection is at the end

@@ -96,7 +96,7 @@ async def next_event(stream: trio.abc.Stream, parser: h11.Connection) -> h11.Eve
 async def _ask(
     stream: trio.abc.Stream, parser: h11.Connection, place: Place, request: Request
 ) -> None:
-    fields = [(b"Host", str(place).encode("ascii")), *written_fields(request.headers)]
+    fields = [(b"Host", place.authority.encode("ascii")), *written_fields(request.headers)]
     head = h11.Request(method=request.method, target=request.target, headers=fields)
     try:
         await stream.send_all(parser.send(head) + parser.send(h11.EndOfMessage()))

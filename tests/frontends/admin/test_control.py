@@ -1,6 +1,8 @@
 """Control over HTTP: asked without a socket, by clients with and without the right."""
 
 import json
+import os
+import pwd
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,6 +17,7 @@ from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
+from gateway.net.visits import Visits
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate.control import build_order, parse_answer, path_of
 from tests.frontends.rest_client import KEY, POLICIES, wall_clock
@@ -205,3 +208,19 @@ async def test_unknown_actions_and_other_methods_are_refused(control: Recorded) 
     ]
 
     assert [answer.status for answer in answers] == [404, 404, 405]
+
+
+async def test_over_a_unix_socket_an_operator_needs_no_key_and_has_the_name_of_its_user(
+    control: Recorded,
+) -> None:
+    frontend, visits = frontend_of(control), Visits(20.0)
+    with visits.begin("this machine", "unix:4711", os.getuid()):
+        answer = await frontend.handle(post("pause"))
+    with visits.begin("this machine", "unix:4712", 2**31 - 7):
+        await frontend.handle(post("pause"))
+
+    assert answer.status == 200
+    assert [operator for _, operator in control.orders] == [
+        Operator(name=pwd.getpwuid(os.getuid()).pw_name, peer="unix:4711"),
+        Operator(name=str(2**31 - 7), peer="unix:4712"),
+    ]

@@ -1,0 +1,42 @@
+"""A gateway is asked and steered over a Unix socket: by its file's permissions, without a key."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import Gateways, broker_config
+from tests.e2e.test_process_admin import admin_of
+from tests.e2e.test_remote_admin import ACCESS
+from tests.e2e.test_serve import pairgate
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+async def test_a_gateway_is_steered_over_a_unix_socket(gateways: Gateways) -> None:
+    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp") as folder:
+        path = Path(folder) / "admin.sock"
+        admin = admin_of("serve").replace("127.0.0.1:0", f"unix:{path}")
+        gateway = await gateways.start(broker_config("orders") + admin + ACCESS)
+        mode = path.stat().st_mode & 0o777
+        code, status, errors = await pairgate(gateway, "status", "--json")
+        other = await pairgate(gateway, "events", "--recent=1", f"--url=unix:{path}", "--json")
+        refused = await pairgate(gateway, "pause")
+        triggered = await pairgate(gateway, "trigger", "orders")
+        checked = await pairgate(gateway, "check")
+        await gateway.kill()
+        dead = await pairgate(gateway, "status")
+        was_left = path.is_socket()
+        await gateway.start()
+        again = await pairgate(gateway, "status")
+        ended = await gateway.stop()
+
+        assert mode == 0o600
+        assert (code, errors) == (0, "")
+        assert json.loads(status)["gateway"] == f"unix:{path}"
+        assert other[0] == triggered[0] == 0
+        assert (refused[0], "no syphon" in refused[2]) == (1, True)
+        assert f"{path} is served by a running process" in checked[1]
+        assert (dead[0], was_left, again[0], ended) == (75, True, 0, 0)
+        assert not path.exists()
