@@ -39,7 +39,8 @@ PLAIN_TEXT: Final = """
     exec expire fail fetch figure first for format found frame free further gateway gone good
     group handle handshake head here identity idle in inflight item jitter keep kept key kid
     kill kind label last late left legacy level lifetime line link listen live load log longest
-    loop lost mac made management match max memory metric min missing mode most move name need not
+    loop lost mac made management match max memory metric min missing mode most move name need next
+    not
     now number off oldest on open operation origin out pairgate parallel partial password pause
     peer pending per pid pin ping poll port possibly problem progress protocol python quota
     ready reason receive redriven refuse regain reload remedy remove renew repeat replace

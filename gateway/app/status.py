@@ -94,7 +94,7 @@ class StatusBoard:
         if pair is None or pairing is None:
             return self._status(None)
         unknown = Reading()
-        told = self._counted_pair(pair, pairing, (), unknown)
+        told = self._counted_pair(pair, pairing, pair.states.troubled(), unknown)
         if self.parts is not None and self.parts.spool is not None:
             told = attrs.evolve(told, spool=self.parts.spool.rates())
         return self._status(told)
@@ -203,7 +203,7 @@ class StatusBoard:
         return PairStatus(
             label=pairing.options.label,
             states=_counted(troubled),
-            entities=tuple(map(_entity, _worst(troubled))),
+            entities=tuple(self._entity(pair, each) for each in _worst(troubled)),
             backlog=_backlog(pairing, pair.rotation.usable, reading),
             syphon=self._syphon(
                 self.parts.syphons if self.parts is not None else (),
@@ -220,6 +220,17 @@ class StatusBoard:
             refused=pair.broker.sends.refused(),
             slow_calls=pair.broker.to_primary.watch.slow,
             state_changes=tuple(self.runtime.observer.state_changes()),
+        )
+
+    def _entity(self, pair: Pair, state: EntityState) -> TroubledEntity:
+        return TroubledEntity(
+            entity=state.entity.name,
+            state=state.state.value,
+            since=state.since,
+            reason=state.reason,
+            pinned=state.state is State.PINNED,
+            diverted=self.runtime.observer.diverted(state.entity),
+            next_probe=pair.prober.next_probe(state.entity),
         )
 
     async def _backlog(self, lone: LoneSyphon, pairing: Pairing) -> PairStatus:
@@ -338,16 +349,6 @@ def _worst(troubled: Sequence[EntityState]) -> Sequence[EntityState]:
     """The entities that have been in trouble for the longest time, suspects last."""
     ordered = sorted(troubled, key=lambda each: (each.state is State.SUSPECT, each.since))
     return ordered[:MOST_ENTITIES]
-
-
-def _entity(state: EntityState) -> TroubledEntity:
-    return TroubledEntity(
-        entity=state.entity.name,
-        state=state.state.value,
-        since=state.since,
-        reason=state.reason,
-        pinned=state.state is State.PINNED,
-    )
 
 
 def _queue(state: QueueState) -> QueueStatus:

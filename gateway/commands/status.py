@@ -176,12 +176,17 @@ def _dead_letters(place: str, dead: DeadLetters) -> list[Text]:
 def _pair(pair: PairStatus, now: datetime) -> list[RenderableType]:
     lines: list[RenderableType] = []
     if pair.entities:
-        table = Table("entity", "state", "for", "reason", title="not on the primary")
+        table = Table(
+            *("entity", "state", "for", "diverted", "next probe", "reason"),
+            title="not on the primary",
+        )
         for each in pair.entities:
             style = STYLES.get(each.state, "")
             since = _span((now - each.since).total_seconds())
             name, reason = printable(each.entity), printable(each.reason)
-            table.add_row(Text(name), Text(each.state, style=style), since, Text(reason))
+            probe = "-" if each.next_probe is None else f"in {_span(each.next_probe)}"
+            state = Text(each.state, style=style)
+            table.add_row(Text(name), state, since, str(each.diverted), probe, Text(reason))
         lines.append(table)
         more = sum(pair.states.values()) - len(pair.entities)
         lines += [Text(f"  and {more} more")] if more > 0 else []

@@ -82,6 +82,11 @@ class TroubledEntity:
     since: datetime
     reason: str
     pinned: bool
+    # Messages that went to the backlog or the spool since it left the primary, or the process
+    # started.
+    diverted: int = 0
+    # Seconds until a probe that may let it return; None: none is due.
+    next_probe: float | None = None
 
 
 @attrs.frozen(kw_only=True)

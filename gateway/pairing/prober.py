@@ -39,14 +39,28 @@ class Prober:
     rng: random.Random
     _next: int = attrs.field(default=0, init=False)
     _probed: set[str] = attrs.field(factory=set, init=False)
+    _due: dict[str, float] = attrs.field(factory=dict, init=False)  # by `key`, of Trio's clock
+    # The same, of the tasks that probe in turn.
+    _turns: dict[int, float] = attrs.field(factory=dict, init=False)
     _limiter: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(AT_ONCE), init=False
     )
 
+    def next_probe(self, entity: EntityPath) -> float | None:
+        """
+        Seconds until a probe that may let the entity return: its own, or while the namespace can't
+        be reached the next one of any entity. 0: now. None: none is due.
+        """
+        lost = self.states.evidence.namespace.is_lost
+        due = min(self._turns.values(), default=None) if lost else self._due.get(entity.key)
+        if due is None or not self._is_probed(entity):
+            return None
+        return max(0.0, due - trio.current_time())
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
-            for _ in range(IN_TURN):
-                nursery.start_soon(self._probe_in_turn)
+            for number in range(IN_TURN):
+                nursery.start_soon(self._probe_in_turn, number)
             task_status.started()
             seen = -1
             while True:
@@ -74,9 +88,13 @@ class Prober:
                     await self._wait(entity, self._pause([entity], failures))
         finally:
             self._probed.discard(entity.key)
+            self._due.pop(entity.key, None)
 
-    async def _probe_in_turn(self) -> None:
-        """Probe the entities in turn while the namespace can't be reached, until one answers."""
+    async def _probe_in_turn(self, number: int) -> None:
+        """
+        Probe the entities in turn while the namespace can't be reached, until one answers. `number`
+        is that of this task.
+        """
         changes = self.states.evidence.changes
         while True:
             seen, seen_states, failures = changes.version, self.states.changes.version, 0
@@ -84,8 +102,11 @@ class Prober:
                 self._next += 1
                 await self._probe(entities[self._next % len(entities)])
                 failures += 1
-                with trio.move_on_after(self._pause(entities, failures)):
+                pause = self._pause(entities, failures)
+                self._turns[number] = trio.current_time() + pause
+                with trio.move_on_after(pause):
                     await self._wait_until_found()
+            self._turns.pop(number, None)
             if self.states.evidence.namespace.is_lost:  # and no entity needs probes, until one does
                 await self.states.changes.wait(seen_states)
             else:
@@ -143,6 +164,7 @@ class Prober:
 
     async def _wait(self, entity: EntityPath, seconds: float) -> None:
         """Sleep, or return earlier if the entity's state changes."""
+        self._due[entity.key] = trio.current_time() + seconds
         with trio.move_on_after(seconds):
             await self.states.wait_moved(entity, self.states.state_of(entity))
 

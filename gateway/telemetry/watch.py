@@ -29,6 +29,7 @@ from gateway.telemetry.recent_events import RecentEvents
 
 RED: Final = timedelta(minutes=10)  # a problem that lasts longer is reported again meanwhile
 LONGEST_TEXT: Final = 200
+MOST_DIVERTED: Final = 10_000  # entities whose diverted messages are counted by entity
 _UNTOLD: Final = frozenset({"traceback"})  # fields for the log alone
 
 
@@ -74,6 +75,7 @@ class Watch:
     _counts: Counter[type[Event]] = attrs.field(factory=Counter, init=False)
     _alarms: dict[str, Alarm] = attrs.field(factory=dict, init=False)
     _troubled: set[EntityPath] = attrs.field(factory=set, init=False)  # not on the primary
+    _diverted: Counter[str] = attrs.field(factory=Counter, init=False)  # messages, by `key`
     _outages: dict[str, _Outage] = attrs.field(factory=dict, init=False)  # by namespace
     # Messages moved in each second, the oldest second first.
     _moves: deque[tuple[int, int]] = attrs.field(factory=deque, init=False)
@@ -131,17 +133,24 @@ class Watch:
         match event:
             case EntityStateChanged(entity=entity, after="primary"):
                 self._troubled.discard(entity)
+                self._diverted.pop(entity.key, None)
             case EntityStateChanged(entity=entity):
                 self._troubled.add(entity)
                 for outage in self._outages.values():
                     outage.entities.add(entity)
             case Diverted():
+                self._count_diverted(event)
                 for outage in self._outages.values():
                     outage.diverted += event.messages
                     outage.possibly_twice += event.messages if event.in_doubt else 0
             case SentTwice():
                 for outage in self._outages.values():
                     outage.doubled(event.messages, certain=event.certain)
+
+    def _count_diverted(self, event: Diverted) -> None:
+        key = event.entity.key
+        if key in self._diverted or len(self._diverted) < MOST_DIVERTED:
+            self._diverted[key] += event.messages
 
     def count(self, kind: type[Event]) -> int:
         """How often the event has occurred since the start."""
@@ -150,6 +159,13 @@ class Watch:
     def counts(self) -> dict[str, int]:
         """The number of events since the start, by their names in the log."""
         return {name_of(kind): times for kind, times in self._counts.items()}
+
+    def diverted(self, entity: EntityPath) -> int:
+        """
+        The messages of a troubled entity that this process has diverted since the entity left the
+        primary, or the process started.
+        """
+        return self._diverted[entity.key]
 
     def state_changes(self) -> Sequence[StateChangeCount]:
         """The changes of entities' states that this process has decided, since the start."""

@@ -6,13 +6,13 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from gateway.domain.entity import EntityPath
-from gateway.domain.errors import EntityDisabled, EntityNotFound, Unavailable
+from gateway.domain.errors import EntityDisabled, EntityNotFound, Unavailable, Unreachable
 from gateway.domain.failover import State
 from gateway.pairing.options import PairOptions
 from gateway.pairing.prober import AT_ONCE, Prober
 from gateway.pairing.states import EntityStates
 from tests.harness.faults import Hang, Operation, Refuse
-from tests.pairing.harness import LABEL, ORDERS, Slow, reaches, refuse, virtual_time
+from tests.pairing.harness import BILLS, LABEL, ORDERS, Slow, reaches, refuse, virtual_time
 
 pytestmark = virtual_time
 
@@ -30,6 +30,7 @@ def make(harness):
             primary=harness.primary.broker, states=states, options=chosen, rng=harness.rng
         )
         await harness.nursery.start(prober.run)
+        make.prober = prober
         return states
 
     return make
@@ -316,3 +317,36 @@ async def test_what_is_failed_over_when_the_prober_begins_is_probed(harness):
     await wait_all_tasks_blocked()
 
     assert len(harness.primary.times(PROBE)) == 1
+
+
+async def test_the_next_probe_is_foretold_while_an_entity_needs_probes(harness, make):
+    states = await make(ping_interval=20.0)
+    next_probe = make.prober.next_probe
+    harness.primary.fail(Refuse())
+    before = next_probe(ORDERS)
+    fail(states)
+    await trio.sleep(0.1)
+    foretold = trio.current_time() + next_probe(ORDERS)
+    first, *_ = harness.primary.times(PROBE)
+    await trio.sleep(5.0)
+    _, second, *_ = harness.primary.times(PROBE)
+    harness.primary.heal()
+    await reaches(states, State.PRIMARY)
+
+    assert before is None
+    assert first < foretold == pytest.approx(second)
+    assert next_probe(ORDERS) is None
+
+
+async def test_while_the_namespace_is_lost_the_next_probe_is_that_of_any_entity(harness, make):
+    states = await make(ping_interval=20.0)
+    harness.primary.fail(Refuse(lambda: Unreachable("no connection")))
+    states.failed(states.begin(ORDERS), Unreachable("no connection"))
+    states.failed(states.begin(BILLS), Unreachable("no connection"))
+    await trio.sleep(30.0)
+    foretold = {trio.current_time() + make.prober.next_probe(each) for each in (ORDERS, BILLS)}
+    probes = len(harness.primary.times(PROBE))
+    await trio.sleep(30.0)
+
+    assert states.evidence.namespace.is_lost
+    assert [*foretold] == [pytest.approx(harness.primary.times(PROBE)[probes])]

@@ -22,7 +22,7 @@ from gateway.domain.events.hedging import SentTwice
 from gateway.domain.events.outages import NamespaceBack, NamespaceLost
 from gateway.domain.message import AcceptedBy
 from gateway.domain.status import StateChangeCount
-from gateway.telemetry.watch import LONGEST_TEXT, RED, Watch
+from gateway.telemetry.watch import LONGEST_TEXT, MOST_DIVERTED, RED, Watch
 from tests.harness.clocks import VirtualClock
 from tests.harness.retained import entries
 
@@ -186,3 +186,33 @@ async def test_the_reason_why_nothing_moves_is_told_until_a_message_moves(watch:
     assert failed.startswith("backlog/0: xxx")
     assert len(failed) == LONGEST_TEXT
     assert watch.syphon_error == ""
+
+
+async def test_diverted_messages_are_counted_by_entity_until_it_returns(watch: Watch) -> None:
+    bills = EntityPath("bills")
+    for entity, messages in ((ORDERS, 2), (EntityPath("ORDERS"), 3), (bills, 1)):
+        watch.report(
+            Diverted(entity=entity, accepted_by=AcceptedBy.BACKLOG, queue=ORDERS, messages=messages)
+        )
+    in_outage = (watch.diverted(ORDERS), watch.diverted(bills))
+    watch.report(
+        EntityStateChanged(entity=ORDERS, before="half-open", after="primary", reason="sent")
+    )
+
+    assert in_outage == (5, 1)
+    assert (watch.diverted(ORDERS), watch.diverted(bills)) == (0, 1)
+
+
+async def test_only_so_many_entities_are_counted_apart(watch: Watch) -> None:
+    for number in range(MOST_DIVERTED + 10):
+        watch.report(
+            Diverted(
+                entity=EntityPath(f"q{number}"),
+                accepted_by=AcceptedBy.BACKLOG,
+                queue=ORDERS,
+                messages=1,
+            )
+        )
+
+    assert watch.diverted(EntityPath("q0")) == 1
+    assert watch.diverted(EntityPath(f"q{MOST_DIVERTED}")) == 0

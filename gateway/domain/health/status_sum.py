@@ -51,7 +51,15 @@ def ended(status: Status) -> Status:
     pair = status.pair
     if pair is not None:
         usable = attrs.evolve(pair.backlog, usable=pair.backlog.wanted)
-        pair = attrs.evolve(pair, inflight=0, max_inflight=0, paused=0, backlog=usable, spool=None)
+        pair = attrs.evolve(
+            pair,
+            entities=(),
+            inflight=0,
+            max_inflight=0,
+            paused=0,
+            backlog=usable,
+            spool=None,
+        )
     namespaces = (
         attrs.evolve(each, usage=attrs.evolve(each.usage, idle_seconds=float("inf")), abilities={})
         for each in status.namespaces
@@ -95,8 +103,15 @@ def _pair(own: PairStatus, workers: Sequence[Status]) -> PairStatus:
             changes[change.before, change.after, change.cause] += change.times
         refused.update(pair.refused)
     usable = min(pair.backlog.usable for pair in pairs)
+    diverted: Counter[str] = Counter()
+    for pair in pairs:
+        for entity in pair.entities:
+            diverted[entity.entity.lower()] += entity.diverted
     return attrs.evolve(
         own,
+        entities=tuple(
+            attrs.evolve(each, diverted=diverted[each.entity.lower()]) for each in own.entities
+        ),
         backlog=attrs.evolve(own.backlog, usable=usable),
         sends=tuple(
             SendCount(accepted_by=accepted_by, outcome=outcome, messages=messages, error=error)

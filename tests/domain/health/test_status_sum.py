@@ -21,6 +21,7 @@ from gateway.domain.status import (
     StateChangeCount,
     Status,
     SyphonStatus,
+    TroubledEntity,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -122,6 +123,23 @@ def test_an_entity_that_pauses_in_several_processes_is_one() -> None:
 
 def test_states_are_the_parents() -> None:
     assert pair_of(summed(status(), [status()])).states == {"secondary": 1}
+
+
+def test_diverted_messages_of_an_entity_are_added() -> None:
+    def with_entity(name: str, diverted: int) -> Status:
+        entity = TroubledEntity(
+            entity=name, state="secondary", since=NOW, reason="", pinned=False, diverted=diverted
+        )
+        found = status()
+        assert found.pair is not None
+        return attrs.evolve(found, pair=attrs.evolve(found.pair, entities=(entity,)))
+
+    told = summed(
+        with_entity("orders", 1), [with_entity("Orders", 2), with_entity("bills", 4), status()]
+    )
+
+    assert told.pair is not None
+    assert [(each.entity, each.diverted) for each in told.pair.entities] == [("orders", 3)]
 
 
 def test_a_queue_that_backs_off_in_one_process_is_not_usable() -> None:

@@ -134,6 +134,8 @@ def _entities(*names: str, state: str = "secondary") -> tuple[TroubledEntity, ..
             since=datetime.now(UTC) - timedelta(seconds=97 - index),
             reason="10.0.0.7:5672: the connection was refused",
             pinned=False,
+            diverted=3_804 - 11 * index,
+            next_probe=7.0,
         )
         for index, name in enumerate(names)
     )

@@ -106,6 +106,7 @@ SEEN: Final = {
             "suspect",
         ),
         *("the connection was refused", "11,412 messages", "waiting", "1 min 3"),
+        *("3,804", "in 7 s"),
     ],
     "draining": [
         *("moving", "204/s; empty in about 30 s", "3: 2 EntityNotFound, 1 TTLExpiredException"),

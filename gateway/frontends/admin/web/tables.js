@@ -40,19 +40,21 @@ export function showEntities(status, steer) {
   const { entities, states } = status.pair;
   const total = Object.values(states).reduce((sum, number) => sum + number, 0);
   entityRows ??= new Rows(byId("entity-rows"), (entity) => {
-    const row = cells(5, "", "short", "short", "", "short");
+    const row = cells(7, "", "short", "short", "short", "short", "", "short");
     const button = element("button", { type: "button" }, "Fail back…");
     button.addEventListener("click", () => steer("failback", entity.entity));
     setAttribute(button, "aria-label", `Fail back ${entity.entity}…`);
-    row[4].append(button);
+    row[6].append(button);
     return row;
   });
   const filter = byId("entity-filter").value.trim().toLowerCase();
   const found = entities.filter((each) => each.entity.toLowerCase().includes(filter)).slice(0, MOST_ENTITIES);
-  entityRows.show(found.map((each) => [each.entity, each]), ([name, kind, age, reason, tools], each) => {
+  entityRows.show(found.map((each) => [each.entity, each]), ([name, kind, age, diverted, probe, reason, tools], each) => {
     setText(name, each.entity);
     setContent(kind, state(each.state, TONES[each.state]));
     setText(age, span(between(each.since, status.at)));
+    setText(diverted, count(each.diverted));
+    setText(probe, each.next_probe === null ? UNKNOWN : `in ${span(each.next_probe)}`);
     setText(reason, each.reason);
     tools.firstChild.hidden = steer === null;
   });
