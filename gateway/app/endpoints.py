@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import Protocol
 
 import attrs
 import trio
@@ -21,7 +22,7 @@ from gateway.frontends.storage_queue.auth import Accounts
 from gateway.frontends.web_guard import WebGuard
 from gateway.net import unix
 from gateway.net.body_budget import BodyBudget
-from gateway.net.listeners import CannotListen, Listener, OnEnd, open_listener
+from gateway.net.listeners import BoundSockets, CannotListen, Listener, OnEnd, open_listener
 from gateway.net.tls import TlsFileError, server_context
 
 
@@ -40,25 +41,47 @@ class OpenEndpoint:
         self.makings.apply(fresh)
 
 
+class Given(Protocol):
+    """Listening sockets from another process, as `gateway.app.take_over.given.GivenSockets`."""
+
+    def take(self, bind: str) -> BoundSockets | None: ...
+
+
+class NothingGiven:
+    """The `Given` of a process that binds all ports itself."""
+
+    def take(self, bind: str) -> BoundSockets | None:
+        return None
+
+
 async def open_endpoints(
-    stack: AsyncExitStack, config: Config, parts: Parts, runtime: Runtime, *, port_offset: int = 0
+    stack: AsyncExitStack,
+    config: Config,
+    parts: Parts,
+    runtime: Runtime,
+    *,
+    port_offset: int = 0,
+    given: Given | None = None,
 ) -> list[OpenEndpoint]:
     """
-    Bind all ports of a gateway, which the stack closes; every port but 0 is moved by `port_offset`.
+    Bind all ports of a gateway, which the stack closes, but for those whose sockets are `given`;
+    every port but 0 is moved by `port_offset`.
 
     Raises:
         Failure: a port is in use, or a certificate can't be used.
     """
     await trio.lowlevel.checkpoint()
     endpoints = []
+    given = given or NothingGiven()
     budget = BodyBudget(config.limits.http.max_body_memory)
     for number, endpoint in config.endpoints_of(SERVE).items():
         makings = make_makings(config, number, parts, runtime, budget)
+        sockets = given.take(moved(endpoint.bind, port_offset))
         opened = OpenEndpoint(
             number=number,
             protocol=endpoint.protocol,
             server=make_server(endpoint.protocol, makings, tls_of(config, number)),
-            listener=await bind_endpoint(config, number, runtime, port_offset),
+            listener=await bind_endpoint(config, number, runtime, port_offset, given=sockets),
             makings=makings,
         )
         stack.push_async_callback(opened.listener.aclose)
@@ -67,21 +90,34 @@ async def open_endpoints(
 
 
 async def bind_endpoint(
-    config: Config, number: int, runtime: Runtime, port_offset: int
+    config: Config,
+    number: int,
+    runtime: Runtime,
+    port_offset: int,
+    *,
+    given: BoundSockets | None = None,
 ) -> Listener:
     """
-    Bind the port of that endpoint.
+    Bind the port of that endpoint, or use the sockets that another process has bound for it.
 
     Raises:
         Failure: the port is in use.
     """
+    endpoint = config.endpoints[number]
+    on_crash, on_lost = crash_reporter(runtime), loss_reporter(runtime, endpoint.protocol)
+    options = config.limits.listener
+    if given is not None:
+        await trio.lowlevel.checkpoint()
+        return Listener(
+            given.sockets, on_crash=on_crash, on_lost=on_lost, options=options, file=given.file
+        )
     try:
         return await open_listener(
-            moved(config.endpoints[number].bind, port_offset),
-            options=config.limits.listener,
-            on_crash=crash_reporter(runtime),
-            on_lost=loss_reporter(runtime, config.endpoints[number].protocol),
-            mode=int(config.endpoints[number].mode, 8),
+            moved(endpoint.bind, port_offset),
+            options=options,
+            on_crash=on_crash,
+            on_lost=on_lost,
+            mode=int(endpoint.mode, 8),
         )
     except CannotListen as error:
         raise Failure(f"endpoints[{number}].bind: {error}") from error

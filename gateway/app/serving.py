@@ -8,8 +8,9 @@
           └ acceptors the ports                                            cancelled first
 """
 
+import os
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Protocol
@@ -17,23 +18,26 @@ from typing import Final, Protocol
 import attrs
 import trio
 
-from gateway.app.endpoints import OpenEndpoint, open_endpoints
+from gateway.app.endpoints import OpenEndpoint, moved, open_endpoints, tls_of
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.logs import Reload
 from gateway.app.parts import Parts, make_parts
 from gateway.app.process import Trimmer, allow_files, collect_seldom
 from gateway.app.runtime import Runtime
+from gateway.app.take_over.door import Door, HandOver, open_door
+from gateway.app.take_over.given import GivenSockets, from_systemd
+from gateway.app.take_over.predecessor import Predecessor, find_predecessor
 from gateway.app.workers.limits import shared
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
-from gateway.config.options import ADMIN, SERVE
+from gateway.config.options import ADMIN, SERVE, Config
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
 from gateway.domain.status import Status
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.visits import current_visit
 from gateway.pairing.state_file import StateFileError
-from gateway.ports import Observer
+from gateway.ports import Observer, Service
 
 SAVE_SECONDS: Final = 5.0
 LAST_WORDS: Final = 1.0  # seconds
@@ -47,17 +51,28 @@ class Ending:
     grace: float
     readiness: Readiness = attrs.field(factory=lambda: Readiness(STARTING))
     acceptors: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    operators: list[trio.CancelScope] = attrs.field(factory=list)  # their acceptors
     connections: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: Failure | None = None
 
+    @property
+    def is_asked(self) -> bool:
+        return self.acceptors.cancel_called
+
     def ask(self, reason: str) -> None:
         """Stop accepting; at a second call, cut connections that still drain."""
-        if self.acceptors.cancel_called:
+        if self.is_asked:
             self.connections.cancel()
             return
         self.readiness.end(f"draining: {reason}")
         self.runtime.observer.report(Draining(reason=reason, seconds=self.grace))
         self.acceptors.cancel()
+
+    def leave(self, reason: str) -> None:
+        """Stop accepting, from operators too: another process accepts at the same sockets."""
+        self.ask(reason)
+        for acceptor in self.operators:
+            acceptor.cancel()
 
     def fail(self, failure: Failure) -> None:
         """Shut down soon: requests can't succeed any more, but clients get their errors."""
@@ -67,22 +82,30 @@ class Ending:
         self.connections.deadline = trio.current_time() + LAST_WORDS
 
 
+@attrs.frozen(kw_only=True)
+class ServeOptions:
+    """How a gateway is started, besides its configuration."""
+
+    port_offset: int = 0
+    # Fingerprints of primaries that the primary replaces: backlog messages for them go to it.
+    adopted: Collection[str] = ()
+    as_json: bool = False  # the log of workers
+    # Whether to take the listening sockets over from the gateway that runs, if one does.
+    take_over: bool = False
+
+
 async def serve(
     loaded: Loaded,
     runtime: Runtime,
+    options: ServeOptions | None = None,
     *,
-    port_offset: int = 0,
-    adopted: Collection[str] = (),
     reload: Reload = lambda apply: None,
-    as_json: bool = False,
 ) -> None:
     """
-    Serve until SIGTERM or SIGINT; then drain and return. A second signal cuts connections that
-    still drain.
+    Serve until SIGTERM or SIGINT, or until another process has taken over; then drain and return. A
+    second signal cuts connections that still drain.
 
-    `adopted` are fingerprints of primaries that the primary replaces: backlog messages for them go
-    to it. `reload` is called at SIGHUP; access policies and accounts of the new configuration are
-    applied. `as_json` is for the log of workers.
+    `reload` is called at SIGHUP; access policies and accounts of the new configuration are applied.
 
     Raises:
         Failure: a part can't be started, or a store failed.
@@ -91,16 +114,83 @@ async def serve(
     if not config.endpoints_of(SERVE):
         raise Failure(f"{loaded.source}: add [[endpoints]] for clients", ExitCode.WRONG)
     _warn(loaded, runtime)
-    ending = Ending(runtime, config.limits.grace)
+    options = options or ServeOptions()
+    gateway = _Gateway(
+        loaded=loaded, config=config, runtime=runtime, options=options, reload=reload
+    )
     async with AsyncExitStack() as stack:
-        parts = await make_parts(stack, config, runtime, adopted=adopted)
+        given = from_systemd(config, os.environ, port_offset=options.port_offset)
+        if options.take_over:
+            gateway.predecessor = await _predecessor(stack, config, runtime, given)
+        if gateway.predecessor is not None:
+            given = gateway.predecessor.given
+        if config.take_over is not None:
+            gateway.door = await open_door(stack, config.take_over, runtime.observer)
+        await gateway.serve(given)
+        while gateway.door is not None and (kept := await gateway.door.freed()):
+            gateway.predecessor = None
+            await gateway.serve(kept)
+
+
+async def _predecessor(
+    stack: AsyncExitStack, config: Config, runtime: Runtime, given: GivenSockets | None
+) -> Predecessor | None:
+    await trio.lowlevel.checkpoint()
+    if config.take_over is None:
+        text = "take_over: is missing; --take-over asks the running gateway at this socket"
+        raise Failure(text, ExitCode.WRONG)
+    if given is not None:
+        text = "take_over: systemd has given this process its sockets (LISTEN_FDS): choose one way"
+        raise Failure(text, ExitCode.WRONG)
+    for number in config.endpoints_of(SERVE):
+        tls_of(config, number)  # an error is found before the predecessor does anything
+    return await find_predecessor(stack, config.take_over, runtime.observer)
+
+
+@attrs.define(eq=False, kw_only=True)
+class _Gateway:
+    """A gateway that may serve again after its end, because its successor failed."""
+
+    loaded: Loaded
+    config: Config
+    runtime: Runtime
+    options: ServeOptions
+    reload: Reload
+    door: Door | None = None
+    predecessor: Predecessor | None = None
+    _reloaded: Loaded | None = attrs.field(default=None, init=False)
+
+    async def serve(self, given: GivenSockets | None) -> None:
+        """Serve to the end, at these sockets and at those that must be bound."""
+        ending = Ending(self.runtime, self.config.limits.grace)
+        async with AsyncExitStack() as stack:
+            try:
+                await self._run(stack, ending, given)
+            except* StateFileError as group:
+                # Raised here, the failure would be in an exception group itself.
+                ending.failure = Failure(f"{group.exceptions[0]}: move it away, or restore it")
+        if ending.failure is not None:
+            raise ending.failure
+
+    async def _run(self, stack: AsyncExitStack, ending: Ending, given: GivenSockets | None) -> None:
+        config, runtime, loaded, options = self.config, self.runtime, self.loaded, self.options
+        if self.predecessor is not None:
+            await self.predecessor.wait_free()
+        parts = await make_parts(stack, config, runtime, adopted=options.adopted)
         collect_seldom()
-        pool = _pool(stack, loaded, parts, ending, as_json=as_json)
+        pool = _pool(stack, loaded, parts, ending, as_json=options.as_json)
         parts = attrs.evolve(parts, workers=pool.statuses, readiness=ending.readiness)
-        endpoints = await open_endpoints(stack, config, parts, runtime, port_offset=port_offset)
+        endpoints = await open_endpoints(
+            stack, config, parts, runtime, port_offset=options.port_offset, given=given
+        )
+        if given is not None:
+            given.close()  # those of addresses that aren't configured any more
         own = pool.share(endpoints)
+        serving = trio.Event()
+        further = self._of_take_over(parts, endpoints, ending, serving)
 
         def apply(fresh: Loaded) -> None:
+            self._reloaded = fresh
             for endpoint in endpoints:
                 endpoint.apply(fresh.config)
             pool.reload(fresh)
@@ -111,16 +201,45 @@ async def serve(
                 runtime.observer.report(Listening(protocol=endpoint.protocol, address=address))
             ending.readiness.begin()
             runtime.observer.report(Started(configuration=loaded.source))
+            serving.set()
 
-        try:
-            await run_parts(
-                parts, own, ending, announce=announce, reload=partial(reload, apply), pool=pool
+        if self._reloaded is not None:
+            apply(self._reloaded)
+        await run_parts(
+            attrs.evolve(parts, services=[*parts.services, *further]),
+            own,
+            ending,
+            announce=announce,
+            reload=partial(self.reload, apply),
+            pool=pool,
+        )
+
+    def _of_take_over(
+        self,
+        parts: Parts,
+        endpoints: Sequence[OpenEndpoint],
+        ending: Ending,
+        serving: trio.Event,
+    ) -> list[Service]:
+        found = list[Service]()
+        if self.predecessor is not None:
+            self.predecessor.serving = serving
+            found.append(self.predecessor)
+        if self.door is not None:
+            offset = self.options.port_offset
+            hand_over = HandOver(
+                door=self.door,
+                listeners=[
+                    (moved(self.config.endpoints[each.number].bind, offset), each.listener)
+                    for each in endpoints
+                ],
+                state=None if parts.pair is None else parts.pair.state,
+                has_stores=bool(parts.stores),
+                ending=ending,
+                serving=serving,
             )
-        except* StateFileError as group:
-            # Raised here, the failure would be in an exception group itself.
-            ending.failure = Failure(f"{group.exceptions[0]}: move it away, or restore it")
-    if ending.failure is not None:
-        raise ending.failure
+            found.append(hand_over)
+        return found
 
 
 def _warn(loaded: Loaded, runtime: Runtime) -> None:
@@ -225,17 +344,24 @@ async def _serve_all(
     own = [endpoint for endpoint in endpoints if endpoint.protocol == ADMIN]
     others = [endpoint for endpoint in endpoints if endpoint.protocol != ADMIN]
     async with trio.open_nursery() as operators:
-        async with trio.open_nursery() as acceptors:
-            for endpoint in own:
-                serve_connection = partial(_served, endpoint, trimmer, observer)
-                await acceptors.start(
-                    partial(endpoint.listener.serve, serve_connection, connections=operators)
-                )
-            await _serve_clients(others, ending, announce, trimmer, pool)
-            acceptors.cancel_scope.cancel()
+        for endpoint in own:
+            serve_connection = partial(_served, endpoint, trimmer, observer)
+            serve = partial(endpoint.listener.serve, serve_connection, connections=operators)
+            await operators.start(_accept_operators, ending, serve)
+        await _serve_clients(others, ending, announce, trimmer, pool)
+        for acceptor in ending.operators:
+            acceptor.cancel()
         for endpoint in own:
             endpoint.server.drain()
         operators.cancel_scope.deadline = trio.current_time() + LAST_WORDS
+
+
+async def _accept_operators(
+    ending: Ending, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None]
+) -> None:
+    with trio.CancelScope() as scope:
+        ending.operators.append(scope)
+        await serve(task_status=task_status)
 
 
 async def _serve_clients(

@@ -23,21 +23,35 @@ STANDARD_ERROR: Final = 2
     metavar="PROTOCOL=HOST:PORT",
     help=f"Listen at this address instead. Repeatable; other commands look into ${BIND_VARIABLE}.",
 )
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take the ports over from the gateway that runs, which drains when this one is ready.",
+)
 @add_adopt
 def serve(
-    invocation: Invocation, port_offset: int, binds: tuple[str, ...], adopted: tuple[str, ...]
+    invocation: Invocation,
+    port_offset: int,
+    binds: tuple[str, ...],
+    adopted: tuple[str, ...],
+    *,
+    take_over: bool,
 ) -> None:
     """Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends it at once."""
     loaded = invocation.read(binds)
+    options = serving.ServeOptions(
+        port_offset=port_offset,
+        adopted=adopted,
+        as_json=invocation.as_json,
+        take_over=take_over,
+    )
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
         run(
             serving.serve,
             loaded,
             Runtime(observer=log),
-            port_offset=port_offset,
-            adopted=adopted,
+            options,
             reload=reloader(loaded, log, partial(invocation.read, binds)),
-            as_json=invocation.as_json,
         )
 
 

@@ -310,6 +310,8 @@ class Config:
     namespaces: Mapping[str, Namespace] = attrs.field(validator=validators.min_len(1))
     # Processes that serve clients; 1: the gateway is one process.
     workers: int = attrs.field(default=1, validator=[validators.ge(1), validators.le(MOST_WORKERS)])
+    # The Unix socket at which `serve --take-over` asks for the listening sockets; None: no socket.
+    take_over: Path | None = None
     pairing: Pairing | None = None
     claims: Claims | None = None
     packing: tuple[PackingRule, ...] = ()

@@ -55,6 +55,14 @@ def _ignore(peer: str, error: BaseException) -> None:
     """A lost connection is no event."""
 
 
+@attrs.frozen(eq=False)
+class BoundSockets:
+    """Listening sockets that another process has bound, and the file to remove at their end."""
+
+    sockets: Sequence[trio.SocketListener]
+    file: unix.SocketFile | None = None
+
+
 async def open_listener(
     address: str,
     *,
@@ -113,7 +121,7 @@ def _bind_file(path: Path, mode: int, backlog: int) -> tuple[socket.socket, unix
 
 
 def inherited_sockets(descriptors: Sequence[int]) -> list[trio.SocketListener]:
-    """The listening sockets with these descriptors, which the process has from its parent."""
+    """The listening sockets with these descriptors, which the process has from another one."""
     return [
         trio.SocketListener(trio.socket.from_stdlib_socket(socket.socket(fileno=each)))
         for each in descriptors
@@ -170,7 +178,7 @@ class Listener:
     @property
     def address(self) -> str:
         """The address as it was bound, with the port that the kernel chose for 0."""
-        return _written(self._sockets[0].socket.getsockname())
+        return written(self._sockets[0].socket.getsockname())
 
     @property
     def descriptors(self) -> list[int]:
@@ -211,6 +219,10 @@ class Listener:
             await each.aclose()
         self._remove_file()
         await trio.lowlevel.checkpoint()
+
+    def leave_file(self) -> None:
+        """Leave the file of a Unix socket to another process, which accepts there."""
+        self._file = None
 
     def _remove_file(self) -> None:
         if self._file is not None:
@@ -291,12 +303,13 @@ def _peer_of(stream: trio.SocketStream) -> tuple[str, int | None]:
         if stream.socket.family == socket.AF_UNIX:
             process, user = unix.client_of(stream.socket)
             return f"{unix.PREFIX}{process}", user
-        return _written(stream.socket.getpeername()), None
+        return written(stream.socket.getpeername()), None
     except OSError as error:  # the client left after the accept
         raise trio.BrokenResourceError("the client left before it was served") from error
 
 
-def _written(address: tuple[Any, ...] | str) -> str:
+def written(address: tuple[Any, ...] | str) -> str:
+    """A socket's address as `host:port`, `[ipv6]:port` or `unix:PATH`."""
     if isinstance(address, str):
         return f"{unix.PREFIX}{address}"
     host, port = address[:2]

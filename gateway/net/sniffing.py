@@ -8,6 +8,7 @@ One port for several protocols, which are told apart by the first bytes of a con
 """
 
 import enum
+import math
 import ssl
 from typing import Final
 
@@ -17,6 +18,7 @@ import trio
 from gateway.net.http.websocket import PATH, Refusal, accept_websocket
 from gateway.net.listeners import ConnectionHandler
 from gateway.net.tls import accept_tls, say_goodbye
+from gateway.net.visits import FIRST_ON_ITS_WAY
 
 _RECEIVE_SIZE: Final = 64 * 1024
 # A server that doesn't speak the client's protocol answers with a protocol header that it supports
@@ -72,13 +74,13 @@ class Sniffer:
     refusal: Refusal = lambda headers: None  # for WebSockets
     options: SniffingOptions = attrs.field(factory=SniffingOptions)
     _opening: set[trio.CancelScope] = attrs.field(factory=set, init=False)
-    _drains: bool = attrs.field(default=False, init=False)
+    _drains_by: float = attrs.field(default=math.inf, init=False)
 
     def drain(self) -> None:
-        """End the connections that haven't begun a protocol yet."""
-        self._drains = True
+        """End the connections that don't begin a protocol soon: the opening may be on its way."""
+        self._drains_by = trio.current_time() + FIRST_ON_ITS_WAY
         for scope in self._opening:
-            scope.cancel()
+            scope.deadline = min(scope.deadline, self._drains_by)
 
     async def serve_connection(self, stream: trio.abc.Stream) -> None:
         """
@@ -104,13 +106,12 @@ class Sniffer:
         """The handler and the stream for the connection; None if it ended or the port drains."""
         with trio.move_on_after(self.options.opening_timeout) as scope:
             self._opening.add(scope)
-            if self._drains:
-                scope.cancel()
+            scope.deadline = min(scope.deadline, self._drains_by)
             try:
                 return await self._chosen(stream)
             finally:
                 self._opening.discard(scope)
-        if not self._drains:
+        if self._drains_by == math.inf:
             raise trio.TooSlowError("the client sent too little in time to tell its protocol")
         return None
 

@@ -56,6 +56,17 @@ class SocketFile:
                 self.path.unlink()
 
 
+def file_of(path: Path) -> SocketFile:
+    """
+    The file of a socket that is bound at that path.
+
+    Raises:
+        OSError: there is none.
+    """
+    found = path.stat()
+    return SocketFile(path=path, device=found.st_dev, inode=found.st_ino)
+
+
 def bind(path: Path, mode: int, backlog: int) -> tuple[socket.socket, SocketFile]:
     """
     Listen on a new socket with that file mode; no moment has a wider one. A file that a dead
@@ -76,13 +87,13 @@ def bind(path: Path, mode: int, backlog: int) -> tuple[socket.socket, SocketFile
             bound.bind(str(path))
             path.chmod(mode)
             bound.listen(backlog)
-            found = path.stat()
+            file = file_of(path)
         except BaseException:
             bound.close()
             raise
     finally:
         os.close(folder)
-    return bound, SocketFile(path=path, device=found.st_dev, inode=found.st_ino)
+    return bound, file
 
 
 def _remove_dead(path: Path) -> None:

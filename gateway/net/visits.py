@@ -10,11 +10,17 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Final
 
 import attrs
 import trio
 
 _current: ContextVar["Visit"] = ContextVar("visit")
+
+# What a client has sent is on its way for at most so many seconds, when a process drains: between
+# two requests, and after it has connected.
+ON_ITS_WAY: Final = 0.3
+FIRST_ON_ITS_WAY: Final = 2.0
 
 
 @attrs.define(eq=False)

@@ -69,6 +69,8 @@ class StateFile:
     retry: float = RETRY  # seconds from a failed save to the next
     _dirty: Changes = attrs.field(factory=Changes, init=False)
     _saved: tuple[int, ...] = attrs.field(default=(), init=False)  # the versions at the last save
+    _is_held: bool = attrs.field(default=False, init=False)
+    _writing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
 
     def restore(self) -> None:
         """
@@ -137,8 +139,24 @@ class StateFile:
             seen = await changes.wait(seen)
             self._dirty.note()
 
+    async def hold(self) -> None:
+        """Save now, and then leave the file to another process, until `go_on`."""
+        await self.save()
+        self._is_held = True
+
+    def go_on(self) -> None:
+        """The file is this process's again: save what has changed."""
+        self._is_held = False
+        self._dirty.note()
+
     async def save(self) -> bool:
-        """Write the file now. False: that failed, and the failure was reported."""
+        """
+        Write the file now, unless it is held. False: that failed, and the failure was reported.
+        """
+        async with self._writing:
+            return self._is_held or await self._save()
+
+    async def _save(self) -> bool:
         lasting = [each for each in self.states.troubled() if each.state in DIVERTED]
         state = SavedState(
             states=tuple(lasting),

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.domain.events import access, agents, hedging, outages, stores, workers
+from gateway.domain.events import access, agents, hedging, outages, stores, take_over, workers
 from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 from gateway.ports import WallClock
@@ -64,6 +64,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     stores.Quarantined: "error",
     stores.RequestFailed: "error",
     stores.SessionStateDamaged: "error",
+    take_over.TakeOverFailed: "warning",
     workers.WorkerLost: "warning",
 }
 

@@ -366,6 +366,23 @@ async def test_what_is_saved_is_not_written_again_in_the_end(harness, path, disk
 
 
 @virtual_time
+async def test_a_file_that_is_held_is_saved_and_then_left_to_a_successor(harness, path, disk):
+    pair = await harness.pair(state=path)
+    pair.entity_cache.store(KnownEntity(entity=ORDERS))
+
+    await pair.state.hold()
+    pair.entity_cache.store(KnownEntity(entity=BILLS))
+    await trio.sleep(60.0)
+    assert await pair.state.save()
+    held = parse(path.read_bytes()).known
+    pair.state.go_on()
+    await trio.sleep(60.0)
+
+    assert {each.entity for each in held} == {ORDERS}
+    assert {each.entity for each in parse(path.read_bytes()).known} == {ORDERS, BILLS}
+
+
+@virtual_time
 async def test_what_was_known_before_a_restart_is_known_after_it(harness, path, disk):
     path.parent.mkdir()
     path.write_bytes(build(SAVED))

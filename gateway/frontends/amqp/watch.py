@@ -13,9 +13,9 @@ from gateway.frontends.amqp.context import Context
 from gateway.frontends.amqp.errors import amqp_error
 from gateway.frontends.amqp.incoming import IncomingLink
 from gateway.frontends.auth import Authorizer
+from gateway.net.visits import ON_ITS_WAY
 from gateway.wire.amqp.events import AmqpError
 
-_ON_ITS_WAY: Final = 0.3  # seconds for what a client has sent to arrive, before it misses an answer
 _LONGEST_SILENCE: Final = 1.0  # seconds
 
 
@@ -135,7 +135,7 @@ class Watch:
         connection, pending = self._context.connection, self._context.pending
         if any(isinstance(link, IncomingLink) for link in self._context.links.values()):
             connection.be_silent()
-            await trio.sleep(_ON_ITS_WAY)
+            await trio.sleep(ON_ITS_WAY)
         with trio.move_on_after(_LONGEST_SILENCE):
             await pending.wait_until_none()
         if pending.count:

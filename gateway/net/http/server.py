@@ -18,7 +18,7 @@ import trio
 from gateway.net.body_budget import BodyBudget
 from gateway.net.http.codec import HttpCodec
 from gateway.net.http.guard import MAX_HEAD, RequestRefused
-from gateway.net.visits import Visit, current_visit
+from gateway.net.visits import FIRST_ON_ITS_WAY, ON_ITS_WAY, Visit, current_visit
 from gateway.net.watch import Watch
 from gateway.wire.http.messages import Headers, Request, Response
 
@@ -86,7 +86,7 @@ class HttpServer:
     # body.
     check_head: Callable[[Request], Response | None] = _any
     budget: BodyBudget = attrs.field(factory=BodyBudget)  # shared by all servers of the process
-    # Once set, idle connections end at once, and others with their next response.
+    # Once set, connections end with their next response, and idle ones soon without one.
     drain: trio.Event = attrs.field(factory=trio.Event)
     options: HttpServerOptions = attrs.field(factory=HttpServerOptions)
     plain: bool = True  # as in `HttpCodec`
@@ -145,6 +145,7 @@ class _Connection:
     _body_began: float = 0.0
     _refusal: Response | None = None
     _taken: int = 0  # of the budget
+    _has_answered: bool = False
     _due: float = math.inf  # the end of the phase, by Trio's clock
     _alarm: trio.CancelScope = attrs.field(factory=trio.CancelScope)  # rings no later than that
     _visit: Visit = attrs.field(factory=current_visit)
@@ -180,7 +181,7 @@ class _Connection:
     async def leave_in_time(self) -> None:
         """
         End the connection when its phase takes too long, and between two requests when the server
-        drains.
+        drains and none is on its way.
         """
         drains = False
         while trio.current_time() < self._due:
@@ -190,8 +191,10 @@ class _Connection:
                     await trio.sleep_forever()
                 await self.server.drain.wait()
                 drains = True
-                if self._phase in (_Phase.IDLE, _Phase.STREAMING):
+                if self._phase is _Phase.STREAMING:
                     break
+                if self._phase is _Phase.IDLE:
+                    self._enter(_Phase.IDLE, self._idle_seconds())
         self.scope.cancel()
 
     async def refuse(self) -> None:
@@ -234,6 +237,7 @@ class _Connection:
         if self.server.drain.is_set():
             response = attrs.evolve(response, close=True)
         data = self.codec.build(response)
+        self._has_answered = True
         self._enter(_Phase.WRITING, self.server.options.write_timeout)
         await self.stream.send_all(data)
         del data
@@ -259,7 +263,7 @@ class _Connection:
         await self._watch.end()
 
     async def _read_request(self) -> Request | None:
-        """The next request; None if the client has no more, or the server drains."""
+        """The next request; None if the client has no more."""
         self._visit.begin_wait()
         while (request := self.codec.next_request()) is None:
             if self.codec.in_body:
@@ -267,12 +271,8 @@ class _Connection:
                     return None
             elif self.codec.in_head:
                 self._expect_head()
-            elif self.server.drain.is_set():
-                self._phase = _Phase.ENDED
-                await trio.lowlevel.checkpoint()
-                return None
             else:
-                self._enter(_Phase.IDLE, self.server.options.idle_timeout)
+                self._enter(_Phase.IDLE, self._idle_seconds())
             data = await self._receive()
             if not data:
                 self._phase = _Phase.ENDED
@@ -281,6 +281,13 @@ class _Connection:
         if self._phase is _Phase.IDLE:
             self._phase = _Phase.HEAD
         return request  # noqa: ASYNC910 sent ahead; its response is written
+
+    def _idle_seconds(self) -> float:
+        """How long to wait for the next request."""
+        timeout = self.server.options.idle_timeout
+        if not self.server.drain.is_set():
+            return timeout
+        return min(timeout, ON_ITS_WAY if self._has_answered else FIRST_ON_ITS_WAY)
 
     def _expect_head(self) -> None:
         # The timeout counts from the first byte, not from the last.

@@ -1,0 +1,253 @@
+"""The side of the running process: it hands its sockets to its successor, and then ends."""
+
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+import trio
+
+from gateway.app.failure import Failure
+from gateway.app.take_over.given import GivenSockets, by_bind
+from gateway.app.take_over.predecessor import VERSION
+from gateway.domain.events.gateway import Doubtful
+from gateway.domain.events.take_over import TakeOverFailed
+from gateway.net.descriptors import MOST_DESCRIPTORS, DescriptorChannel, close_all
+from gateway.net.listeners import Listener
+from gateway.net.unix import SocketFile, file_of
+from gateway.net.unix_paths import short_path
+from gateway.pairing.state_file import StateFile
+from gateway.ports import Observer
+
+HELLO_SECONDS: Final = 5.0
+_BACKLOG: Final = 16
+
+
+@attrs.define(eq=False)
+class Waiting:
+    """A successor that waits for this process's stores, with the sockets in case that it fails."""
+
+    channel: DescriptorChannel
+    pid: int
+    kept: GivenSockets
+
+
+@attrs.define(eq=False)
+class Door:
+    """
+    The Unix socket at which successors ask. It exists while this process serves, and it outlives
+    the gateway's parts: a successor may have to wait until they are closed.
+    """
+
+    path: Path
+    listener: trio.socket.SocketType
+    observer: Observer
+    waiting: Waiting | None = attrs.field(default=None, init=False)
+    _file: SocketFile | None = attrs.field(default=None, init=False)
+
+    @property
+    def _hidden(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.{os.getpid()}")
+
+    async def bind(self) -> None:
+        """
+        Bind the socket at a path that nobody knows.
+
+        Raises:
+            OSError: that isn't possible.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._hidden.unlink(missing_ok=True)
+        with short_path(self._hidden) as short:
+            await self.listener.bind(short)
+        self._hidden.chmod(0o600)  # the access control, besides the check of the user
+        self.listener.listen(_BACKLOG)
+        self._file = file_of(self._hidden)
+
+    def show(self) -> None:
+        """Let successors find this process, and not its predecessor."""
+        if self._hidden.exists():
+            self._hidden.replace(self.path)
+
+    def close(self) -> None:
+        """Close the socket, and remove its file unless it is a successor's."""
+        self.listener.close()
+        if self._file is not None:
+            for path in (self._hidden, self.path):
+                attrs.evolve(self._file, path=path).remove()
+        if self.waiting is not None:
+            self.waiting.kept.close()
+            self.waiting.channel.close()
+
+    async def freed(self) -> GivenSockets | None:
+        """
+        Tell the waiting successor, if there is one, that all stores are closed. Return the sockets
+        with which this process must serve again, because the successor has ended before it was
+        ready; None: this process can end.
+        """
+        await trio.lowlevel.checkpoint()
+        waiting, self.waiting = self.waiting, None
+        if waiting is None:
+            return None
+        reason: str | None = None
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_end_at_signal, nursery.cancel_scope)
+            reason = await _failure_of(waiting.channel)
+            nursery.cancel_scope.cancel()
+        waiting.channel.close()
+        if reason is None:
+            waiting.kept.close()
+            return None
+        self.observer.report(TakeOverFailed(pid=waiting.pid, reason=reason))
+        return waiting.kept
+
+
+async def _failure_of(channel: DescriptorChannel) -> str | None:
+    """Return why the successor isn't ready; None: it is."""
+    with suppress(trio.BrokenResourceError):  # then it has no answer, either
+        await channel.send({"free": True})
+    return await _not_ready(channel)
+
+
+async def _not_ready(channel: DescriptorChannel) -> str | None:
+    """The same, without telling it anything."""
+    try:
+        answer = await channel.receive()
+    except ValueError as error:
+        return f"it sent something else: {error}"
+    if answer is None:
+        return "it ended before it was ready"
+    return None if "ready" in answer[0] else f"it sent {sorted(answer[0])}"
+
+
+async def _end_at_signal(
+    scope: trio.CancelScope, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Cancel the scope at SIGTERM or SIGINT: the successor goes on alone."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as received:
+        task_status.started()
+        async for _ in received:
+            scope.cancel()
+
+
+async def open_door(stack: AsyncExitStack, path: Path, observer: Observer) -> Door:
+    """
+    A door that nobody knows yet; the stack closes it.
+
+    Raises:
+        Failure: there can't be a socket at that path.
+    """
+    door = Door(path, trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), observer)
+    stack.callback(door.close)
+    try:
+        await door.bind()
+    except OSError as error:
+        raise Failure(f"take_over: no socket can be made at {path}: {error}") from error
+    return door
+
+
+class Drains(Protocol):
+    """The part of `gateway.app.serving.Ending` that a hand-over needs."""
+
+    @property
+    def is_asked(self) -> bool: ...
+
+    def leave(self, reason: str) -> None: ...
+
+
+@attrs.define(eq=False, kw_only=True)
+class HandOver:
+    """A `Service` that answers successors for as long as the gateway's parts run."""
+
+    door: Door
+    listeners: Sequence[tuple[str, Listener]]  # of all endpoints, with the configured addresses
+    state: StateFile | None
+    has_stores: bool
+    ending: Drains
+    serving: trio.Event  # set when this process accepts
+    _is_busy: bool = attrs.field(default=False, init=False)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Answer until cancelled."""
+        task_status.started()
+        await self.serving.wait()
+        self.door.show()
+        async with trio.open_nursery() as nursery:
+            while True:
+                end, _ = await self.door.listener.accept()
+                nursery.start_soon(self._attend, DescriptorChannel(end))
+
+    async def _attend(self, channel: DescriptorChannel) -> None:
+        try:
+            refusal = await self._refusal(channel)
+            if refusal is None:
+                self._is_busy = True
+                await self._hand_over(channel)
+            else:
+                await channel.send({"refused": refusal})
+        except (trio.BrokenResourceError, ValueError):
+            return
+        finally:
+            waiting = self.door.waiting
+            if waiting is None or waiting.channel is not channel:
+                channel.close()
+
+    async def _refusal(self, channel: DescriptorChannel) -> str | None:
+        """Why this peer gets nothing; None: it is a successor."""
+        peer = channel.peer
+        if peer.user != os.geteuid():
+            text = f"take_over: process {peer.pid} of user {peer.user} asked for the sockets"
+            self.door.observer.report(Doubtful(text=text))
+            return "it runs as another user"
+        hello = None
+        with trio.move_on_after(HELLO_SECONDS):
+            hello = await channel.receive()
+        if hello is not None:
+            close_all(hello[1])
+        if hello is None or hello[0].get("version") != VERSION:
+            return "it speaks another version of the hand-over: restart it instead"
+        if self.ending.is_asked:
+            return "it drains already"
+        if self._is_busy:
+            return "another process takes over"
+        return None
+
+    async def _hand_over(self, channel: DescriptorChannel) -> None:
+        pid = channel.peer.pid
+        entries = [(bind, listener.descriptors) for bind, listener in self.listeners]
+        passed = [number for _, numbers in entries for number in numbers]
+        if len(passed) > MOST_DESCRIPTORS:
+            await channel.send({"refused": f"it has more than {MOST_DESCRIPTORS} sockets"})
+            self._is_busy = False
+            return
+        if self.state is not None and not self.has_stores:
+            await self.state.hold()
+        message = {
+            "frees_stores": self.has_stores,
+            "endpoints": [[bind, len(numbers)] for bind, numbers in entries],
+        }
+        reason: str | None = "it ended before it was ready"
+        with suppress(trio.BrokenResourceError):
+            await channel.send(message, passed)
+            if self.has_stores:
+                kept = by_bind([(bind, list(map(os.dup, numbers))) for bind, numbers in entries])
+                self.door.waiting = Waiting(channel, pid=pid, kept=kept)
+                self._leave(f"process {pid} takes over, and waits for the stores")
+                await trio.sleep_forever()
+            reason = await _not_ready(channel)
+        if reason is None:
+            self._leave(f"process {pid} has taken over")
+            await trio.sleep_forever()  # the successor sees when this process ends
+        if self.state is not None:
+            self.state.go_on()
+        self._is_busy = False
+        self.door.observer.report(TakeOverFailed(pid=pid, reason=str(reason)))
+
+    def _leave(self, reason: str) -> None:
+        for _, listener in self.listeners:
+            listener.leave_file()
+        self.ending.leave(reason)

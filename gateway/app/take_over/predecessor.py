@@ -1,0 +1,142 @@
+"""The side of the new process: it asks the running one for its sockets, and tells when to end."""
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import attrs
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.take_over.given import GivenSockets, by_bind
+from gateway.domain.events.take_over import TakenOver
+from gateway.net.descriptors import DescriptorChannel, Peer, close_all
+from gateway.net.unix_paths import short_path
+from gateway.ports import Observer
+
+VERSION: Final = 1
+ANSWER_SECONDS: Final = (
+    30.0  # until a running gateway answers; one that starts answers when it serves
+)
+
+
+@attrs.define(eq=False, kw_only=True)
+class Predecessor:
+    """
+    The running process, which serves until this one is ready. A `Service` that tells it so.
+
+    If this process ends before, the predecessor goes on as if nothing had happened.
+    """
+
+    channel: DescriptorChannel
+    peer: Peer
+    process: int  # a descriptor of the process, which outlives its number
+    given: GivenSockets
+    frees_stores: bool  # it has stores, and frees them before this process is ready
+    observer: Observer
+    serving: trio.Event = attrs.field(factory=trio.Event)  # set when this process accepts
+
+    async def wait_free(self) -> None:
+        """
+        Return when its stores can be opened here: it has drained and closed them, or has ended.
+
+        Raises:
+            Failure: it can't free them.
+        """
+        await trio.lowlevel.checkpoint()
+        if self.frees_stores and await _received(self.channel) is None:
+            await trio.lowlevel.wait_readable(self.process)  # its locks end with the process
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Tell the predecessor to drain when this process accepts connections."""
+        task_status.started()
+        await self.serving.wait()
+        self.observer.report(TakenOver(pid=self.peer.pid))
+        try:
+            await self.channel.send({"ready": True})
+        except trio.BrokenResourceError:
+            return  # it has ended already
+
+
+async def find_predecessor(
+    stack: AsyncExitStack, path: Path, observer: Observer
+) -> Predecessor | None:
+    """
+    The gateway that listens at that path, with its sockets, until the stack is closed; None: no
+    gateway runs there.
+
+    Raises:
+        Failure: it belongs to another user, or it can't hand its sockets over now.
+    """
+    end = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel = DescriptorChannel(end)
+    stack.callback(channel.close)
+    try:
+        with short_path(path) as short:
+            await end.connect(short)
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+        return None
+    except OSError as error:
+        raise Failure(f"take_over: {path} can't be used: {error.strerror}") from error
+    peer = channel.peer
+    if peer.user != os.geteuid():
+        raise Failure(
+            f"take_over: the gateway at {path} runs as another user ({peer.user}, and this process"
+            f" as {os.geteuid()}): start it as the same user",
+            ExitCode.WRONG,
+        )
+    try:
+        process = os.pidfd_open(peer.pid)
+    except ProcessLookupError:
+        return None
+    stack.callback(os.close, process)
+    answer = None
+    with trio.move_on_after(ANSWER_SECONDS):
+        await _say_hello(channel)
+        answer = await _received(channel)
+    if answer is None:
+        _not_now(f"the gateway at {path} doesn't answer")
+    message, descriptors = answer
+    if "refused" in message:
+        close_all(descriptors)
+        _not_now(f"the gateway at {path} refuses: {message['refused']}")
+    given = _given(message, descriptors)
+    stack.callback(given.close)
+    return Predecessor(
+        channel=channel,
+        peer=peer,
+        process=process,
+        given=given,
+        frees_stores=bool(message["frees_stores"]),
+        observer=observer,
+    )
+
+
+async def _say_hello(channel: DescriptorChannel) -> None:
+    try:
+        await channel.send({"version": VERSION})
+    except trio.BrokenResourceError:
+        return  # the missing answer says it
+
+
+async def _received(channel: DescriptorChannel) -> tuple[Mapping[str, Any], list[int]] | None:
+    try:
+        return await channel.receive()
+    except ValueError as error:
+        raise Failure(f"take_over: the running gateway sends something else: {error}") from error
+
+
+def _given(message: Mapping[str, Any], descriptors: list[int]) -> GivenSockets:
+    entries, rest = [], list(descriptors)
+    for bind, count in message["endpoints"]:
+        entries.append((str(bind), rest[:count]))
+        del rest[:count]
+    close_all(rest)
+    return by_bind(entries)
+
+
+def _not_now(text: str) -> NoReturn:
+    raise Failure(f"take_over: {text}", ExitCode.TEMPORARY)

@@ -1,0 +1,268 @@
+"""Both sides of a hand-over in one process: who gets the sockets, when, and after a failure."""
+
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.take_over.door import Door, HandOver, open_door
+from gateway.app.take_over.given import GivenSockets
+from gateway.app.take_over.predecessor import Predecessor, find_predecessor
+from gateway.domain.events.gateway import Doubtful, Event
+from gateway.domain.events.take_over import TakenOver, TakeOverFailed
+from gateway.net.descriptors import DescriptorChannel
+from gateway.net.listeners import Listener, open_listener
+
+BIND = "127.0.0.1:0"
+ME = os.getpid()
+
+
+@attrs.define(eq=False)
+class Asked:
+    """Notes why the gateway is to drain."""
+
+    reasons: list[str] = attrs.field(factory=list)
+    asked: trio.Event = attrs.field(factory=trio.Event)
+
+    @property
+    def is_asked(self) -> bool:
+        return self.asked.is_set()
+
+    def leave(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.asked.set()
+
+
+@attrs.define(eq=False)
+class Observed:
+    events: list[Event] = attrs.field(factory=list)
+
+    def report(self, event: Event) -> None:
+        self.events.append(event)
+
+
+@attrs.define(eq=False)
+class Running:
+    """A gateway that runs, and the parts of it that a hand-over needs."""
+
+    door: Door
+    listener: Listener
+    path: Path
+    observed: Observed
+    ending: Asked
+    services: trio.CancelScope
+
+    async def successor(self, stack: AsyncExitStack) -> Predecessor:
+        """What a successor knows of this gateway."""
+        found = await find_predecessor(stack, self.path, self.observed)
+        assert found is not None
+        return found
+
+
+@asynccontextmanager
+async def running(path: Path, *, has_stores: bool) -> AsyncIterator[Running]:
+    observed, ending = Observed(), Asked()
+    async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+        door = await open_door(stack, path, observed)
+        listener = await open_listener(BIND, on_crash=lambda _peer, _error: None)
+        stack.push_async_callback(listener.aclose)
+        serving = trio.Event()
+        hand_over = HandOver(
+            door=door,
+            listeners=[(BIND, listener)],
+            state=None,
+            has_stores=has_stores,
+            ending=ending,
+            serving=serving,
+        )
+        await nursery.start(hand_over.run)
+        serving.set()
+        with trio.fail_after(5):
+            while not await trio.Path(path).exists():
+                await trio.lowlevel.checkpoint()
+        yield Running(door, listener, path, observed, ending, nursery.cancel_scope)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A path that is longer than that of a Unix socket may be."""
+    return tmp_path / ("x" * 100) / "take-over.sock"
+
+
+async def test_a_successor_gets_the_sockets_and_the_gateway_drains_when_it_is_ready(
+    path: Path, nursery: trio.Nursery
+) -> None:
+    async with running(path, has_stores=False) as old, AsyncExitStack() as stack:
+        new = await old.successor(stack)
+        await new.wait_free()
+        bound = new.given.take(BIND)
+        assert bound is not None
+        (taken,) = bound.sockets
+        assert taken.socket.getsockname()[1] == old.listener.port
+        assert not old.ending.is_asked
+
+        nursery.start_soon(new.run)
+        new.serving.set()
+        await old.ending.asked.wait()
+
+        assert old.ending.reasons == [f"process {ME} has taken over"]
+        assert old.observed.events == [TakenOver(pid=ME)]
+        await old.listener.aclose()
+        client = await trio.open_tcp_stream("127.0.0.1", taken.socket.getsockname()[1])
+        await client.aclose()
+        await taken.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_successor_that_ends_before_it_is_ready_changes_nothing(path: Path) -> None:
+    async with running(path, has_stores=False) as old:
+        for _ in range(2):
+            async with AsyncExitStack() as stack:
+                await old.successor(stack)
+            failed = TakeOverFailed(pid=ME, reason="it ended before it was ready")
+            with trio.fail_after(5):
+                while failed not in old.observed.events:
+                    await trio.lowlevel.checkpoint()
+            old.observed.events.clear()
+
+        assert not old.ending.is_asked
+
+
+async def test_stores_are_free_when_the_parts_are_closed_and_a_ready_successor_ends_it(
+    path: Path, nursery: trio.Nursery
+) -> None:
+    async with running(path, has_stores=True) as old, AsyncExitStack() as stack:
+        new = await old.successor(stack)
+        await old.ending.asked.wait()
+        assert old.ending.reasons == [f"process {ME} takes over, and waits for the stores"]
+        kept = list[GivenSockets | None]()
+
+        async def end() -> None:
+            kept.append(await old.door.freed())
+
+        nursery.start_soon(end)
+        await new.wait_free()
+        nursery.start_soon(new.run)
+        new.serving.set()
+        with trio.fail_after(5):
+            while not kept:
+                await trio.lowlevel.checkpoint()
+
+        assert kept == [None]
+
+
+async def test_sockets_outlive_a_successor_that_fails_after_the_stores_are_free(path: Path) -> None:
+    async with running(path, has_stores=True) as old:
+        async with AsyncExitStack() as stack:
+            await old.successor(stack)
+            await old.ending.asked.wait()
+            await old.listener.aclose()
+        kept = await old.door.freed()
+
+        assert kept is not None
+        bound = kept.take(BIND)
+        assert bound is not None
+        (again,) = bound.sockets
+        client = await trio.open_tcp_stream("127.0.0.1", again.socket.getsockname()[1])
+        await client.aclose()
+        await again.aclose()
+        failed = TakeOverFailed(pid=ME, reason="it ended before it was ready")
+        assert old.observed.events == [failed]
+
+
+async def test_one_successor_at_a_time_and_none_of_a_gateway_that_drains(path: Path) -> None:
+    async with running(path, has_stores=False) as old, AsyncExitStack() as stack:
+        await old.successor(stack)
+        with pytest.raises(Failure, match="another process takes over") as caught:
+            await find_predecessor(stack, path, old.observed)
+        old.ending.leave("SIGTERM")
+        with pytest.raises(Failure, match="it drains already"):
+            await find_predecessor(stack, path, old.observed)
+
+    assert caught.value.code == ExitCode.TEMPORARY
+
+
+async def test_a_process_of_another_user_gets_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(path, has_stores=False) as old, AsyncExitStack() as stack:
+        with monkeypatch.context() as patched:
+            # Both ends are this process: the kernel tells each that the other is someone else.
+            patched.setattr("os.geteuid", lambda: os.getuid() + 1)
+            with pytest.raises(Failure, match="runs as another user") as caught:
+                await find_predecessor(stack, path, old.observed)
+            end = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            channel = DescriptorChannel(end)
+            stack.callback(channel.close)
+            monkeypatch.chdir(path.parent)
+            await end.connect(path.name)
+            await channel.send({"version": 1})
+            answer = await channel.receive()
+
+        assert answer == ({"refused": "it runs as another user"}, [])
+        assert caught.value.code == ExitCode.WRONG
+        assert {type(event) for event in old.observed.events} == {Doubtful}
+
+
+@pytest.mark.parametrize("hello", [{"version": 2}, {}, {"version": "1"}])
+async def test_another_version_is_told_to_restart(
+    hello: dict[str, object], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(path, has_stores=False), AsyncExitStack() as stack:
+        end = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        channel = DescriptorChannel(end)
+        stack.callback(channel.close)
+        monkeypatch.chdir(path.parent)
+        await end.connect(path.name)
+        await channel.send(hello)
+        answer = await channel.receive()
+
+    assert answer is not None
+    assert "another version" in answer[0]["refused"]
+
+
+async def test_nobody_at_the_path_is_no_predecessor(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with AsyncExitStack() as stack:
+        assert await find_predecessor(stack, path, Observed()) is None
+        async with AsyncExitStack() as door:
+            await open_door(door, path, Observed())
+        assert list(path.parent.iterdir()) == []
+        left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        monkeypatch.chdir(path.parent)
+        left.bind(path.name)
+        left.close()  # as a killed gateway leaves it
+        assert await find_predecessor(stack, path, Observed()) is None
+
+
+async def test_descriptors_arrive_with_their_message_however_it_is_cut() -> None:
+    ours, theirs = trio.socket.socketpair()
+    sender, receiver = DescriptorChannel(ours), DescriptorChannel(theirs)
+    read, write = os.pipe()
+    large = {"text": "x" * 300_000}
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.send, large, [write])
+        first = await receiver.receive()
+    await sender.send({"second": True})
+    assert first is not None
+    message, descriptors = first
+    os.close(write)
+    os.write(descriptors[0], b"hello")
+
+    assert message == large
+    assert os.read(read, 10) == b"hello"
+    assert await receiver.receive() == ({"second": True}, [])
+    os.close(descriptors[0])
+    os.close(read)
+    sender.close()
+    assert await receiver.receive() is None
+    receiver.close()

@@ -1,0 +1,255 @@
+"""Restarts under load at which no client is refused: the next process takes the sockets over."""
+
+import json
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+
+from gateway.demo.ports import free_port
+from gateway.domain.entity import EntityPath
+from tests.e2e.processes import (
+    GatewayProcess,
+    Gateways,
+    broker_config,
+    environment,
+    pair_config,
+)
+from tests.e2e.rest import request, send, take
+from tests.e2e.test_amqp_clients import Producer
+from tests.e2e.test_workers import Connection
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+ORDERS = EntityPath("orders")
+SENDERS = 4
+SOME = 20
+TAKE_OVER = 'take_over = "var/take-over.sock"\n'
+PATIENCE = 60.0
+
+
+@attrs.define(eq=False)
+class Load:
+    """REST clients with a new connection for each send and with kept ones, and the Node SDK."""
+
+    gateway: GatewayProcess
+    accepted: set[str] = attrs.field(factory=set)
+    errors: Counter[str] = attrs.field(factory=Counter)
+    reconnects: int = 0
+    _stopping: bool = False
+    _grown: trio.Condition = attrs.field(factory=trio.Condition)
+
+    async def run(self) -> None:
+        """Send until stopped; then return when the SDK has ended."""
+        producer = Producer("node", self.gateway, retries=5)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.run)
+            async with trio.open_nursery() as senders:
+                for number in range(SENDERS):
+                    senders.start_soon(self._send_anew, f"new {number}")
+                    senders.start_soon(self._send_kept, f"kept {number}")
+            producer.stop()
+        assert len(producer.sent) > SOME
+        self.accepted |= set(producer.sent)
+
+    async def some(self) -> None:
+        """Return when some more messages were accepted."""
+        wanted = len(self.accepted) + SOME * SENDERS
+        with trio.fail_after(PATIENCE):
+            async with self._grown:
+                while len(self.accepted) < wanted:
+                    await self._grown.wait()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def _send_anew(self, name: str) -> None:
+        number = 0
+        while not self._stopping:
+            number += 1
+            text = f"{name}-{number}"
+            try:
+                status, _ = await send(self.gateway.address, "orders", text.encode())
+            except OSError as error:
+                self.errors[repr(error)] += 1
+                continue
+            await self._note(text, status)
+
+    async def _send_kept(self, name: str) -> None:
+        number, connection = 0, Connection(self.gateway.address)
+        while not self._stopping:
+            number += 1
+            text = f"{name}-{number}"
+            answer = await connection.ask("POST", "/orders/messages", text.encode())
+            await self._note(text, answer.status)
+            if (answer.headers.get("Connection") or "").lower() == "close":
+                self.reconnects += 1
+                await connection.aclose()
+                connection = Connection(self.gateway.address)
+        await connection.aclose()
+
+    async def _note(self, text: str, status: int) -> None:
+        if status != 201:
+            self.errors[str(status)] += 1
+            return
+        async with self._grown:
+            self.accepted.add(text)
+            self._grown.notify_all()
+
+
+def successor(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
+    """A process in the same folder that takes over; not started yet."""
+    return gateways.prepare(
+        config or before.config, name="gateway", command=("serve", "--take-over")
+    )
+
+
+async def take_over(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
+    """Return the next process when it serves and the one before has ended."""
+    after = successor(gateways, before, config)
+    await after.start()
+    await after.seen("taken_over", pid=before.pid)
+    assert await before.wait() == 0
+    assert before.count("draining", reason=f"process {after.pid} has taken over") or before.count(
+        "draining", reason=f"process {after.pid} takes over, and waits for the stores"
+    )
+    return after
+
+
+async def bodies(gateway: GatewayProcess, expected: set[str]) -> set[str]:
+    """The bodies of the sends over REST, and the ids of those of the SDK; until all have come."""
+    found = set[str]()
+
+    async def receive() -> None:
+        while not expected <= found:
+            status, headers, body = await request(
+                gateway.address, "DELETE", "/orders/messages/head?timeout=5"
+            )
+            if status != 200:
+                return
+            name = json.loads(headers["brokerproperties"])["MessageId"]
+            found.add(name if name.startswith("node ") else body.decode())
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(SENDERS):
+            nursery.start_soon(receive)
+    return found
+
+
+async def test_no_client_of_a_pair_notices_restarts_and_a_change_of_workers(
+    gateways: Gateways,
+) -> None:
+    backlogs = [f"east/x-servicebus-transfer/{n}" for n in range(2)]
+    primary = await gateways.start(broker_config("orders"), name="primary")
+    secondary = await gateways.start(broker_config(*backlogs), name="secondary")
+    pair = pair_config(primary.address, secondary.address, backlog_queues=2)
+    pair = pair.replace("service-bus-http", "service-bus")
+    gateway = await gateways.start(TAKE_OVER + pair, name="gateway")
+    load = Load(gateway)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.some()
+        for workers in (1, 2, 1):
+            config = gateway.config.replace(TAKE_OVER, f"{TAKE_OVER}workers = {workers}\n", 1)
+            after = await take_over(gateways, gateway, config)
+            after.config = gateway.config
+            gateway = after
+            await load.some()
+        load.stop()
+
+    assert not load.errors
+    assert load.reconnects >= SENDERS
+    assert load.accepted - await bodies(gateway, load.accepted) == set()
+
+
+async def test_stores_change_hands_and_a_successor_that_fails_changes_nothing(
+    gateways: Gateways,
+) -> None:
+    config = TAKE_OVER + broker_config("orders").replace("service-bus-http", "service-bus")
+    first = await gateways.start(config, name="gateway")
+    damaged = first.folder / "damaged.db"
+    damaged.write_bytes(b"no store" * 1000)
+    bad = first.config.replace("broker.db", "damaged.db")
+    load = Load(first)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.run)
+        await load.some()
+        failing = successor(gateways, first, bad)
+        await failing.start(wait=False)
+        assert await failing.wait() == 1
+        await first.seen("take_over_failed", pid=failing.pid)
+        await load.some()
+        second = await take_over(gateways, first, config=first.config)
+        await load.some()
+        third = await take_over(gateways, second)
+        await load.some()
+        load.stop()
+
+    assert not load.errors
+    assert load.accepted - await bodies(third, load.accepted) == set()
+    assert await third.stop() == 0
+    assert not (third.folder / "var" / "take-over.sock").exists()
+
+
+async def test_without_a_gateway_that_runs_it_starts_as_usual_and_without_the_option_not_at_all(
+    gateways: Gateways,
+) -> None:
+    config = broker_config("orders")
+    without = gateways.prepare(config, name="gateway", command=("serve", "--take-over"))
+    await without.start(wait=False)
+    assert await without.wait() == 2
+    assert any("take_over: is missing" in line for line in without.garbage)
+
+    alone = gateways.prepare(TAKE_OVER + config, name="gateway", command=("serve", "--take-over"))
+    await alone.start()
+    assert alone.count("taken_over") == 0
+    assert await send(alone.address, "orders", b"one") == (201, "primary")
+
+
+async def test_sockets_of_systemd_are_used_and_never_refuse(tmp_path: Path) -> None:
+    config = broker_config("orders").replace("127.0.0.1:0", f"127.0.0.1:{free_port()}")
+    (tmp_path / "pairgate.toml").write_text(config)
+    address = config.rpartition('bind = "')[2].split('"')[0]
+    with socket.socket() as bound:
+        host, _, port = address.rpartition(":")
+        bound.bind((host, int(port)))
+        bound.listen()
+
+        async with trio.open_nursery() as nursery:
+            for number in range(2):
+                body = f"order {number}".encode()
+                # Sent before the process accepts, or even exists.
+                nursery.start_soon(send, address, "orders", body)
+                code = await served_once(bound, tmp_path, address, body)
+                assert code == 0
+
+
+async def served_once(bound: socket.socket, folder: Path, address: str, body: bytes) -> int:
+    """Start a gateway as systemd would, receive that message, and stop the gateway."""
+    launch = [
+        "import os, sys",
+        f"os.dup2({bound.fileno()}, 3)",
+        "os.environ['LISTEN_PID'] = str(os.getpid())",
+        "os.execv(sys.executable, [sys.executable, '-m', 'gateway', 'serve'])",
+    ]
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-c", "; ".join(launch)],
+        cwd=folder,
+        env={**environment(), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "service-bus-http"},
+        pass_fds=[bound.fileno()],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert await take(address, "orders", wait=30) == body
+    finally:
+        process.terminate()
+        with trio.fail_after(PATIENCE, shield=True):
+            code: int = await process.wait()
+    return code
