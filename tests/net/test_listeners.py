@@ -2,13 +2,21 @@
 
 import socket
 import ssl
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
 import trio
 import trio.testing
 
-from gateway.net.listeners import CannotListen, ListenerOptions, open_listener, peer_address
+from gateway.net.listeners import (
+    AT_ONCE,
+    CannotListen,
+    Listener,
+    ListenerOptions,
+    open_listener,
+    peer_address,
+)
 from gateway.net.tls import ClientTlsOptions, TlsOptions, client_context, server_context
 from gateway.net.visits import note_authorized
 
@@ -123,6 +131,31 @@ async def test_surplus_clients_wait_in_the_kernel(nursery):
 
     assert answers == [b"done"] * 8
     assert most == 2
+
+
+@pytest.mark.parametrize(("at_once", "together"), [(AT_ONCE, 10), (4, 4), (1, 1)])
+async def test_clients_that_come_together_are_accepted_together(nursery, at_once, together):
+    """The last one doesn't wait for a turn of all other connections for each client before it."""
+    order, done = [], trio.Event()
+
+    async def handler(stream):
+        order.append("begins")
+        await trio.lowlevel.checkpoint()
+        order.append("goes on")
+        if order.count("goes on") == 10:
+            done.set()
+
+    sockets = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    listener = Listener(sockets, on_crash=crash, at_once=at_once)
+    async with AsyncExitStack() as clients:
+        for _ in range(10):
+            client = await trio.open_tcp_stream("127.0.0.1", listener.port)
+            await clients.enter_async_context(client)
+        await nursery.start(partial(listener.serve, handler, connections=nursery))
+        with trio.fail_after(30):
+            await done.wait()
+
+    assert order.index("goes on") == together
 
 
 async def test_one_peer_can_not_take_all_connections(nursery):

@@ -159,6 +159,7 @@ class Serving:
             )
             listener = Listener(
                 inherited_sockets(descriptors),
+                at_once=1,
                 options=config.limits.listener,
                 on_crash=crash_reporter(self.runtime),
                 on_lost=loss_reporter(self.runtime, protocol),
