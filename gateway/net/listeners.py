@@ -164,17 +164,13 @@ class Listener:
         tls: ssl.SSLContext | None = None,
         options: ListenerOptions | None = None,
         file: unix.SocketFile | None = None,
-        at_once: int = AT_ONCE,
     ) -> None:
-        """
-        `file` is that of a Unix socket, which is removed at the end.
-
-        Up to `at_once` waiting clients are accepted in one turn of the scheduler. With 1, the
-        clients that wait at a socket are spread over the processes that share it.
-        """
+        """`file` is that of a Unix socket, which is removed at the end."""
+        # Up to so many waiting clients are accepted in one turn of the scheduler. With 1, the
+        # clients that wait at a socket are spread over the processes that share it.
+        self.at_once = AT_ONCE
         self._sockets = sockets
         self._file = file
-        self._at_once = at_once
         self._on_crash = on_crash
         self._on_lost = on_lost
         self._tls = tls
@@ -216,7 +212,7 @@ class Listener:
             await trio.serve_listeners(
                 partial(self._contained, handler),
                 [
-                    _SlottedListener(socket, self._slots, self._visits, self._at_once)
+                    _SlottedListener(socket, self._slots, self._visits, self.at_once)
                     for socket in self._sockets
                 ],
                 handler_nursery=connections,
