@@ -146,7 +146,8 @@ async def test_clients_that_come_together_are_accepted_together(nursery, at_once
             done.set()
 
     sockets = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    listener = Listener(sockets, on_crash=crash, at_once=at_once)
+    listener = Listener(sockets, on_crash=crash)
+    listener.at_once = at_once
     async with AsyncExitStack() as clients:
         for _ in range(10):
             client = await trio.open_tcp_stream("127.0.0.1", listener.port)

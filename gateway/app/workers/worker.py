@@ -159,11 +159,11 @@ class Serving:
             )
             listener = Listener(
                 inherited_sockets(descriptors),
-                at_once=1,
                 options=config.limits.listener,
                 on_crash=crash_reporter(self.runtime),
                 on_lost=loss_reporter(self.runtime, protocol),
             )
+            listener.at_once = 1
             stack.push_async_callback(listener.aclose)
             server = make_server(protocol, makings, tls_of(config, index))
             endpoints.append(
