@@ -17,6 +17,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "create": "entities",
     "delete": "entities",
     "demo": "trial",
+    "drill": "drill",
     "events": "events",
     "failback": "control",
     "failover": "control",

@@ -40,6 +40,7 @@ from gateway.forwarding_broker import ForwardingBroker, SendWrapper
 from gateway.listener.announcing import Announcing
 from gateway.offering import Wrapper, capabilities_of, offered, required
 from gateway.pairing.broker import PairedBroker
+from gateway.pairing.drill.cut import CutBroker, CutReceiver, CutSession
 from gateway.ports import Broker, Receiver
 from gateway.telemetry.abilities import AbilityWatch, Watched
 from gateway.telemetry.receivers import WatchedReceiver
@@ -61,6 +62,11 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
         {Peeks, Schedules, Sessions},
         set(),
     ),
+    CutBroker: (
+        {Diverts, FailsFast, Identifies, Peeks, Schedules, SendsMany, Sessions},
+        {Placed},
+        set(),
+    ),
     ClaimedBroker: (
         {Diverts, FailsFast, Peeks, Schedules, SendsMany, Sessions},
         {Identifies, Placed},
@@ -79,6 +85,11 @@ WRAPPERS: dict[type[Wrapper], tuple[set[type], set[type], set[type]]] = {
     WatchedReceiver: (
         set(),
         {KeepsMessages, Polls, ReceivesDeferred, SettlesMany, TakesBack},
+        set(),
+    ),
+    CutReceiver: (
+        {Polls, ReceivesDeferred, SettlesMany},
+        {KeepsMessages, TakesBack},
         set(),
     ),
     ClaimedReceiver: ({ReceivesDeferred, SettlesMany}, set(), {KeepsMessages, Polls, TakesBack}),
@@ -135,9 +146,9 @@ def test_the_rule_holds_for_all_wrappers_of_the_gateway() -> None:
 
     found = {name(each) for each in below(Wrapper) if each.__module__.startswith("gateway.")}
 
-    assert found - set(map(name, (ForwardingBroker, SendWrapper, ClaimedSession))) == set(
-        map(name, WRAPPERS)
-    )
+    assert found - set(
+        map(name, (ForwardingBroker, SendWrapper, ClaimedSession, CutSession))
+    ) == set(map(name, WRAPPERS))
 
 
 def test_each_protocol_is_registered_as_a_capability() -> None:

@@ -31,8 +31,8 @@ WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # Words that an engineer knows without a glossary.
 PLAIN_TEXT: Final = """
     above accept access accounts active address admin after age alarm alive allow amqp announce
-    answer argument arrival at attach attempt autoscale back before behind bill bind body budget
-    busy byte ca call cap cause certain certificate change channel client close collect
+    answer argument arrival at attach attempt autoscale back before began behind bill bind body
+    budget busy byte ca call cap cause certain certificate change channel client close collect
     collection complete compression configuration connect connection consume container cooldown
     crash create credential damage day decrease delay deliver depth description detect dialect
     done doubt doubtful drop durable duration empty enable end endpoint env error event every

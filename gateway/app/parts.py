@@ -40,6 +40,8 @@ from gateway.frontends.leases import Leases
 from gateway.frontends.refusals import Refusals
 from gateway.listener.announcing import Announcing
 from gateway.pairing.control import Control
+from gateway.pairing.drill.cut import Cut, CutBroker
+from gateway.pairing.drill.drills import Drills
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.pauses import Pauses
@@ -72,6 +74,7 @@ class Parts:
     namespaces: Mapping[str, Broker]  # by name, with the observer around each
     pair: Pair | None = None
     control: Control | None = None  # of the pair and its syphons; None in a worker
+    drills: Drills | None = None  # of the pair
     spool: SpoolGauge | None = None
     syphons: Sequence[Syphon] = ()
     redrive: Redrive | None = None  # of the pair's backlog
@@ -145,10 +148,12 @@ async def _make_paired_parts(
     destination = await find_destination(config, pairing, sides.primary, runtime, adopted=adopted)
     await refuse_confusion(config, pairing, sides.secondary, destination, runtime)
     note = partial(note_or_tell, config, pairing, sides.secondary, destination, runtime)
+    drills = _make_drills(config, pairing, runtime)
+    cut_sides = _behind_cuts(sides, pairing, drills)
     observed = attrs.evolve(
-        sides,
-        primary=watch(sides.primary, config.namespaces[pairing.primary], runtime),
-        secondary=watch(sides.secondary, config.namespaces[pairing.secondary], runtime),
+        cut_sides,
+        primary=watch(cut_sides.primary, config.namespaces[pairing.primary], runtime),
+        secondary=watch(cut_sides.secondary, config.namespaces[pairing.secondary], runtime),
     )
     gauge = make_gauge(pairing, sides, runtime)
     setup = BacklogSetup(
@@ -177,6 +182,7 @@ async def _make_paired_parts(
         services=[
             pair,
             control,
+            drills,
             leases,
             *services_among(visibility),
             *syphons,
@@ -191,10 +197,32 @@ async def _make_paired_parts(
         namespaces={pairing.primary: observed.primary, pairing.secondary: observed.secondary},
         pair=pair,
         control=control,
+        drills=drills,
         spool=gauge,
         syphons=syphons,
         redrive=make_redrive(pairing, sides.secondary, runtime),
         redrive_spool=make_redrive(pairing, sides.spool, runtime) if sides.spool else None,
+    )
+
+
+def _make_drills(config: Config, pairing: Pairing, runtime: Runtime) -> Drills:
+    names = (pairing.primary, pairing.secondary) if config.drill.allowed else ()
+    return Drills(
+        clock=runtime.now,
+        observer=runtime.observer,
+        cuts={name: Cut() for name in names},
+        longest=config.drill.max_duration,
+    )
+
+
+def _behind_cuts(sides: Sides, pairing: Pairing, drills: Drills) -> Sides:
+    """The same namespaces; drills can cut the way to them, if they are allowed."""
+    if not drills.cuts:
+        return sides
+    return attrs.evolve(
+        sides,
+        primary=CutBroker(sides.primary, drills.cuts[pairing.primary]),
+        secondary=CutBroker(sides.secondary, drills.cuts[pairing.secondary]),
     )
 
 

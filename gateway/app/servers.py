@@ -249,7 +249,9 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         expiries=read_expiries(makings.config, SERVE),
     )
     readiness = makings.parts.readiness
-    figures = make_figures(board, makings.authorizer, readiness, makings.parts.control)
+    figures = make_figures(
+        board, makings.authorizer, readiness, makings.parts.control, makings.parts.drills
+    )
     frontend = AdminFrontend(
         broker=makings.parts.broker,
         authorizer=makings.authorizer,

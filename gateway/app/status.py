@@ -16,6 +16,7 @@ from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
 from gateway.domain.health.status_sum import summed
 from gateway.domain.operators.control import Override
+from gateway.domain.operators.drill import Drill
 from gateway.domain.status import (
     MOST_ENTITIES,
     BacklogStatus,
@@ -41,6 +42,7 @@ from gateway.frontends.refusals import Refusals
 from gateway.listener.consumer_stats import QueueState
 from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth, Reading
+from gateway.pairing.drill.drills import Drills
 from gateway.pairing.entity_record import EntityState
 from gateway.pairing.pair import Pair
 from gateway.pairing.syphon.syphon import Syphon
@@ -216,6 +218,7 @@ class StatusBoard:
             paused=pauses.running,
             pauses=self.runtime.observer.count(BusyPause),
             pins=tuple(each.text for each in pair.states.pins),
+            drill=self._drill(),
             durations=tuple(pair.broker.sends.durations()),
             refused=pair.broker.sends.refused(),
             slow_calls=pair.broker.to_primary.watch.slow,
@@ -258,6 +261,10 @@ class StatusBoard:
             return None
         return await self.parts.spool.read(LOOK_SECONDS)
 
+    def _drill(self) -> Drill | None:
+        drills = None if self.parts is None else self.parts.drills
+        return None if drills is None else drills.drill
+
     def _pauses(self) -> Sequence[Override]:
         control = None if self.parts is None else self.parts.control
         return () if control is None else control.pauses.overrides.all()
@@ -290,6 +297,7 @@ def make_figures(
     authorizer: Authorizer,
     readiness: Readiness,
     control: Control | None = None,
+    drills: Drills | None = None,
 ) -> FiguresFrontend:
     """
     The front end that serves that status, events, control and readiness.
@@ -302,7 +310,7 @@ def make_figures(
         read=board.read,
         exposition=exposition,
         readiness=readiness,
-        control=None if control is None else ControlFrontend(authorizer, control),
+        control=None if control is None else ControlFrontend(authorizer, control, drills),
         events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )
 

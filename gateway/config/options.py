@@ -179,6 +179,14 @@ class TriggerTopic:
 
 
 @attrs.frozen(kw_only=True)
+class DrillOptions:
+    """`[drill]`: whether operators may rehearse an outage with this gateway. Times are seconds."""
+
+    allowed: bool = False
+    max_duration: float = attrs.field(default=900.0, validator=validators.gt(0.0))
+
+
+@attrs.frozen(kw_only=True)
 class Listen:
     """`[listener]`, for `pairgate listen`."""
 
@@ -323,6 +331,7 @@ class Config:
     listener: Listen = attrs.field(factory=Listen)
     agent: Agent = attrs.field(factory=Agent)
     triggers: TriggerTopic | None = None
+    drill: DrillOptions = attrs.field(factory=DrillOptions)
     logging: Logging = attrs.field(factory=Logging)
 
     def endpoints_of(self, process: str) -> dict[int, Endpoint]:

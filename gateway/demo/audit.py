@@ -119,7 +119,7 @@ async def _read(audited: AuditedNamespace, queue: EntityPath, place: Place) -> l
             with trio.move_on_after(LOOK):
                 deliveries = await receiver.receive(PAGE)
             records += [_found(audited, queue, place, delivery) for delivery in deliveries]
-            await _complete_all(receiver, deliveries)
+            await complete_all(receiver, deliveries)
             if not deliveries and await _is_empty(audited.broker, queue):
                 return records
 
@@ -137,7 +137,13 @@ def _found(audited: AuditedNamespace, queue: EntityPath, place: Place, delivery:
     )
 
 
-async def _complete_all(receiver: Receiver, deliveries: Sequence[Delivery]) -> None:
+async def complete_all(receiver: Receiver, deliveries: Sequence[Delivery]) -> None:
+    """
+    Complete all of them, side by side.
+
+    Raises:
+        BrokerError: some couldn't be completed; this is the first error.
+    """
     errors: list[BrokerError] = []
 
     async def complete(delivery: Delivery) -> None:

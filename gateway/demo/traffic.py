@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Final
 
 import attrs
@@ -34,6 +35,7 @@ class Traffic:
     longest_stall: float = 0.0  # seconds between two acknowledgements of one producer
     first_diverted: float | None = None
     stopping: bool = False
+    time_to_live: timedelta | None = None  # of each message
 
     @property
     def acknowledged(self) -> int:
@@ -54,7 +56,9 @@ class Traffic:
             await trio.sleep_until(next_send)
             # From now on, not from when it was due: after a stall it doesn't catch up.
             next_send = trio.current_time() + 1 / rate
-            messages = [_message(name, number + index) for index in range(1, batch + 1)]
+            messages = [
+                _message(name, number + index, self.time_to_live) for index in range(1, batch + 1)
+            ]
             number += batch
             if await self._send(broker, entity, messages):
                 now = trio.current_time()
@@ -103,10 +107,11 @@ class Traffic:
             self.first_diverted = trio.current_time()
 
 
-def _message(name: str, number: int) -> Message:
+def _message(name: str, number: int, time_to_live: timedelta | None) -> Message:
     return Message(
         message_id=f"{name}-{number}",
         body=f"order {number}".encode(),
         properties={"number": number, "source": name},
         content_type="text/plain",
+        time_to_live=time_to_live,
     )

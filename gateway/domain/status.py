@@ -16,6 +16,7 @@ from gateway.domain.billing import UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.health.abilities import Ability, AbilityStatus, Answer
 from gateway.domain.health.distribution import Distribution
+from gateway.domain.operators.drill import Drill
 
 MOST_ENTITIES: Final = 100  # troubled entities by name; the others are only counted
 _REMEDY: Final = "fix the cause, then run `pairgate redrive"
@@ -267,6 +268,7 @@ class PairStatus:
     refused: Mapping[str, int] = attrs.field(factory=dict)  # messages, by the class of the error
     slow_calls: int = 0
     state_changes: tuple[StateChangeCount, ...] = ()
+    drill: Drill | None = None  # that is under way
 
 
 @attrs.frozen(kw_only=True)
@@ -357,6 +359,8 @@ def _problems_of(pair: PairStatus | None, lost: bool, at: datetime) -> list[str]
             " syphon moves them: start `pairgate syphon`, or set enable_syphon = true"
         )
     found += [f"pinned to the backlog: {each}; `pairgate failback`" for each in pair.pins]
+    if pair.drill is not None:
+        found.append(f"a drill is under way: {pair.drill.text}; `pairgate drill --end`")
     found += [f"the syphon is paused: {each}; `pairgate resume`" for each in pair.syphon.pauses]
     found += [each.text for each in pair.syphon.waiting]
     found += _dead_letter_problems(pair)

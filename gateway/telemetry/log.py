@@ -10,7 +10,16 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.domain.events import access, agents, hedging, outages, stores, take_over, workers
+from gateway.domain.events import (
+    access,
+    agents,
+    control,
+    hedging,
+    outages,
+    stores,
+    take_over,
+    workers,
+)
 from gateway.domain.events import gateway as events
 from gateway.domain.events.gateway import Event
 from gateway.ports import WallClock
@@ -38,6 +47,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.Diverted: "debug",
     hedging.SentTwice: "debug",
     events.Doubtful: "warning",
+    control.DrillBegan: "warning",
     events.ItemFailed: "warning",
     events.LeftUntouched: "error",
     events.ListenerFailed: "warning",

@@ -15,6 +15,7 @@ from trio.abc import Clock
 from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.brokers.local.memory import MemoryBroker
 from gateway.listener.announcing import Announcing
+from gateway.pairing.drill.cut import Cut, CutBroker
 from gateway.ports import Broker, WallClock
 from gateway.telemetry.abilities import AbilityWatch, Watched
 from tests.brokers.amqp import served as amqp
@@ -206,6 +207,17 @@ def watched(inner: Open, clock: WallClock) -> Open:
     return open_watched
 
 
+def behind_a_cut(inner: Open) -> Open:
+    """No drill is under way."""
+
+    @asynccontextmanager
+    async def open_behind(place: Place) -> AsyncIterator[Broker]:
+        async with inner(place) as broker:
+            yield CutBroker(broker, Cut())
+
+    return open_behind
+
+
 def in_this_process(open_broker: Callable[[Path], AbstractAsyncContextManager[Broker]]) -> Open:
     return lambda place: open_broker(place.folder)
 
@@ -353,7 +365,7 @@ KINDS = [
     BrokerKind(name="memory, announced", open=announced(memory), virtual_time=True),
     BrokerKind(
         name="memory, watched",
-        open=watched(memory, VirtualClock()),
+        open=watched(behind_a_cut(memory), VirtualClock()),
         virtual_time=True,
     ),
     BrokerKind(

@@ -2,6 +2,7 @@
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,10 @@ class Terminal:
     def types(self, text: str) -> None:
         """The text, and the Enter key."""
         self.screen.send(f"{text}\r")
+
+    def interrupts(self) -> None:
+        """Ctrl-C. The terminal isn't the one that controls the process, so it gets the signal."""
+        self.process.send_signal(signal.SIGINT)
 
     def ends(self) -> tuple[int, str]:
         """The exit code when the command has ended, and the rest of its output."""

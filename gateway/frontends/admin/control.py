@@ -3,6 +3,8 @@ Control of the process over HTTP, for operators.
 
     GET /v1/control     what is in effect: pins, pauses, rate, and the states of entities
     POST /v1/ACTION     failover, failback, pause, resume, rate (`wire/pairgate/control`)
+    GET /v1/drill       the drill that is under way
+    POST /v1/drill      begins a drill, /v1/end-drill ends it (`wire/pairgate/drill`)
 
 Reading needs the right to listen to every entity, steering the right to manage every entity.
 """
@@ -13,8 +15,9 @@ from typing import Final, Protocol
 import attrs
 
 from gateway.domain.access import Right
-from gateway.domain.errors import BrokerError, InvalidRequest
+from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
 from gateway.domain.operators.control import ControlAnswer, ControlState, Operator, Order
+from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
 from gateway.frontends.admin.operators import (
     body_answer,
     check_right,
@@ -24,6 +27,7 @@ from gateway.frontends.admin.operators import (
 )
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
+from gateway.wire.pairgate import drill
 from gateway.wire.pairgate.control import (
     PREFIX,
     STATE_PATH,
@@ -43,12 +47,23 @@ class Controls(Protocol):
     def state(self, targets: Sequence[str] = ...) -> ControlState: ...
 
 
+class Drilling(Protocol):
+    """Begins and ends drills, as `gateway.pairing.drill.drills.Drills` does."""
+
+    def begin(self, order: DrillOrder, operator: Operator) -> DrillAnswer: ...
+
+    def end(self, operator: Operator) -> DrillAnswer: ...
+
+    def state(self) -> DrillState: ...
+
+
 @attrs.frozen
 class ControlFrontend:
     """Answers the requests below `/v1/`."""
 
     authorizer: Authorizer
     control: Controls
+    drills: Drilling | None = None  # None: this process has no pair
 
     def takes(self, request: Request) -> bool:
         """True if the request is an order."""
@@ -69,9 +84,11 @@ class ControlFrontend:
         Raises:
             NotAuthorized: the client may not read the state.
         """
-        if request.path != STATE_PATH:
+        if request.path not in {STATE_PATH, drill.PATH}:
             return None
         check_right(self.authorizer, request, Right.LISTEN, None)
+        if request.path == drill.PATH:
+            return body_answer(200, _JSON, drill.build_answer(self._drills.state()))
         targets = request.query.get("targets")
         state = self.control.state() if targets is None else self.control.state(targets.split(","))
         return body_answer(200, _JSON, build_answer(state))
@@ -87,11 +104,26 @@ class ControlFrontend:
         """
         operator = operator_of(self.authorizer, request)
         action = action_of(request.path)
-        if action is None:
+        drills = request.path in {drill.PATH, drill.END_PATH}
+        if action is None and not drills:
             return json_answer(404, {"error": f"{request.path} not found"})
         # A page of another site can post a form with a browser's credentials, but no JSON.
         kind = (request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
             raise InvalidRequest(f"Content-Type: {_JSON} expected")
+        if action is None:
+            return body_answer(200, _JSON, drill.build_answer(self._drill(request, operator)))
         answer = self.control.execute(parse_order(action, request.body), operator)
         return body_answer(200, _JSON, build_answer(answer))
+
+    def _drill(self, request: Request, operator: Operator) -> DrillAnswer:
+        if request.path == drill.PATH:
+            return self._drills.begin(drill.parse_order(request.body), operator)
+        drill.check_end(request.body)
+        return self._drills.end(operator)
+
+    @property
+    def _drills(self) -> Drilling:
+        if self.drills is None:
+            raise NotSupported("this process has no pair, so there is nothing to drill")
+        return self.drills

@@ -13,12 +13,14 @@ import pytest
 
 from gateway.domain.errors import NotSupported
 from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
+from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder, DrillState
 from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
 from gateway.net.visits import Visits
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate import drill
 from gateway.wire.pairgate.control import build_order, parse_answer, path_of
 from tests.frontends.rest_client import KEY, POLICIES, wall_clock
 
@@ -224,3 +226,94 @@ async def test_over_a_unix_socket_an_operator_needs_no_key_and_has_the_name_of_i
         Operator(name=pwd.getpwuid(os.getuid()).pw_name, peer="unix:4711"),
         Operator(name=str(2**31 - 7), peer="unix:4712"),
     ]
+
+
+@attrs.define
+class RecordedDrills:
+    """Remembers the orders for drills."""
+
+    orders: list[tuple[DrillOrder | None, Operator]] = attrs.field(factory=list)
+
+    def begin(self, order: DrillOrder, operator: Operator) -> DrillAnswer:
+        self.orders.append((order, operator))
+        return DrillAnswer(action="drill", changed=True, before=self.state(), after=self.state())
+
+    def end(self, operator: Operator) -> DrillAnswer:
+        self.orders.append((None, operator))
+        return DrillAnswer(
+            action="end-drill", changed=False, before=self.state(), after=self.state()
+        )
+
+    def state(self) -> DrillState:
+        return DrillState(allowed=True, longest=900.0)
+
+
+def with_drills(drills: RecordedDrills) -> FiguresFrontend:
+    frontend = frontend_of(Recorded())
+    assert frontend.control is not None
+    frontend.control = attrs.evolve(frontend.control, drills=drills)
+    return frontend
+
+
+async def test_an_operator_begins_and_ends_a_drill() -> None:
+    drills = RecordedDrills()
+    frontend = with_drills(drills)
+    order = DrillOrder(
+        seconds=30.0, fault=DrillFault.SLOW, targets=("orders",), namespace="east", delay=1.5
+    )
+
+    begun = await frontend.handle(post("drill", drill.build_order(order), **basic("Manage")))
+    ended = await frontend.handle(post("end-drill", **basic("Manage")))
+    read = await frontend.handle(
+        Request(method="GET", target="/v1/drill", headers=Headers.of(basic("Listen")))
+    )
+
+    ann = Operator(name="Manage", peer="unknown")
+    assert drills.orders == [(order, ann), (None, ann)]
+    answers = [drill.parse_answer(each.body) for each in (begun, ended)]
+    assert [(each.action, each.changed) for each in answers] == [
+        ("drill", True),
+        ("end-drill", False),
+    ]
+    assert drill.parse_state(read.body) == drills.state()
+
+
+@pytest.mark.parametrize("action", ["drill", "end-drill"])
+@pytest.mark.parametrize("role", ["Listen", "Send"])
+async def test_who_may_only_read_or_send_drills_nothing(action: str, role: str) -> None:
+    drills = RecordedDrills()
+
+    answer = await with_drills(drills).handle(post(action, b'{"seconds": 1}', **basic(role)))
+
+    assert answer.status == 401
+    assert drills.orders == []
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "problem"),
+    [
+        ("drill", b"", "drill: "),
+        ("drill", b"{}", "seconds"),
+        ("drill", b"[]", "drill: "),
+        ("drill", b'{"seconds": 0}', "seconds"),
+        ("drill", b'{"seconds": 1, "fault": "explode"}', "fault"),
+        ("drill", b'{"seconds": 1, "targets": "orders"}', "targets: a list"),
+        ("drill", b'{"seconds": 1, "targets": []}', "targets: 1 to 100"),
+        ("drill", b'{"seconds": 1, "more": 1}', "more"),
+        ("end-drill", b'{"seconds": 1}', "an empty body"),
+    ],
+)
+async def test_a_malformed_drill_is_refused(action: str, body: bytes, problem: str) -> None:
+    drills = RecordedDrills()
+
+    answer = await with_drills(drills).handle(post(action, body, **basic("Manage")))
+
+    assert answer.status == 400
+    assert problem in value_of(answer)["error"]
+    assert drills.orders == []
+
+
+async def test_a_process_without_a_pair_has_no_drills() -> None:
+    answer = await frontend_of(Recorded()).handle(post("end-drill", **basic("Manage")))
+
+    assert answer.status == 501

@@ -11,6 +11,7 @@ from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import MessageError, Unreachable
 from gateway.domain.health.abilities import Abilities, Ability
 from gateway.domain.health.distribution import Distribution
+from gateway.domain.operators.drill import Drill, DrillFault
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
@@ -94,6 +95,16 @@ OUTAGE = Status(
         max_inflight=100,
         paused=1,
         pauses=4,
+        drill=Drill(
+            namespace="east",
+            targets=("*",),
+            fault=DrillFault.HANG,
+            delay=2.0,
+            reason="game day",
+            operator="ann",
+            since=NOW,
+            until=NOW + timedelta(seconds=30),
+        ),
         durations=(
             SendDuration(accepted_by="primary", error="", seconds=SECONDS),
             SendDuration(accepted_by="", error="NoAnswer", seconds=SECONDS),
@@ -150,6 +161,8 @@ def test_what_follows_from_the_figures_is_told() -> None:
         " and check its address, DNS and firewalls",
         "entities that are secondary: 1; check the primary: the table below and `namespaces` show"
         " its answers",
+        "a drill is under way: namespace east, hang, by ann until 12:00:30 UTC: game day;"
+        " `pairgate drill --end`",
         "dead letters of the backlog: 2 EnvelopeMalformed, the oldest is 0:01:00 old:"
         " fix the cause, then run `pairgate redrive`",
         "dead letters of the spool: 1 EntityNotFound, the oldest is 0:00:30 old:"
