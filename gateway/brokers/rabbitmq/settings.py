@@ -22,8 +22,10 @@ UNLIMITED: Final = 2**31 - 1  # deliveries; the number that the legacy client as
 _MEBIBYTE: Final = 1024 * 1024
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _LONGEST: Final = 2**32 - 1
-# The major version of RabbitMQ since which queues have a delivery limit by default.
-_LIMITED_BY_DEFAULT: Final = 4
+# The versions of RabbitMQ since which queues have a delivery limit by default, and since which
+# quorum queues can be spread over the nodes.
+_LIMITED_BY_DEFAULT: Final = (4, 0)
+_BALANCED: Final = (3, 10)
 _NEVER: Final = "pairgate-asks"  # not a type of queue, so a missing queue isn't created by asking
 _MOST_QUESTIONS: Final = 20
 _LIMITS: Final = frozenset(
@@ -41,14 +43,19 @@ def arguments_for(
     """
     The arguments of a quorum queue; without properties, of a dead-letter queue.
 
+    The node that leads fewest queues leads the new one, too: by default all queues that a client
+    declares have its own node as their leader, so that the loss of that node concerns all of them.
+
     Raises:
         NotSupported: names the property that RabbitMQ doesn't have.
     """
     arguments: dict[str, Any] = {"x-queue-type": "quorum", "x-overflow": "reject-publish"}
+    if _numbers(version) >= _BALANCED:
+        arguments["x-queue-leader-locator"] = "balanced"
     limit = UNLIMITED if properties is None else properties.max_delivery_count
     if limit < UNLIMITED:
         arguments["x-delivery-limit"] = limit - 1  # RabbitMQ counts failed deliveries only
-    elif _major(version) >= _LIMITED_BY_DEFAULT:
+    elif _numbers(version) >= _LIMITED_BY_DEFAULT:
         arguments["x-delivery-limit"] = -1
     if properties is None:
         return arguments
@@ -91,9 +98,10 @@ def _refuse(properties: QueueProperties) -> None:
         raise NotSupported(f"{wrong}: a RabbitMQ queue doesn't have this property; leave it out")
 
 
-def _major(version: str) -> int:
-    first = version.partition(".")[0]
-    return int(first) if first.isdecimal() else 0
+def _numbers(version: str) -> tuple[int, ...]:
+    """The major and the minor version; (0,) if there are none to be read."""
+    numbers = version.split(".")[:2]
+    return tuple(int(each) for each in numbers) if all(map(str.isdecimal, numbers)) else (0,)
 
 
 # The settings in effect: arguments of the queue, and policies.
@@ -192,7 +200,7 @@ def _doubts(settings: Settings) -> Iterator[str]:
 
 def _doubts_of_backlog(settings: Settings, version: str) -> Iterator[str]:
     limit = settings.of("x-delivery-limit")
-    if limit is None and _major(version) >= _LIMITED_BY_DEFAULT:
+    if limit is None and _numbers(version) >= _LIMITED_BY_DEFAULT:
         limit = "20 (the broker's default)"
     if limit not in {None, "-1"}:
         by = settings.said_by("x-delivery-limit")

@@ -32,6 +32,16 @@ def test_a_backlog_queue_has_no_delivery_limit_in_the_form_of_each_version() -> 
     assert old["x-dead-letter-strategy"] == "at-least-once"
 
 
+def test_versions_that_can_not_spread_the_leaders_of_queues_are_not_asked_to() -> None:
+    versions = ("", "3.9.29", "3.10.0", "3.12.1", "4.1.0", "4.3.0-beta.1")
+    asked = [
+        arguments_for(QueueProperties(), "dead", version).get("x-queue-leader-locator")
+        for version in versions
+    ]
+
+    assert asked == [None, None, "balanced", "balanced", "balanced", "balanced"]
+
+
 def test_the_limit_counts_deliveries_that_failed() -> None:
     arguments = arguments_for(QueueProperties(max_delivery_count=10), "dead", "3.10.8")
 
