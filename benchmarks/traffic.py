@@ -16,7 +16,7 @@ from gateway.domain.errors import BrokerError, Outcome
 from gateway.domain.message import AcceptedBy, Message
 from gateway.ports import Broker
 
-DEADLINE: Final = 12.0  # seconds: a producer's patience
+DEADLINE: Final = 12.0  # seconds: the patience of a producer of which nothing else is said
 WINDOW: Final = 0.1  # seconds
 BODY: Final = b"x" * 1024
 LATER: Final = 10  # of so many messages one is scheduled, where some are
@@ -45,6 +45,7 @@ class OpenLoop:
     entity: EntityPath
     time_to_live: float | None = None  # seconds, of each message
     scheduled: float | None = None  # seconds: every tenth message is due so much later
+    deadline: float = DEADLINE  # seconds: a send without an answer is given up then
     sends: list[Send] = attrs.field(factory=list)
     records: list[Record] = attrs.field(factory=list)
     dated: set[str] = attrs.field(factory=set)  # the messages that are scheduled
@@ -97,7 +98,7 @@ class OpenLoop:
         )
         accepted_by: AcceptedBy | None = None
         failure: type[Failed | Unknown] = Unknown
-        with trio.move_on_at(due + DEADLINE):
+        with trio.move_on_at(due + self.deadline):
             try:
                 accepted_by = await send_accepted_by(broker, self.entity, [message])
             except BrokerError as error:

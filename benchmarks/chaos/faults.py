@@ -156,8 +156,8 @@ class Nemesis:
                 await self._mistake_key(end)
             case Kind.KILLED:
                 await self._kill(fault.target, end)
-            case Kind.NODE_KILLED:
-                await self._kill_node(fault.target, end)
+            case Kind.NODE_KILLED | Kind.NODE_RESTARTED:
+                await self._end_node(fault, end)
             case Kind.NODE_CUT_OFF:
                 await self._cut_node_off(fault.target, end)
             case Kind.FROZEN:
@@ -197,13 +197,14 @@ class Nemesis:
         for machine in machines:
             await machine.start(self.installation.fleet.nursery)
 
-    async def _kill_node(self, target: Target, end: float) -> None:
+    async def _end_node(self, fault: Fault, end: float) -> None:
+        target = fault.target
         cluster, node = self._next_node(target)
         in_flight = MOST_IN_FLIGHT + sum(loop.under_way for loop in self.loops)
         self.records.append(
             Killed(at=trio.current_time(), process=f"{target.value} {node}", in_flight=in_flight)
         )
-        await cluster.kill(node)
+        await (cluster.kill if fault.kind is Kind.NODE_KILLED else cluster.stop)(node)
         await trio.sleep_until(end)
         await cluster.start(node)
         await cluster.wait_whole()

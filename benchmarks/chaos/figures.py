@@ -52,10 +52,12 @@ class Recovery:
     detour_worst: float | None
 
 
-def service(entities: Sequence[Sequence[Send]], rate: float) -> Service:
+def service(
+    entities: Sequence[Sequence[Send]], rate: float, deadline: float = DEADLINE
+) -> Service:
     """Of all sends of these entities, each at `rate`."""
     sends = [send for each in entities for send in each]
-    answered = [send for send in sends if send.latency <= DEADLINE]
+    answered = [send for send in sends if send.latency <= deadline]
     latencies = sorted(send.latency for send in answered)
     return Service(
         sent=len(sends),

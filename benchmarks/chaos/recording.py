@@ -69,7 +69,7 @@ class Recording:
     def __attrs_post_init__(self) -> None:
         life, scheduled = self.scenario.time_to_live, self.scenario.scheduled
         self.loops = [
-            OpenLoop(queue, EntityPath(queue), life, scheduled)
+            OpenLoop(queue, EntityPath(queue), life, scheduled, self.scenario.deadline)
             for queue in entities_of(self.scenario)
         ]
 

@@ -121,7 +121,7 @@ class Result:
 def result_of(recording: Recording, judgement: Judgement, facts: Mapping[str, str]) -> Result:
     scenario = recording.scenario
     sends, direct = [loop.sends for loop in recording.loops], recording.baseline.sends
-    served = service(sends, recording.rate)
+    served = service(sends, recording.rate, recording.scenario.deadline)
     seen = checker.as_json(judgement)
     timeline = _timeline(recording)
     return Result(
@@ -215,6 +215,9 @@ def _own_targets(recording: Recording) -> list[Target]:
             found.append(_at_most("life shorter by", wanted.shorter, shorter, " s"))
         if wanted.longer is not None:
             found.append(_at_most("life longer by", wanted.longer, longer, " s"))
+    if wanted.unanswered is not None:
+        missed = float(sum(send.answered == math.inf for send in sends))
+        found.append(_at_most("sends without an answer", wanted.unanswered, missed, ""))
     if wanted.redriven is not None:
         found.append(
             Target(

@@ -25,6 +25,7 @@ import cattrs
 from attrs import validators
 from cattrs.v import format_exception
 
+from benchmarks.traffic import DEADLINE
 from gateway.checker.history import Target
 from gateway.config.values import seconds
 
@@ -54,6 +55,7 @@ class Kind(enum.Enum):
 
     KILLED = "killed"  # SIGKILL, and started again in the end
     NODE_KILLED = "node-killed"  # a node of a cluster, each time the next one
+    NODE_RESTARTED = "node-restarted"  # the same by SIGTERM, as for an upgrade
     NODE_CUT_OFF = "node-cut-off"  # the others don't hear it, and it doesn't hear them
     FROZEN = "frozen"  # SIGSTOP, and SIGCONT in the end
     DISK_FULL = "disk-full"  # no file of the process may grow
@@ -84,7 +86,7 @@ class Kind(enum.Enum):
 
 
 HARMS_PROCESSES: Final = frozenset({Kind.KILLED, Kind.FROZEN, Kind.DISK_FULL, Kind.SLOW_SYNC})
-ON_NODES: Final = frozenset({Kind.NODE_KILLED, Kind.NODE_CUT_OFF})
+ON_NODES: Final = frozenset({Kind.NODE_KILLED, Kind.NODE_RESTARTED, Kind.NODE_CUT_OFF})
 ON_PROCESSES: Final = HARMS_PROCESSES | ON_NODES | {Kind.WRONG_KEY}
 ON_CLOCKS: Final = frozenset({Kind.CLOCK_AHEAD, Kind.CLOCK_BEHIND})
 _IN_AMQP: Final = frozenset({Kind.BUSY_LINKS, Kind.DETACHED, Kind.DETACHED_LATE, Kind.NO_CREDIT})
@@ -150,6 +152,7 @@ class Wanted:
     failovers: int | None = None  # of each entity
     shorter: float | None = None  # by so much a message may live shorter than it was sent to
     longer: float | None = None
+    unanswered: int | None = None  # sends that weren't accepted within the producer's `deadline`
     redriven: int | None = None  # dead letters, at least, that `pairgate redrive` has moved
 
 
@@ -182,6 +185,9 @@ class Scenario:
     entities: int = attrs.field(default=2, validator=validators.ge(2))
     send_timeout: float = attrs.field(default=10.0, validator=validators.gt(0.0))  # seconds
     attempt_timeout: float = attrs.field(default=3.0, validator=validators.gt(0.0))  # seconds
+    deadline: float = attrs.field(  # seconds that a producer waits for an answer
+        default=DEADLINE, validator=validators.gt(0.0)
+    )
     pairing: Mapping[str, str] = attrs.field(factory=dict)  # further options of the pair
     wanted: Wanted = attrs.field(factory=Wanted)
     # Another pair, with a primary of its own, has the same label, key and secondary.

@@ -61,6 +61,9 @@ class SharedCluster:
     async def kill(self, name: str) -> None:
         await self._lasting.there(partial(self.cluster.kill, name))
 
+    async def stop(self, name: str) -> None:
+        await self._lasting.there(partial(self.cluster.stop, name))
+
     async def start(self, name: str) -> None:
         """Return when it's with the others again."""
         await self._lasting.there(partial(self.cluster.start, name))

@@ -1,5 +1,5 @@
 """
-A cluster of three RabbitMQs, of which a node is killed, and another one is cut off.
+A cluster of three RabbitMQs, of which a node is killed, another is cut off, and all are restarted.
 
 It is the primary of one gateway and the secondary of another one at the same time, both under load
 of the official Service Bus SDK: producers notice nothing, and nothing is lost. The chaos scenarios
@@ -101,7 +101,10 @@ def of(process: GatewayProcess) -> str:
 
 
 async def harm(cluster: SharedCluster, runs: list[Installation]) -> None:
-    """Kill the node that leads the queue, and cut off the next that does; all go on sending."""
+    """
+    Kill the node that leads the queue, cut off the next that does, and restart all nodes in turn, as
+    for an upgrade; all go on sending.
+    """
     killed = await cluster.cluster.leader_of(ORDERS.name)
     await cluster.kill(killed)
     await acknowledged(runs)
@@ -118,6 +121,11 @@ async def harm(cluster: SharedCluster, runs: list[Installation]) -> None:
             await cluster.heal(alone)
     await cluster.ready()
     await acknowledged(runs)
+    for name in NAMES:
+        await cluster.stop(name)
+        await acknowledged(runs)
+        await cluster.start(name)
+        await acknowledged(runs)
 
 
 async def come_home(run: Installation) -> None:

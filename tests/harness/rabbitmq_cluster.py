@@ -66,8 +66,12 @@ class Cluster:
         """SIGKILL; return when it is gone."""
         await self.nodes[name].kill()
 
+    async def stop(self, name: str) -> None:
+        """SIGTERM, as for an upgrade; return when it is gone."""
+        await self.nodes[name].stop()
+
     async def start(self, name: str) -> None:
-        """After `kill`: return when it's ready again. Raises ServerFailed."""
+        """After `kill` or `stop`: return when it's ready again. Raises ServerFailed."""
         await self.nodes[name].start()
 
     def cut_off(self, name: str) -> None:
