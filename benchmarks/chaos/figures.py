@@ -52,9 +52,7 @@ class Recovery:
     detour_worst: float | None
 
 
-def service(
-    entities: Sequence[Sequence[Send]], rate: float, deadline: float = DEADLINE
-) -> Service:
+def service(entities: Sequence[Sequence[Send]], rate: float, deadline: float = DEADLINE) -> Service:
     """Of all sends of these entities, each at `rate`."""
     sends = [send for each in entities for send in each]
     answered = [send for send in sends if send.latency <= deadline]

@@ -209,12 +209,11 @@ def _own_targets(recording: Recording) -> list[Target]:
     if wanted.failovers is not None:
         most = float(most_failovers(records))
         found.append(_at_most("failovers of an entity", wanted.failovers, most, ""))
-    if wanted.shorter is not None or wanted.longer is not None:
-        shorter, longer = lives_off(records, recording.ends)
-        if wanted.shorter is not None:
-            found.append(_at_most("life shorter by", wanted.shorter, shorter, " s"))
-        if wanted.longer is not None:
-            found.append(_at_most("life longer by", wanted.longer, longer, " s"))
+    shorter, longer = lives_off(records, recording.ends)
+    if wanted.shorter is not None:
+        found.append(_at_most("life shorter by", wanted.shorter, shorter, " s"))
+    if wanted.longer is not None:
+        found.append(_at_most("life longer by", wanted.longer, longer, " s"))
     if wanted.unanswered is not None:
         missed = float(sum(send.answered == math.inf for send in sends))
         found.append(_at_most("sends without an answer", wanted.unanswered, missed, ""))

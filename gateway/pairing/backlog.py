@@ -22,6 +22,7 @@ from gateway.ports import Broker, NewId, Observer
 
 # Share of the time left that is kept for the primary and the spool where backlog queues hang.
 RESERVE: Final = 0.25
+PACE: Final = 1.0  # seconds from one last attempt to the next
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -101,16 +102,27 @@ class BacklogSender:
         Try one more queue with a real connection, if no other way is left and `take` may have
         failed for a reason that is over: it failed without connecting, or a connection broke that
         was older than the namespace's last outage. Return as `take`.
+
+        While queues hang, try the next ones as long as there is time for a whole attempt: a cluster
+        whose leaders are cut off elects others.
         """
         failed_fast = offered(self.broker, FailsFast) is not None
-        batches = [
-            batch
-            for batch in sending.pending
-            if batch.fault is None and (failed_fast or self._broke(batch))
-        ]
-        if batches and not sending.backlog_hangs and sending.backlog_seconds >= SHORTEST_ATTEMPT:
+        while True:
+            hangs = sending.backlog_hangs
+            batches = [
+                batch
+                for batch in sending.pending
+                if batch.fault is None and (failed_fast or hangs or self._broke(batch))
+            ]
+            shortest = sending.attempt_timeout if hangs else SHORTEST_ATTEMPT
+            if not batches or sending.backlog_seconds < shortest:
+                break
+            next_at = trio.current_time() + PACE
             [queue, *_] = self.rotation.candidates()
             await self._attempt(sending, batches, queue, has_other_way=False)
+            if not hangs or not sending.pending:
+                break
+            await trio.sleep_until(next_at)
         return not sending.pending
 
     def _broke(self, batch: Batch) -> bool:

@@ -102,8 +102,8 @@ def of(process: GatewayProcess) -> str:
 
 async def harm(cluster: SharedCluster, runs: list[Installation]) -> None:
     """
-    Kill the node that leads the queue, cut off the next that does, and restart all nodes in turn, as
-    for an upgrade; all go on sending.
+    Kill the node that leads the queue, cut off the next that does, and restart all nodes in turn,
+    as for an upgrade; all go on sending.
     """
     killed = await cluster.cluster.leader_of(ORDERS.name)
     await cluster.kill(killed)

@@ -12,7 +12,7 @@ from gateway.domain.errors import OutcomeUnknown, Unavailable
 from gateway.domain.failover import State
 from gateway.domain.message import AcceptedBy
 from gateway.pairing.options import EntityRule, OnUnreachable, WhileSuspect
-from tests.harness.faults import Operation, Refuse, Reset, T, Work
+from tests.harness.faults import Hang, Operation, Refuse, Reset, T, Work
 from tests.harness.remembering import RememberingBroker
 from tests.pairing.harness import (
     ORDERS,
@@ -189,6 +189,33 @@ async def test_a_backlog_queue_that_breaks_each_connection_is_asked_once_more_on
 
     assert isinstance(await outcome_of(send(pair, message("m1"))), OutcomeUnknown)
     assert len(harness.secondary.times(SEND)) - before == 2
+
+
+async def test_queues_that_hang_are_tried_again_as_long_as_there_is_time(harness):
+    """A cluster whose leaders are cut off elects others within some seconds."""
+    pair = await failed_over(harness, queues=1, attempt_timeout=3.0, send_timeout=30.0)
+    harness.secondary.fail(Hang())
+    before = len(harness.secondary.times(SEND))
+
+    async def elect() -> None:
+        await trio.sleep(13.0)
+        harness.secondary.heal()
+
+    harness.nursery.start_soon(elect)
+    with Timed() as timed:
+        assert await send(pair, message("m1"))() is AcceptedBy.BACKLOG
+    assert timed.seconds == pytest.approx(15.0, abs=0.5)
+    assert len(harness.secondary.times(SEND)) - before == 6  # the last one is accepted
+
+
+async def test_queues_that_hang_get_whole_attempts_only(harness):
+    """Each attempt without an answer may have been accepted: a short one more is no help."""
+    pair = await failed_over(harness, queues=1, attempt_timeout=3.0, send_timeout=20.0)
+    harness.secondary.fail(Hang())
+    before = len(harness.secondary.times(SEND))
+
+    assert isinstance(await outcome_of(send(pair, message("m1"))), OutcomeUnknown)
+    assert len(harness.secondary.times(SEND)) - before == 5
 
 
 async def test_a_namespace_used_alone_connects_with_each_send(connected):

@@ -49,13 +49,16 @@ def arguments_for(
     Raises:
         NotSupported: names the property that RabbitMQ doesn't have.
     """
-    arguments: dict[str, Any] = {"x-queue-type": "quorum", "x-overflow": "reject-publish"}
-    if _numbers(version) >= _BALANCED:
-        arguments["x-queue-leader-locator"] = "balanced"
+    numbers = _numbers(version)
+    arguments: dict[str, Any] = {
+        "x-queue-type": "quorum",
+        "x-overflow": "reject-publish",
+        **({"x-queue-leader-locator": "balanced"} if numbers >= _BALANCED else {}),
+    }
     limit = UNLIMITED if properties is None else properties.max_delivery_count
     if limit < UNLIMITED:
         arguments["x-delivery-limit"] = limit - 1  # RabbitMQ counts failed deliveries only
-    elif _numbers(version) >= _LIMITED_BY_DEFAULT:
+    elif numbers >= _LIMITED_BY_DEFAULT:
         arguments["x-delivery-limit"] = -1
     if properties is None:
         return arguments
