@@ -10,6 +10,7 @@ import click
 
 COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "agent": "listen",
+    "bench": "bench",
     "certs": "trial",
     "check": "check",
     "completion": "completion",

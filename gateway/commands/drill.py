@@ -21,7 +21,7 @@ from gateway.app.operations.asking import ask_status
 from gateway.app.operations.drilling import begin_drill, end_drill, read_drills
 from gateway.app.operations.ways_in import Place, open_place
 from gateway.app.runtime import Runtime
-from gateway.commands.admin import add_admin
+from gateway.commands.admin import add_gateway
 from gateway.commands.place import complete_entity
 from gateway.commands.terminal import Duration, Invocation, command, printable, run
 from gateway.config.options import Config
@@ -44,7 +44,7 @@ WHOLE: Final = {
 
 
 @command
-@add_admin
+@add_gateway
 @click.argument("targets", nargs=-1, metavar="[ENTITY|PATTERN]...", shell_complete=complete_entity)
 @click.option(
     "--fault",
