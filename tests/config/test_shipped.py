@@ -3,6 +3,7 @@
 import configparser
 import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from gateway.config.reading import option_names
 from gateway.pairing.options import EntityRule
 
 CONF = Path(__file__).parents[2] / "conf"
+SYSTEMD_ANALYZE = "/usr/bin/systemd-analyze"
+UNITS = {".service", ".socket"}
 EVERY_OPTION = (CONF / "pairgate.toml").read_text()
 COMMENTED_OUT = re.compile(r"^# (?=\[|\w+ = )", re.MULTILINE)
 SECRETS = (
@@ -161,7 +164,9 @@ def test_examples_are_there() -> None:
 
     assert found >= {
         "embedded.toml",
+        "nginx-balancer.conf",
         "pairgate.service",
+        "pairgate.socket",
         "pairgate-agent.service",
         "pairgate-listen.service",
         "pairgate-syphon.service",
@@ -211,6 +216,31 @@ def test_units_start_a_command_that_there_is(name: str) -> None:
 
     assert command in COMMANDS
     assert option in {name for each in command_named(command).params for name in each.opts}
+
+
+def test_the_socket_unit_has_the_ports_of_the_default_configuration() -> None:
+    lines = (CONF / "examples" / "pairgate.socket").read_text().splitlines()
+    addresses = [line.partition("=")[2] for line in lines if line.startswith("ListenStream=")]
+    endpoints = load(None, environ={}, here=CONF).config.endpoints
+
+    assert addresses == [endpoint.bind for endpoint in endpoints]
+
+
+@pytest.mark.skipif(not Path(SYSTEMD_ANALYZE).exists(), reason="needs systemd")
+def test_systemd_finds_no_fault_in_the_units(tmp_path: Path) -> None:
+    units = [path for path in (CONF / "examples").iterdir() if path.suffix in UNITS]
+    for path in units:
+        text = path.read_text().replace("/opt/pairgate/bin/pairgate", "/bin/true")
+        (tmp_path / path.name).write_text(text)
+
+    result = subprocess.run(
+        [SYSTEMD_ANALYZE, "verify", *(tmp_path / path.name for path in units)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_without_a_file_the_default_is_taken(tmp_path: Path) -> None:

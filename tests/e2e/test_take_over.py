@@ -1,18 +1,15 @@
 """Restarts under load at which no client is refused: the next process takes the sockets over."""
 
-import json
 import socket
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
-import attrs
 import pytest
 import trio
 
 from gateway.demo.ports import free_port
-from gateway.domain.entity import EntityPath
+from tests.e2e.load import Load, bodies
 from tests.e2e.processes import (
     GatewayProcess,
     Gateways,
@@ -21,85 +18,11 @@ from tests.e2e.processes import (
     pair_config,
 )
 from tests.e2e.rest import request, send, take
-from tests.e2e.test_amqp_clients import Producer
-from tests.e2e.test_workers import Connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
-ORDERS = EntityPath("orders")
-SENDERS = 4
-SOME = 20
 TAKE_OVER = 'take_over = "var/take-over.sock"\n'
 PATIENCE = 60.0
-
-
-@attrs.define(eq=False)
-class Load:
-    """REST clients with a new connection for each send and with kept ones, and the Node SDK."""
-
-    gateway: GatewayProcess
-    accepted: set[str] = attrs.field(factory=set)
-    errors: Counter[str] = attrs.field(factory=Counter)
-    reconnects: int = 0
-    _stopping: bool = False
-    _grown: trio.Condition = attrs.field(factory=trio.Condition)
-
-    async def run(self) -> None:
-        """Send until stopped; then return when the SDK has ended."""
-        producer = Producer("node", self.gateway, retries=5)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(producer.run)
-            async with trio.open_nursery() as senders:
-                for number in range(SENDERS):
-                    senders.start_soon(self._send_anew, f"new {number}")
-                    senders.start_soon(self._send_kept, f"kept {number}")
-            producer.stop()
-        assert len(producer.sent) > SOME
-        self.accepted |= set(producer.sent)
-
-    async def some(self) -> None:
-        """Return when some more messages were accepted."""
-        wanted = len(self.accepted) + SOME * SENDERS
-        with trio.fail_after(PATIENCE):
-            async with self._grown:
-                while len(self.accepted) < wanted:
-                    await self._grown.wait()
-
-    def stop(self) -> None:
-        self._stopping = True
-
-    async def _send_anew(self, name: str) -> None:
-        number = 0
-        while not self._stopping:
-            number += 1
-            text = f"{name}-{number}"
-            try:
-                status, _ = await send(self.gateway.address, "orders", text.encode())
-            except OSError as error:
-                self.errors[repr(error)] += 1
-                continue
-            await self._note(text, status)
-
-    async def _send_kept(self, name: str) -> None:
-        number, connection = 0, Connection(self.gateway.address)
-        while not self._stopping:
-            number += 1
-            text = f"{name}-{number}"
-            answer = await connection.ask("POST", "/orders/messages", text.encode())
-            await self._note(text, answer.status)
-            if (answer.headers.get("Connection") or "").lower() == "close":
-                self.reconnects += 1
-                await connection.aclose()
-                connection = Connection(self.gateway.address)
-        await connection.aclose()
-
-    async def _note(self, text: str, status: int) -> None:
-        if status != 201:
-            self.errors[str(status)] += 1
-            return
-        async with self._grown:
-            self.accepted.add(text)
-            self._grown.notify_all()
 
 
 def successor(gateways: Gateways, before: GatewayProcess, config: str = "") -> GatewayProcess:
@@ -119,26 +42,6 @@ async def take_over(gateways: Gateways, before: GatewayProcess, config: str = ""
         "draining", reason=f"process {after.pid} takes over, and waits for the stores"
     )
     return after
-
-
-async def bodies(gateway: GatewayProcess, expected: set[str]) -> set[str]:
-    """The bodies of the sends over REST, and the ids of those of the SDK; until all have come."""
-    found = set[str]()
-
-    async def receive() -> None:
-        while not expected <= found:
-            status, headers, body = await request(
-                gateway.address, "DELETE", "/orders/messages/head?timeout=5"
-            )
-            if status != 200:
-                return
-            name = json.loads(headers["brokerproperties"])["MessageId"]
-            found.add(name if name.startswith("node ") else body.decode())
-
-    async with trio.open_nursery() as nursery:
-        for _ in range(SENDERS):
-            nursery.start_soon(receive)
-    return found
 
 
 async def test_no_client_of_a_pair_notices_restarts_and_a_change_of_workers(
@@ -164,7 +67,7 @@ async def test_no_client_of_a_pair_notices_restarts_and_a_change_of_workers(
         load.stop()
 
     assert not load.errors
-    assert load.reconnects >= SENDERS
+    assert load.reconnects >= load.senders
     assert load.accepted - await bodies(gateway, load.accepted) == set()
 
 
@@ -226,9 +129,15 @@ async def test_sockets_of_systemd_are_used_and_never_refuse(tmp_path: Path) -> N
             for number in range(2):
                 body = f"order {number}".encode()
                 # Sent before the process accepts, or even exists.
-                nursery.start_soon(send, address, "orders", body)
+                nursery.start_soon(send_patiently, address, body)
                 code = await served_once(bound, tmp_path, address, body)
                 assert code == 0
+
+
+async def send_patiently(address: str, body: bytes) -> None:
+    """Send one message; the gateway may still have to start."""
+    status, _, _ = await request(address, "POST", "/orders/messages", body, patience=PATIENCE)
+    assert status == 201
 
 
 async def served_once(bound: socket.socket, folder: Path, address: str, body: bytes) -> int:
@@ -247,7 +156,7 @@ async def served_once(bound: socket.socket, folder: Path, address: str, body: by
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert await take(address, "orders", wait=30) == body
+        assert await take(address, "orders", wait=45) == body
     finally:
         process.terminate()
         with trio.fail_after(PATIENCE, shield=True):

@@ -1,0 +1,122 @@
+"""Clients of several kinds that send until they are stopped, and an account of their answers."""
+
+import json
+from collections import Counter
+from http.client import HTTPException
+from typing import Final
+
+import attrs
+import trio
+
+from gateway.domain.errors import BrokerError
+from tests.e2e.processes import GatewayProcess
+from tests.e2e.rest import request, send
+from tests.e2e.test_amqp_clients import Producer
+from tests.e2e.test_workers import Connection
+
+SOME: Final = 20
+RECEIVERS: Final = 4
+PATIENCE: Final = 60.0
+
+
+@attrs.define(eq=False)
+class Load:
+    """REST clients with a new connection for each send and with kept ones, and the Node SDK."""
+
+    gateway: GatewayProcess
+    senders: int = 4  # of each kind
+    forgives: bool = False  # broken connections: the message is sent again
+    accepted: set[str] = attrs.field(factory=set)
+    errors: Counter[str] = attrs.field(factory=Counter)
+    broken: Counter[str] = attrs.field(factory=Counter)  # connections, without an answer
+    reconnects: int = 0  # of kept connections, after an answer that said so
+    _stopping: bool = False
+    _grown: trio.Condition = attrs.field(factory=trio.Condition)
+
+    async def run(self) -> None:
+        """Send until stopped; then return when the SDK has ended."""
+        producer = Producer("node", self.gateway, retries=5)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer.run)
+            async with trio.open_nursery() as senders:
+                for number in range(self.senders):
+                    senders.start_soon(self._send_anew, f"new {number}")
+                    senders.start_soon(self._send_kept, f"kept {number}")
+            producer.stop()
+        assert len(producer.sent) > SOME
+        self.accepted |= set(producer.sent)
+
+    async def some(self) -> None:
+        """Return when some more messages were accepted."""
+        wanted = len(self.accepted) + SOME * self.senders
+        with trio.fail_after(PATIENCE):
+            async with self._grown:
+                while len(self.accepted) < wanted:
+                    await self._grown.wait()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    async def _send_anew(self, name: str) -> None:
+        number = 0
+        while not self._stopping:
+            number += 1
+            text = f"{name}-{number}"
+            try:
+                status, _ = await send(self.gateway.address, "orders", text.encode())
+            except (OSError, HTTPException) as error:
+                self._note_broken(error)
+                continue
+            await self._note(text, status)
+
+    async def _send_kept(self, name: str) -> None:
+        number, connection = 0, Connection(self.gateway.address)
+        while not self._stopping:
+            number += 1
+            text = f"{name}-{number}"
+            try:
+                answer = await connection.ask("POST", "/orders/messages", text.encode())
+            except BrokerError as error:
+                self._note_broken(error)
+                await connection.aclose()
+                connection = Connection(self.gateway.address)
+                continue
+            await self._note(text, answer.status)
+            if (answer.headers.get("Connection") or "").lower() == "close":
+                self.reconnects += 1
+                await connection.aclose()
+                connection = Connection(self.gateway.address)
+        await connection.aclose()
+
+    def _note_broken(self, error: Exception) -> None:
+        self.broken[repr(error)] += 1
+        if not self.forgives:
+            self.errors[repr(error)] += 1
+
+    async def _note(self, text: str, status: int) -> None:
+        if status != 201:
+            self.errors[str(status)] += 1
+            return
+        async with self._grown:
+            self.accepted.add(text)
+            self._grown.notify_all()
+
+
+async def bodies(gateway: GatewayProcess, expected: set[str]) -> set[str]:
+    """The bodies of the sends over REST, and the ids of those of the SDK; until all have come."""
+    found = set[str]()
+
+    async def receive() -> None:
+        while not expected <= found:
+            status, headers, body = await request(
+                gateway.address, "DELETE", "/orders/messages/head?timeout=5"
+            )
+            if status != 200:
+                return
+            name = json.loads(headers["brokerproperties"])["MessageId"]
+            found.add(name if name.startswith("node ") else body.decode())
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(RECEIVERS):
+            nursery.start_soon(receive)
+    return found
