@@ -5,7 +5,12 @@ Application properties as headers of Service Bus REST: one header each, with its
     Due: "Fri, 02 Jan 2026 00:00:00 GMT"     a date, whole seconds
     Size: 12   Weight: 1.5   Fresh: true
 
-There are no other types. With `strict`, as a client of ours writes, what would arrive as something
+There are no other types.
+
+The trace context of an HTTP client (`traceparent`, `tracestate` and `Diagnostic-Id` as any HTTP
+request may have them, without quotes) becomes that of the message, if that has none of its own.
+
+With `strict`, as a client of ours writes, what would arrive as something
 else is refused, since the envelope of the backlog is signed. Only the two properties of the legacy
 envelope that have such types go as text: `x-ms-timetolive` as `d.hh:mm:ss.fffffff`,
 `x-ms-scheduledenqueuetimeutc` without its fraction; `domain/envelope_fields.py` reads both.
@@ -46,6 +51,10 @@ _OURS: Final = frozenset(
     f"x-pairgate-{name}" for name in ("accepted-by", "error", "outcome", "receive", "locked-until")
 ) | {"x-pairgate"}  # the envelope's names begin with x-pairgate- too, and are properties
 
+# W3C Trace Context, and the name that Azure's SDKs used before it.
+_TRACE_CONTEXT: Final = frozenset({"traceparent", "tracestate", "diagnostic-id"})
+_NAMES_OF_CONTEXT: Final = {"diagnostic-id": "Diagnostic-Id"}  # as receivers look for it
+
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2: token
 _UNWRITABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
@@ -84,8 +93,12 @@ def properties_of(headers: Headers) -> dict[str, Value]:
     """
     found: dict[str, Value] = {}
     names: set[str] = set()
+    context: dict[str, list[str]] = {}  # of the HTTP request
     for name, text in headers.items:
         if not _is_property(name):
+            continue
+        if name.lower() in _TRACE_CONTEXT and not text.startswith('"'):
+            context.setdefault(name.lower(), []).append(text)
             continue
         value = _property_value(text)
         if value is None:
@@ -94,7 +107,18 @@ def properties_of(headers: Headers) -> dict[str, Value]:
             raise InvalidRequest(f"application property {name!r} is given twice")
         names.add(name.lower())
         found[name] = value
+    if context and names.isdisjoint(_TRACE_CONTEXT):
+        found |= _context_of_request(context)
     return found
+
+
+def _context_of_request(context: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
+    """The headers as properties; one that is given twice is invalid, except for tracestate."""
+    for name, texts in context.items():
+        if name == "tracestate":
+            yield name, ",".join(texts)
+        elif len(texts) == 1 and texts[0]:
+            yield _NAMES_OF_CONTEXT.get(name, name), texts[0]
 
 
 @functools.lru_cache(maxsize=1024)

@@ -32,6 +32,7 @@ from tests.frontends.amqp.sdk import Sdk
 from tests.frontends.rest_client import KEY, ORDERS, POLICIES, ROOT
 from tests.harness.faults import FaultyBroker
 from tests.strategies import messages
+from tests.trace_contexts import TRACE_CONTEXT
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +58,7 @@ def drawn() -> dict[bytes, Message]:
         found.append(message)
 
     collect()
+    found.append(Message(body=b"traced", properties=TRACE_CONTEXT))
     shapes = [
         lambda payload: payload,
         partial(widened, by_name=False),

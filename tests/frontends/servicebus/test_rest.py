@@ -27,8 +27,36 @@ from gateway.domain.errors import (
 from gateway.frontends.servicebus.rest import is_long_poll
 from gateway.wire.http.messages import Headers, Request
 from tests.frontends.rest_client import Client, Scripted, broker_properties, detail, head
+from tests.trace_contexts import TRACE_CONTEXT
 
 # Sending
+
+
+async def test_the_trace_context_of_a_message_stays_as_it_is(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    quoted = {name: f'"{text}"' for name, text in TRACE_CONTEXT.items()}
+    fields = Headers.of([*quoted.items(), ("traceparent", "00-of-the-request")])
+    request = Request(method="POST", target="/orders/messages", headers=fields, body=b"order")
+
+    assert (await client.send(request)).status == 201
+    received = await head(client)
+
+    assert {name: received.headers.get(name) for name in TRACE_CONTEXT} == quoted
+
+
+async def test_the_trace_context_of_a_request_becomes_that_of_a_message_without_one(
+    autojump_clock: MockClock, client: Client
+) -> None:
+    request = Request(
+        method="POST", target="/orders/messages", headers=Headers.of(TRACE_CONTEXT), body=b"order"
+    )
+
+    assert (await client.send(request)).status == 201
+    received = await head(client)
+
+    expected = {name: f'"{text}"' for name, text in TRACE_CONTEXT.items()}
+    assert {name: received.headers.get(name) for name in TRACE_CONTEXT} == expected
 
 
 async def test_message_arrives_with_its_properties(

@@ -1,6 +1,7 @@
 """The Queue service over a namespace in memory: its operations, rules and limits."""
 
 import base64
+import json
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -32,6 +33,7 @@ from gateway.wire.storage_queue import operations as storage
 from gateway.wire.storage_queue.rest import build_request
 from gateway.wire.storage_queue.sas import build_sas
 from tests.frontends.storage_client import KEY, ORDERS, Client, code, open_client
+from tests.trace_contexts import TRACE_CONTEXT
 
 
 async def test_a_message_is_put_taken_changed_and_deleted(autojump_clock: MockClock) -> None:
@@ -53,6 +55,15 @@ async def test_a_message_is_put_taken_changed_and_deleted(autojump_clock: MockCl
         await client.delete(again)
         with pytest.raises(MessageNotFound):
             await client.delete(again)
+
+
+async def test_a_body_with_a_trace_context_stays_as_it_is(autojump_clock: MockClock) -> None:
+    body = json.dumps({**TRACE_CONTEXT, "body": "order <1>"}).encode()
+    async with open_client() as client:
+        await client.put(body.decode())
+        (got,) = await client.get()
+
+    assert got.body == body
 
 
 async def test_an_old_receipt_is_good_until_the_next_get(autojump_clock: MockClock) -> None:

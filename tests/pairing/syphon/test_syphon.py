@@ -12,7 +12,18 @@ from gateway.domain.errors import NotAuthorized, NotSupported, Unavailable
 from gateway.domain.events.gateway import SyphonFailed, SyphonStalled
 from gateway.pairing.syphon.backlog_message import BacklogQueueInfo
 from tests.harness.faults import Hang, Operation, Refuse
-from tests.pairing.harness import BILLS, LABEL, ORDERS, QUEUE, Slow, message, refuse, virtual_time
+from tests.pairing.harness import (
+    BILLS,
+    LABEL,
+    ORDERS,
+    QUEUE,
+    Slow,
+    message,
+    refuse,
+    send,
+    virtual_time,
+)
+from tests.trace_contexts import TRACE_CONTEXT
 
 pytestmark = virtual_time
 
@@ -42,6 +53,19 @@ async def test_every_queue_of_the_label_is_drained_whatever_was_configured(harne
     await trio.sleep(1.0)
 
     assert len(await harness.primary.ids()) == 3
+
+
+async def test_a_trace_context_comes_home_as_it_was_sent(harness):
+    pair = await harness.pair()
+    pair.states.force_over(ORDERS, "a detour")
+    await send(pair, message(properties=TRACE_CONTEXT))()
+    assert len(await harness.secondary.ids(QUEUE)) == 1
+
+    await harness.syphon()
+    await trio.sleep(1.0)
+
+    (home,) = await harness.primary.messages()
+    assert home.properties == TRACE_CONTEXT
 
 
 async def test_more_queues_than_fit_on_a_page_are_found(harness):

@@ -32,6 +32,7 @@ from gateway.domain.message import (
 from gateway.wire.http.date import parse_http_date
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.answers import build_response, parse_response
+from gateway.wire.servicebus.custom_properties import properties_of
 from gateway.wire.servicebus.operations import (
     MAX_LIMIT,
     Accepted,
@@ -628,6 +629,24 @@ def test_frames_that_do_not_add_up_are_refused(body):
 def test_a_request_is_refused_by_field(target, headers, named):
     with pytest.raises(InvalidRequest, match=named):
         parse_request(post(target, headers))
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ([("TraceParent", "00-a-b-01")], {"traceparent": "00-a-b-01"}),
+        ([("diagnostic-id", "00-a-b-01")], {"Diagnostic-Id": "00-a-b-01"}),
+        ([("tracestate", "a=1"), ("tracestate", "b=2")], {"tracestate": "a=1,b=2"}),
+        ([("traceparent", "00-a-b-01"), ("traceparent", "00-c-d-01")], {}),
+        ([("traceparent", "")], {}),
+        ([("traceparent", '"mine"'), ("tracestate", "a=1")], {"traceparent": "mine"}),
+        ([("tracestate", "a=1"), ("Diagnostic-Id", '"mine"')], {"Diagnostic-Id": "mine"}),
+    ],
+)
+def test_the_trace_context_of_a_request_is_the_message_s_unless_that_has_one(
+    fields: list[tuple[str, str]], expected: dict[str, str]
+) -> None:
+    assert properties_of(Headers.of(fields)) == expected
 
 
 def test_a_property_given_twice_is_refused():
