@@ -38,7 +38,8 @@ def collect_seldom() -> None:
     """
     Exempt the present objects from garbage collection: examining 40,000 queues, which Python does
     from time to time, would block the process for most of a second. Look for other cycles seldom:
-    requests leave none behind, and looking as often as Python does takes up to 5 % of a send.
+    requests and moved messages leave none behind, and looking as often as Python does takes up to
+    5 % of a send.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS)

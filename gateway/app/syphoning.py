@@ -13,6 +13,7 @@ from gateway.app.identities import find_destination
 from gateway.app.namespaces import enter
 from gateway.app.pairs import make_envelope
 from gateway.app.parts import announced, make_announcers, stores_among, watch
+from gateway.app.process import collect_seldom
 from gateway.app.process_admin import ProcessAdmin
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_signals, watch_store
@@ -84,6 +85,7 @@ async def syphon(
             config, runtime, service, {pairing.secondary: seen_source, target: seen}
         )
         await admin.open(stack)
+        collect_seldom()
         failures: list[Failure] = []
         services = [admin, *announcers, service]
         await _run(services, stores, admin.readiness, loaded, runtime, failures.append)

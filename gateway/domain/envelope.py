@@ -71,15 +71,15 @@ from gateway.domain.message import (
     SequenceBody,
     Value,
     ValueBody,
+    derive_message,
 )
-from gateway.domain.values import deriving, value
+from gateway.domain.values import value
 
 ENVELOPE_VERSION: Final = "1"
 RESERVE: Final = 1024  # bytes of an envelope, without path and session
 
 _BLOCK: Final = 64  # bytes of a block of SHA-256
 
-_derive: Final = deriving(Message)
 _entity_of: Final = lru_cache(maxsize=1024)(EntityPath.parse)  # a backlog is for few entities
 
 EncodeValue = Callable[[Value], bytes]
@@ -244,7 +244,7 @@ class Envelope:
         session = found.get(SESSION)
         if session is not None and not isinstance(session, str):
             raise Malformed(f"{SESSION}: a string expected, found {type(session).__name__}")
-        restored = _derive(
+        restored = derive_message(
             message,
             properties=own,
             session_id=session if session is not None else message.session_id,

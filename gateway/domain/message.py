@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import attrs
 
-from gateway.domain.values import value
+from gateway.domain.values import deriving, value
 
 
 class Kind(enum.Enum):
@@ -145,6 +145,10 @@ class Message:
     encoded: tuple[EncodedSection, ...] = attrs.field(default=(), eq=False, repr=False)
     # The encoded message, so that measuring and sending it encode it only once.
     written: tuple[bytes, ...] | None = attrs.field(default=None, init=False, eq=False, repr=False)
+
+
+derive_message: Final = deriving(Message)
+"""As `attrs.evolve` for messages."""
 
 
 class MessageState(enum.Enum):

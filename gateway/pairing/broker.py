@@ -35,7 +35,7 @@ from gateway.domain.errors import BrokerError, Busy, NotSupported, Outcome, Unav
 from gateway.domain.events.gateway import SendFailed
 from gateway.domain.events.hedging import SentTwice
 from gateway.domain.identity import Identity
-from gateway.domain.message import AcceptedBy, Message
+from gateway.domain.message import AcceptedBy, Message, derive_message
 from gateway.forwarding_broker import ForwardingBroker
 from gateway.moments import Moments
 from gateway.offering import required
@@ -293,7 +293,7 @@ class PairedBroker(ForwardingBroker):
     def _with_id(self, message: Message) -> Message:
         if message.message_id is not None:
             return message
-        return attrs.evolve(message, message_id=self.new_id())
+        return derive_message(message, message_id=self.new_id())
 
     async def schedule(self, entity: EntityPath, messages: Sequence[Message]) -> Sequence[int]:
         """

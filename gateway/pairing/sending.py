@@ -12,7 +12,7 @@ from gateway.deadlines import AnswerDeadline, answered_within
 from gateway.domain.clocks.times import Now, to_date
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import BrokerError, NoAnswer, Outcome, OutcomeUnknown, no_answer
-from gateway.domain.message import AcceptedBy, Message
+from gateway.domain.message import AcceptedBy, Message, derive_message
 from gateway.offering import offered
 from gateway.pairing.hedging import Hedge
 from gateway.pairing.options import OnUnknown
@@ -115,7 +115,7 @@ class Sending:
         if message.scheduled is not None:  # its time to live starts at that date
             waited -= max(message.scheduled - to_date(self.taken.earliest), timedelta(0))
         left = max(life - max(waited, timedelta(0)), min(life, SHORTEST_LIFE))
-        return attrs.evolve(message, time_to_live=left)
+        return derive_message(message, time_to_live=left)
 
     def failed(
         self, batch: Batch, error: BrokerError, accepted_by: AcceptedBy = AcceptedBy.PRIMARY

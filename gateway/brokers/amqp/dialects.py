@@ -34,6 +34,7 @@ from gateway.domain.message import (
     Settlement,
     Typed,
     ValueBody,
+    derive_message,
 )
 from gateway.wire.amqp.events import ACCEPTED, RELEASED, Modified, Outcome
 from gateway.wire.amqp.servicebus.settlements import outcome_of
@@ -79,11 +80,11 @@ class Dialect:
 
     def written(self, message: Message) -> Message:
         """The message to send: durable, since the broker would keep others in memory only."""
-        return message if self.of_service_bus else attrs.evolve(message, durable=True)
+        return message if self.of_service_bus else derive_message(message, durable=True)
 
     def read(self, message: Message) -> Message:
         """The message that was sent, from the one that arrived."""
-        return message if self.of_service_bus else attrs.evolve(message, durable=None)
+        return message if self.of_service_bus else derive_message(message, durable=None)
 
     def outcome(self, settlement: Settlement) -> Outcome:
         """

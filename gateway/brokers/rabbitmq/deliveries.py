@@ -16,6 +16,7 @@ from gateway.domain.message import (
     Delivery,
     Message,
     Settlement,
+    derive_message,
 )
 from gateway.engine.queue_checks import check_reason
 from gateway.net.rabbitmq.channel import Channel
@@ -132,7 +133,7 @@ def as_dead_letter(held: Held, settlement: DeadLetter) -> Message:
         DEAD_LETTER_DESCRIPTION: settlement.description,
     }
     properties = {**message.properties, **settlement.properties, **reasons}
-    return attrs.evolve(message, properties=properties, time_to_live=None)
+    return derive_message(message, properties=properties, time_to_live=None)
 
 
 def _expiry(enqueued: datetime, ttl: timedelta) -> datetime | None:

@@ -10,7 +10,7 @@ import trio
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.errors import NotAuthorized
-from gateway.domain.message import Message
+from gateway.domain.message import Message, derive_message
 from gateway.domain.topics.property_values import check_message_id
 from gateway.frontends.amqp.options import AmqpOptions
 from gateway.frontends.amqp.pending import Pending
@@ -89,7 +89,7 @@ class Context:
         if message.message_id is not None:
             check_message_id(message.message_id)
             return message
-        return attrs.evolve(message, message_id=str(self.new_id()))
+        return derive_message(message, message_id=str(self.new_id()))
 
     def check(self, need: Need) -> None:
         """

@@ -29,7 +29,7 @@ from gateway.domain.errors import (
     SessionRequired,
     Unavailable,
 )
-from gateway.domain.message import Complete, Delivery, Message, ReceiveMode
+from gateway.domain.message import Complete, Delivery, Message, ReceiveMode, derive_message
 from gateway.domain.topics.property_values import check_message_id
 from gateway.frontends.auth import Authorizer
 from gateway.frontends.leases import Leases
@@ -195,7 +195,7 @@ class ServiceBusRestFrontend:
         if message.message_id is not None:
             check_message_id(message.message_id)
             return message
-        return attrs.evolve(message, message_id=str(self.new_id()))
+        return derive_message(message, message_id=str(self.new_id()))
 
     async def _peek(self, entity: EntityPath, first: int, limit: int) -> rest.Delivered:
         peeks = required(self.broker, Peeks)

@@ -36,8 +36,8 @@ from gateway.domain.message import (
     Delivery,
     Message,
     Settlement,
+    derive_message,
 )
-from gateway.domain.values import deriving
 from gateway.moments import Moments
 from gateway.pairing.entity_record import Attempt
 from gateway.pairing.options import BacklogTimeToLive, SyphonOptions
@@ -52,7 +52,6 @@ GIVING_UP: Final = 1.0  # seconds, at most, that the cancellation takes
 LOCK_SHARE: Final = 3.0  # a lock is renewed when a third of it is over
 SHORTEST_LOCK: Final = 0.3
 _DONE: Final = Complete()
-_derive: Final = deriving(Message)
 GONE: Final = (EntityNotFound, EntityDisabled)
 
 
@@ -316,7 +315,7 @@ def _restored(message: BacklogMessage, now: Now, options: SyphonOptions) -> Mess
     left = _left(message, now, options) if message.can_expire else None
     if left == restored.time_to_live:
         return restored
-    return _derive(restored, time_to_live=left)
+    return derive_message(restored, time_to_live=left)
 
 
 def _left(message: BacklogMessage, now: Now, options: SyphonOptions) -> timedelta | None:

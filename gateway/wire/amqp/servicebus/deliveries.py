@@ -13,8 +13,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-import attrs
-
 from gateway.domain.errors import MessageError
 from gateway.domain.message import (
     Delivery,
@@ -24,6 +22,7 @@ from gateway.domain.message import (
     Properties,
     Typed,
     Value,
+    derive_message,
     symbol,
 )
 from gateway.wire.amqp.fields import MILLISECOND
@@ -115,7 +114,7 @@ def decode_delivery(
     state = _said(said, _STATE, int) or 0
     others = {key: value for key, value in said.items() if key not in OURS}
     return Delivery(
-        message=attrs.evolve(message, annotations=others),
+        message=derive_message(message, annotations=others),
         sequence_number=sequence,
         lock_token=lock_token,
         delivery_count=deliveries_before(message)[0] + (0 if peeked else 1),
