@@ -27,6 +27,7 @@ COMMANDS: Final[Mapping[str, str]] = {  # and its module in `gateway.commands`
     "pause": "control",
     "peek": "messages",
     "provision": "check",
+    "purge": "purge",
     "rate": "control",
     "receive": "messages",
     "redrive": "redrive",

@@ -45,6 +45,7 @@ from gateway.pairing.drill.drills import Drills
 from gateway.pairing.pair import Pair
 from gateway.pairing.provision import provision
 from gateway.pairing.syphon.pauses import Pauses
+from gateway.pairing.syphon.purge import Purge
 from gateway.pairing.syphon.redrive import Redrive
 from gateway.pairing.syphon.syphon import Syphon
 from gateway.ports import Broker, Service
@@ -79,6 +80,7 @@ class Parts:
     syphons: Sequence[Syphon] = ()
     redrive: Redrive | None = None  # of the pair's backlog
     redrive_spool: Redrive | None = None
+    purge: Purge | None = None  # of the pair's backlog
     workers: ReadWorkers = no_workers  # the status of each
     readiness: Readiness = attrs.field(factory=Readiness)
 
@@ -201,6 +203,12 @@ async def _make_paired_parts(
         spool=gauge,
         syphons=syphons,
         redrive=make_redrive(pairing, sides.secondary, runtime),
+        purge=Purge(
+            source=sides.secondary,
+            label=pairing.options.label,
+            clock=runtime.now,
+            observer=runtime.observer,
+        ),
         redrive_spool=make_redrive(pairing, sides.spool, runtime) if sides.spool else None,
     )
 

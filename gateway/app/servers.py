@@ -259,6 +259,7 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         wall_clock=makings.runtime.now,
         redrive=makings.parts.redrive,
         redrive_spool=makings.parts.redrive_spool,
+        purge=makings.parts.purge,
         announcements=makings.parts.announcements,
         options=makings.config.limits.admin,
         readiness=readiness,

@@ -47,6 +47,7 @@ LEVEL_OF: Final[Mapping[type[Event], str]] = {
     events.Diverted: "debug",
     hedging.SentTwice: "debug",
     events.Doubtful: "warning",
+    control.BacklogPurged: "warning",
     control.DrillBegan: "warning",
     events.ItemFailed: "warning",
     events.LeftUntouched: "error",

@@ -11,14 +11,17 @@ from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, MessageError
 from gateway.domain.operators.control import ControlAnswer, Order
+from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.status import Status
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate import purge as purging
 from gateway.wire.pairgate.control import build_order, parse_answer, path_of
 from gateway.wire.pairgate.status import parse_status
 from gateway.wire.servicebus.errors import parse_error
 
 ANSWER_SECONDS: Final = 10.0
+PURGE_SECONDS: Final = 600.0  # for all messages of a backlog queue
 
 
 async def ask(
@@ -123,3 +126,22 @@ def failure_of(endpoint: AdminEndpoint, error: Exception) -> Failure:
     refused = isinstance(error, BrokerError) and not error.counts_as_outage
     code = ExitCode.FAILED if refused or isinstance(error, MessageError) else ExitCode.TEMPORARY
     return Failure(f"{endpoint}: {reason_of(error)}", code)
+
+
+async def purge(config: Config, choice: AdminChoice, order: PurgeOrder) -> tuple[str, PurgeAnswer]:
+    """
+    Count or delete messages of a backlog queue; return the address of the gateway's admin endpoint,
+    and its answer.
+
+    Raises:
+        Failure: as `ask_status`. Without an answer some messages may be deleted.
+    """
+    endpoint = await admin_here(config, choice)
+    try:
+        with trio.fail_after(PURGE_SECONDS):
+            async with endpoint.client() as client:
+                text, body = endpoint.authorization(Right.MANAGE), purging.build_order(order)
+                told = await ask(client, text, purging.PATH, method="POST", body=body)
+        return str(endpoint), purging.parse_answer(told)
+    except (BrokerError, MessageError, trio.TooSlowError) as error:
+        raise failure_of(endpoint, error) from error

@@ -48,3 +48,13 @@ class DrillEnded(Event):
     fault: str
     seconds: float  # that it was cut for
     ended_by: str  # the operator who took the order back; empty: its time was up
+
+
+@attrs.frozen(kw_only=True)
+class BacklogPurged(Event):
+    """An operator deleted messages of a backlog queue, which never arrive at the primary."""
+
+    queue: str
+    messages: int
+    left: int  # that others had locked
+    operator: str

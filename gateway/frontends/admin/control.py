@@ -15,11 +15,12 @@ from typing import Final, Protocol
 import attrs
 
 from gateway.domain.access import Right
-from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
+from gateway.domain.errors import BrokerError, NotSupported
 from gateway.domain.operators.control import ControlAnswer, ControlState, Operator, Order
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
 from gateway.frontends.admin.operators import (
     body_answer,
+    check_json,
     check_right,
     json_answer,
     operator_of,
@@ -107,10 +108,7 @@ class ControlFrontend:
         drills = request.path in {drill.PATH, drill.END_PATH}
         if action is None and not drills:
             return json_answer(404, {"error": f"{request.path} not found"})
-        # A page of another site can post a form with a browser's credentials, but no JSON.
-        kind = (request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-        if kind != _JSON:
-            raise InvalidRequest(f"Content-Type: {_JSON} expected")
+        check_json(request)
         if action is None:
             return body_answer(200, _JSON, drill.build_answer(self._drill(request, operator)))
         answer = self.control.execute(parse_order(action, request.body), operator)

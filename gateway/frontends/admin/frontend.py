@@ -5,7 +5,8 @@ The HTTP interface for operators and their tools: health, queue depth, triggers 
     GET /scale/ENTITY              depth and age as JSON, as KEDA's metrics-api scaler reads them
     GET /triggers?queues=A,B       new messages in these queues, as events (`wire/announcements`)
     POST /triggers/QUEUE?size=N    tells the listeners of a queue that it has a new message
-    POST /redrive                  counts or moves dead letters of the backlog (`wire/redrive`)
+    POST /redrive, /v1/redrive     counts or moves dead letters of the backlog (`wire/redrive`)
+    POST /v1/purge                 counts or deletes messages of a backlog queue (`wire/purge`)
     /v1/...                        control by operators (`control`)
 
 `/livez` and `/readyz` need no credentials. The others take HTTP Basic, with name and key of an
@@ -25,24 +26,37 @@ from gateway.deadlines import answered_within
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityInfo, EntityPath, EntityStatus
 from gateway.domain.errors import BrokerError, InvalidRequest, NotSupported
+from gateway.domain.operators.control import Operator
+from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.operators.redrive import Redriven, Selection, Survey
 from gateway.frontends.admin.announcements import Announcements
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
-from gateway.frontends.admin.operators import body_answer, check_right, health, json_answer, refused
+from gateway.frontends.admin.operators import (
+    JSON,
+    body_answer,
+    check_json,
+    check_right,
+    health,
+    json_answer,
+    operator_of,
+    refused,
+)
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.offering import offered
 from gateway.ports import Broker, WallClock
 from gateway.wire.http.event_stream import COMMENT, EVENT_STREAM, build_event
 from gateway.wire.http.messages import Headers, Request, Response
+from gateway.wire.pairgate import purge as purging
 from gateway.wire.pairgate.announcements import OPEN, build_announcement
+from gateway.wire.pairgate.control import PREFIX
 from gateway.wire.pairgate.redrive import build_answer, parse_order
 from gateway.wire.pairgate.scale import Figures, build_figures
 
 _SCALE: Final = "/scale/"
 _TRIGGERS: Final = "/triggers"
-_REDRIVE: Final = "/redrive"
+_BACKLOG: Final = frozenset({"/redrive", "/v1/redrive", purging.PATH})
 _MOST_QUEUES: Final = 1000  # queues of one stream
 _LARGEST: Final = 2**63 - 1  # bytes
 _READS: Final = frozenset({"GET", "HEAD"})
@@ -74,6 +88,12 @@ class Redrives(Protocol):
     ) -> Redriven: ...
 
 
+class Purges(Protocol):
+    """Deletes messages of a backlog queue, as `gateway.pairing.syphon.purge.Purge` does."""
+
+    async def execute(self, order: PurgeOrder, operator: Operator) -> PurgeAnswer: ...
+
+
 @attrs.define(eq=False, kw_only=True)
 class AdminFrontend:
     """
@@ -88,6 +108,7 @@ class AdminFrontend:
     figures: FiguresFrontend | None = None
     redrive: Redrives | None = None  # only if the gateway has a pair
     redrive_spool: Redrives | None = None  # only if the pair has a spool
+    purge: Purges | None = None  # only if the gateway has a pair
     announcements: Announcements = attrs.field(factory=Announcements)
     options: AdminOptions = attrs.field(factory=AdminOptions)
     readiness: Readiness = attrs.field(factory=Readiness)
@@ -96,7 +117,7 @@ class AdminFrontend:
         """
         Answer one request; every `BrokerError` has become a response.
 
-        Only `/redrive` and control change anything; `/triggers` may wake readers of triggers.
+        Only redrive, purge and control change anything; `/triggers` may wake readers of triggers.
         """
         await trio.lowlevel.checkpoint()
         try:
@@ -104,8 +125,8 @@ class AdminFrontend:
                 return await self._read(request)
             if request.method == "POST" and request.path.startswith(f"{_TRIGGERS}/"):
                 return self._trigger(request)
-            if request.method == "POST" and request.path == _REDRIVE:
-                return await self._redrive(request)
+            if request.method == "POST" and request.path in _BACKLOG:
+                return await self._change_backlog(request)
             if (control := self._control) is not None and control.takes(request):
                 return control.steer(request)
         except BrokerError as error:
@@ -165,8 +186,15 @@ class AdminFrontend:
         self.announcements.publish(queue, int(text))
         return json_answer(202, {"queue": queue.name})
 
+    async def _change_backlog(self, request: Request) -> Response:
+        if request.path == purging.PATH:
+            return await self._purge(request)
+        return await self._redrive(request)
+
     async def _redrive(self, request: Request) -> Response:
         await trio.lowlevel.checkpoint()
+        if request.path.startswith(PREFIX):
+            check_json(request)
         order = parse_order(request.body)
         right = Right.MANAGE if order.executes else Right.LISTEN
         check_right(self.authorizer, request, right, None)
@@ -181,6 +209,16 @@ class AdminFrontend:
         else:
             answer = await redrive.survey(order.selection)
         return body_answer(200, "application/json", build_answer(answer))
+
+    async def _purge(self, request: Request) -> Response:
+        await trio.lowlevel.checkpoint()
+        operator = operator_of(self.authorizer, request)
+        check_json(request)
+        order = purging.parse_order(request.body)
+        if self.purge is None:
+            raise NotSupported("this gateway has no backlog")
+        answer = await self.purge.execute(order, operator)
+        return body_answer(200, JSON, purging.build_answer(answer))
 
     def _queue_of(self, request: Request) -> EntityPath:
         return EntityPath.parse(request.path.removeprefix(f"{_TRIGGERS}/"))

@@ -20,6 +20,7 @@ from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.errors import build_error
 
 _BASIC: Final = "basic "
+JSON: Final = "application/json"
 NOBODY: Final = "anonymous"  # a client of this machine that needed no key
 UNKNOWN: Final = "unknown"
 
@@ -84,6 +85,19 @@ def _claim(authorizer: Authorizer, text: str | None) -> Claim:
         authorizer.note_refused(Refused("no NAME:KEY in Base64", Refusal.MALFORMED))
         raise InvalidRequest("Authorization: NAME:KEY in Base64 expected") from error
     return authorizer.claim_by_key(name, key)
+
+
+def check_json(request: Request) -> None:
+    """
+    Check the type of an order's body: a page of another site can post a form with a browser's
+    credentials, but no JSON.
+
+    Raises:
+        InvalidRequest: it isn't JSON.
+    """
+    kind = (request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise InvalidRequest(f"Content-Type: {JSON} expected")
 
 
 def health(request: Request, readiness: Readiness) -> Response | None:

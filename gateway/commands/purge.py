@@ -1,0 +1,75 @@
+"""`pairgate purge`: deletes the messages of a backlog queue, after a typed confirmation."""
+
+import sys
+from typing import Any
+
+import attrs
+import click
+from rich.text import Text
+
+from gateway.app.failure import ExitCode, Failure
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.asking import purge as ask_purge
+from gateway.commands.admin import add_gateway
+from gateway.commands.terminal import Invocation, command, printable, run
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
+from gateway.wire.pairgate.purge import purge_value
+
+
+@command
+@add_gateway
+@click.argument("queue")
+@click.option("--dead-letters", is_flag=True, help="Its dead letters instead of its messages.")
+@click.option("--reason", default="", help="For the log and other operators.")
+@click.option("--confirm", metavar="QUEUE", help="For scripts: repeats the name of the queue.")
+@click.option("--messages", type=click.IntRange(0), help="With --confirm: how many have been seen.")
+def purge(invocation: Invocation, admin: AdminChoice, queue: str, **given: Any) -> None:
+    """
+    Delete the messages of a backlog queue of the running gateway. They never arrive.
+
+    Without --confirm the command shows how many there are and asks for the name of the queue. If
+    more have come since then, nothing is deleted. Exit code 3: some were locked, and are left.
+    """
+    config = invocation.read().config
+    try:
+        order = PurgeOrder(queue=queue, dead_letters=given["dead_letters"], reason=given["reason"])
+        if given["confirm"] is None:
+            _, found = run(ask_purge, config, admin, order)
+            if found.messages:
+                _confirm(order, found)
+            order = attrs.evolve(order, confirm=queue, messages=found.messages)
+        else:
+            order = attrs.evolve(order, confirm=given["confirm"], messages=given["messages"])
+    except InvalidRequest as error:
+        raise Failure(str(error), ExitCode.WRONG) from error
+    address, answer = run(ask_purge, config, admin, order)
+    left = f", {answer.left} were locked and are left" if answer.left else ""
+    text = f"{answer.purged} messages of {order.path} deleted{left}"
+    value = {"gateway": address, **purge_value(answer)}
+    invocation.print(value, Text(printable(text)))
+    sys.exit(ExitCode.PARTLY if answer.left else ExitCode.DONE)
+
+
+def _confirm(order: PurgeOrder, found: PurgeAnswer) -> None:
+    """
+    Return when the user has typed the queue's name.
+
+    Raises:
+        Failure: the user has typed something else, or there is no terminal.
+    """
+    if not sys.stdin.isatty():
+        text = f"{found.messages} messages; no terminal can confirm it: --confirm and --messages"
+        raise Failure(text, ExitCode.WRONG)
+    click.echo(
+        printable(
+            f"{found.messages} messages of {order.path} will be deleted. They were accepted for the"
+            " primary, and would never arrive there."
+        ),
+        err=True,
+    )
+    typed = click.prompt(
+        f"Type {order.queue} to delete them", default="", show_default=False, err=True
+    )
+    if typed != order.queue:
+        raise Failure(f"{typed!r} isn't {order.queue!r}: nothing was deleted")

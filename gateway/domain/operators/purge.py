@@ -1,0 +1,56 @@
+"""Purges: an operator deletes the messages of one backlog queue, which then never arrive."""
+
+import attrs
+
+from gateway.domain.entity import EntityPath
+from gateway.domain.errors import InvalidRequest
+from gateway.domain.operators.control import LONGEST_REASON
+
+
+@attrs.frozen(kw_only=True)
+class PurgeOrder:
+    """
+    One call of an operator. Without `confirm` the messages are only counted.
+
+    Raises:
+        InvalidRequest: the queue's name is malformed, `confirm` doesn't repeat it, or the number of
+            messages is missing or negative.
+    """
+
+    queue: str
+    dead_letters: bool = False  # the queue's dead letters instead of its messages
+    confirm: str = ""  # repeats `queue`
+    messages: int | None = None  # that the operator has seen; no more are deleted
+    reason: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        EntityPath.parse(self.queue)
+        if len(self.reason) > LONGEST_REASON:
+            raise InvalidRequest(f"reason: at most {LONGEST_REASON} characters expected")
+        if self.confirm and self.confirm != self.queue:
+            raise InvalidRequest("confirm: the name of the queue expected, as in `queue`")
+        if self.messages is not None and self.messages < 0:
+            raise InvalidRequest("messages: 0 or more expected")
+        if self.executes and self.messages is None:
+            raise InvalidRequest("messages: the number of messages that were seen expected")
+
+    @property
+    def executes(self) -> bool:
+        return bool(self.confirm)
+
+    @property
+    def path(self) -> EntityPath:
+        """The queue, or its sub-queue of dead letters."""
+        queue = EntityPath(self.queue)
+        return queue.dead_letter if self.dead_letters else queue
+
+
+@attrs.frozen(kw_only=True)
+class PurgeAnswer:
+    """The result of a purge. `left` are messages that others had locked, for example a syphon."""
+
+    queue: str
+    dead_letters: bool
+    messages: int  # before
+    purged: int = 0
+    left: int = 0
