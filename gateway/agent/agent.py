@@ -20,9 +20,11 @@ from gateway.agent.worker_process import ListenerProcess, start_listener
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.listener.handlers import function_named
 from gateway.app.listener.trigger_feed import TriggerFeed
+from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice, admin_at
 from gateway.app.operations.targets import policy_with
 from gateway.app.process_admin import ProcessAdmin, idle_control
+from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_signals
 from gateway.app.status import StatusBoard
@@ -31,9 +33,10 @@ from gateway.config.options import AGENT, Agent, AgentListener, Config
 from gateway.domain.access import Right
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import Doubtful, Draining, Started
+from gateway.domain.operators.process import Workload
 from gateway.domain.scaling.autoscaling import Autoscaler
 from gateway.domain.scaling.concurrency import parse_weights
-from gateway.frontends.admin.readiness import Readiness
+from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.listener.triggers import Subscription, Triggers
 
@@ -49,7 +52,9 @@ class Wanted:
     admin: AdminChoice = attrs.field(factory=AdminChoice)
 
 
-async def run_agent(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
+async def run_agent(
+    loaded: Loaded, runtime: Runtime, wanted: Wanted, reloader: Reloader | None = None
+) -> None:
     """
     Run the processes of all listeners until SIGTERM or SIGINT; then drain them, and return when all
     have ended. A second signal makes them cut off running handlers.
@@ -72,25 +77,44 @@ async def run_agent(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
         _make_pool(index, loaded, runtime, wanted, reader) for index in range(len(agent.listeners))
     )
     board = StatusBoard(config=loaded.config, runtime=runtime, refusals=Refusals(runtime.observer))
+    readiness = Readiness(STARTING)
+    steering = ProcessControl(
+        observer=runtime.observer,
+        readiness=readiness,
+        ask_end=partial(_end, list(pools), agent, runtime, readiness),
+        work=partial(_work, list(pools)),
+        reloader=reloader,
+    )
     admin = ProcessAdmin(
         process=AGENT,
         board=board,
         control=idle_control(board),
+        steering=steering,
         port_offset=wanted.admin.port_offset,
     )
-    end = partial(_end, list(pools), agent, runtime, admin.readiness)
     async with AsyncExitStack() as stack:
         await admin.open(stack)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(partial(watch_signals, end, lambda: None))
-            await nursery.start(admin.run)
-            nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
-            async with trio.open_nursery() as working:
-                for pool in pools:
-                    await working.start(pool.run)
-                admin.readiness.begin()
-                runtime.observer.report(Started(configuration=loaded.source))
-            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as operators:
+            await operators.start(admin.run)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(partial(watch_signals, steering.end, steering.reload))
+                nursery.start_soon(_follow_triggers, loaded, runtime, reader, pools)
+                async with trio.open_nursery() as working:
+                    for pool in pools:
+                        await working.start(pool.run)
+                    readiness.begin()
+                    runtime.observer.report(Started(configuration=loaded.source))
+                nursery.cancel_scope.cancel()
+            admin.close()
+
+
+def _work(pools: list[ProcessPool]) -> Workload:
+    """The processes of all pools."""
+    return Workload(
+        unit="processes",
+        done=sum(pool.ended for pool in pools),
+        left=sum(pool.running for pool in pools),
+    )
 
 
 def _end(

@@ -103,6 +103,7 @@ class ProcessPool:
     rng: random.Random
     is_told: bool = attrs.field(default=False, init=False)  # whether new messages are announced
     _target: int = attrs.field(default=0, init=False)  # wanted number of processes
+    ended: int = attrs.field(default=0, init=False)  # processes, since the start
     _workers: list[Worker] = attrs.field(factory=list, init=False)  # in the order of their start
     _past: Report = attrs.field(factory=Report, init=False)  # totals of ended processes
     _rates: WorkRates = attrs.field(factory=WorkRates, init=False)
@@ -114,6 +115,11 @@ class ProcessPool:
     _retry_at: float = attrs.field(default=-inf, init=False)  # after a failed look
     _sleep: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+
+    @property
+    def running(self) -> int:
+        """The number of its processes now, those that drain included."""
+        return len(self._workers)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """
@@ -253,6 +259,7 @@ class ProcessPool:
         code = await worker.process.wait()
         worker.ended.set()
         self._workers.remove(worker)
+        self.ended += 1
         self._past += attrs.evolve(worker.process.report, running=0)
         if worker.is_leaving:
             return

@@ -50,43 +50,68 @@ def open_log(
         writer.close(LAST_LINES_SECONDS)
 
 
-Reload = Callable[[Callable[[Loaded], None]], None]
-"""Reads the configuration again and calls back with it, unless it is invalid."""
+@attrs.frozen(kw_only=True)
+class Reloading:
+    """The result of a reload. With `problems`, nothing was changed."""
+
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    needs_restart: tuple[str, ...] = ()  # sections that differ from those at the start
+    changed: bool = False  # something else took effect now
 
 
-def reloader(loaded: Loaded, log: LogObserver, load: Callable[[], Loaded]) -> Reload:
+@attrs.define(eq=False)
+class Reloader:
     """
-    The action of SIGHUP: read the file again; apply the log level and, by the callback, the access
-    policies; and report the sections whose changes need a restart.
+    Reads the configuration again, for SIGHUP and for operators. An invalid file changes nothing.
 
-    An invalid file changes nothing.
+    It applies the log level and, by a callback, the access policies and accounts; changes of other
+    sections need a restart.
     """
 
-    def reload(apply: Callable[[Loaded], None]) -> None:
+    loaded: Loaded  # at the start
+    log: LogObserver
+    load: Callable[[], Loaded]  # may raise ConfigError
+    current: Loaded = attrs.field(init=False)  # in effect, as far as it is reloaded
+
+    def __attrs_post_init__(self) -> None:
+        self.current = self.loaded
+
+    def __call__(self, apply: Callable[[Loaded], None]) -> Reloading:
+        """Call `apply` with the new configuration, unless it is invalid; report the result."""
         try:
-            fresh = load()
+            fresh = self.load()
         except ConfigError as error:
-            log.report(Doubtful(text=f"not reloaded: {error}"))
-            return
-        log.level = fresh.config.logging.level
+            self.log.report(Doubtful(text=f"not reloaded: {error}"))
+            return Reloading(problems=tuple(error.problems))
+        self.log.level = fresh.config.logging.level
         apply(fresh)
-        log.report(
+        needs_restart = tuple(_changed(self.loaded.config, fresh.config))
+        before, self.current = self.current.config, fresh
+        self.log.report(
             Reloaded(
                 configuration=fresh.source,
-                log_level=log.level,
+                log_level=self.log.level,
                 access=", ".join(policy.name for policy in fresh.config.access),
-                needs_restart=", ".join(_changed(loaded.config, fresh.config)),
+                needs_restart=", ".join(needs_restart),
             )
         )
         for warning in fresh.warnings:
-            log.report(Doubtful(text=warning))
+            self.log.report(Doubtful(text=warning))
+        return Reloading(
+            warnings=fresh.warnings,
+            needs_restart=needs_restart,
+            changed=_reloaded_parts(before) != _reloaded_parts(fresh.config),
+        )
 
-    return reload
+
+def _reloaded_parts(config: Config) -> tuple[object, ...]:
+    return config.logging.level, config.access, config.accounts
 
 
 def _changed(before: Config, after: Config) -> list[str]:
     """The sections that differ, except for the parts that are reloaded."""
     logging = attrs.evolve(before.logging, level=after.logging.level)
-    before = attrs.evolve(before, logging=logging, access=after.access)
+    before = attrs.evolve(before, logging=logging, access=after.access, accounts=after.accounts)
     names = [field.name for field in attrs.fields(Config)]
     return [name for name in names if getattr(before, name) != getattr(after, name)]

@@ -17,6 +17,7 @@ from gateway.app.late_setup import BacklogSetup, LateSetup
 from gateway.app.listener.trigger_topic import TopicAnnouncer
 from gateway.app.namespaces import Sides, check_credentials, enter, is_own
 from gateway.app.pairs import make_gauge, make_pair, make_redrive, make_syphons, spool_queue
+from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.spooling import SpoolGauge
 from gateway.brokers.embedded.broker import EmbeddedBroker
@@ -83,6 +84,7 @@ class Parts:
     purge: Purge | None = None  # of the pair's backlog
     workers: ReadWorkers = no_workers  # the status of each
     readiness: Readiness = attrs.field(factory=Readiness)
+    process: ProcessControl | None = None  # None in a worker
 
 
 async def make_parts(

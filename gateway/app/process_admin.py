@@ -6,6 +6,7 @@ They tell its status and events, and control what there is to control in it.
 
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final
 
 import attrs
 import trio
@@ -13,17 +14,20 @@ import trio
 from gateway.app.endpoints import bind_endpoint, make_basis, tls_of
 from gateway.app.expiries import read_expiries
 from gateway.app.failure import ExitCode, Failure
+from gateway.app.process_control import ProcessControl
 from gateway.app.servers import Basis, Server, make_admin_server, make_http
 from gateway.app.status import StatusBoard, make_figures
 from gateway.config.checks import host_of_bind
+from gateway.config.file import Loaded
 from gateway.config.options import ADMIN
 from gateway.config.places import is_loopback
 from gateway.domain.events.gateway import Listening
-from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.body_budget import BodyBudget
 from gateway.net.listeners import Listener
 from gateway.pairing.control import Control
 from gateway.pairing.syphon.pauses import Pauses
+
+LAST_WORDS: Final = 1.0  # seconds
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -33,8 +37,10 @@ class ProcessAdmin:
     process: str
     board: StatusBoard
     control: Control
+    steering: ProcessControl
     port_offset: int = 0
-    readiness: Readiness = attrs.field(factory=lambda: Readiness(STARTING))
+    _bases: list[Basis] = attrs.field(factory=list, init=False)
+    _closing: trio.Event = attrs.field(factory=trio.Event, init=False)
     _ports: list[tuple[Listener, Server]] = attrs.field(factory=list, init=False)
 
     async def open(self, stack: AsyncExitStack) -> None:
@@ -58,23 +64,50 @@ class ProcessAdmin:
             port = await bind_endpoint(config, number, runtime, self.port_offset)
             stack.push_async_callback(port.aclose)
             self._ports.append((port, server))
+            self._bases.append(basis)
+        self.steering.apply = self._apply
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled."""
-        async with trio.open_nursery() as nursery:
-            if self._ports:
-                await nursery.start(self.board.refusals.run)
-                await nursery.start(self.board.runtime.loop_lag.run)
-            await nursery.start(self.control.run)
-            for port, server in self._ports:
-                await nursery.start(
-                    partial(port.serve, server.serve_connection, connections=nursery)
-                )
-                self.board.runtime.observer.report(Listening(protocol=ADMIN, address=port.address))
-            task_status.started()
+        """
+        Serve until `close` is called. Then answers that are due have a moment to be written; with
+        no port this returns at once.
+        """
+        async with trio.open_nursery() as connections:
+            async with trio.open_nursery() as services:
+                await self._start(services, connections)
+                task_status.started()
+                await self._closing.wait()
+                services.cancel_scope.cancel()
+            for _, server in self._ports:
+                server.drain()
+            connections.cancel_scope.deadline = trio.current_time() + LAST_WORDS
+
+    async def _start(self, services: trio.Nursery, connections: trio.Nursery) -> None:
+        runtime = self.board.runtime
+        if self._ports:
+            await services.start(self.board.refusals.run)
+            await services.start(runtime.loop_lag.run)
+        await services.start(self.control.run)
+        for port, server in self._ports:
+            await services.start(
+                partial(port.serve, server.serve_connection, connections=connections)
+            )
+            runtime.observer.report(Listening(protocol=ADMIN, address=port.address))
+
+    def close(self) -> None:
+        """Tell that the work of the process has ended: operators get their last answers."""
+        self.steering.ended.set()
+        self._closing.set()
+
+    def _apply(self, fresh: Loaded) -> None:
+        for basis in self._bases:
+            basis.apply(fresh.config)
 
     def _make(self, basis: Basis, *, secure: bool) -> Server:
-        figures = make_figures(self.board, basis.authorizer, self.readiness, self.control)
+        steering = self.steering
+        figures = make_figures(
+            self.board, basis.authorizer, steering.readiness, self.control, process=steering
+        )
         return make_admin_server(basis, figures)
 
 

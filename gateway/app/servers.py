@@ -248,9 +248,14 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         refusals=makings.parts.refusals,
         expiries=read_expiries(makings.config, SERVE),
     )
-    readiness = makings.parts.readiness
+    parts = makings.parts
     figures = make_figures(
-        board, makings.authorizer, readiness, makings.parts.control, makings.parts.drills
+        board,
+        makings.authorizer,
+        parts.readiness,
+        parts.control,
+        parts.drills,
+        parts.process,
     )
     frontend = AdminFrontend(
         broker=makings.parts.broker,
@@ -262,7 +267,7 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
         purge=makings.parts.purge,
         announcements=makings.parts.announcements,
         options=makings.config.limits.admin,
-        readiness=readiness,
+        readiness=parts.readiness,
     )
     return make_admin_server(makings, frontend)
 

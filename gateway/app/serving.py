@@ -20,9 +20,10 @@ import trio
 
 from gateway.app.endpoints import OpenEndpoint, moved, open_endpoints, tls_of
 from gateway.app.failure import ExitCode, Failure
-from gateway.app.logs import Reload
+from gateway.app.logs import Reloader
 from gateway.app.parts import Parts, make_parts
 from gateway.app.process import Trimmer, allow_files, collect_seldom
+from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.take_over.door import Door, HandOver, open_door
 from gateway.app.take_over.given import GivenSockets, from_systemd
@@ -33,6 +34,7 @@ from gateway.config.file import Loaded
 from gateway.config.options import ADMIN, SERVE, Config
 from gateway.domain.events.access import ConnectionClosed, ConnectionOpened
 from gateway.domain.events.gateway import Doubtful, Draining, Listening, Started
+from gateway.domain.operators.process import Workload
 from gateway.domain.status import Status
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.net.visits import current_visit
@@ -54,6 +56,14 @@ class Ending:
     operators: list[trio.CancelScope] = attrs.field(factory=list)  # their acceptors
     connections: trio.CancelScope = attrs.field(factory=trio.CancelScope)
     failure: Failure | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)  # the last client has gone
+    clients: int = 0  # connections now, without those of operators
+    finished: int = 0  # connections that have ended since the start
+    cut: int = 0  # those that the drain didn't wait for
+
+    def work(self) -> Workload:
+        """The connections of clients."""
+        return Workload(unit="connections", done=self.finished, left=self.clients + self.cut)
 
     @property
     def is_asked(self) -> bool:
@@ -99,13 +109,14 @@ async def serve(
     runtime: Runtime,
     options: ServeOptions | None = None,
     *,
-    reload: Reload = lambda apply: None,
+    reloader: Reloader | None = None,
 ) -> None:
     """
     Serve until SIGTERM or SIGINT, or until another process has taken over; then drain and return. A
     second signal cuts connections that still drain.
 
-    `reload` is called at SIGHUP; access policies and accounts of the new configuration are applied.
+    `reloader` reads the configuration again, at SIGHUP or for an operator; access policies and
+    accounts are applied.
 
     Raises:
         Failure: a part can't be started, or a store failed.
@@ -116,7 +127,7 @@ async def serve(
     _warn(loaded, runtime)
     options = options or ServeOptions()
     gateway = _Gateway(
-        loaded=loaded, config=config, runtime=runtime, options=options, reload=reload
+        loaded=loaded, config=config, runtime=runtime, options=options, reloader=reloader
     )
     async with AsyncExitStack() as stack:
         given = from_systemd(config, os.environ, port_offset=options.port_offset)
@@ -155,7 +166,7 @@ class _Gateway:
     config: Config
     runtime: Runtime
     options: ServeOptions
-    reload: Reload
+    reloader: Reloader | None
     door: Door | None = None
     predecessor: Predecessor | None = None
     _reloaded: Loaded | None = attrs.field(default=None, init=False)
@@ -179,7 +190,10 @@ class _Gateway:
         parts = await make_parts(stack, config, runtime, adopted=options.adopted)
         collect_seldom()
         pool = _pool(stack, loaded, parts, ending, as_json=options.as_json)
-        parts = attrs.evolve(parts, workers=pool.statuses, readiness=ending.readiness)
+        process = _make_control(config, ending, self.reloader)
+        parts = attrs.evolve(
+            parts, workers=pool.statuses, readiness=ending.readiness, process=process
+        )
         endpoints = await open_endpoints(
             stack, config, parts, runtime, port_offset=options.port_offset, given=given
         )
@@ -194,6 +208,8 @@ class _Gateway:
             for endpoint in endpoints:
                 endpoint.apply(fresh.config)
             pool.reload(fresh)
+
+        process.apply = apply
 
         def announce() -> None:
             for endpoint in endpoints:
@@ -210,7 +226,7 @@ class _Gateway:
             own,
             ending,
             announce=announce,
-            reload=partial(self.reload, apply),
+            signals=partial(watch_signals, process.end, process.reload),
             pool=pool,
         )
 
@@ -240,6 +256,22 @@ class _Gateway:
             )
             found.append(hand_over)
         return found
+
+
+def _make_control(config: Config, ending: Ending, reloader: Reloader | None) -> ProcessControl:
+    def work() -> Workload:
+        # Clients of workers are counted by nobody.
+        known = ending.work()
+        return known if config.workers == 1 else attrs.evolve(known, done=None, left=None)
+
+    return ProcessControl(
+        observer=ending.runtime.observer,
+        readiness=ending.readiness,
+        ask_end=ending.ask,
+        work=work,
+        reloader=reloader,
+        ended=ending.ended,
+    )
 
 
 def _warn(loaded: Loaded, runtime: Runtime) -> None:
@@ -309,17 +341,18 @@ async def run_parts(
     ending: Ending,
     *,
     announce: Callable[[], None],
-    reload: Callable[[], None],
+    signals: Callable[..., Awaitable[None]],
     pool: Pool,
 ) -> None:
     """
     Run everything until `ending` is asked to end; return when the last connection has ended.
 
     `announce` is called when all endpoints accept connections, those of the workers in `pool` too.
+    `signals` watches the signals to the process.
     """
     trimmer = Trimmer()
     async with trio.open_nursery() as services:
-        await services.start(partial(watch_signals, ending.ask, reload))
+        await services.start(signals)
         for store in parts.stores:
             services.start_soon(watch_store, store, ending.fail)
         for service in (*parts.services, ending.runtime.loop_lag, trimmer, pool):
@@ -340,17 +373,17 @@ async def _serve_all(
     pool: Pool,
 ) -> None:
     """Serve until the last client is gone; operators can ask until then."""
-    observer = ending.runtime.observer
     own = [endpoint for endpoint in endpoints if endpoint.protocol == ADMIN]
     others = [endpoint for endpoint in endpoints if endpoint.protocol != ADMIN]
     async with trio.open_nursery() as operators:
         for endpoint in own:
-            serve_connection = partial(_served, endpoint, trimmer, observer)
+            serve_connection = partial(_served, endpoint, trimmer, ending.runtime.observer)
             serve = partial(endpoint.listener.serve, serve_connection, connections=operators)
             await operators.start(_accept_operators, ending, serve)
         await _serve_clients(others, ending, announce, trimmer, pool)
         for acceptor in ending.operators:
             acceptor.cancel()
+        ending.ended.set()
         for endpoint in own:
             endpoint.server.drain()
         operators.cancel_scope.deadline = trio.current_time() + LAST_WORDS
@@ -371,12 +404,11 @@ async def _serve_clients(
     trimmer: Trimmer,
     pool: Pool,
 ) -> None:
-    observer = ending.runtime.observer
     async with trio.open_nursery() as connections:
         with ending.acceptors:
             async with trio.open_nursery() as acceptors:
                 for endpoint in endpoints:
-                    serve_connection = partial(_served, endpoint, trimmer, observer)
+                    serve_connection = partial(_served_client, endpoint, trimmer, ending)
                     await acceptors.start(
                         partial(endpoint.listener.serve, serve_connection, connections=connections)
                     )
@@ -388,6 +420,22 @@ async def _serve_clients(
             endpoint.server.drain()
         connections.cancel_scope.deadline = trio.current_time() + ending.grace
         connections.start_soon(pool.drain)
+
+
+async def _served_client(
+    endpoint: OpenEndpoint, trimmer: Trimmer, ending: Ending, stream: trio.abc.Stream
+) -> None:
+    """As `_served`, and count it."""
+    ending.clients += 1
+    try:
+        await _served(endpoint, trimmer, ending.runtime.observer, stream)
+    except trio.Cancelled:
+        ending.cut += ending.acceptors.cancel_called
+        raise
+    else:
+        ending.finished += 1
+    finally:
+        ending.clients -= 1
 
 
 async def _served(

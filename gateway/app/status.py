@@ -9,6 +9,7 @@ import trio
 
 from gateway.app.listener.waking import expected_wake
 from gateway.app.parts import SPOOL, Parts
+from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.config.options import SERVE, Config, Pairing
 from gateway.domain.entity import EntityPath
@@ -298,6 +299,7 @@ def make_figures(
     readiness: Readiness,
     control: Control | None = None,
     drills: Drills | None = None,
+    process: ProcessControl | None = None,
 ) -> FiguresFrontend:
     """
     The front end that serves that status, events, control and readiness.
@@ -310,7 +312,9 @@ def make_figures(
         read=board.read,
         exposition=exposition,
         readiness=readiness,
-        control=None if control is None else ControlFrontend(authorizer, control, drills),
+        control=(
+            None if control is None else ControlFrontend(authorizer, control, drills, process)
+        ),
         events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )
 

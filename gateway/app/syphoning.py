@@ -2,19 +2,22 @@
 `pairgate syphon`: a syphon as its own process, beside the gateways or to empty a backlog elsewhere.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
+import attrs
 import trio
 
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.identities import find_destination
+from gateway.app.logs import Reloader
 from gateway.app.namespaces import enter
 from gateway.app.pairs import make_envelope
 from gateway.app.parts import announced, make_announcers, stores_among, watch
 from gateway.app.process import collect_seldom
 from gateway.app.process_admin import ProcessAdmin
+from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_signals, watch_store
 from gateway.app.status import LoneSyphon, StatusBoard
@@ -22,8 +25,9 @@ from gateway.brokers.embedded.broker import EmbeddedBroker
 from gateway.config.file import Loaded
 from gateway.config.options import SYPHON, Config, Pairing
 from gateway.domain.events.gateway import Doubtful, Draining, Started
+from gateway.domain.operators.process import Workload
 from gateway.frontends.admin.announcements import Announcements
-from gateway.frontends.admin.readiness import Readiness
+from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.frontends.refusals import Refusals
 from gateway.pairing.control import Control
 from gateway.pairing.depth import BacklogDepth
@@ -38,6 +42,7 @@ async def syphon(
     label: str | None = None,
     to: str | None = None,
     adopted: Collection[str] = (),
+    reloader: Reloader | None = None,
 ) -> None:
     """
     Move the backlog of `label` from the secondary to the namespace `to`, until SIGTERM or SIGINT.
@@ -81,16 +86,43 @@ async def syphon(
             observer=runtime.observer,
             destination=destination,
         )
-        admin = _make_admin(
-            config, runtime, service, {pairing.secondary: seen_source, target: seen}
-        )
+        ending = Ending(runtime)
+        opened = {pairing.secondary: seen_source, target: seen}
+        admin = _make_admin(config, ending, service, opened, reloader)
         await admin.open(stack)
         collect_seldom()
-        failures: list[Failure] = []
-        services = [admin, *announcers, service]
-        await _run(services, stores, admin.readiness, loaded, runtime, failures.append)
-    if failures:
-        raise failures[0]
+        await _run([*announcers, service], stores, ending, admin, loaded)
+    if ending.failure is not None:
+        raise ending.failure
+
+
+@attrs.define(eq=False)
+class Ending:
+    """
+    The reason of the shutdown. A syphon ends at once: the messages that it has locked are received
+    again by another one.
+    """
+
+    runtime: Runtime
+    readiness: Readiness = attrs.field(factory=lambda: Readiness(STARTING))
+    scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
+    failure: Failure | None = None
+
+    def ask(self, reason: str) -> None:
+        if self.scope.cancel_called:
+            return
+        self.readiness.end(f"draining: {reason}")
+        self.runtime.observer.report(Draining(reason=reason, seconds=0.0))
+        self.scope.cancel()
+
+    def fail(self, failure: Failure) -> None:
+        self.failure = failure
+        self.readiness.end(str(failure))
+        self.scope.cancel()
+
+    def work(self) -> Workload:
+        """The messages on their way to the primary."""
+        return Workload(unit="messages", done=self.runtime.observer.moved, left=None)
 
 
 def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:
@@ -106,9 +138,14 @@ def _find_target(loaded: Loaded, to: str | None) -> tuple[Pairing, str]:
 
 
 def _make_admin(
-    config: Config, runtime: Runtime, syphon: Syphon, namespaces: Mapping[str, Broker]
+    config: Config,
+    ending: Ending,
+    syphon: Syphon,
+    namespaces: Mapping[str, Broker],
+    reloader: Reloader | None,
 ) -> ProcessAdmin:
     """The endpoints `admin` of the syphon's process; none is open yet."""
+    runtime = ending.runtime
     depth = BacklogDepth(
         secondary=syphon.source, rotation=syphon, label=syphon.label, clock=runtime.now
     )
@@ -121,33 +158,33 @@ def _make_admin(
     control = Control(
         clock=runtime.now, observer=runtime.observer, pauses=syphon.pauses, syphons=[syphon]
     )
-    return ProcessAdmin(process=SYPHON, board=board, control=control)
+    steering = ProcessControl(
+        observer=runtime.observer,
+        readiness=ending.readiness,
+        ask_end=ending.ask,
+        work=ending.work,
+        reloader=reloader,
+    )
+    return ProcessAdmin(process=SYPHON, board=board, control=control, steering=steering)
 
 
 async def _run(
     services: Sequence[Service],
     stores: Sequence[EmbeddedBroker],
-    readiness: Readiness,
+    ending: Ending,
+    admin: ProcessAdmin,
     loaded: Loaded,
-    runtime: Runtime,
-    fail: Callable[[Failure], None],
 ) -> None:
-    async with trio.open_nursery() as nursery:
-
-        def end(reason: str) -> None:
-            readiness.end(f"draining: {reason}")
-            runtime.observer.report(Draining(reason=reason, seconds=0.0))
-            nursery.cancel_scope.cancel()
-
-        def give_up(failure: Failure) -> None:
-            readiness.end(str(failure))
-            fail(failure)
-            nursery.cancel_scope.cancel()
-
-        for store in stores:
-            nursery.start_soon(watch_store, store, give_up)
-        await nursery.start(partial(watch_signals, end, lambda: None))
-        for service in services:
-            await nursery.start(service.run)
-        readiness.begin()
-        runtime.observer.report(Started(configuration=loaded.source))
+    steering = admin.steering
+    async with trio.open_nursery() as operators:
+        await operators.start(admin.run)
+        with ending.scope:
+            async with trio.open_nursery() as nursery:
+                for store in stores:
+                    nursery.start_soon(watch_store, store, ending.fail)
+                await nursery.start(partial(watch_signals, steering.end, steering.reload))
+                for service in services:
+                    await nursery.start(service.run)
+                ending.readiness.begin()
+                ending.runtime.observer.report(Started(configuration=loaded.source))
+        admin.close()

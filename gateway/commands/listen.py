@@ -9,7 +9,7 @@ from gateway.agent import agent as agents
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.listener import process
 from gateway.app.listener.handlers import HandlerChoice
-from gateway.app.logs import open_log
+from gateway.app.logs import Reloader, open_log
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.typed_message import BodyType
 from gateway.app.runtime import Runtime
@@ -113,7 +113,8 @@ def listen(
         **places,
     )
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        run(process.listen, loaded, Runtime(observer=log), wanted)
+        reloader = Reloader(loaded, log, invocation.read)
+        run(process.listen, loaded, Runtime(observer=log), wanted, reloader)
 
 
 @click.command()
@@ -130,7 +131,8 @@ def agent(invocation: Invocation, admin: AdminChoice) -> None:
     loaded = invocation.read()
     wanted = agents.Wanted(config=invocation.config, as_json=invocation.as_json, admin=admin)
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        run(agents.run_agent, loaded, Runtime(observer=log), wanted)
+        reloader = Reloader(loaded, log, invocation.read)
+        run(agents.run_agent, loaded, Runtime(observer=log), wanted, reloader)
 
 
 def _with(section: Listen, given: dict[str, Any]) -> Listen:

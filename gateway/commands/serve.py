@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from gateway.app import serving, syphoning
-from gateway.app.logs import open_log, reloader
+from gateway.app.logs import Reloader, open_log
 from gateway.app.runtime import Runtime
 from gateway.commands.terminal import Invocation, add_adopt, add_port_offset, command, run
 from gateway.config.binds import BIND_VARIABLE
@@ -51,7 +51,7 @@ def serve(
             loaded,
             Runtime(observer=log),
             options,
-            reload=reloader(loaded, log, partial(invocation.read, binds)),
+            reloader=Reloader(loaded, log, partial(invocation.read, binds)),
         )
 
 
@@ -65,5 +65,12 @@ def syphon(
     """Move the backlog from the secondary to its destination, and do nothing else."""
     loaded = invocation.read()
     with open_log(loaded, STANDARD_ERROR, as_json=invocation.as_json) as log:
-        runtime = Runtime(observer=log)
-        run(syphoning.syphon, loaded, runtime, label=label, to=to, adopted=adopted)
+        run(
+            syphoning.syphon,
+            loaded,
+            Runtime(observer=log),
+            label=label,
+            to=to,
+            adopted=adopted,
+            reloader=Reloader(loaded, log, invocation.read),
+        )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.app.failure import Failure
-from gateway.app.logs import open_log, reloader
+from gateway.app.logs import Reloader, open_log
 from gateway.config.file import Loaded, parse
 from gateway.domain.events.gateway import Doubtful, Started
 
@@ -24,7 +24,7 @@ def loaded(text: str) -> Loaded:
 def reloaded(before: str, load: Callable[[], Loaded]) -> list[dict[str, Any]]:
     with TemporaryFile("w+") as stream:
         with open_log(loaded(before), stream.fileno(), as_json=True) as log:
-            reloader(loaded(before), log, load)(lambda config: None)
+            Reloader(loaded(before), log, load)(lambda config: None)
         stream.seek(0)
         *lines, last = [json.loads(line) for line in stream]
     assert last["event"] == "stopped"
@@ -65,7 +65,7 @@ def test_access_needs_no_restart() -> None:
     taken: list[Loaded] = []
     with TemporaryFile("w+") as stream:
         with open_log(loaded(ONE), stream.fileno(), as_json=True) as log:
-            reloader(loaded(ONE), log, lambda: loaded(ONE + ACCESS))(taken.append)
+            Reloader(loaded(ONE), log, lambda: loaded(ONE + ACCESS))(taken.append)
         stream.seek(0)
         line = json.loads(stream.readline())
 

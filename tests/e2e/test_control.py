@@ -30,6 +30,8 @@ from tests.harness.servers import STOP_LIMIT
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 ORDERS = EntityPath("orders")
+GONE = 0  # instead of a status: there was no answer
+NEW_BATCH = "\n[listener]\nbatch = 5\n"
 EVERY = 0.005  # seconds between two sends
 PATIENCE = 90.0
 FOLLOW = ("-m", "gateway", "events", "--follow", "--json", "--recent", "1000")
@@ -43,6 +45,7 @@ class Load:
         self.answers: Counter[tuple[int, str]] = Counter()
         self.accepted: set[bytes] = set()
         self.stopping = trio.Event()
+        self.is_ending = False  # from now on the gateway may be gone
         self._number = 0
         self._limit = trio.CapacityLimiter(20)
         self._changes = Changes()
@@ -59,6 +62,10 @@ class Load:
         body = f"message {number}".encode()
         try:
             answer = await send(self.gateway.address, "orders", body)
+        except (OSError, http.client.HTTPException):
+            if not self.is_ending:
+                raise
+            answer = (GONE, "")
         finally:
             self._limit.release_on_behalf_of(number)
         self.answers[answer] += 1
@@ -101,18 +108,24 @@ async def steer(gateway: GatewayProcess, *arguments: str) -> dict[str, Any]:
     return answer
 
 
-def post(gateway: GatewayProcess, action: str, order: dict[str, object]) -> dict[str, Any]:
+def answer_of(
+    gateway: GatewayProcess, action: str, order: object = None
+) -> tuple[int, dict[str, Any]]:
     connection = http.client.HTTPConnection("127.0.0.1", gateway.ports[1], timeout=30)
     try:
         connection.request(
-            "POST", f"/v1/{action}", json.dumps(order), {"Content-Type": "application/json"}
+            "POST", f"/v1/{action}", json.dumps(order or {}), {"Content-Type": "application/json"}
         )
         response = connection.getresponse()
-        answer: dict[str, Any] = json.loads(response.read())
-        assert response.status == 200, answer
-        return answer
+        return response.status, json.loads(response.read())
     finally:
         connection.close()
+
+
+def post(gateway: GatewayProcess, action: str, order: dict[str, object]) -> dict[str, Any]:
+    status, answer = answer_of(gateway, action, order)
+    assert status == 200, answer
+    return answer
 
 
 async def order(gateway: GatewayProcess, action: str, **fields: object) -> dict[str, Any]:
@@ -184,6 +197,38 @@ async def test_steering_under_load_costs_no_send_and_loses_nothing(gateways: Gat
         ("control_called", "failback"),
         ("control_called", "resume"),
     ]
+
+
+async def test_a_reload_and_a_drain_under_load_lose_nothing(gateways: Gateways) -> None:
+    primary, _, gateway = await start_pair(gateways)
+    text = gateway.config_file.read_text()
+
+    async with under_load(gateway) as load:
+        await load.more("primary")
+        gateway.config_file.write_text(f"{text}\n[nonsense]\n")
+        wrong = await trio.to_thread.run_sync(answer_of, gateway, "reload")
+        gateway.config_file.write_text(text.replace('"debug"', '"info"') + NEW_BATCH)
+        reloaded = await steer(gateway, "reload", "--reason", "new batch")
+        await load.more("primary", 50)
+        load.is_ending = True
+        drained = await steer(gateway, "drain", "--wait", "--reason", "upgrade")
+    ended = await gateway.wait()
+    await arrived(primary, load.accepted)
+    again, _, _ = await pairgate(gateway, "drain")
+
+    assert wrong[0] == 400
+    assert "nothing was changed" in wrong[1]["error"]
+    assert reloaded["changed"]
+    assert reloaded["needs_restart"] == ["listener"]
+    assert [reloaded[each]["log_level"] for each in ("before", "after")] == ["debug", "info"]
+    assert {status for status, _ in load.answers} <= {201, GONE}
+    assert (drained["before"]["ready"], drained["after"]["ready"]) == (True, False)
+    assert drained["after"]["reason"] == "draining: by anonymous: upgrade"
+    assert (drained["report"]["unit"], drained["report"]["left"]) == ("connections", 0)
+    assert (ended, again) == (0, 75)
+    told = [(line["event"], line.get("action")) for line in gateway.log]
+    steps = [("control_called", "reload"), ("control_called", "drain"), ("draining", None)]
+    assert [each for each in told if each in steps] == [steps[0], *steps]
 
 
 async def test_an_order_survives_a_restart_and_is_shown(gateways: Gateways) -> None:

@@ -61,6 +61,27 @@ async def is_answered(process: GatewayProcess, kind: str) -> dict[str, Any]:
     return told
 
 
+async def is_drained(process: GatewayProcess, kind: str, unit: str) -> None:
+    """Reload it, then drain it: each over its endpoint, with the commands."""
+    text = process.config_file.read_text()
+    process.config_file.write_text(f"{text}\n[nonsense]\n")
+    wrong, _, errors = await pairgate(process, "reload", f"--process={kind}")
+    process.config_file.write_text(text)
+    refused = await ask(process, "/v1/reload", "POST", {})
+    code, output, _ = await pairgate(process, "reload", "--json", f"--process={kind}")
+    process.config_file.write_text(text)
+    drained, report, _ = await pairgate(process, "drain", "--wait", "--json", f"--process={kind}")
+    ended = await process.wait()
+    told = [each["action"] for each in process.log if each["event"] == "control_called"]
+
+    assert (wrong, "nonsense" in errors) == (2, True)  # the command reads the same file
+    assert refused[0] == 200
+    assert (code, json.loads(output)["changed"]) == (0, False)
+    assert (drained, json.loads(report)["report"]["unit"], ended) == (0, unit, 0)
+    assert json.loads(report)["after"]["reason"] == "draining: by anonymous"
+    assert told[-3:] == ["reload", "reload", "drain"]
+
+
 async def test_a_syphon_is_asked_and_paused_at_its_own_endpoint(gateways: Gateways) -> None:
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
@@ -87,7 +108,7 @@ async def test_a_syphon_is_asked_and_paused_at_its_own_endpoint(gateways: Gatewa
     assert (status["pair"]["syphon"]["running"], status["pair"]["syphon"]["moved"]) == (True, 1)
     assert {each["role"] for each in status["namespaces"]} == {"primary", "secondary"}
     assert told == 2
-    assert await syphon.stop() == 0
+    await is_drained(syphon, "syphon", "messages")
 
 
 async def test_a_listener_is_asked_at_the_endpoint_of_the_configuration(
@@ -111,7 +132,7 @@ async def test_a_listener_is_asked_at_the_endpoint_of_the_configuration(
     assert [each["queue"] for each in status["queues"]] == ["orders"]
     assert await second.wait() == 1
     assert "endpoints[2].bind: can't listen" in "".join(second.garbage)
-    assert await listener.stop() == 0
+    await is_drained(listener, "listen", "messages")
 
 
 async def test_an_agent_is_asked_at_the_endpoint_of_the_configuration(gateways: Gateways) -> None:
@@ -128,4 +149,4 @@ python = "tests.e2e.handlers:note"
 
     assert is_there.active == 0
     assert status["pair"] is None
-    assert await agent.stop() == 0
+    await is_drained(agent, "agent", "processes")

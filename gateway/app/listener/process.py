@@ -20,11 +20,13 @@ from gateway.app.listener.figures import ListenerFigures, with_metrics
 from gateway.app.listener.handlers import HandlerChoice, open_handler
 from gateway.app.listener.reporting import Measured, Reporter, open_report
 from gateway.app.listener.waking import hears_all_senders
+from gateway.app.logs import Reloader
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.targets import Target, cure_of_missing, open_gateway, open_target
 from gateway.app.operations.ways_in import find_way_in
 from gateway.app.parts import stores_among
 from gateway.app.process_admin import ProcessAdmin, idle_control
+from gateway.app.process_control import ProcessControl
 from gateway.app.runtime import Runtime
 from gateway.app.serving import watch_signals, watch_store
 from gateway.brokers.embedded.broker import EmbeddedBroker
@@ -35,6 +37,7 @@ from gateway.domain.entity import EntityPath
 from gateway.domain.errors import InvalidRequest
 from gateway.domain.events.gateway import Doubtful, Draining, Started
 from gateway.domain.message import Message
+from gateway.domain.operators.process import Workload
 from gateway.frontends.admin.readiness import STARTING, Readiness
 from gateway.listener.items import RAW
 from gateway.listener.listener import QueueListener
@@ -66,7 +69,9 @@ class Wanted:
         return Source(urls=self.triggers, admin=self.admin)
 
 
-async def listen(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
+async def listen(
+    loaded: Loaded, runtime: Runtime, wanted: Wanted, reloader: Reloader | None = None
+) -> None:
     """
     Run the handler for each message until SIGTERM or SIGINT; then finish running handlers, settle
     their messages and return. A second signal cuts handlers off: their messages are delivered
@@ -123,11 +128,20 @@ async def listen(loaded: Loaded, runtime: Runtime, wanted: Wanted) -> None:
             board=figures.board,
             control=idle_control(figures.board),
             port_offset=wanted.admin.port_offset,
-            readiness=ending.readiness,
+            steering=ProcessControl(
+                observer=runtime.observer,
+                readiness=ending.readiness,
+                ask_end=ending.ask,
+                work=ending.work,
+                reloader=reloader,
+            ),
         )
         await admin.open(stack)
-        services: Sequence[Service] = (admin, figures, *feeds)
-        await _run(ending, services, reporter, stores_among(target.broker), started)
+        stores = stores_among(target.broker)
+        async with trio.open_nursery() as operators:
+            await operators.start(admin.run)
+            await _run(ending, admin.steering, [figures, *feeds], reporter, stores, started)
+            admin.close()
         figures.report_usage()
     if ending.failure is not None:
         raise ending.failure
@@ -155,6 +169,12 @@ class Ending:
         self.observer.report(Draining(reason=reason, seconds=grace))
         self.listener.start_drain()
 
+    def work(self) -> Workload:
+        """The messages that handlers have."""
+        states = self.listener.states().values()
+        done = sum(each.completed + each.failed + each.poisoned for each in states)
+        return Workload(unit="messages", done=done, left=sum(each.locked for each in states))
+
     def part(self) -> None:
         """The agent has ended; it may have asked for the end before."""
         if not self.is_asked:
@@ -167,6 +187,7 @@ class Ending:
 
 async def _run(
     ending: Ending,
+    steering: ProcessControl,
     services: Sequence[Service],
     reporter: Reporter | None,
     stores: Iterable[EmbeddedBroker],
@@ -175,7 +196,7 @@ async def _run(
     """Return when the listener has drained or was cut off."""
     with ending.scope:
         async with trio.open_nursery() as nursery:
-            await nursery.start(partial(watch_signals, ending.ask, lambda: None))
+            await nursery.start(partial(watch_signals, steering.end, steering.reload))
             for store in stores:
                 nursery.start_soon(watch_store, store, ending.fail)
             if reporter is not None:

@@ -11,12 +11,19 @@ from gateway.config.options import Config
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, MessageError
 from gateway.domain.operators.control import ControlAnswer, Order
+from gateway.domain.operators.process import ProcessAnswer, ProcessOrder
 from gateway.domain.operators.purge import PurgeAnswer, PurgeOrder
 from gateway.domain.status import Status
 from gateway.net.http.client import HttpClient
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.pairgate import purge as purging
-from gateway.wire.pairgate.control import build_order, parse_answer, path_of
+from gateway.wire.pairgate.control import (
+    build_order,
+    build_process_order,
+    parse_answer,
+    parse_process_answer,
+    path_of,
+)
 from gateway.wire.pairgate.status import parse_status
 from gateway.wire.servicebus.errors import parse_error
 
@@ -83,8 +90,8 @@ async def ask_once(
             return await ask(client, text, target, method=method, success=success, body=body)
 
 
-def reason_of(error: Exception) -> str:
-    return str(error) or f"no answer within {ANSWER_SECONDS:g} s"
+def reason_of(error: Exception, seconds: float = ANSWER_SECONDS) -> str:
+    return str(error) or f"no answer within {seconds:g} s"
 
 
 async def ask_status(config: Config, choice: AdminChoice) -> tuple[str, Status]:
@@ -121,11 +128,35 @@ async def give_order(
         raise failure_of(endpoint, error) from error
 
 
-def failure_of(endpoint: AdminEndpoint, error: Exception) -> Failure:
+async def steer_process(
+    config: Config, choice: AdminChoice, order: ProcessOrder, seconds: float = ANSWER_SECONDS
+) -> tuple[str, ProcessAnswer]:
+    """
+    Give an order to the process as a whole; return the address of its admin endpoint, and its
+    answer.
+
+    Raises:
+        Failure: as `give_order`; temporary if there is no answer within `seconds`.
+    """
+    endpoint = await admin_here(config, choice)
+    path, body = path_of(order.action), build_process_order(order)
+    try:
+        authorization = endpoint.authorization(Right.MANAGE)
+        with trio.fail_after(seconds):
+            async with endpoint.client() as client:
+                told = await ask(client, authorization, path, method="POST", body=body)
+        return str(endpoint), parse_process_answer(told)
+    except (BrokerError, MessageError, trio.TooSlowError) as error:
+        raise failure_of(endpoint, error, seconds) from error
+
+
+def failure_of(
+    endpoint: AdminEndpoint, error: Exception, seconds: float = ANSWER_SECONDS
+) -> Failure:
     """The failure of a request: final if the gateway refused it, else temporary."""
     refused = isinstance(error, BrokerError) and not error.counts_as_outage
     code = ExitCode.FAILED if refused or isinstance(error, MessageError) else ExitCode.TEMPORARY
-    return Failure(f"{endpoint}: {reason_of(error)}", code)
+    return Failure(f"{endpoint}: {reason_of(error, seconds)}", code)
 
 
 async def purge(config: Config, choice: AdminChoice, order: PurgeOrder) -> tuple[str, PurgeAnswer]:

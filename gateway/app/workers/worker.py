@@ -19,12 +19,12 @@ from gateway.app.endpoints import (
     tls_of,
 )
 from gateway.app.failure import Failure
-from gateway.app.logs import open_log, reloader
+from gateway.app.logs import Reloader, open_log
 from gateway.app.parts import Parts
 from gateway.app.process import allow_files, collect_seldom
 from gateway.app.runtime import Runtime
 from gateway.app.servers import make_server
-from gateway.app.serving import Ending, NoWorkers, run_parts
+from gateway.app.serving import Ending, NoWorkers, run_parts, watch_signals
 from gateway.app.status import StatusBoard
 from gateway.app.workers.channel import LAST_SECONDS, Channel, Values
 from gateway.app.workers.limits import of_worker
@@ -56,7 +56,7 @@ async def main(descriptor: int) -> None:
         number = greeting["worker"]
         with open_log(loaded, STANDARD_ERROR, as_json=greeting["json"], worker=number) as log:
             texts = [greeting["text"]]
-            reload = reloader(loaded, log, lambda: loaded_of(greeting, texts[-1]))
+            reload = Reloader(loaded, log, lambda: loaded_of(greeting, texts[-1]))
             worker = Serving(
                 channel=channel, greeting=greeting, loaded=loaded, runtime=Runtime(observer=log)
             )
@@ -86,9 +86,7 @@ class Serving:
     cache: CacheSync | None = attrs.field(default=None, init=False)
     apply: Callable[[], None] = attrs.field(init=False)
 
-    async def run(
-        self, texts: list[str], reload: Callable[[Callable[[Loaded], None]], None]
-    ) -> None:
+    async def run(self, texts: list[str], reload: Reloader) -> None:
         """
         Return when the last connection has ended. `texts` gets each new text of the configuration;
         `reload` reads the last.
@@ -125,7 +123,8 @@ class Serving:
                     endpoints,
                     ending,
                     announce=lambda: self.channel.put({"ready": True}),
-                    reload=lambda: None,  # the parent reads the file for all
+                    # the parent reads the file for all
+                    signals=partial(watch_signals, ending.ask, lambda: None),
                     pool=NoWorkers(),
                 )
                 self.channel.put(self._status())
@@ -177,7 +176,7 @@ class Serving:
             )
         return endpoints
 
-    async def _listen(self, ending: Ending, texts: list[str], reload: Callable[[], None]) -> None:
+    async def _listen(self, ending: Ending, texts: list[str], reload: Callable[[], object]) -> None:
         while (message := await self.channel.read()) is not None:
             if "ask" in message:
                 self.channel.put(self._status(message["ask"]))

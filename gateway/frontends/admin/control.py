@@ -2,7 +2,8 @@
 Control of the process over HTTP, for operators.
 
     GET /v1/control     what is in effect: pins, pauses, rate, and the states of entities
-    POST /v1/ACTION     failover, failback, pause, resume, rate (`wire/pairgate/control`)
+    POST /v1/ACTION     failover, failback, pause, resume, rate; reload, drain
+                        (`wire/pairgate/control`)
     GET /v1/drill       the drill that is under way
     POST /v1/drill      begins a drill, /v1/end-drill ends it (`wire/pairgate/drill`)
 
@@ -13,11 +14,13 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 import attrs
+import trio
 
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError, NotSupported
-from gateway.domain.operators.control import ControlAnswer, ControlState, Operator, Order
+from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.operators.drill import DrillAnswer, DrillOrder, DrillState
+from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
 from gateway.frontends.admin.operators import (
     body_answer,
     check_json,
@@ -35,6 +38,7 @@ from gateway.wire.pairgate.control import (
     action_of,
     build_answer,
     parse_order,
+    parse_process_order,
 )
 
 _JSON: Final = "application/json"
@@ -58,6 +62,12 @@ class Drilling(Protocol):
     def state(self) -> DrillState: ...
 
 
+class Steers(Protocol):
+    """Executes orders to the process, as `gateway.app.process_control.ProcessControl` does."""
+
+    async def execute(self, order: ProcessOrder, operator: Operator) -> ProcessAnswer: ...
+
+
 @attrs.frozen
 class ControlFrontend:
     """Answers the requests below `/v1/`."""
@@ -65,6 +75,7 @@ class ControlFrontend:
     authorizer: Authorizer
     control: Controls
     drills: Drilling | None = None  # None: this process has no pair
+    process: Steers | None = None
 
     def takes(self, request: Request) -> bool:
         """True if the request is an order."""
@@ -94,15 +105,16 @@ class ControlFrontend:
         state = self.control.state() if targets is None else self.control.state(targets.split(","))
         return body_answer(200, _JSON, build_answer(state))
 
-    def steer(self, request: Request) -> Response:
+    async def steer(self, request: Request) -> Response:
         """
-        Execute an order; it is in effect when this returns.
+        Execute an order; it is in effect when this returns, unless it is cancelled.
 
         Raises:
             NotAuthorized: the client isn't an operator.
             InvalidRequest: the order is malformed.
             NotSupported: this process has no pair, or no syphon.
         """
+        await trio.lowlevel.checkpoint()
         operator = operator_of(self.authorizer, request)
         action = action_of(request.path)
         drills = request.path in {drill.PATH, drill.END_PATH}
@@ -111,8 +123,18 @@ class ControlFrontend:
         check_json(request)
         if action is None:
             return body_answer(200, _JSON, drill.build_answer(self._drill(request, operator)))
-        answer = self.control.execute(parse_order(action, request.body), operator)
-        return body_answer(200, _JSON, build_answer(answer))
+        return body_answer(200, _JSON, build_answer(await self._execute(action, request, operator)))
+
+    async def _execute(
+        self, action: Action | ProcessAction, request: Request, operator: Operator
+    ) -> ControlAnswer | ProcessAnswer:
+        await trio.lowlevel.checkpoint()
+        if isinstance(action, Action):
+            return self.control.execute(parse_order(action, request.body), operator)
+        order = parse_process_order(action, request.body)
+        if self.process is None:
+            raise NotSupported(f"this process knows no {action.value}")
+        return await self.process.execute(order, operator)
 
     def _drill(self, request: Request, operator: Operator) -> DrillAnswer:
         if request.path == drill.PATH:

@@ -60,7 +60,7 @@ class FiguresFrontend:
                 answer = await self.answer(request)
                 return answer or self.refuse(404, f"{request.path} not found")
             if self.control is not None and self.control.takes(request):
-                return self.control.steer(request)
+                return await self.control.steer(request)
         except BrokerError as error:
             return refused(error)
         return self.refuse(405, f"{request.method} isn't allowed on {request.path}")

@@ -128,7 +128,7 @@ class AdminFrontend:
             if request.method == "POST" and request.path in _BACKLOG:
                 return await self._change_backlog(request)
             if (control := self._control) is not None and control.takes(request):
-                return control.steer(request)
+                return await control.steer(request)
         except BrokerError as error:
             return refused(error)
         return self.refuse(405, f"{request.method} isn't allowed on {request.path}")

@@ -5,11 +5,15 @@ Control at the admin endpoint, as JSON. `POST /v1/ACTION` has an order as its bo
 
 Each key may be missing; `rate` is for the action `rate` alone. The response is a `ControlAnswer`.
 `GET /v1/control` returns a `ControlState`.
+
+`POST /v1/reload` and `/v1/drain` concern the process as a whole; the response is a `ProcessAnswer`:
+
+    {"reason": "...", "wait": BOOLEAN}
 """
 
 import json
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 import cattrs
@@ -17,6 +21,9 @@ import cattrs.preconf.json
 
 from gateway.domain.errors import InvalidRequest, MessageError
 from gateway.domain.operators.control import EVERYTHING, Action, ControlAnswer, ControlState, Order
+from gateway.domain.operators.process import ProcessAction, ProcessAnswer, ProcessOrder
+
+T = TypeVar("T")
 
 PREFIX: Final = "/v1/"
 STATE_PATH: Final = "/v1/control"
@@ -33,13 +40,20 @@ class _Body:
     rate: float | None = None
 
 
-def path_of(action: Action) -> str:
+@attrs.frozen(kw_only=True)
+class _ProcessBody:
+    reason: str = ""
+    wait: bool = False
+
+
+def path_of(action: Action | ProcessAction) -> str:
     return f"{PREFIX}{action.value}"
 
 
-def action_of(path: str) -> Action | None:
+def action_of(path: str) -> Action | ProcessAction | None:
     """The action that the path names; None: it names none."""
-    names = {path_of(action): action for action in Action}
+    names: dict[str, Action | ProcessAction] = {path_of(each): each for each in Action}
+    names |= {path_of(each): each for each in ProcessAction}
     return names.get(path)
 
 
@@ -72,6 +86,29 @@ def parse_order(action: Action, data: bytes) -> Order:
         raise InvalidRequest(f"order: {error}") from error
 
 
+def build_process_order(order: ProcessOrder) -> bytes:
+    return json.dumps({"reason": order.reason, "wait": order.wait}).encode()
+
+
+def parse_process_order(action: ProcessAction, data: bytes) -> ProcessOrder:
+    """
+    Parse the body of a call; an empty one has no keys.
+
+    Raises:
+        InvalidRequest: the body is malformed.
+    """
+    try:
+        value: Any = json.loads(data) if data.strip() else {}
+        body = _converter.structure(value, _ProcessBody)
+        if not isinstance(value.get("wait", False), bool):
+            raise InvalidRequest("wait: true or false expected")
+    except cattrs.BaseValidationError as error:
+        raise InvalidRequest(f"order: {'; '.join(cattrs.transform_error(error))}") from error
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidRequest(f"order: {error}") from error
+    return ProcessOrder(action=action, reason=body.reason, wait=body.wait)
+
+
 def _targets(action: Action, value: object) -> tuple[str, ...]:
     if value is None and action not in {Action.FAILOVER, Action.FAILBACK}:
         return (EVERYTHING,)
@@ -80,11 +117,11 @@ def _targets(action: Action, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def build_answer(answer: ControlAnswer | ControlState) -> bytes:
+def build_answer(answer: ControlAnswer | ControlState | ProcessAnswer) -> bytes:
     return json.dumps(answer_value(answer)).encode() + b"\n"
 
 
-def answer_value(answer: ControlAnswer | ControlState) -> dict[str, Any]:
+def answer_value(answer: ControlAnswer | ControlState | ProcessAnswer) -> dict[str, Any]:
     """The answer as a JSON value."""
     value: dict[str, Any] = _reader.unstructure(answer)
     return value
@@ -97,8 +134,17 @@ def parse_answer(data: bytes) -> ControlAnswer:
     Raises:
         MessageError: it isn't one.
     """
+    return _parsed(data, ControlAnswer)
+
+
+def parse_process_answer(data: bytes) -> ProcessAnswer:
+    """As `parse_answer`, of an order to a process as a whole."""
+    return _parsed(data, ProcessAnswer)
+
+
+def _parsed(data: bytes, kind: type[T]) -> T:
     try:
-        answer: ControlAnswer = _reader.structure(json.loads(data), ControlAnswer)
+        answer: T = _reader.structure(json.loads(data), kind)
     except (cattrs.BaseValidationError, ValueError, TypeError, KeyError) as error:
         raise MessageError(f"this is not the answer to an order: {error}") from error
     return answer

@@ -1,0 +1,85 @@
+"""`pairgate reload` and `drain`: orders to a running process as a whole."""
+
+import sys
+
+import click
+from rich.text import Text
+
+from gateway.app.failure import ExitCode
+from gateway.app.operations.admin_endpoint import AdminChoice
+from gateway.app.operations.asking import ANSWER_SECONDS, steer_process
+from gateway.commands.admin import add_admin
+from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.domain.operators.process import (
+    DrainReport,
+    ProcessAction,
+    ProcessAnswer,
+    ProcessOrder,
+)
+from gateway.wire.pairgate.control import answer_value
+
+_reason = click.option("--reason", default="", help="For the log and other operators.")
+
+
+@command
+@add_admin
+@_reason
+def reload(invocation: Invocation, admin: AdminChoice, reason: str) -> None:
+    """
+    Let the running gateway read its configuration again, as SIGHUP does.
+
+    It applies log level, access policies and accounts, and names the sections that need a restart.
+    If anything is wrong, it changes nothing (exit code 1).
+    """
+    order = ProcessOrder(action=ProcessAction.RELOAD, reason=reason)
+    address, answer = run(steer_process, invocation.read().config, admin, order)
+    _print(invocation, address, answer)
+
+
+@command
+@add_admin
+@_reason
+@click.option("--wait", is_flag=True, help="Return when the drain has ended, with its report.")
+@click.option("--timeout", type=Duration(), default="5m", show_default=True, help="Of --wait.")
+def drain(
+    invocation: Invocation, admin: AdminChoice, reason: str, wait: bool, timeout: float
+) -> None:
+    """
+    End the running gateway as SIGTERM does: accept nothing more, finish, end.
+
+    Exit code 3: with --wait, some work was cut off.
+    """
+    order = ProcessOrder(action=ProcessAction.DRAIN, reason=reason, wait=wait)
+    seconds = timeout if wait else ANSWER_SECONDS
+    address, answer = run(steer_process, invocation.read().config, admin, order, seconds)
+    _print(invocation, address, answer)
+    left = answer.report is not None and bool(answer.report.left)
+    sys.exit(ExitCode.PARTLY if left else ExitCode.DONE)
+
+
+def _print(invocation: Invocation, address: str, answer: ProcessAnswer) -> None:
+    value = {"gateway": address, **answer_value(answer)}
+    invocation.print(value, *(Text(printable(line)) for line in lines(address, answer)))
+
+
+def lines(address: str, answer: ProcessAnswer) -> list[str]:
+    """The answer for people."""
+    done = "done" if answer.changed else "nothing to do"
+    found = [f"process at {address}: {answer.action}: {done}"]
+    if answer.before.reason != answer.after.reason:
+        found.append(f"  state: {answer.before.reason} -> {answer.after.reason}")
+    if answer.action == ProcessAction.RELOAD.value:
+        found.append(f"  log level: {answer.after.log_level}")
+        found.append(f"  access policies: {', '.join(answer.after.access) or 'none'}")
+    if answer.needs_restart:
+        found.append(f"  need a restart: {', '.join(answer.needs_restart)}")
+    found += [f"  warning: {each}" for each in answer.warnings]
+    if answer.report is not None:
+        found.append(f"  {_text_of(answer.report)}")
+    return found
+
+
+def _text_of(report: DrainReport) -> str:
+    finished = "unknown" if report.finished is None else report.finished
+    left = "unknown" if report.left is None else report.left
+    return f"{report.unit}: {finished} finished, {left} left, after {report.seconds:g} s"
