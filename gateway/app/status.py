@@ -15,6 +15,7 @@ from gateway.config.options import SERVE, Config, Pairing
 from gateway.domain.entity import EntityPath
 from gateway.domain.events.gateway import BusyPause, DeadLettered
 from gateway.domain.failover import State
+from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.health.status_sum import summed
 from gateway.domain.operators.control import Override
 from gateway.domain.operators.drill import Drill
@@ -101,6 +102,12 @@ class StatusBoard:
         if self.parts is not None and self.parts.spool is not None:
             told = attrs.evolve(told, spool=self.parts.spool.rates())
         return self._status(told)
+
+    def history(self) -> Iterable[DepthSample]:
+        """The backlog in the last hour, as far as it was asked for; empty without a pair."""
+        if self.parts is not None and self.parts.pair is not None:
+            return self.parts.pair.depth.history
+        return () if self.syphon is None else self.syphon.depth.history
 
     def _status(self, told: PairStatus | None) -> Status:
         watch = self.runtime.observer
@@ -315,6 +322,7 @@ def make_figures(
         control=(
             None if control is None else ControlFrontend(authorizer, control, drills, process)
         ),
+        history=board.history,
         events=EventsFrontend(authorizer, board.runtime.observer.recent),
     )
 

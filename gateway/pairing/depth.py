@@ -4,7 +4,8 @@ Reads the depth and age of the backlog from the secondary, at bounded cost.
 The figures of the local spool are in `app.spooling`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from math import inf
 from typing import Final, Protocol
@@ -17,7 +18,9 @@ from gateway.domain import backlog
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.entity import EntityInfo, EntityPath
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
+from gateway.domain.health.depth_history import DepthHistory, DepthSample, QueueDepth
 from gateway.offering import offered
+from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import count_dead_letters
 from gateway.ports import Broker, WallClock
 
@@ -29,6 +32,9 @@ LATER: Final = 60.0
 COUNT_LIMIT: Final = 5.0  # seconds
 # Seconds for which messages may stay locked for a consumer of another process that is gone.
 OTHERS_ABSENT: Final = 60.0
+# Of samples in an outage.
+EVERY: Final = 60.0  # seconds: each reading is billed
+ANSWER_LIMIT: Final = 10.0
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +54,7 @@ class Reading:
     consumers: bool = False  # other processes receive from the backlog
     oldest_age: float | None = None  # seconds
     dead_letters: DeadLetters = attrs.field(factory=DeadLetters)
+    queues: Mapping[str, QueueDepth] = attrs.field(factory=dict)  # each by its name
 
 
 class HasQueues(Protocol):
@@ -67,6 +74,7 @@ class BacklogDepth:
     clock: WallClock
     page: int = PAGE  # queues per request
     most_queues: int = MOST_QUEUES  # further ones aren't counted
+    history: DepthHistory = attrs.field(factory=DepthHistory)
     _last: Reading = attrs.field(factory=Reading, init=False)
     _asked: float = attrs.field(default=-inf, init=False)  # trio.current_time()
     _dead_lettered: int = attrs.field(default=0, init=False)  # as given to the last `read`
@@ -81,7 +89,7 @@ class BacklogDepth:
         `troubled`: messages may be diverted now. `dead_lettered`: the number of messages that this
         process has dead-lettered so far; a new reading is due when it has changed.
         """
-        with trio.move_on_after(seconds):
+        with self._answered_within(seconds):
             async with self._asking:
                 pause = SOON if troubled or self._last.pending else LATER
                 changed = dead_lettered != self._dead_lettered
@@ -92,20 +100,42 @@ class BacklogDepth:
 
     async def ask(self, seconds: float) -> Reading | None:
         """Return a new reading; None: the secondary didn't answer within `seconds`."""
-        with trio.move_on_after(seconds):
+        with self._answered_within(seconds):
             async with self._asking:
                 return self._last if await self._refresh() else None
         return None
+
+    @property
+    def last(self) -> Reading:
+        """The last reading; nobody is asked."""
+        return self._last
+
+    @contextmanager
+    def _answered_within(self, seconds: float) -> Iterator[None]:
+        """End after that time; then the depth is unknown, and the history says so."""
+        with trio.move_on_after(seconds) as scope:
+            yield
+        if scope.cancelled_caught:
+            self.history.note(DepthSample(at=self.clock()))
 
     async def _refresh(self) -> bool:
         self._asked = trio.current_time()
         told, before = await self._ask(), self._last
         if told is None:
+            self.history.note(DepthSample(at=self.clock()))
             return False
         last_decrease = before.last_decrease
         if told.pending is not None and before.pending is not None:
             last_decrease = told.at if told.pending < before.pending else last_decrease
         self._last = attrs.evolve(told, last_decrease=last_decrease)
+        self.history.note(
+            DepthSample(
+                at=told.at or self.clock(),
+                pending=told.pending,
+                oldest_age=told.oldest_age,
+                queues=told.queues,
+            )
+        )
         return True
 
     async def count(self) -> int | None:
@@ -129,10 +159,20 @@ class BacklogDepth:
         infos = await self._infos()
         if infos is None:
             return None
+        told, ages = self._counted(infos, began), await self._ages(infos)
+        known = [age for age in ages.values() if age is not None]
         return attrs.evolve(
-            self._counted(infos, began),
-            oldest_age=await self._age(infos),
+            told,
+            # An age that isn't known may be the greatest.
+            oldest_age=max(known) if known and None not in ages.values() else None,
             dead_letters=await count_dead_letters(self.secondary, infos, self.clock()),
+            queues={
+                info.path.name: QueueDepth(
+                    pending=_depth_of(info) if told.pending is not None else None,
+                    oldest_age=ages.get(info.path.name),
+                )
+                for info in infos
+            },
         )
 
     def _counted(self, infos: Sequence[EntityInfo], began: datetime) -> Reading:
@@ -175,18 +215,46 @@ class BacklogDepth:
                 return ()
         return found
 
-    async def _age(self, infos: Sequence[EntityInfo]) -> float | None:
-        """The age of the oldest message in seconds, where the secondary can peek."""
+    async def _ages(self, infos: Sequence[EntityInfo]) -> Mapping[str, float | None]:
+        """
+        The age of the oldest message of each queue with messages, in seconds; None: not known.
+        """
         await trio.lowlevel.checkpoint()
         peeks = offered(self.secondary, Peeks)
+        filled = [info for info in infos if info.active]
         if peeks is None:
-            return None
-        dates: list[datetime] = []
-        for info in infos:
-            if info.active:
-                try:
-                    peeked = await peeks.peek(info.path, limit=1)
-                except BrokerError:
-                    return None
-                dates += [each.enqueued for each in peeked if each.enqueued is not None]
-        return max(0.0, (self.clock() - min(dates)).total_seconds()) if dates else None
+            return {info.path.name: None for info in filled}
+        ages: dict[str, float | None] = {}
+        for info in filled:
+            try:
+                peeked = await peeks.peek(info.path, limit=1)
+            except BrokerError:
+                return {info.path.name: None for info in filled}
+            dates = [each.enqueued for each in peeked if each.enqueued is not None]
+            if dates:
+                ages[info.path.name] = max(0.0, (self.clock() - min(dates)).total_seconds())
+        return ages
+
+
+@attrs.define(eq=False, kw_only=True)
+class DepthSampler:
+    """
+    Reads the depth once a minute while an entity is in trouble or messages wait. Otherwise it reads
+    nothing: without an outage the depth costs nothing unless somebody asks.
+    """
+
+    depth: BacklogDepth
+    states: EntityStates
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        task_status.started()
+        seen = self.states.changes.version
+        while True:
+            while not (self.states.is_any_troubled or self.depth.last.pending):
+                seen = await self.states.changes.wait(seen)
+            await self.depth.read(ANSWER_LIMIT, troubled=True)
+            await trio.sleep(EVERY)
+
+
+def _depth_of(info: EntityInfo) -> int:
+    return (info.active or 0) + info.locked_here

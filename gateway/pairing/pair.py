@@ -17,7 +17,7 @@ from gateway.pairing.backlog import BacklogSender, Rotation
 from gateway.pairing.backlog_limit import BacklogLimit, no_setup
 from gateway.pairing.broker import PairedBroker
 from gateway.pairing.busy_pauses import BusyPauses
-from gateway.pairing.depth import BacklogDepth
+from gateway.pairing.depth import BacklogDepth, DepthSampler
 from gateway.pairing.entity_cache import EntityCache
 from gateway.pairing.hedging import HedgeBudget
 from gateway.pairing.inflight import InFlight
@@ -66,6 +66,7 @@ class Pair:
     watch: SlowWatch
     orphans: OrphanWatch | None  # None: another process watches the backlog
     depth: BacklogDepth
+    sampler: DepthSampler | None  # None: another process watches the backlog
     limit: BacklogLimit | None
     pauses: Pauses  # of the syphons in this process
     state: StateFile | None
@@ -82,6 +83,8 @@ class Pair:
             await nursery.start(self.watch.run)
             if self.orphans is not None:
                 await nursery.start(self.orphans.run)
+            if self.sampler is not None:
+                await nursery.start(self.sampler.run)
             if self.limit is not None:
                 await nursery.start(self.limit.run)
             if self.state is not None:
@@ -142,6 +145,7 @@ class PairParts:
                 depth=depth, states=states, after=options.orphaned_after, pauses=pauses
             ),
             depth=depth,
+            sampler=DepthSampler(depth=depth, states=states),
             limit=None if self.backlog.asked else self._limit(broker.admission),
             pauses=pauses,
             state=self._state_file(states, entity_cache, pauses),

@@ -16,7 +16,9 @@ from gateway.domain.entity import EntityInfo, EntityPath, QueueProperties
 from gateway.domain.errors import BrokerError, NotAuthorized, NotSupported
 from gateway.domain.message import DeadLetter, Message
 from gateway.pairing.backlog import Rotation
-from gateway.pairing.depth import BacklogDepth, Reading
+from gateway.pairing.depth import BacklogDepth, DepthSampler, Reading
+from gateway.pairing.options import PairOptions
+from gateway.pairing.states import EntityStates
 from gateway.pairing.syphon.dead_letters import SHOWN
 from gateway.ports import Broker
 from tests.harness.clocks import VirtualClock
@@ -329,3 +331,67 @@ async def test_a_depth_that_falls_is_noted(
         await trio.sleep(10)
 
     assert [each.last_decrease for each in found] == [None, None, found[2].at, found[2].at]
+
+
+async def test_each_reading_is_a_sample_of_the_history_queue_by_queue(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    depth = depth_of(secondary)
+    await secondary.send(QUEUES[0], [Message()] * 2)
+    await trio.sleep(30)
+    await secondary.send(QUEUES[2], [Message()])
+    await depth.read(3, troubled=False)
+
+    [sample] = depth.history
+    told = {name: (each.pending, each.oldest_age) for name, each in sample.queues.items()}
+    assert (sample.pending, sample.oldest_age) == (3, 30.0)
+    assert told == {
+        QUEUES[0].name: (2, 30.0),
+        QUEUES[1].name: (0, None),
+        QUEUES[2].name: (1, 0.0),
+    }
+
+
+@pytest.mark.parametrize("fault", [Hang(), Refuse()])
+async def test_the_depth_of_a_dead_secondary_is_an_unknown_sample(
+    fault: Fault, secondary: MemoryBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    faulty = FaultyBroker(inner=secondary)
+    await nursery.start(faulty.run)
+    depth = depth_of(faulty)
+    await depth.read(3, troubled=True)
+    faulty.fault = lambda _operation, _entity: fault
+    await trio.sleep(10)
+    await depth.read(3, troubled=True)
+
+    assert [sample.pending for sample in depth.history] == [0, None]
+
+
+async def test_in_an_outage_the_depth_is_sampled_each_minute_and_then_no_more(
+    secondary: MemoryBroker, autojump_clock: MockClock
+) -> None:
+    depth = depth_of(secondary)
+    states = EntityStates(
+        options=PairOptions(label=LABEL, failover_interval=0.0),
+        clock=VirtualClock(),
+        observer=Events(),
+        rng=random.Random(1),
+    )
+    orders = EntityPath("orders")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(DepthSampler(depth=depth, states=states).run)
+        await trio.sleep(600)
+        calm = len(list(depth.history))
+        states.force_over(orders)
+        await secondary.send(QUEUES[0], [Message()])
+        await trio.sleep(150)
+        states.force_back(orders)
+        await trio.sleep(150)
+        await secondary.delete_queue(QUEUES[0])
+        await trio.sleep(3600)
+        nursery.cancel_scope.cancel()
+
+    pending = [sample.pending for sample in depth.history]
+    assert calm == 0
+    # The readings at 0, 1, 2 minutes of the outage, and until the message is gone.
+    assert pending == [1, 1, 1, 1, 1, 0]

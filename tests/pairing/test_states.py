@@ -723,7 +723,9 @@ async def test_each_change_is_told_once(make, events):
     fail(states)
 
     assert events.all == [
-        EntityStateChanged(entity=ORDERS, before="primary", after="suspect", reason="out")
+        EntityStateChanged(
+            entity=ORDERS, before="primary", after="suspect", reason="out", cause="failed"
+        )
     ]
     assert states.changes.version == version + 1
 

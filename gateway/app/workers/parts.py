@@ -102,4 +102,4 @@ async def _make_pair(
         note=trio.lowlevel.checkpoint,
     )
     pair = await make_pair(pairing, sides, destination, runtime, setup, gauge)
-    return attrs.evolve(pair, state=None, orphans=None)  # the parent has them
+    return attrs.evolve(pair, state=None, orphans=None, sampler=None)  # the parent has them

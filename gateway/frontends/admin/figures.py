@@ -8,6 +8,7 @@ Prometheus.
     GET /status     the state of the process, as JSON (`wire/status`)
     GET /metrics    the same figures in Prometheus's text format
     GET /events     the events of the process, as they happen (`events`)
+    GET /v1/history the backlog in the last hour (`wire/pairgate/history`)
     GET /           a page that shows all of this and steers (`page`)
     /v1/...         control by operators (`control`)
 
@@ -15,7 +16,7 @@ Prometheus.
 every entity, and control the right to manage every entity.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import attrs
@@ -23,6 +24,7 @@ import trio
 
 from gateway.domain.access import Right
 from gateway.domain.errors import BrokerError
+from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.status import Status
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.events import EventsFrontend
@@ -31,6 +33,8 @@ from gateway.frontends.admin.page import page_answer
 from gateway.frontends.admin.readiness import Readiness
 from gateway.frontends.auth import Authorizer
 from gateway.wire.http.messages import Request, Response
+from gateway.wire.pairgate.history import PATH as HISTORY_PATH
+from gateway.wire.pairgate.history import build_history
 from gateway.wire.pairgate.status import build_status
 
 # Prometheus's exposition formats, version 0.0.4.
@@ -48,6 +52,7 @@ class FiguresFrontend:
     readiness: Readiness = attrs.field(factory=Readiness)
     control: ControlFrontend | None = None
     events: EventsFrontend | None = None
+    history: Callable[[], Iterable[DepthSample]] = tuple
 
     async def handle(self, request: Request) -> Response:
         """
@@ -79,6 +84,9 @@ class FiguresFrontend:
         if request.path == "/metrics":
             status = await self._status(request)
             return body_answer(200, PROMETHEUS_TEXT, self.exposition(status))
+        if request.path == HISTORY_PATH:
+            check_right(self.authorizer, request, Right.LISTEN, None)
+            return body_answer(200, "application/json", build_history(self.history()))
         if self.control is not None and (told := self.control.answer(request)) is not None:
             return told
         if self.events is not None and (stream := self.events.answer(request)) is not None:

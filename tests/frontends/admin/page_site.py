@@ -1,7 +1,7 @@
 """The real admin front end in a thread of its own, with a prepared status: for a browser."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -12,6 +12,7 @@ import trio
 from gateway.demo.ports import free_port
 from gateway.domain.access import AccessPolicy
 from gateway.domain.events.gateway import Event
+from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.operators.control import (
     Action,
     ControlAnswer,
@@ -91,6 +92,7 @@ class Site:
 
     told: Callable[[], Status]
     policies: Sequence[AccessPolicy] = ()
+    history: Callable[[], Iterable[DepthSample]] = tuple
     control: Steered = attrs.field(factory=Steered)
     requests: list[Request] = attrs.field(factory=list)
     recent: RecentEvents = attrs.field(factory=lambda: RecentEvents(now))
@@ -133,6 +135,7 @@ class Site:
             read=self._read,
             exposition=lambda status: b"",
             control=ControlFrontend(authorizer, self.control),
+            history=lambda: self.history(),
             events=EventsFrontend(authorizer, self.recent),
         )
 

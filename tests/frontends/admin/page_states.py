@@ -10,6 +10,7 @@ from gateway.domain.billing import Operation, UsageReport
 from gateway.domain.dead_letters import DeadLetters
 from gateway.domain.errors import Unreachable
 from gateway.domain.health.abilities import Abilities, Ability, AbilityStatus
+from gateway.domain.health.depth_history import DepthSample, QueueDepth
 from gateway.domain.status import (
     Alarm,
     BacklogStatus,
@@ -232,6 +233,31 @@ def listener() -> Status:
         usage=USAGE,
     )
     return attrs.evolve(_status(_pair()), pair=None, namespaces=_namespaces()[:1], queues=(queue,))
+
+
+def history() -> list[DepthSample]:
+    """An outage 40 minutes ago, in which the secondary didn't answer for five minutes."""
+    at = datetime.now(UTC)
+    samples = []
+    for minutes in range(55, -1, -1):
+        diverted = max(0, min(40, 40 - abs(25 - minutes) * 2)) if minutes < 40 else 0
+        queues = {
+            f"north/x-servicebus-transfer/{number}": QueueDepth(
+                pending=diverted * (20 + number),
+                oldest_age=float((40 - minutes) * 60) if diverted else None,
+            )
+            for number in range(3)
+        }
+        unknown = 30 <= minutes < 35
+        samples.append(
+            DepthSample(
+                at=at - timedelta(minutes=minutes),
+                pending=None if unknown else diverted * 63,
+                oldest_age=None if unknown or not diverted else float((40 - minutes) * 60),
+                queues={} if unknown else queues,
+            )
+        )
+    return samples
 
 
 STATES: Final[Mapping[str, Callable[[], Status]]] = {

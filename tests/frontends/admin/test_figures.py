@@ -6,6 +6,7 @@ from base64 import b64encode
 import pytest
 import trio
 
+from gateway.domain.health.depth_history import DepthSample
 from gateway.domain.status import Status
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.admin.readiness import STARTING, Readiness
@@ -45,7 +46,7 @@ async def test_status_is_json_and_metrics_are_prometheus_text() -> None:
     assert b"\npairgate_backlog_messages 5.0\n" in metrics.body
 
 
-@pytest.mark.parametrize("path", ["/status", "/metrics"])
+@pytest.mark.parametrize("path", ["/status", "/metrics", "/v1/history"])
 @pytest.mark.parametrize(
     ("key_name", "code"), [("Listen", 200), ("Manage", 200), ("Send", 401), (None, 401)]
 )
@@ -102,3 +103,12 @@ async def test_nothing_else_is_there(method: str, target: str, code: int) -> Non
 
     assert response.status == code
     assert set(json.loads(response.body)) == {"error"}
+
+
+async def test_the_history_of_the_backlog_is_json() -> None:
+    asked = frontend()
+    asked.history = lambda: [DepthSample(at=wall_clock(), pending=5)]
+
+    answer = await ask(asked, "/v1/history")
+
+    assert json.loads(answer.body)["pending"] == [5]

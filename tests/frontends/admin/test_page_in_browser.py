@@ -64,6 +64,7 @@ def told() -> Told:
 @pytest.fixture
 def site(told: Told) -> Iterator[Site]:
     with open_site(told) as one:
+        one.history = page_states.history
         yield one
 
 
@@ -167,7 +168,7 @@ def test_a_page_that_loses_its_gateway_says_so_at_once_and_recovers(
     site.start()
     chromium.until(f"!{LOST}")
 
-    assert "lost its gateway" in lost
+    assert "lost its gateway, because it doesn't answer" in lost
     assert "All values below are those of" in lost
     assert "stale" in stale
     assert complaints == []
@@ -192,6 +193,28 @@ def test_a_change_is_shown_as_soon_as_its_event_arrives(
     chromium.until(f"{TEXT}.includes('entity_state_changed')")
 
     assert "before suspect, after secondary, reason refused" in chromium.evaluate(TEXT)
+
+
+def test_the_last_hour_is_drawn_and_what_is_unknown_is_a_gap(
+    chromium: Browser, site: Site, told: Told
+) -> None:
+    told.state = page_states.draining
+    open_page(chromium, site)
+    chromium.until("!document.getElementById('history').hidden")
+    curves = chromium.evaluate(
+        "[...document.querySelectorAll('#curves svg')].map(svg =>"
+        " [...svg.querySelectorAll('polyline')].map(line => line.points.length))"
+    )
+    words = chromium.evaluate("document.querySelector('#curves figcaption').textContent")
+    queues = chromium.evaluate("document.getElementById('queue-rows').innerText")
+    chromium.evaluate("document.getElementById('history').scrollIntoView()")
+    draw(chromium, "history")
+
+    # For five minutes the secondary didn't answer; an empty backlog has no age.
+    assert curves == [[21, 30], [5, 24]]
+    assert words == "Waiting messages in the last hour: at most 2,520, last 0"
+    assert "north/x-servicebus-transfer/2" in queues
+    assert audit(chromium) == []
 
 
 def test_with_ten_thousand_troubled_entities_the_page_stays_small_and_filters(

@@ -2,6 +2,7 @@
 
 import { byId, setAttribute, setText } from "./dom.js";
 import { Gateway, Lost, Refused } from "./gateway.js";
+import { showHistory } from "./history.js";
 import { Orders } from "./orders.js";
 import { show as showPicture } from "./picture.js";
 import { Rates } from "./rates.js";
@@ -10,6 +11,7 @@ import { span } from "./words.js";
 
 const EVERY = 1000; // milliseconds between two readings of the status
 const SOON = 200; // after an event
+const HISTORY_EVERY = 10; // seconds: the depth isn't asked more often
 const LATE = 4000; // without an answer: the gateway may be lost
 const RECENT = 100; // events from before the page was opened
 
@@ -24,6 +26,7 @@ const orders = new Orders(gateway, (text) => {
 let shown = null; // the last status
 let control = null; // the orders in effect; null: this process can't be steered
 let overrides = ""; // the status's words for them, to see when they change
+let historyOf = 0; // the date of the history that is shown, in seconds
 let heard = null; // the moment of the last answer
 let wake = () => {};
 let signedIn = () => {};
@@ -39,7 +42,7 @@ const rested = (milliseconds) => new Promise((resolve) => {
 
 function tellLost(why) {
   const since = heard === null ? "" : ` All values below are those of ${new Date(heard).toLocaleTimeString("en-GB")}.`;
-  setText(byId("lost"), `The page has lost its gateway: ${why}.${since}`);
+  setText(byId("lost"), `The page has lost its gateway, because ${why}.${since}`);
   setText(byId("verdict"), "unknown");
   setAttribute(byId("verdict"), "data-good", "false");
   setAttribute(document.body, "data-stale", "");
@@ -103,6 +106,13 @@ async function readControl(status) {
   overrides = told;
 }
 
+async function readHistory(status) {
+  const at = Date.parse(status.at) / 1000;
+  if (status.pair === null || Math.abs(at - historyOf) < HISTORY_EVERY) return;
+  historyOf = at;
+  showHistory(await gateway.get("/v1/history"), status.at);
+}
+
 async function read() {
   const late = setTimeout(() => tellLost(`it hasn't answered for ${LATE / 1000} s`), LATE);
   try {
@@ -110,10 +120,14 @@ async function read() {
     await readControl(status);
     tellHeard();
     show(status);
+    await readHistory(status);
   } catch (error) {
     if (error instanceof Refused && error.status === 401) await signIn(error.message);
     else if (error instanceof Lost || error instanceof Refused) tellLost(error.message);
-    else throw error;
+    else {
+      reportError(error); // a bug of the page: it is in the browser's console, and the next reading may do
+      tellLost(`the page itself has an error: ${error.message}`);
+    }
   } finally {
     clearTimeout(late);
   }

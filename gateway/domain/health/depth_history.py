@@ -1,0 +1,50 @@
+"""The depth and age of the backlog in the last hour, in bounded memory."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+import attrs
+
+LASTS: Final = timedelta(hours=1)
+MOST_SAMPLES: Final = 400  # one every ten seconds, and some at once
+MOST_QUEUES: Final = 32  # of one sample; others are in its sum only
+
+
+@attrs.frozen(kw_only=True)
+class QueueDepth:
+    """One backlog queue. None: not known."""
+
+    pending: int | None  # messages
+    oldest_age: float | None  # seconds; of an empty queue None, too
+
+
+@attrs.frozen(kw_only=True)
+class DepthSample:
+    """The backlog at a date. None: not known, as while the secondary doesn't answer."""
+
+    at: datetime
+    pending: int | None = None  # messages of all queues
+    oldest_age: float | None = None  # seconds
+    queues: Mapping[str, QueueDepth] = attrs.field(factory=dict)  # by name
+
+
+@attrs.define(eq=False)
+class DepthHistory:
+    """Keeps the samples of the last hour, the oldest first; at most `MOST_SAMPLES`."""
+
+    _samples: deque[DepthSample] = attrs.field(
+        factory=lambda: deque(maxlen=MOST_SAMPLES), init=False
+    )
+
+    def __iter__(self) -> Iterator[DepthSample]:
+        return iter(tuple(self._samples))
+
+    def note(self, sample: DepthSample) -> None:
+        """Keep the sample; forget those that are an hour older."""
+        names = sorted(sample.queues)[:MOST_QUEUES]
+        kept = attrs.evolve(sample, queues={name: sample.queues[name] for name in names})
+        while self._samples and self._samples[0].at <= kept.at - LASTS:
+            self._samples.popleft()
+        self._samples.append(kept)
