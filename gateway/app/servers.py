@@ -14,6 +14,7 @@ from gateway.app.runtime import Runtime
 from gateway.app.status import StatusBoard, make_figures
 from gateway.brokers.local.visibility import LocalVisibility
 from gateway.config.options import ADMIN, AMQP, ONE_PORT, SERVE, STORAGE_QUEUE, Config
+from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.frontend import AdminFrontend
 from gateway.frontends.amqp.frontend import AmqpFrontend
 from gateway.frontends.auth import Authorizer
@@ -26,6 +27,7 @@ from gateway.net.body_budget import BodyBudget
 from gateway.net.http.server import Handler, HttpServer, HttpServerOptions
 from gateway.net.listeners import ConnectionHandler, peer_address
 from gateway.net.sniffing import Sniffer
+from gateway.telemetry.audit import AuditLog
 from gateway.wire.http.messages import Headers, Request, Response
 from gateway.wire.servicebus.errors import PAIRGATE
 
@@ -274,7 +276,16 @@ def _make_admin(makings: Makings, *, secure: bool) -> Server:
 
 def make_admin_server(basis: Basis, frontend: Frontend) -> Server:
     """The server for the requests of operators, whose bodies are small."""
-    guarded = Guarded(guard=basis.guard, frontend=frontend, handler=frontend.handle)
+    handler, audit = frontend.handle, basis.config.audit
+    if audit is not None:
+        audited = Audited(
+            handler=handler,
+            authorizer=basis.authorizer,
+            clock=basis.runtime.now,
+            notes=AuditLog(audit.file, basis.runtime.observer),
+        )
+        handler = audited.handle
+    guarded = Guarded(guard=basis.guard, frontend=frontend, handler=handler)
     server = HttpServer(
         handler=guarded.handle,
         check_head=guarded.check_head,

@@ -105,6 +105,8 @@ def _files_of(config: Config) -> Iterator[tuple[str, Path]]:
         scheme, _, path = namespace.url.partition(":")
         if scheme == "embedded":
             yield f"namespaces.{name}.url", Path(path)
+    if config.audit is not None:
+        yield "audit.file", config.audit.file
     if config.pairing is not None:
         yield "pairing.state", config.pairing.state
         if config.pairing.spool is not None:

@@ -179,6 +179,13 @@ class TriggerTopic:
 
 
 @attrs.frozen(kw_only=True)
+class Audit:
+    """`[audit]`: without this section calls of operators are events only."""
+
+    file: Path
+
+
+@attrs.frozen(kw_only=True)
 class DrillOptions:
     """`[drill]`: whether operators may rehearse an outage with this gateway. Times are seconds."""
 
@@ -331,6 +338,7 @@ class Config:
     listener: Listen = attrs.field(factory=Listen)
     agent: Agent = attrs.field(factory=Agent)
     triggers: TriggerTopic | None = None
+    audit: Audit | None = None
     drill: DrillOptions = attrs.field(factory=DrillOptions)
     logging: Logging = attrs.field(factory=Logging)
 

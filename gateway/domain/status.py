@@ -37,6 +37,7 @@ _ALARM_ADVICE: Final = {
     "backlog_orphaned": "start `pairgate syphon`, or set enable_syphon = true",
     "left_untouched": "the text says whose messages these are, and how to move them",
     "primary_replaced": "check the URL of the primary; if it was replaced, use --adopt",
+    "audit_failed": "free the disk, or fix the folder's permissions",
     "state_not_saved": "free the disk, or fix the folder's permissions",
     "syphon_stalled": (
         "check the primary, and the events `syphon_backed_off` and `syphon_failed` in the log"

@@ -29,6 +29,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 # Events that aren't listed are "info". Events of single sends are "debug": there is one per
 # message.
 LEVEL_OF: Final[Mapping[type[Event], str]] = {
+    control.AuditFailed: "error",
     access.ConnectionClosed: "debug",
     access.ConnectionOpened: "debug",
     access.CredentialsRefused: "warning",

@@ -21,6 +21,7 @@ from gateway.config.options import (
     AccountEntry,
     Agent,
     AgentListener,
+    Audit,
     Claims,
     Config,
     Endpoint,
@@ -104,6 +105,7 @@ def test_the_options_without_a_default_are_good_examples(tmp_path: Path) -> None
         ("listener", Listen),
         ("agent", Agent),
         ("triggers", TriggerTopic),
+        ("audit", Audit),
         ("logging", Logging),
     ],
 )

@@ -95,6 +95,7 @@ async def start_pair(gateways: Gateways, **pairing: object) -> list[GatewayProce
     primary = await gateways.start(broker_config("orders"), name="primary")
     secondary = await gateways.start(broker_config(), name="secondary")
     config = pair_config(primary.address, secondary.address, backlog_queues=2, **pairing) + ADMIN
+    config += '\n[audit]\nfile = "audit.jsonl"\n'
     await pairgate_provision(gateways, config)
     gateway = await gateways.start(config, name="gateway")
     await with_fixed_port(gateway)
@@ -216,6 +217,15 @@ async def test_a_reload_and_a_drain_under_load_lose_nothing(gateways: Gateways) 
     await arrived(primary, load.accepted)
     again, _, _ = await pairgate(gateway, "drain")
 
+    lines = (gateway.folder / "audit.jsonl").read_text().splitlines()
+    audited = [json.loads(line) for line in lines]
+
+    assert [(each["call"], each["status"]) for each in audited] == [
+        ("/v1/reload", 400),
+        ("/v1/reload", 200),
+        ("/v1/drain", 200),
+    ]
+    assert audited[2]["report"] == drained["report"]
     assert wrong[0] == 400
     assert "nothing was changed" in wrong[1]["error"]
     assert reloaded["changed"]

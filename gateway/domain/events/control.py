@@ -19,6 +19,13 @@ class ControlCalled(Event):
 
 
 @attrs.frozen(kw_only=True)
+class AuditFailed(Event):
+    """The audit log lacks the line of an operator's call, which was executed or refused."""
+
+    reason: str
+
+
+@attrs.frozen(kw_only=True)
 class ControlEnded(Event):
     """The end of an operator's order has come: the entities return, or the syphon resumes."""
 

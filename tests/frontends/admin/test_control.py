@@ -4,17 +4,19 @@ import json
 import os
 import pwd
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import attrs
 import pytest
+import trio
 
 from gateway.domain.errors import NotSupported
 from gateway.domain.operators.control import Action, ControlAnswer, ControlState, Operator, Order
 from gateway.domain.operators.drill import DrillAnswer, DrillFault, DrillOrder, DrillState
 from gateway.domain.status import Status
+from gateway.frontends.admin.audited import Audited
 from gateway.frontends.admin.control import ControlFrontend
 from gateway.frontends.admin.figures import FiguresFrontend
 from gateway.frontends.auth import Authorizer
@@ -24,6 +26,7 @@ from gateway.wire.pairgate import drill
 from gateway.wire.pairgate.control import build_order, parse_answer, path_of
 from tests.frontends.rest_client import KEY, POLICIES, wall_clock
 
+NOW = datetime(2026, 11, 25, tzinfo=UTC)
 JSON = {"Content-Type": "application/json"}
 
 
@@ -317,3 +320,40 @@ async def test_a_process_without_a_pair_has_no_drills() -> None:
     answer = await frontend_of(Recorded()).handle(post("end-drill", **basic("Manage")))
 
     assert answer.status == 501
+
+
+@attrs.define
+class Noted:
+    entries: list[Mapping[str, Any]] = attrs.field(factory=list)
+
+    async def note(self, entry: Mapping[str, Any]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.entries.append(entry)
+
+
+def audited(control: Recorded, noted: Noted) -> Audited:
+    frontend = frontend_of(control)
+    return Audited(
+        handler=frontend.handle, authorizer=frontend.authorizer, clock=lambda: NOW, notes=noted
+    )
+
+
+async def test_each_call_is_noted_with_its_operator_its_order_and_its_outcome(
+    control: Recorded,
+) -> None:
+    noted = Noted()
+    asked = audited(control, noted)
+    await asked.handle(post("pause", b'{"reason": "case 4711"}', **basic("Manage")))
+    await asked.handle(post("rate", b'{"rate": 1.0}', **basic("Manage")))
+    await asked.handle(post("failover", b"nonsense", **basic("Listen")))
+    await asked.handle(Request(method="GET", target="/v1/control", headers=Headers.of({})))
+
+    done, refused, malformed = noted.entries
+    assert (done["operator"], done["call"], done["status"]) == ("Manage", "/v1/pause", 200)
+    assert (done["order"], done["changed"]) == ({"reason": "case 4711"}, True)
+    assert done["before"]["entities"] == done["after"]["entities"] == {"orders": "pinned"}
+    assert (done["at"], done["seconds"]) == (NOW.isoformat(), 0.0)
+    assert (refused["status"], refused["error"]) == (501, "no syphon runs in this process")
+    assert (malformed["operator"], malformed["status"]) == ("unknown", 401)
+    assert malformed["order"] == "nonsense"
+    assert KEY not in json.dumps(noted.entries)

@@ -1,0 +1,85 @@
+"""Keeps an audit log of the calls that change something, whatever their outcome."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol
+
+import attrs
+
+from gateway.domain.errors import BrokerError
+from gateway.frontends.admin.operators import UNKNOWN, operator_of
+from gateway.frontends.auth import Authorizer
+from gateway.net.visits import current_visit
+from gateway.ports import WallClock
+from gateway.wire.http.messages import Request, Response
+from gateway.wire.pairgate.control import PREFIX
+
+REDRIVE: Final = "/redrive"
+LONGEST_ORDER: Final = 64 * 1024  # bytes; a longer order is refused anyway, or lists entities
+_OF_ANSWER: Final = ("changed", "before", "after", "report", "error")
+
+
+class Notes(Protocol):
+    """Writes entries, as `gateway.telemetry.audit.AuditLog` does."""
+
+    async def note(self, entry: Mapping[str, Any]) -> None: ...
+
+
+@attrs.frozen(kw_only=True)
+class Audited:
+    """A front end whose calls of operators are noted before their answers are sent."""
+
+    handler: Callable[[Request], Awaitable[Response]]
+    authorizer: Authorizer
+    clock: WallClock
+    notes: Notes
+
+    async def handle(self, request: Request) -> Response:
+        """The answer of `handler`."""
+        if not is_call(request):
+            return await self.handler(request)
+        began = self.clock()
+        response = await self.handler(request)
+        ended = self.clock()
+        answer = _as_object(response.body)
+        entry: dict[str, Any] = {
+            "at": began.isoformat(),
+            "seconds": round((ended - began).total_seconds(), 3),
+            "operator": self._name(request),
+            "peer": current_visit().peer or UNKNOWN,
+            "call": request.path,
+            "order": _order(request.body),
+            "status": response.status,
+        }
+        entry |= {name: answer[name] for name in _OF_ANSWER if name in answer}
+        await self.notes.note(entry)
+        return response
+
+    def _name(self, request: Request) -> str:
+        try:
+            return operator_of(self.authorizer, request).name
+        except BrokerError:
+            return UNKNOWN
+
+
+def is_call(request: Request) -> bool:
+    """True for control, and for a redrive."""
+    steers = request.path.startswith(PREFIX) or request.path == REDRIVE
+    return request.method == "POST" and steers
+
+
+def _as_object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _order(body: bytes) -> object:
+    """The order as it was given; a text if it is no JSON object."""
+    if not body.strip():
+        return {}
+    if len(body) > LONGEST_ORDER:
+        return f"{len(body)} bytes"
+    return _as_object(body) or body.decode(errors="replace")

@@ -1,0 +1,73 @@
+"""The audit log: each line is on the disk, whatever happens to the file."""
+
+import json
+from pathlib import Path
+
+import attrs
+import trio
+
+from gateway.domain.events.control import AuditFailed
+from gateway.domain.events.gateway import Event
+from gateway.telemetry.audit import AuditLog
+
+
+@attrs.define
+class Heard:
+    events: list[Event] = attrs.field(factory=list)
+
+    def report(self, event: Event) -> None:
+        self.events.append(event)
+
+
+def lines_of(file: Path) -> list[int]:
+    return [json.loads(line)["number"] for line in file.read_text().splitlines()]
+
+
+async def test_lines_are_appended_in_their_order_and_only_the_user_can_read_them(
+    tmp_path: Path,
+) -> None:
+    log = AuditLog(tmp_path / "var" / "audit.jsonl", Heard())
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(log.note, {"number": number})
+
+    assert sorted(lines_of(log.file)) == list(range(20))
+    assert log.file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_file_that_was_moved_away_is_made_again(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", Heard())
+    await log.note({"number": 1})
+    log.file.rename(tmp_path / "old.jsonl")
+    await log.note({"number": 2})
+
+    assert lines_of(tmp_path / "old.jsonl") == [1]
+    assert lines_of(log.file) == [2]
+
+
+async def test_a_line_that_can_not_be_written_is_an_event(tmp_path: Path) -> None:
+    heard = Heard()
+    (tmp_path / "audit.jsonl").mkdir()
+
+    await AuditLog(tmp_path / "audit.jsonl", heard).note({"number": 1})
+
+    assert heard.events == [AuditFailed(reason=f"{tmp_path / 'audit.jsonl'}: Is a directory")]
+
+
+async def test_a_cancellation_leaves_no_call_without_its_line(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl", Heard())
+
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await log.note({"number": 1})
+
+    assert lines_of(log.file) == [1]
+
+
+async def test_a_full_disk_is_an_event() -> None:
+    heard = Heard()
+
+    await AuditLog(Path("/dev/full"), heard).note({"number": 1})
+
+    assert [type(event) for event in heard.events] == [AuditFailed]
