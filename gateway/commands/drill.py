@@ -1,6 +1,5 @@
 """`pairgate drill`: an outage, rehearsed with the running gateway."""
 
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, nullcontext
@@ -23,7 +22,15 @@ from gateway.app.operations.ways_in import Place, open_place
 from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_gateway
 from gateway.commands.place import complete_entity
-from gateway.commands.terminal import Duration, Invocation, command, printable, run
+from gateway.commands.terminal import (
+    Duration,
+    Interrupted,
+    Invocation,
+    command,
+    printable,
+    run,
+    run_until_interrupted,
+)
 from gateway.config.options import Config
 from gateway.demo.rehearsal import Load, Outcome, Rehearsal, check_queue
 from gateway.domain.access import Right
@@ -105,7 +112,10 @@ def drill(invocation: Invocation, admin: AdminChoice, end: bool, **given: Any) -
     if not given["yes"]:
         _confirm(order)
     console = Console(stderr=invocation.as_json)
-    outcome = run(_play, config, admin, order, choice, console)
+    try:
+        outcome = run_until_interrupted(_play, config, admin, order, choice, console)
+    except Interrupted:
+        raise Failure("interrupted; the way is restored") from None
     if invocation.as_json:
         invocation.print({**attrs.asdict(outcome), "passed": outcome.passed})
     else:
@@ -224,28 +234,19 @@ async def _play(
 
 
 async def _beside(rehearsal: Rehearsal, live: Live | None) -> Outcome:
-    """Play it, refresh the counters on a terminal, and end with Ctrl-C or SIGTERM."""
-    failure: Failure | None = Failure("interrupted; the way is restored")
+    """Play it, and refresh the counters on a terminal."""
+    failure: Failure | None = None
     async with trio.open_nursery() as nursery:
-        await nursery.start(_watch_signals, nursery.cancel_scope)
         if live is not None:
             nursery.start_soon(_refresh, live, lambda: _counters(rehearsal))
         try:
             outcome = await rehearsal.play()
-            failure = None
         except Failure as error:
             failure = error
         nursery.cancel_scope.cancel()
     if failure is not None:
         raise failure
     return outcome
-
-
-async def _watch_signals(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
-        task_status.started()
-        async for _ in received:
-            scope.cancel()
 
 
 async def _refresh(live: Live, show: Callable[[], Table]) -> None:

@@ -11,7 +11,14 @@ from gateway.app.failure import ExitCode
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.following import follow_events, last_events
 from gateway.commands.admin import add_admin
-from gateway.commands.terminal import Invocation, command, printable, run
+from gateway.commands.terminal import (
+    Interrupted,
+    Invocation,
+    command,
+    printable,
+    run,
+    run_until_interrupted,
+)
 from gateway.wire.http.event_stream import ServerEvent
 
 _HEAD: Final = ("timestamp", "level", "event")
@@ -42,8 +49,8 @@ def events(invocation: Invocation, admin: AdminChoice, follow: bool, recent: int
         run(last_events, config, admin, recent, show)
         return
     try:
-        run(follow_events, config, admin, recent, show, _lost)
-    except KeyboardInterrupt:
+        run_until_interrupted(follow_events, config, admin, recent, show, _lost)
+    except Interrupted:
         sys.exit(ExitCode.DONE)
 
 

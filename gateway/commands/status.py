@@ -17,14 +17,17 @@ from rich.text import Text
 from gateway.app.failure import ExitCode, Failure
 from gateway.app.operations.admin_endpoint import AdminChoice
 from gateway.app.operations.asking import ask_status
+from gateway.app.runtime import Runtime
 from gateway.commands.admin import add_admin
 from gateway.commands.terminal import (
+    Interrupted,
     Invocation,
     add_config,
     add_json,
     failing_in_words,
     printable,
     run,
+    run_until_interrupted,
 )
 from gateway.config.options import Config
 from gateway.domain.billing import Operation, UsageReport
@@ -64,8 +67,8 @@ def status(invocation: Invocation, watch: bool, admin: AdminChoice) -> None:
     config = invocation.read().config
     if watch:
         try:
-            run(_watch, config, as_json=invocation.as_json, admin=admin)
-        except KeyboardInterrupt:
+            run_until_interrupted(_watch, config, as_json=invocation.as_json, admin=admin)
+        except Interrupted:
             sys.exit(ExitCode.DONE)
     address, found = run(ask_status, config, admin)
     if invocation.as_json:
@@ -78,8 +81,9 @@ def status(invocation: Invocation, watch: bool, admin: AdminChoice) -> None:
 async def _watch(config: Config, *, as_json: bool, admin: AdminChoice) -> None:
     """
     Show the status until cancelled. A gateway that doesn't answer now may do so later. Without a
-    terminal, the statuses are printed one after the other.
+    terminal there is one line for each change.
     """
+    last = ""
     console = Console(soft_wrap=True)
     live = Live(console=console, auto_refresh=False, screen=True)
     on_screen = console.is_terminal and not as_json
@@ -90,19 +94,42 @@ async def _watch(config: Config, *, as_json: bool, admin: AdminChoice) -> None:
             except Failure as failure:
                 value: Any = {"good": False, "problems": [str(failure)]}
                 shown: RenderableType = Text(printable(str(failure)), style=RED)
+                line = str(failure)
             else:
                 value, shown = _value(address, found), screen(address, found)
+                line = summary(found)
             if as_json:
                 click.echo(json.dumps(value))
             elif on_screen:
                 live.update(shown, refresh=True)
-            else:
-                console.print(shown)
+            elif line != last:
+                click.echo(printable(f"{Runtime.now():%Y-%m-%dT%H:%M:%SZ} {line}"))
+            last = line
             await trio.sleep(EVERY)
 
 
 def _value(address: str, found: Status) -> dict[str, Any]:
     return {"gateway": address, **status_value(found)}
+
+
+def summary(found: Status) -> str:
+    """The status in one line, without ages, so that it is the same until something changes."""
+    facts = ["needs attention" if found.problems else "all is well"]
+    for each in found.namespaces:
+        reach = each.abilities.get(Ability.REACH.value)
+        if reach is not None and reach.state is Answer.NO:
+            facts.append(f"{each.name} can't be reached")
+    if (pair := found.pair) is not None:
+        counts = {f"entities {state}": count for state, count in pair.states.items()}
+        counts["dead letters"] = pair.backlog.dead_letters.messages or 0
+        counts["pins"] = len(pair.pins)
+        counts["pauses"] = len(pair.syphon.pauses)
+        facts += [f"{name}: {count}" for name, count in counts.items() if count]
+        pending = pair.backlog.pending
+        facts.append(f"backlog: {'unknown' if pending is None else pending}")
+        if pair.drill is not None:
+            facts.append(f"drill: {pair.drill.fault.value}")
+    return "; ".join(facts)
 
 
 def screen(address: str, found: Status) -> Group:

@@ -3,6 +3,7 @@
 import json
 import os
 import select
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -89,6 +90,42 @@ class Duration(click.ParamType[float]):
 def run(function: Callable[..., Awaitable[T]], *arguments: Any, **options: Any) -> T:
     """Run the function to its end in Trio."""
     return trio.run(partial(function, *arguments, **options))
+
+
+def run_until_interrupted(function: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> T:
+    """
+    As `run`; Ctrl-C and SIGTERM cancel the function.
+
+    Raises:
+        Interrupted: a signal has ended it.
+        Failure: as the function.
+    """
+    return trio.run(_interruptible, partial(function, *given, **options))
+
+
+class Interrupted(Exception):
+    """A signal has ended a command that runs until then."""
+
+
+async def _interruptible(function: Callable[[], Awaitable[T]]) -> T:
+    failure: Exception = Interrupted()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_cancel_at_signal, nursery.cancel_scope)
+        try:
+            return await function()
+        except (Failure, GatewayError) as error:
+            # Raised here, it would be in an exception group.
+            failure = error
+        finally:
+            nursery.cancel_scope.cancel()
+    raise failure
+
+
+async def _cancel_at_signal(scope: trio.CancelScope, *, task_status: trio.TaskStatus[None]) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as received:
+        task_status.started()
+        async for _ in received:
+            scope.cancel()
 
 
 def failing_in_words(function: Callable[..., None]) -> Callable[..., None]:

@@ -59,7 +59,7 @@ async def test_an_outage_is_seen_in_status_and_metrics_and_its_end_too(
         ("orders", "secondary")
     ]
     assert told["pair"]["sends"] == [
-        {"accepted_by": "backlog", "outcome": "accepted", "messages": 2}
+        {"accepted_by": "backlog", "outcome": "accepted", "messages": 2, "error": ""}
     ]
     assert people[0] == 1
     assert "secondary" in people[1]

@@ -1,0 +1,18 @@
+"""The status in one line: the same text until something changes."""
+
+import attrs
+
+from gateway.commands.status import summary
+from tests.wire.pairgate.test_status import NOW, OUTAGE, WELL
+
+
+def test_without_trouble_and_without_a_pair_all_is_well() -> None:
+    assert summary(WELL) == "all is well"
+
+
+def test_an_outage_is_told_without_ages() -> None:
+    assert summary(OUTAGE) == (
+        "needs attention; east can't be reached; entities secondary: 1; dead letters: 2;"
+        " backlog: 5; drill: hang"
+    )
+    assert summary(attrs.evolve(OUTAGE, at=NOW.replace(hour=13))) == summary(OUTAGE)
