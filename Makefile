@@ -20,7 +20,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 ITSELF := --no-deps --no-build-isolation --editable .
 
 .DELETE_ON_ERROR:
-.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock clean
+.PHONY: run test test-long sim mutants powercut fuzz check ruff flake8 flake8-tests mypy layers bench chaos lock dist clean
 
 run: .venv/.run-stamp
 	.venv/bin/pairgate demo
@@ -110,6 +110,11 @@ lock: .venv/.test-stamp
 	$(COMPILE) --output-file locks/azure.txt locks/azure.in
 	@$(call node)
 	cd locks/node && npm install --package-lock-only --ignore-scripts
+
+# Wheel and source archive in dist/. The same commit makes the same bytes.
+dist: .venv/.test-stamp
+	rm -rf dist
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) .venv/bin/python -m build --no-isolation
 
 clean:
 	rm -rf .venv .venv-legacy .venv-azure .node *.egg-info build dist htmlcov .coverage* .hypothesis .*_cache

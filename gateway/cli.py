@@ -84,7 +84,20 @@ class _Commands(click.Group):
         return command_named(cmd_name) if cmd_name in COMMANDS else None
 
 
+def _show_version(context: click.Context) -> None:
+    text = importlib.import_module("gateway.commands.version").version_text()
+    click.echo(f"pairgate {text}")
+    context.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="pairgate")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=lambda context, parameter, asked: _show_version(context) if asked else None,
+    help="Print the version, and the commit and the lock that it was built from.",
+)
 def main() -> None:
     """A messaging gateway that pairs two namespaces, so that a producer notices no outage."""

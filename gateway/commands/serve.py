@@ -24,6 +24,13 @@ STANDARD_ERROR: Final = 2
     help=f"Listen at this address instead. Repeatable; other commands look into ${BIND_VARIABLE}.",
 )
 @click.option(
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    help="Create this queue, too, in the primary if that is embedded. Repeatable.",
+)
+@click.option(
     "--take-over",
     is_flag=True,
     help="Take the ports over from the gateway that runs, which drains when this one is ready.",
@@ -33,12 +40,13 @@ def serve(
     invocation: Invocation,
     port_offset: int,
     binds: tuple[str, ...],
+    queues: tuple[str, ...],
     adopted: tuple[str, ...],
     *,
     take_over: bool,
 ) -> None:
     """Serve clients until SIGTERM or Ctrl-C, then drain; a second signal ends it at once."""
-    loaded = invocation.read(binds)
+    loaded = invocation.read(binds, queues)
     options = serving.ServeOptions(
         port_offset=port_offset,
         adopted=adopted,
@@ -51,7 +59,7 @@ def serve(
             loaded,
             Runtime(observer=log),
             options,
-            reloader=Reloader(loaded, log, partial(invocation.read, binds)),
+            reloader=Reloader(loaded, log, partial(invocation.read, binds, queues)),
         )
 
 

@@ -55,9 +55,9 @@ class Invocation:
     config: Path | None
     as_json: bool
 
-    def read(self, binds: Sequence[str] = ()) -> Loaded:
-        """The configuration, with these addresses of endpoints (`config.binds`)."""
-        return load(self.config, environ=os.environ, here=Path.cwd(), binds=binds)
+    def read(self, binds: Sequence[str] = (), queues: Sequence[str] = ()) -> Loaded:
+        """The configuration, with these addresses of endpoints (`config.binds`) and queues."""
+        return load(self.config, environ=os.environ, here=Path.cwd(), binds=binds, queues=queues)
 
     def print(self, value: Any, *lines: "RenderableType") -> None:
         """Print the value for machines, or the lines for people."""

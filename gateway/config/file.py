@@ -9,6 +9,7 @@ import attrs
 
 from gateway.config.binds import with_binds
 from gateway.config.checks import problems_of, warnings_of
+from gateway.config.given_queues import with_queues
 from gateway.config.options import (
     DEFAULT,
     Config,
@@ -39,11 +40,16 @@ class Loaded:
 
 
 def load(
-    path: Path | None, *, environ: Mapping[str, str], here: Path, binds: Sequence[str] = ()
+    path: Path | None,
+    *,
+    environ: Mapping[str, str],
+    here: Path,
+    binds: Sequence[str] = (),
+    queues: Sequence[str] = (),
 ) -> Loaded:
     """
     Read that file; without one `pairgate.toml` in the folder `here`, else the embedded default.
-    `binds` are addresses of endpoints for `with_binds`.
+    `binds` are addresses of endpoints for `with_binds`, `queues` names for `with_queues`.
 
     Relative paths start at the file's folder, so that a command finds the same stores wherever it
     is called.
@@ -55,7 +61,9 @@ def load(
         path = here / FILE_NAME
     if path is None:
         source = "the embedded default"
-        return parse(DEFAULT, source=source, folder=here, environ=environ, binds=binds)
+        return parse(
+            DEFAULT, source=source, folder=here, environ=environ, binds=binds, queues=queues
+        )
     try:
         text = path.read_text("utf-8-sig")  # editors on Windows write a byte order mark
     except OSError as error:
@@ -63,7 +71,7 @@ def load(
     except UnicodeDecodeError as error:
         raise ConfigError([f"{path}: isn't UTF-8 text"]) from error
     folder = path.resolve().parent
-    return parse(text, source=str(path), folder=folder, environ=environ, binds=binds)
+    return parse(text, source=str(path), folder=folder, environ=environ, binds=binds, queues=queues)
 
 
 def parse(
@@ -73,6 +81,7 @@ def parse(
     folder: Path,
     environ: Mapping[str, str],
     binds: Sequence[str] = (),
+    queues: Sequence[str] = (),
 ) -> Loaded:
     """
     Read the text of a configuration.
@@ -85,7 +94,7 @@ def parse(
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([f"{source}: {error}"]) from error
-    table = with_binds(table, binds, environ)
+    table = with_queues(with_binds(table, binds, environ), queues)
     try:
         config = structure(table, Config, secrets)
     except ConfigError as error:

@@ -2,17 +2,12 @@
 
 import json
 import re
-import shutil
 import stat
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 import trio
 
-from gateway.config.shipped import example_names
 from tests.e2e.processes import ROOT, Gateways
 from tests.e2e.rabbitmq_nodes import VHOST, ExampleNodes
 from tests.e2e.test_remote_admin import run
@@ -53,31 +48,6 @@ def test_a_wrong_usage_of_config_says_what_there_is(arguments: tuple[str, ...], 
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert text in result.stderr
-
-
-@pytest.mark.slow
-def test_the_wheel_has_the_shipped_files(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    for name in ("gateway", "conf"):
-        shutil.copytree(ROOT / name, source / name, symlinks=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    options = ["--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(tmp_path)]
-
-    subprocess.run([*command, *options, str(source)], check=True)
-
-    [wheel] = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        packed = {name for name in archive.namelist() if name.startswith("gateway/conf/")}
-        default = archive.read("gateway/conf/pairgate.toml")
-        page = {name for name in archive.namelist() if name.startswith(WEB)}
-    examples = {f"gateway/conf/examples/{path.name}" for path in (CONF / "examples").iterdir()}
-    assert packed == {"gateway/conf/pairgate.toml", *examples}
-    assert default == (CONF / "pairgate.toml").read_bytes()
-    assert len(example_names()) == len(examples)
-    assert page == {f"{WEB}{path.name}" for path in (ROOT / WEB).iterdir()}
 
 
 def answer(terminal: Terminal, *answers: tuple[str, str]) -> None:

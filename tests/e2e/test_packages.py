@@ -1,0 +1,159 @@
+"""The wheel and the source archive: what is in them, and a first message with nothing else."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import pytest
+
+from gateway.config.shipped import example_names
+from gateway.demo.ports import free_port
+from tests.e2e.processes import ROOT
+
+pytestmark = pytest.mark.slow
+
+CONF = ROOT / "conf"
+WEB = "gateway/frontends/admin/web/"
+FILES = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "locks/run.txt")
+DATE = "1764000000"
+
+
+@attrs.frozen
+class Packages:
+    commit: str  # of the sources
+    wheel: Path
+    archive: Path  # of sources
+    again: Path  # the folder of a second build
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    """Built twice from a clone: the archive from its files, and the wheel from the archive."""
+    folder = tmp_path_factory.mktemp("packages")
+    source = folder / "source"
+    (source / "locks").mkdir(parents=True)
+    for name in FILES:
+        shutil.copy(ROOT / name, source / name)
+    for name in ("gateway", "conf", "examples"):
+        ignored = shutil.ignore_patterns("__pycache__", "var")
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
+    who = ["-c", "user.name=x", "-c", "user.email=x@localhost"]
+    git = ["git", "-C", str(source), *who]
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-qm", "x"]):
+        subprocess.run([*git, *arguments], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    for name in ("first", "again"):
+        subprocess.run(
+            [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / name, source],
+            check=True,
+            capture_output=True,
+            env={**os.environ, "SOURCE_DATE_EPOCH": DATE},
+        )
+    [wheel] = (folder / "first").glob("*.whl")
+    [archive] = (folder / "first").glob("*.tar.gz")
+    return Packages(commit.stdout.strip(), wheel, archive, folder / "again")
+
+
+def test_the_wheel_has_the_shipped_files(packages: Packages) -> None:
+    with zipfile.ZipFile(packages.wheel) as archive:
+        names = archive.namelist()
+        default = archive.read("gateway/conf/pairgate.toml")
+    examples = {f"gateway/conf/examples/{path.name}" for path in (CONF / "examples").iterdir()}
+
+    packed = {name for name in names if name.startswith("gateway/conf/")}
+    assert packed == {"gateway/conf/pairgate.toml", *examples}
+    assert default == (CONF / "pairgate.toml").read_bytes()
+    assert len(example_names()) == len(examples)
+    page = {name for name in names if name.startswith(WEB)}
+    assert page == {f"{WEB}{path.name}" for path in (ROOT / WEB).iterdir()}
+
+
+def test_the_wheel_has_no_more_than_the_product(packages: Packages) -> None:
+    with zipfile.ZipFile(packages.wheel) as archive:
+        roots = {name.partition("/")[0] for name in archive.namelist()}
+
+    assert roots == {"gateway", "pairgate-0.1.0.dist-info"}
+    assert packages.wheel.name.endswith("-py3-none-any.whl")  # needs no compiler
+
+
+def test_the_same_sources_make_the_same_bytes(packages: Packages) -> None:
+    for first in (packages.wheel, packages.archive):
+        assert first.read_bytes() == (packages.again / first.name).read_bytes(), first.name
+
+
+def test_the_archive_knows_its_commit_without_a_history(packages: Packages) -> None:
+    with tarfile.open(packages.archive) as archive:
+        names = archive.getnames()
+        built = archive.extractfile(f"{names[0].partition('/')[0]}/gateway/built.json")
+        assert built is not None
+        assert json.load(built)["commit"] == packages.commit
+    assert not [name for name in names if "/.git/" in name]
+
+
+def test_a_first_message_goes_through_what_was_installed_from_the_wheel(
+    packages: Packages, tmp_path: Path
+) -> None:
+    """In an empty folder, without a file: the commands of the tutorial's first page."""
+    pairgate = installed(packages.wheel, tmp_path / "environment")
+    here = tmp_path / "here"
+    here.mkdir()
+    protocols = ("service-bus", "service-bus-http", "storage-queue", "admin")
+    binds = " ".join(f"{protocol}=127.0.0.1:{free_port()}" for protocol in protocols)
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PAIRGATE_BIND": binds}
+
+    def run(*arguments: str) -> str:
+        done = subprocess.run(
+            [pairgate, *arguments],
+            cwd=here,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    version = run("--version")
+    command = [pairgate, "serve", "--json", "--queue", "orders"]
+    with subprocess.Popen(command, cwd=here, env=environ, stderr=subprocess.PIPE, text=True) as it:
+        assert it.stderr is not None
+        try:
+            lines = []
+            for line in it.stderr:
+                lines.append(line)
+                if json.loads(line)["event"] == "started":
+                    break
+            assert it.poll() is None, lines
+            run("send", "orders", "hello")
+            received = json.loads(run("receive", "orders", "--json"))
+        finally:
+            it.terminate()
+            it.stderr.read()
+
+    assert f"commit {packages.commit[:12]}" in version
+    assert "hello" in json.dumps(received)
+    assert it.returncode == 0
+
+
+def installed(wheel: Path, folder: Path) -> Path:
+    """
+    The command `pairgate` of an environment that has the wheel, and its dependencies from here:
+    tests need no index.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    options: Sequence[str] = ("--no-deps", "--no-index", "--quiet", "--disable-pip-version-check")
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", *options, str(wheel)]
+    subprocess.run(pip, check=True)
+    return folder / "bin" / "pairgate"
